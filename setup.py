@@ -1,0 +1,84 @@
+"""Builds the kernels: prints their C, compiles it once per CPU variant, links one extension.
+
+Everything else about the project is in pyproject.toml. Without a C compiler the installation goes through all the same, and Flambeau
+runs on NumPy.
+"""
+
+import concurrent.futures
+import os
+import platform
+import sys
+import warnings
+from pathlib import Path
+
+import numpy
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent
+CSRC = Path("src/flambeau/kernels/csrc")
+# -fwrapv: integers wrap around, as tensors' do. No flag that assumes NaN or infinity away.
+FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-g0"]
+STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]
+AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
+IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+VARIANTS = {"baseline": ["-O2"]} | ({"avx2": AVX2, "avx512": AVX512} if IS_X86 else {})
+
+
+class BuildKernels(build_ext):
+    """Compiles the hand-written sources once and the generated ones once per variant."""
+
+    def build_extension(self, ext):
+        try:
+            self.build_all(ext)
+        except Exception as problem:
+            warnings.warn(f"Flambeau's kernels were not compiled ({problem}). It will run on NumPy, slower.", stacklevel=1)
+
+    def build_all(self, ext):
+        sys.path.insert(0, str(ROOT / "src"))
+        warnings.filterwarnings("ignore", message="Flambeau was installed without")
+        from flambeau.kernels import generate
+
+        temp = Path(self.build_temp)
+        generated = generate.write_all(temp / "generated")
+        work = [(source, f"hand_{Path(source).stem}", [], []) for source in ext.sources]
+        for variant, flags in VARIANTS.items():
+            defines = [("FL_NAME(x)", f"x##_{variant}"), ("FL_VARIANT", f'"{variant}"')]
+            rest = variant != "avx512"
+            defines += [("FL_WITH_REST", None)] if rest else []
+            work += [(str(s), f"{s.stem}_{variant}", defines, flags) for s in generated if rest or not s.stem.startswith("rest")]
+        self.headers_changed = max(p.stat().st_mtime for p in CSRC.glob("*.h"))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            objects = list(pool.map(lambda job: self.compile_one(temp / "objects", ext.include_dirs, *job), work))
+        self.compiler.link_shared_object(
+            objects, self.get_ext_fullpath(ext.name), libraries=ext.libraries, extra_postargs=["-pthread", *STRIP], target_lang="c"
+        )
+
+    def compile_one(self, folder, include, source, name, defines, flags):
+        """The object file of one source, compiled unless it is there and newer than what it is made of."""
+        (expected,) = self.compiler.object_filenames([source], output_dir=str(folder / name))
+        made = Path(expected)
+        if not made.exists() or made.stat().st_mtime < max(Path(source).stat().st_mtime, self.headers_changed):
+            have = ["-DFL_HAVE_AVX2", "-DFL_HAVE_AVX512"] if IS_X86 else []
+            self.compiler.compile(
+                [source], str(folder / name), macros=defines, include_dirs=include, extra_postargs=[*FLAGS, *flags, *have, "-pthread"]
+            )
+        return expected
+
+
+def sources():
+    return sorted(str(p) for p in CSRC.glob("*.c"))
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "flambeau.kernels._native",
+            sources(),
+            include_dirs=[numpy.get_include(), str(CSRC)],
+            libraries=[] if sys.platform == "darwin" else ["m", "dl"],
+        )
+    ],
+    cmdclass={"build_ext": BuildKernels},
+)

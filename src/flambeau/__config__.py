@@ -1,0 +1,43 @@
+"""What this installation runs on."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from flambeau.kernels import native
+from flambeau.settings import get_num_threads
+from flambeau.version import __version__
+
+
+def show() -> str:
+    """Kernels, CPU variant, threads and BLAS, as text."""
+    if native.lib is None:
+        kernels, variant = f"not compiled ({native.reason}): everything runs on NumPy", "none"
+    else:
+        kernels, variant = f"{len(native.lib.kernel_names())} compiled kernels", native.lib.variant()
+    return (
+        f"Flambeau {__version__}\n"
+        f"  - Python {sys.version.split()[0]}, NumPy {np.__version__}\n"
+        f"  - Kernels: {kernels}\n"
+        f"  - CPU capability usage: {variant}\n"
+        f"  - BLAS: {_blas()}\n"
+        f"{parallel_info()}"
+    )
+
+
+def parallel_info() -> str:
+    """How many threads share large work."""
+    return f"  - Threads: {get_num_threads()}\n"
+
+
+def _blas() -> str:
+    """OpenBLAS from its wheel where our own kernels use it, and NumPy's otherwise."""
+    from importlib import metadata
+
+    try:
+        return f"OpenBLAS {metadata.version('scipy-openblas32')} (scipy-openblas32)"
+    except metadata.PackageNotFoundError:
+        found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+        return f"NumPy's, {found.get('name', 'unknown')} {found.get('version', '')}".rstrip()

@@ -1,0 +1,129 @@
+"""Flambeau: a deep-learning framework with PyTorch's API, in Python down to the kernel.
+
+    import flambeau as torch
+
+This file is the door: every public name, and where it comes from. Operations come from the declarations in `ops/`; whatever is a room of
+its own (nn, optim, linalg, ...) is imported when it is first asked for, so that `import flambeau` costs little more than `import numpy`.
+"""
+
+# ruff: noqa: F401, I001, SIM905 - names are imported to be public, in the order of their subjects, and lists of names are easier to read as text
+
+import math as _math
+from importlib import import_module as _import_module
+
+# vocabulary
+from flambeau.version import __version__
+from flambeau import dtypes as _dtypes
+from flambeau.devices import device, get_default_device, set_default_device
+from flambeau.dtypes import (
+    bfloat16, can_cast, complex64, complex128, dtype, finfo, float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64,
+    promote_types, set_default_dtype, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from flambeau.errors import AcceleratorError, OutOfMemoryError
+from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from flambeau.ops.formats import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
+from flambeau.symbolic import (
+    SymBool, SymFloat, SymInt, sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum,
+)  # fmt: skip
+
+# tensors, and what they are asked
+from flambeau.tensor import Size, Tensor
+from flambeau.queries import (
+    broadcast_shapes, get_device, is_anomaly_check_nan_enabled, is_anomaly_enabled, is_complex, is_conj, is_distributed, is_floating_point,
+    is_inference, is_neg, is_nonzero, is_same_size, is_signed, is_tensor, numel, set_anomaly_enabled,
+)  # fmt: skip
+from flambeau.untyped_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage, UntypedStorage, is_storage
+from flambeau.legacy import TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
+from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickling, protocols, subclass, untyped_storage  # attach methods
+
+# making tensors
+from flambeau.factories import (
+    as_tensor, asarray, empty, empty_like, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, ones, ones_like,
+    scalar_tensor, tensor, tril_indices, triu_indices, zeros, zeros_like,
+)  # fmt: skip
+from flambeau.ranges import arange, linspace, logspace, range
+from flambeau.windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
+from flambeau.interop import from_dlpack, from_numpy, to_dlpack
+from flambeau import rng
+from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from flambeau.random_factories import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
+
+# how programs run
+from flambeau.autograd.modes import (
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
+)  # fmt: skip
+from flambeau.control_flow import cond, while_loop
+from flambeau.printing import set_printoptions
+from flambeau.settings import (
+    are_deterministic_algorithms_enabled, get_deterministic_debug_mode, get_float32_matmul_precision, get_num_interop_threads,
+    get_num_threads, is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled, set_deterministic_debug_mode,
+    set_float32_matmul_precision, set_flush_denormal, set_num_interop_threads, set_num_threads, set_warn_always,
+    use_deterministic_algorithms,
+)  # fmt: skip
+from flambeau.eager import bind as _bind
+from flambeau.eager.overrides import DisableTorchFunctionSubclass
+
+_bind.bind_all()
+
+# -- operations ----------------------------------------------------------------------------------------------------
+
+globals().update({name: function for name, function in _bind.functions.items() if "." not in name})
+
+# The in-place forms that PyTorch has as functions too: torch.relu_(x) is x.relu_().
+_IN_PLACE = """
+abs_ acos_ acosh_ addmv_ alpha_dropout_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ as_strided_ asin_ asinh_ atan_ atanh_ ceil_
+celu_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ dropout_ erf_ erfc_ exp_ exp2_ expm1_
+feature_alpha_dropout_ feature_dropout_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log_ log10_ log1p_ log2_ logit_
+nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ resize_as_ round_ rrelu_ rsqrt_ selu_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_
+tan_ tanh_ threshold_ trunc_ xlogy_ zero_
+""".split()
+globals().update({name: getattr(Tensor, name) for name in _IN_PLACE if hasattr(Tensor, name)})
+detach = Tensor.detach
+
+# -- constants and old names ---------------------------------------------------------------------------------------
+
+e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
+legacy_contiguous_format = contiguous_format
+random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.random
+storage = untyped_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
+globals().update(_TENSOR_TYPES)
+globals().update(_LEGACY_STORAGES)
+globals().update(dense_only.SPARSE_FACTORIES)
+has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
+
+# -- rooms that are imported when asked for ------------------------------------------------------------------------
+
+_ROOMS = frozenset({
+    "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
+    "jit", "library", "linalg", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
+    "storage", "testing", "types", "utils", "version",
+})  # fmt: skip
+_ELSEWHERE = {
+    "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "get_autocast_dtype": "amp", "is_autocast_enabled": "amp",
+    "load": "serialization", "save": "serialization", "vmap": "func",
+}  # fmt: skip
+
+
+def __getattr__(name: str):
+    """Import a room, or a name that lives in one, when it is first asked for."""
+    home = name if name in _ROOMS else _ELSEWHERE.get(name)
+    if home is None:
+        raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
+    try:
+        room = _import_module(f"flambeau.{home}")
+    except ModuleNotFoundError as problem:
+        if problem.name != f"flambeau.{home}":
+            raise
+        raise AttributeError(f"module 'flambeau' has no attribute {name!r}: the room flambeau.{home} is not built yet") from None
+    found = room if home == name else getattr(room, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS, *_ELSEWHERE})
+
+
+# PyTorch's short names of dtypes. Last, because they hide Python's own float, int and bool in this file.
+globals().update({alias: d for alias, d in _dtypes.BY_NAME.items() if alias not in ("float", "int", "bool")})
+float, int, bool = _dtypes.float32, _dtypes.int32, _dtypes.bool

@@ -1,0 +1,34 @@
+"""Differentiation: `backward`, `grad`, custom functions, modes, checks.
+
+Names are found when first asked for, so that importing the package does not load what few programs use.
+"""
+
+from importlib import import_module
+
+_WHERE = {
+    "backward": "api", "grad": "api",
+    "Function": "function", "FunctionCtx": "function", "once_differentiable": "function", "InplaceFunction": "function",
+    "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes", "inference_mode": "modes",
+    "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly",
+    "gradcheck": "gradient_check", "gradgradcheck": "gradient_check", "GradcheckError": "gradient_check",
+    "Node": "node",
+}  # fmt: skip
+_ROOMS = ("anomaly", "api", "engine", "function", "functional", "gradient_check", "graph", "modes", "node")
+
+
+def __getattr__(name: str):
+    if name in _WHERE:
+        found = getattr(import_module(f"flambeau.autograd.{_WHERE[name]}"), name)
+        globals()[name] = found
+        return found
+    if name == "Variable":
+        from flambeau.tensor import Tensor
+
+        return Tensor
+    if name in _ROOMS:
+        return import_module(f"flambeau.autograd.{name}")
+    raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*_WHERE, *_ROOMS, "Variable"})

@@ -1,0 +1,161 @@
+"""Jacobians, Hessians and products with them, of plain functions of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flambeau.autograd import api, modes
+from flambeau.tensor import Tensor
+
+
+def vjp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """(outputs, v^T J): the product of a vector with the Jacobian."""
+    with modes.enable_grad():
+        single_in, xs = _inputs(inputs, create_graph)
+        single_out, outs = _outputs(func(*xs), "vjp")
+        vs = _vectors(v, outs, "vjp")
+        found = _grad(outs, xs, vs, create_graph, strict)
+    found = _filled(found, xs, strict, create_graph)
+    return _pack(outs, single_out, create_graph), _pack(found, single_in, create_graph)
+
+
+def jvp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """(outputs, J v): the product of the Jacobian with a vector, by differentiating v^T J with respect to v."""
+    with modes.enable_grad():
+        single_in, xs = _inputs(inputs, create_graph)
+        vs = _vectors(v, xs, "jvp") if v is not None or any(x.numel() != 1 for x in xs) else tuple(x.detach().new_ones(x.shape) for x in xs)
+        single_out, outs = _outputs(func(*xs), "jvp")
+        dummies = tuple(o.detach().new_zeros(o.shape).requires_grad_() for o in outs)
+        back = _grad(outs, xs, dummies, True, strict)
+        back = _filled(back, xs, strict, True)
+        found = _grad([b for b in back if b.requires_grad], dummies, [w for b, w in zip(back, vs, strict=True) if b.requires_grad], create_graph, strict)
+    found = _filled(found, outs, strict, create_graph)
+    return _pack(outs, single_out, create_graph), _pack(found, single_out, create_graph)
+
+
+def jacobian(func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode"):
+    """d outputs / d inputs: for each pair a tensor of shape (*output, *input)."""
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", found {strategy!r}')
+    with modes.enable_grad():
+        single_in, xs = _inputs(inputs, create_graph)
+        single_out, outs = _outputs(func(*xs), "jacobian")
+        rows = tuple(_rows(out, xs, create_graph, strict) for out in outs)
+    rows = tuple(tuple(j if create_graph else j.detach() for j in row) for row in rows)
+    if single_in:
+        rows = tuple(row[0] for row in rows)
+    return rows[0] if single_out else rows
+
+
+def _rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ...]:
+    from flambeau.eager.bind import functions
+
+    columns: list[list[Tensor]] = [[] for _ in xs]
+    for element in out.reshape(-1).unbind(0):
+        if not element.requires_grad:
+            if strict:
+                raise RuntimeError("Output of the user-provided function is independent of the inputs. This is not allowed in strict mode.")
+            grads: tuple = (None,) * len(xs)
+        else:
+            grads = _grad((element,), xs, (element.detach().new_ones(()),), create_graph, strict, retain=True)
+        for column, x, g in zip(columns, xs, grads, strict=True):
+            if g is None and strict:
+                raise RuntimeError("Output of the user-provided function is independent of an input. This is not allowed in strict mode.")
+            column.append(g if g is not None else x.detach().new_zeros(x.shape))
+    shape = tuple(out.shape)
+    return tuple(
+        functions["stack"](c).reshape(shape + tuple(x.shape)) if c else x.detach().new_zeros(shape + tuple(x.shape)) for c, x in zip(columns, xs, strict=True)
+    )
+
+
+def hessian(func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode"):
+    """Second derivatives of a scalar function: for each pair of inputs a tensor of shape (*input_i, *input_j)."""
+    single = isinstance(inputs, Tensor)
+
+    def first(*xs):
+        value = func(*xs)
+        _check_scalar(value, "hessian")
+        row = jacobian(func, xs if len(xs) > 1 or not single else xs[0], create_graph=True, strict=strict)
+        return row
+
+    return jacobian(first, inputs, create_graph=create_graph, strict=strict)
+
+
+def vhp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """(value, v^T H) of a scalar function."""
+    with modes.enable_grad():
+        single, xs = _inputs(inputs, create_graph)
+        vs = _vectors(v, xs, "vhp")
+        value = func(*xs)
+        _check_scalar(value, "vhp")
+        first = _filled(_grad((value,), xs, (value.detach().new_ones(value.shape),), True, strict), xs, strict, True)
+        live = [(f, w) for f, w in zip(first, vs, strict=True) if f.requires_grad]
+        found = _grad([f for f, _ in live], xs, [w for _, w in live], create_graph, strict) if live else (None,) * len(xs)
+    found = _filled(found, xs, strict, create_graph)
+    return value if create_graph else value.detach(), _pack(found, single, create_graph)
+
+
+def hvp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool = False):
+    """(value, H v) of a scalar function. The Hessian is symmetric, so this is `vhp`."""
+    return vhp(func, inputs, v, create_graph, strict)
+
+
+# -- servants ------------------------------------------------------------------------------------------------------
+
+
+def _inputs(inputs, create_graph: bool) -> tuple[bool, tuple[Tensor, ...]]:
+    single = isinstance(inputs, Tensor)
+    given = (inputs,) if single else tuple(inputs)
+    for i, x in enumerate(given):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"The inputs given must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(x).__name__}.")
+    return single, tuple((x.view_as(x) if x.requires_grad else x.clone().requires_grad_()) if create_graph else x.detach().clone().requires_grad_() for x in given)
+
+
+def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:
+    single = isinstance(outputs, Tensor)
+    found = (outputs,) if single else outputs
+    if not isinstance(found, (tuple, list)) or not all(isinstance(o, Tensor) for o in found):
+        raise TypeError(f"The outputs of the user-provided function given to {what} must be either a Tensor or a tuple of Tensors.")
+    return single, tuple(found)
+
+
+def _vectors(v, like, what: str) -> tuple[Tensor, ...]:
+    if v is None:
+        if len(like) != 1 or like[0].numel() != 1:
+            raise RuntimeError(f"The vector v can only be None if the output of the user-provided function given to {what} is a single number.")
+        return (like[0].detach().new_ones(like[0].shape),)
+    vs = (v,) if isinstance(v, Tensor) else tuple(v)
+    if len(vs) != len(like):
+        raise RuntimeError(f"{what} expects as many vectors as there are tensors: {len(like)}, found {len(vs)}")
+    for a, b in zip(vs, like, strict=True):
+        if tuple(a.shape) != tuple(b.shape):
+            raise RuntimeError(f"{what}: v has shape {tuple(a.shape)} where {tuple(b.shape)} was expected")
+    return vs
+
+
+def _check_scalar(value, what: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"The function given to {what} should return a single Tensor")
+    if value.numel() != 1:
+        raise RuntimeError(f"The Tensor returned by the function given to {what} should contain a single element, found shape {tuple(value.shape)}")
+
+
+def _grad(outs, xs, vs, create_graph: bool, strict: bool, retain: bool | None = None):
+    pairs = [(o, w) for o, w in zip(outs, vs, strict=True) if o.requires_grad]
+    if len(pairs) < len(outs) and strict:
+        raise RuntimeError("The output of the user-provided function is independent of the inputs. This is not allowed in strict mode.")
+    if not pairs:
+        return (None,) * len(xs)
+    return api.grad([o for o, _ in pairs], xs, [w for _, w in pairs], create_graph=create_graph, retain_graph=retain, allow_unused=True)
+
+
+def _filled(grads, like, strict: bool, create_graph: bool) -> tuple[Tensor, ...]:
+    if strict and any(g is None for g in grads):
+        raise RuntimeError("The output of the user-provided function is independent of an input. This is not allowed in strict mode.")
+    return tuple(g if g is not None else x.detach().new_zeros(x.shape) for g, x in zip(grads, like, strict=True))
+
+
+def _pack(tensors, single: bool, create_graph: bool):
+    kept = tuple(t if create_graph else t.detach() for t in tensors)
+    return kept[0] if single else kept

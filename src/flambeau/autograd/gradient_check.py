@@ -1,0 +1,241 @@
+"""Checking derivatives against differences.
+
+For every element of every output and every element of every input, the derivative that backward gives is compared with
+(f(x + eps) - f(x - eps)) / (2 eps). A complex number counts as two real ones, by PyTorch's convention: the gradient of a real L is
+dL/dRe + i dL/dIm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.autograd import api, modes
+from flambeau.tensor import Tensor, wrap
+
+
+class GradcheckError(RuntimeError):
+    """The analytical and the numerical derivative differ."""
+
+
+def gradcheck(
+    func: Callable,
+    inputs,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Whether the derivative of `func` at `inputs` (float64, please) agrees with differences to within atol + rtol * |difference|."""
+    if check_forward_ad or check_batched_forward_grad:
+        raise NotImplementedError("gradcheck: forward-mode differentiation is not implemented, so check_forward_ad must be False")
+    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    try:
+        _Check(func, inputs, eps, atol, rtol, nondet_tol).run(check_undefined_grad, check_grad_dtypes)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def gradgradcheck(
+    func: Callable,
+    inputs,
+    grad_outputs=None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """Whether the second derivative agrees with differences of the first."""
+    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    if grad_outputs is None:
+        with modes.no_grad():
+            outs = _differentiable(func(*inputs), any_float=True)
+        grad_outputs = tuple(_random_like(o, gen_non_contig_grad_outputs).requires_grad_() for o in outs)
+    elif isinstance(grad_outputs, Tensor):
+        grad_outputs = (grad_outputs,)
+    wanted = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+
+    def first_derivative(*args):
+        xs, gs = args[: len(inputs)], args[len(inputs) :]
+        outs = _differentiable(func(*xs))
+        found = api.grad(outs, [xs[i] for i in wanted], gs[: len(outs)], create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None and g.requires_grad)
+
+    return gradcheck(
+        first_derivative, (*inputs, *grad_outputs), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
+        nondet_tol=nondet_tol, check_undefined_grad=False, check_grad_dtypes=check_grad_dtypes,
+    )  # fmt: skip
+
+
+def _random_like(o: Tensor, strided: bool) -> Tensor:
+    rng = np.random.RandomState(0)
+    values = rng.standard_normal(tuple(o.shape)) + (1j * rng.standard_normal(tuple(o.shape)) if o.is_complex() else 0)
+    t = wrap(np.asarray(values).astype(o.dtype.numpy))
+    return t.transpose(0, -1).contiguous().transpose(0, -1) if strided and t.dim() > 1 else t
+
+
+def _differentiable(outputs, any_float: bool = False) -> tuple[Tensor, ...]:
+    flat = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return tuple(o for o in flat if isinstance(o, Tensor) and o._is_float() and (any_float or o.requires_grad))
+
+
+class _Check:
+    def __init__(self, func, inputs, eps, atol, rtol, nondet_tol):
+        self.func, self.inputs = func, inputs
+        self.eps, self.atol, self.rtol, self.nondet_tol = eps, atol, rtol, nondet_tol
+        self.wanted = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+        if not self.wanted:
+            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
+        self._warn_about_precision()
+
+    def _warn_about_precision(self) -> None:
+        import warnings
+
+        for i in self.wanted:
+            if self.inputs[i].dtype not in (dtypes.float64, dtypes.complex128):
+                warnings.warn(
+                    f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely fail if all "
+                    "the inputs are not of double precision floating point or complex.",
+                    stacklevel=4,
+                )
+
+    def run(self, check_undefined: bool, check_dtypes: bool) -> None:
+        outs = _differentiable(self.func(*self.inputs), any_float=True)
+        outs = tuple(o for o in outs if o.requires_grad)
+        if not outs:
+            self.check_flat()
+            return
+        for k, out in enumerate(outs):
+            analytical = self.analytical(k, out, check_dtypes)
+            numerical = self.numerical(k, out)
+            for i, a, n in zip(self.wanted, analytical, numerical, strict=True):
+                self.compare(i, k, a, n)
+        if check_undefined:
+            self.check_undefined(outs)
+
+    def check_flat(self) -> None:
+        """No output requires a gradient: then differences must vanish, too."""
+        for i in self.wanted:
+            flat = _differentiable(self.func(*self.inputs), any_float=True)
+            for k, out in enumerate(flat):
+                for n in self.numerical(k, out, any_float=True):
+                    if not np.allclose(n, 0, atol=self.atol):
+                        raise GradcheckError(f"Numerical gradient for function expected to be zero (input {i}, output {k}), found\n{n}")
+
+    def outputs(self, any_float=False) -> tuple[Tensor, ...]:
+        return _differentiable(self.func(*self.inputs), any_float=any_float)
+
+    def directions(self, out: Tensor):
+        """(element, weight) for every real degree of freedom of the output."""
+        for j in range(out.numel()):
+            yield j, 1.0
+            if out.is_complex():
+                yield j, 1j
+
+    def analytical(self, k: int, out: Tensor, check_dtypes: bool) -> list[np.ndarray]:
+        """One row per output degree of freedom, one column per input degree of freedom."""
+        rows: list[list] = [[] for _ in self.wanted]
+        xs = [self.inputs[i] for i in self.wanted]
+        for j, weight in self.directions(out):
+            seed = np.zeros(out.numel(), out.dtype.numpy)
+            seed[j] = weight
+            g_out = wrap(seed.reshape(tuple(out.shape)))
+            grads = api.grad(out, xs, g_out, retain_graph=True, allow_unused=True)
+            again = api.grad(out, xs, g_out, retain_graph=True, allow_unused=True) if j == 0 else grads
+            for row, x, g, h in zip(rows, xs, grads, again, strict=True):
+                if g is not None and check_dtypes and g.dtype is not x.dtype:
+                    raise GradcheckError(f"the gradient has dtype {g.dtype}, the input {x.dtype}")
+                if g is not None and np.abs(_numpy(g) - _numpy(h)).max(initial=0) > self.nondet_tol:
+                    raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values")
+                row.append(np.zeros(x.numel() * (2 if x.is_complex() else 1)) if g is None else _as_reals(_numpy(g)))
+        return [np.array(r).reshape(len(r), -1) for r in rows]
+
+    def numerical(self, k: int, out: Tensor, any_float: bool = False) -> list[np.ndarray]:
+        found = []
+        for i in self.wanted:
+            x = self.inputs[i]
+            columns = []
+            data = x._array
+            for index in np.ndindex(*data.shape):
+                for step in (self.eps, 1j * self.eps) if x.is_complex() else (self.eps,):
+                    columns.append(self.difference(k, data, index, step, any_float))
+            rows = sum(1 for _ in self.directions(out))
+            found.append(np.array(columns).reshape(-1, rows).T if columns else np.zeros((rows, 0)))
+        return found
+
+    def difference(self, k: int, data: np.ndarray, index, step, any_float: bool) -> np.ndarray:
+        before = data[index].copy()
+        values = []
+        for sign in (1, -1):
+            data[index] = before + sign * step
+            out = _nth(self.func(*self.inputs), k, any_float)
+            values.append(_numpy(out.detach()).astype(np.complex128 if out.is_complex() else np.float64).copy())
+        data[index] = before
+        change = (values[0] - values[1]) / (2 * self.eps)
+        return _as_reals(change)
+
+    def compare(self, i: int, k: int, a: np.ndarray, n: np.ndarray) -> None:
+        if not np.allclose(a, n, rtol=self.rtol, atol=self.atol, equal_nan=True):
+            raise GradcheckError(
+                f"Jacobian mismatch for output {k} with respect to input {i},\nnumerical:\n{n.T}\nanalytical:\n{a.T}\n"
+                f"greatest difference {np.nanmax(np.abs(a - n)):.3g}, allowed {self.atol:g} + {self.rtol:g} * |numerical|"
+            )
+
+    def check_undefined(self, outs) -> None:
+        """A gradient that is missing for one of several outputs must count as zeros."""
+        if len(outs) < 2:
+            return
+        xs = [self.inputs[i] for i in self.wanted]
+        for k, out in enumerate(outs):
+            ones = wrap(np.ones(tuple(out.shape), out.dtype.numpy))
+            alone = api.grad(out, xs, ones, retain_graph=True, allow_unused=True)
+            zeros = [ones if j == k else wrap(np.zeros(tuple(o.shape), o.dtype.numpy)) for j, o in enumerate(outs)]
+            together = api.grad(outs, xs, zeros, retain_graph=True, allow_unused=True)
+            for a, b in zip(alone, together, strict=True):
+                x, y = (0 if g is None else _numpy(g) for g in (a, b))
+                if not np.allclose(x, y, rtol=self.rtol, atol=self.atol, equal_nan=True):
+                    raise GradcheckError("Expected backward function to handle undefined output grads: a missing gradient must count as zero")
+
+
+def _nth(outputs, k: int, any_float: bool) -> Tensor:
+    flat = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    floats = [o for o in flat if isinstance(o, Tensor) and o._is_float()]
+    graded = [o for o in floats if o.requires_grad]
+    return (floats if any_float or not graded else graded)[k]
+
+
+def _numpy(t: Tensor) -> np.ndarray:
+    return np.asarray(t._array)
+
+
+def _as_reals(values: np.ndarray) -> np.ndarray:
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return np.stack([flat.real, flat.imag], 1).reshape(-1) if flat.dtype.kind == "c" else flat.astype(np.float64)
+
+
+__all__: Sequence[str] = ("GradcheckError", "gradcheck", "gradgradcheck")

@@ -1,0 +1,198 @@
+"""What changes how an operation runs: gradient mode, inference mode, autocast, saved-tensor hooks, anomaly detection, function modes.
+
+The hot path asks one question, `modes.special`: is any mode in any thread other than it is at start? Only then does it look at the
+thread's own settings. So the common case costs one global read, and threads stay independent of each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Modes(threading.local):
+    """The settings of one thread."""
+
+    def __init__(self):
+        self.grad = True  # operations are recorded
+        self.inference = False  # results are inference tensors
+        self.anomaly = False  # nodes remember where they were made
+        self.check_nan = True  # anomaly mode looks for NaN in gradients
+        self.pack_hooks: list[tuple[Callable, Callable]] = []  # saved-tensor hooks, innermost last
+        self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
+        self.function_disabled = False  # subclasses' __torch_function__ is switched off
+        self.multithreading = True
+        self.autocast: dict[str, Any] = {}
+
+
+state = Modes()
+special = 0  # number of settings, over all threads, that are not as they start
+
+
+def enter() -> None:
+    """Note that one more setting differs from its start."""
+    global special
+    special += 1
+
+
+def leave() -> None:
+    """Note that one setting is back as it started."""
+    global special
+    special -= 1
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded for differentiation in this thread."""
+    return state.grad
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether inference mode is on in this thread."""
+    return state.inference
+
+
+def set_grad(value: bool) -> None:
+    """Switch recording on or off in this thread, for good."""
+    if value != state.grad:
+        state.grad = value
+        leave() if value else enter()
+
+
+class _Decorator:
+    """A context manager that can also decorate functions and generators, taking effect for each call anew."""
+
+    def __call__(self, function):
+        import inspect
+
+        if inspect.isclass(function):
+            raise TypeError("decorate a function, not a class: this mode would hold only while the class is created")
+        if inspect.isgeneratorfunction(function):
+            return self._wrap_generator(function)
+
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return wrapped
+
+    def _wrap_generator(self, function):
+        # The mode holds while the generator's own code runs, and not while the consumer's does.
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            generator = function(*args, **kwargs)
+            try:
+                with self.clone():
+                    item = next(generator)
+                while True:
+                    try:
+                        request = yield item
+                    except GeneratorExit:
+                        with self.clone():
+                            generator.close()
+                        raise
+                    except BaseException as problem:
+                        with self.clone():
+                            item = generator.throw(problem)
+                    else:
+                        with self.clone():
+                            item = generator.send(request)
+            except StopIteration as stop:
+                return stop.value
+
+        return wrapped
+
+    def clone(self):
+        return self.__class__()
+
+
+class _GradMode(_Decorator):
+    value: bool
+
+    def __enter__(self):
+        self.before = state.grad
+        set_grad(self.value)
+
+    def __exit__(self, *exc) -> None:
+        set_grad(self.before)
+
+
+class no_grad(_GradMode):
+    """Within it nothing is recorded: results do not require grad.
+
+    >>> with no_grad():
+    ...     is_grad_enabled()
+    False
+    """
+
+    value = False
+
+    def __new__(cls, orig_func=None):
+        self = super().__new__(cls)
+        return self if orig_func is None else self(orig_func)
+
+
+class enable_grad(_GradMode):
+    """Within it operations are recorded, even inside `no_grad`."""
+
+    value = True
+
+    def __new__(cls, orig_func=None):
+        self = super().__new__(cls)
+        return self if orig_func is None else self(orig_func)
+
+
+class set_grad_enabled(_GradMode):
+    """Switch recording to `mode` at once, and back at the end if used as a context manager."""
+
+    def __init__(self, mode: bool):
+        self.before = state.grad
+        self.value = mode
+        set_grad(mode)
+
+    def __enter__(self):
+        set_grad(self.value)
+
+    def __call__(self, function):
+        set_grad(self.before)
+        return super().__call__(function)
+
+    def clone(self):
+        return self.__class__(self.value)
+
+    def __str__(self):
+        return f"set_grad_enabled(mode={self.value})"
+
+    def __repr__(self):
+        return str(self)
+
+
+class inference_mode(_Decorator):
+    """`no_grad` for good: tensors made inside can never take part in a recorded computation that would have to save them."""
+
+    def __new__(cls, mode=True):
+        if isinstance(mode, bool):
+            return super().__new__(cls)
+        return cls()(mode)
+
+    def __init__(self, mode: bool = True):
+        self.mode = mode
+
+    def __enter__(self):
+        self.before = (state.grad, state.inference)
+        self._set(not self.mode, self.mode)
+
+    def __exit__(self, *exc) -> None:
+        self._set(*self.before)
+
+    @staticmethod
+    def _set(grad: bool, inference: bool) -> None:
+        set_grad(grad)
+        if inference != state.inference:
+            state.inference = inference
+            enter() if inference else leave()
+
+    def clone(self):
+        return self.__class__(self.mode)

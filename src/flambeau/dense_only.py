@@ -1,0 +1,156 @@
+"""What PyTorch's tensors say about being sparse, quantized, nested or on exotic devices. Ours are none of these, and answer so.
+
+Questions get PyTorch's answer for a dense tensor; conversions raise NotImplementedError; what PyTorch refuses for dense tensors is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from flambeau import dtypes, layouts
+from flambeau.kernels import arrays, layout
+from flambeau.tensor import Tensor
+
+NEVER = (
+    "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_xpu", "is_mps", "is_xla", "is_vulkan", "is_mtia", "is_maia",
+    "is_ipu",
+)  # fmt: skip
+SPARSE_PARTS = ("coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nnz")
+CONVERSIONS = (
+    "to_sparse",
+    "to_sparse_coo",
+    "to_sparse_csr",
+    "to_sparse_csc",
+    "to_sparse_bsr",
+    "to_sparse_bsc",
+    "to_mkldnn",
+    "to_padded_tensor",
+)
+SPARSE_ONLY = ("sparse_mask", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_", "smm", "sspaddmm")
+DEVICES = ("xpu", "ipu", "mtia", "hpu")
+
+
+def _refuse(name: str, error: type[Exception], sentence: str) -> Callable:
+    def method(self: Tensor, *args: Any, **kwargs: Any):
+        raise error(f"{name} {sentence}")
+
+    method.__name__ = name
+    method.__doc__ = f"Not for dense tensors: {name} {sentence}."
+    return method
+
+
+for _name in NEVER:
+    setattr(Tensor, _name, False)
+for _name in SPARSE_PARTS:
+    setattr(Tensor, _name, _refuse(_name, RuntimeError, "expected sparse tensor layout but got Strided"))
+for _name in CONVERSIONS:
+    setattr(Tensor, _name, _refuse(_name, NotImplementedError, "is not available: tensors are dense and strided here"))
+for _name in SPARSE_ONLY:
+    setattr(Tensor, _name, _refuse(_name, NotImplementedError, "is for sparse tensors, and tensors are dense here"))
+for _name in DEVICES:
+    setattr(Tensor, _name, _refuse(_name, AssertionError, f"is not available: Torch not compiled with {_name.upper()} enabled"))
+Tensor.qscheme = _refuse("qscheme", NotImplementedError, "is for quantized tensors, and there are none here")
+Tensor.reinforce = _refuse("reinforce", RuntimeError, "was removed from PyTorch: use torch.distributions and a loss instead")
+
+Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: always torch.strided.")
+Tensor.name = None
+Tensor.sparse_dim = lambda self: 0
+Tensor.dense_dim = lambda self: self.dim()
+Tensor.is_conj = lambda self: False
+Tensor.is_neg = lambda self: False
+Tensor.is_distributed = lambda self: False
+Tensor.const_data_ptr = lambda self: self.data_ptr()
+Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")
+
+
+def _no_sparse(name: str) -> Callable:
+    def make(*args: Any, **kwargs: Any):
+        raise NotImplementedError(
+            f"{name}: tensors are dense here. Build the dense one, for example with zeros(...).index_put_((i, j), values)"
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = "Sparse tensors are not available."
+    return make
+
+
+SPARSE_FACTORIES = {
+    name: _no_sparse(name)
+    for name in (
+        "sparse_coo_tensor",
+        "sparse_csr_tensor",
+        "sparse_csc_tensor",
+        "sparse_bsr_tensor",
+        "sparse_bsc_tensor",
+        "sparse_compressed_tensor",
+    )
+}
+
+
+def to_dense(self: Tensor, dtype: dtypes.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
+    """Itself: it is dense already."""
+    return self if dtype is None else self.to(dtype)
+
+
+def volatile(self: Tensor) -> bool:
+    """False: `torch.no_grad()` has taken its place."""
+    warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
+    return False
+
+
+def record_stream(self: Tensor, stream: Any) -> None:
+    """Tell the allocator that a CUDA stream uses this memory. CuPy's pool orders reuse by stream itself, so there is nothing to note."""
+    if not self.is_cuda:
+        raise RuntimeError(f"record_stream: expected a tensor on a GPU, found one on {self.device}")
+
+
+def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """The dimensions from the one with the largest stride to the one with the smallest: (0, 2, 3, 1) for channels-last images."""
+    shape, strides = arrays.view_of(self._array)
+    if ambiguity_check and (not layout.is_non_overlapping_and_dense(tuple(shape), strides) or len(set(strides)) < len(strides)):
+        raise RuntimeError(
+            f"The tensor does not have unique dim order, or cannot map to exact one of the given memory formats: strides {strides}"
+        )
+    return tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return tuple(input._array.shape) == tuple(other._array.shape)
+
+
+def resize(self: Tensor, *sizes) -> Tensor:
+    """The same elements in another shape; `reshape` is preferred."""
+    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
+    return _resized(self, sizes[0] if len(sizes) == 1 and not hasattr(sizes[0], "__index__") else sizes)
+
+
+def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
+    """The same elements in the shape of another tensor; `reshape_as` is preferred."""
+    warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
+    return _resized(self, tensor.shape)
+
+
+def _resized(self: Tensor, shape) -> Tensor:
+    n = 1
+    for s in shape:
+        n *= s
+    if n != self.numel():
+        raise RuntimeError(
+            f"requested resize to {'x'.join(map(str, shape))} ({n} elements in total), but the given tensor has a size of "
+            f"{'x'.join(map(str, self.shape))} ({self.numel()} elements). autograd's resize can only change the shape of a given tensor, "
+            "while preserving the number of elements."
+        )
+    return self.contiguous().reshape(tuple(shape))
+
+
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """How `load_state_dict` brings a saved tensor into this one: the saved one itself if assigned, else its values copied over."""
+    return other.detach() if assign else self.copy_(other).detach()
+
+
+Tensor.volatile = property(volatile)
+for _method in (to_dense, record_stream, dim_order, is_same_size, resize, resize_as, module_load):
+    setattr(Tensor, _method.__name__, _method)

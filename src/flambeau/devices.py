@@ -1,0 +1,104 @@
+"""Where a tensor lives: `cpu`, `cuda[:n]` or `meta` (shapes without data)."""
+
+from __future__ import annotations
+
+import threading
+
+KNOWN = ("cpu", "cuda", "meta")
+
+
+class device:
+    """A device by type and index: `device("cuda:1")`, `device("cuda", 1)`, `device("cpu")`.
+
+    As a context manager it sets the device on which factories create tensors.
+
+    >>> device("cuda", 1)
+    device(type='cuda', index=1)
+    """
+
+    __slots__ = ("type", "index", "_hash")
+
+    def __new__(cls, type: str | int | device, index: int | None = None):
+        if isinstance(type, device):
+            return type
+        if isinstance(type, int) and not isinstance(type, bool):
+            type, index = "cuda", type  # a bare number is an accelerator's index
+        if not isinstance(type, str):
+            raise TypeError(f"device() expects a string such as 'cpu' or 'cuda:0', or an index, found {type!r}")
+        return _parse(type, index)
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, device) and self.type == other.type and self.index == other.index
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
+
+    def __reduce__(self):
+        return device, (self.type, self.index)
+
+    def __enter__(self) -> device:
+        _state.stack.append(self)
+        return self
+
+    def __exit__(self, *exc) -> None:
+        _state.stack.pop()
+
+
+_interned: dict[tuple[str, int | None], device] = {}
+
+
+def _parse(text: str, index: int | None) -> device:
+    found = _interned.get((text, index))
+    if found is not None:
+        return found
+    kind, colon, number = text.partition(":")
+    if colon and index is not None:
+        raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {text}")
+    if colon:
+        if not number.isdecimal() or (len(number) > 1 and number[0] == "0"):
+            raise RuntimeError(f"Invalid device string: '{text}': expected something like 'cuda:0'")
+        index = int(number)
+    if kind not in KNOWN:
+        raise RuntimeError(f"Expected one of {', '.join(KNOWN)} device type at start of device string: {kind}")
+    if index is not None and index < 0:
+        raise RuntimeError(f"Device index must not be negative, found {index}")
+    found = object.__new__(device)
+    found.type, found.index, found._hash = kind, index, hash((kind, index))
+    return _interned.setdefault((text, None if colon else index), found)
+
+
+cpu = device("cpu")
+meta = device("meta")
+
+
+class _State(threading.local):
+    def __init__(self):
+        self.stack: list[device] = []
+        self.default: device = cpu
+
+
+_state = _State()
+
+
+def set_default_device(d) -> None:
+    """Factories without `device=` create their tensors here. None means the CPU."""
+    _state.default = cpu if d is None else device(d)
+
+
+def get_default_device() -> device:
+    """The device of tensors that nobody gave a device."""
+    return _state.stack[-1] if _state.stack else _state.default
+
+
+def resolve(d) -> device:
+    """What a `device=` argument means, None being the default device."""
+    if d is None:
+        return _state.stack[-1] if _state.stack else _state.default
+    return d if type(d) is device else device(d)

@@ -1,0 +1,255 @@
+"""What an element is: the dtypes, how they combine, and their limits.
+
+A `dtype` knows its NumPy counterpart and its category (bool < integer < float < complex). PyTorch's promotion has two parts:
+`promote_types` is the lattice over dtypes, `result_type` adds the rule that tensors with dimensions outrank 0-d tensors, which
+outrank Python numbers, unless the lower rank brings a higher category.
+
+>>> promote_types(float16, bfloat16)
+torch.float32
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+BOOL, INTEGER, FLOAT, COMPLEX = range(4)
+
+
+class dtype:
+    """The type of a tensor's elements. Instances are singletons: compare with `is` or `==`."""
+
+    __slots__ = ("name", "numpy", "category", "itemsize", "is_floating_point", "is_complex", "is_signed", "_aliases")
+
+    def __init__(self, name: str, numpy_type, category: int, aliases: tuple[str, ...] = ()):
+        self.name = name
+        self.numpy = np.dtype(numpy_type)
+        self.category = category
+        self.itemsize = self.numpy.itemsize
+        self.is_floating_point = category == FLOAT
+        self.is_complex = category == COMPLEX
+        self.is_signed = category >= FLOAT or (category == INTEGER and self.numpy.kind == "i")
+        self._aliases = aliases
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self):
+        return self.name  # pickled as the global flambeau.dtypes.<name>
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __copy__(self):
+        return self
+
+    def to_complex(self) -> dtype:
+        """The complex dtype with parts of this precision (float16 has none here: complex32 is not supported)."""
+        if self.is_complex:
+            return self
+        return complex128 if self is float64 else complex64
+
+    def to_real(self) -> dtype:
+        """The dtype of the real and imaginary parts."""
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+
+
+float64 = dtype("float64", np.float64, FLOAT, ("double",))
+float32 = dtype("float32", np.float32, FLOAT, ("float",))
+float16 = dtype("float16", np.float16, FLOAT, ("half",))
+bfloat16 = dtype("bfloat16", ml_dtypes.bfloat16, FLOAT)
+complex64 = dtype("complex64", np.complex64, COMPLEX, ("cfloat",))
+complex128 = dtype("complex128", np.complex128, COMPLEX, ("cdouble",))
+int8 = dtype("int8", np.int8, INTEGER)
+int16 = dtype("int16", np.int16, INTEGER, ("short",))
+int32 = dtype("int32", np.int32, INTEGER, ("int",))
+int64 = dtype("int64", np.int64, INTEGER, ("long",))
+uint8 = dtype("uint8", np.uint8, INTEGER)
+uint16 = dtype("uint16", np.uint16, INTEGER)
+uint32 = dtype("uint32", np.uint32, INTEGER)
+uint64 = dtype("uint64", np.uint64, INTEGER)
+bool = dtype("bool", np.bool_, BOOL)
+
+ALL: tuple[dtype, ...] = (
+    float64, float32, float16, bfloat16, complex64, complex128,
+    int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool,
+)  # fmt: skip
+BY_NAME: dict[str, dtype] = {alias: d for d in ALL for alias in (d.name, *d._aliases)}
+OF_NUMPY: dict[np.dtype, dtype] = {d.numpy: d for d in ALL}
+# NumPy's C long is a type of its own on some platforms, equal in width to int64 or int32.
+for _spelling in (np.longlong, np.ulonglong, np.intc, np.uintc, np.int_, np.uint):
+    OF_NUMPY.setdefault(np.dtype(_spelling), BY_NAME[np.dtype(_spelling).name])
+
+
+def of_array(array) -> dtype:
+    """The dtype of a NumPy (or CuPy) array."""
+    try:
+        return OF_NUMPY[array.dtype]
+    except KeyError:
+        raise TypeError(
+            f"can't convert np.ndarray of type {array.dtype}: the supported types are "
+            f"{', '.join(d.name for d in ALL)}. Try array.astype(...) first."
+        ) from None
+
+
+# -- promotion ---------------------------------------------------------------------------------------------------
+
+
+def _promote(a: dtype, b: dtype) -> dtype:
+    if a is b:
+        return a
+    if a.category != b.category:
+        low, high = (a, b) if a.category < b.category else (b, a)
+        if high.category == COMPLEX and low is float64:
+            return complex128
+        return high
+    if a.category == FLOAT and {a, b} == {float16, bfloat16}:
+        return float32
+    if a.category != INTEGER or a.is_signed == b.is_signed:
+        return a if a.itemsize >= b.itemsize else b
+    signed, unsigned = (a, b) if a.is_signed else (b, a)
+    if unsigned is not uint8:
+        return _no_promotion(a, b)
+    return int16 if signed is int8 else signed
+
+
+def _no_promotion(a: dtype, b: dtype) -> dtype:
+    raise RuntimeError(
+        f"Promotion for {a.name} and {b.name} is not supported: no integer type holds both. Cast one of them with .to(...) first."
+    )
+
+
+_TABLE: dict[tuple[dtype, dtype], dtype] = {}
+
+
+def promote_types(type1: dtype, type2: dtype) -> dtype:
+    """The smallest dtype that holds the values of both, by PyTorch's lattice."""
+    found = _TABLE.get((type1, type2))
+    if found is None:
+        found = _TABLE[type1, type2] = _promote(type1, type2)
+    return found
+
+
+_default = float32
+
+
+def get_default_dtype() -> dtype:
+    """The dtype of floats that nobody gave a dtype: float32 unless `set_default_dtype` said otherwise."""
+    return _default
+
+
+def set_default_dtype(d: dtype, /) -> None:
+    """Change the dtype that Python floats become. Only floating dtypes are accepted."""
+    global _default
+    if not isinstance(d, dtype):
+        raise TypeError(f"invalid dtype object: expected a torch.dtype such as torch.float64, found {d!r}")
+    if not d.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, found {d}")
+    _default = d
+
+
+def of_scalar(value) -> dtype:
+    """The dtype a Python number becomes on its own."""
+    kind = type(value)
+    if kind is float:
+        return _default
+    if kind is int:
+        return int64
+    if kind is builtins_bool:
+        return bool
+    if kind is complex:
+        return _default.to_complex()
+    if isinstance(value, builtins_bool | np.bool_):
+        return bool
+    if isinstance(value, int | np.integer):
+        return int64
+    if isinstance(value, float | np.floating):
+        return _default
+    if isinstance(value, complex | np.complexfloating):
+        return _default.to_complex()
+    raise TypeError(f"expected a number, found {type(value).__name__}")
+
+
+builtins_bool = type(True)
+
+
+def combine(dimensioned: list[dtype], zero_dim: list[dtype], scalars: list[dtype]) -> dtype:
+    """PyTorch's three ranks: a lower rank changes the result only if its category is higher."""
+    result: dtype | None = None
+    for rank in (dimensioned, zero_dim, scalars):
+        if not rank:
+            continue
+        own = rank[0]
+        for other in rank[1:]:
+            own = promote_types(own, other)
+        if result is None:
+            result = own
+        elif own.category > result.category:
+            if own.category == COMPLEX and result.is_floating_point:
+                own = result.to_complex()
+            result = promote_types(result, own)
+    if result is None:
+        raise ValueError("result_type needs at least one operand")
+    return result
+
+
+def can_cast(from_: dtype, to: dtype, /) -> builtins_bool:
+    """Whether an in-place result of dtype `from_` may be stored in `to`: never from a higher category to a lower."""
+    if from_.is_complex and not to.is_complex:
+        return False
+    if from_.is_floating_point and to.category < FLOAT:
+        return False
+    return not (from_.category != BOOL and to is bool)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------
+
+
+class finfo:
+    """Limits of a floating dtype: `eps`, `max`, `min`, `tiny`, `smallest_normal`, `resolution`, `bits`."""
+
+    def __init__(self, type: dtype | None = None):
+        self._dtype = d = _default if type is None else type
+        if not isinstance(d, dtype) or d.category < FLOAT:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
+        info = ml_dtypes.finfo(d.to_real().numpy)
+        self.bits = d.to_real().itemsize * 8
+        self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
+        self.tiny = self.smallest_normal = float(info.tiny)
+        self.resolution = float(info.resolution)
+        self.dtype = d.to_real().name
+
+    def __eq__(self, other):
+        return isinstance(other, finfo) and self._dtype is other._dtype
+
+    def __hash__(self):
+        return hash(("finfo", self._dtype.name))
+
+    def __repr__(self) -> str:
+        def shown(x: float) -> str:
+            return f"{x:g}"
+
+        return (
+            f"finfo(resolution={shown(self.resolution)}, min={shown(self.min)}, max={shown(self.max)}, eps={shown(self.eps)}, "
+            f"smallest_normal={shown(self.smallest_normal)}, tiny={shown(self.tiny)}, dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """Limits of an integer dtype: `min`, `max`, `bits`."""
+
+    def __init__(self, type: dtype):
+        self._dtype = type
+        if not isinstance(type, dtype) or type.category != INTEGER:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
+        info = np.iinfo(type.numpy)
+        self.bits, self.min, self.max, self.dtype = info.bits, int(info.min), int(info.max), type.name
+
+    def __eq__(self, other):
+        return isinstance(other, iinfo) and self._dtype is other._dtype
+
+    def __hash__(self):
+        return hash(("iinfo", self._dtype.name))
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -1,0 +1,60 @@
+"""Arguments of operations: binding them to names, and the NumPy spellings PyTorch accepts too (axis for dim, ...)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+NUMPY_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+NUMPY_NAMES["from"] = "from_"  # a keyword in Python, a parameter of uniform_ and random_ in PyTorch
+
+
+class Arguments:
+    """The signature of an operation: Python itself does the parsing, through a function with the same parameters."""
+
+    def __init__(self, op):
+        self.op = op
+        self.parameters = op.parameters
+        code = op.forward.__code__
+        self.variadic: str | None = code.co_varnames[code.co_argcount + code.co_kwonlyargcount] if code.co_flags & 4 else None
+        self.names = frozenset(op.parameters)
+
+    @cached_property
+    def bind(self):
+        """A function with the operation's own signature that returns its arguments in order."""
+        defaults = self.op.defaults
+        n = self.op.n_positional
+        shown = [f"{p}=_d[{p!r}]" if p in defaults else p for p in self.parameters]
+        middle = [f"*{self.variadic}"] if self.variadic else ["*"] if len(shown) > n else []
+        signature = ", ".join(shown[:n] + middle + shown[n:])
+        names = [*self.parameters, *([self.variadic] if self.variadic else [])]
+        return eval(f"lambda {signature}: ({', '.join(names)},)", {"_d": defaults})
+
+    def knows(self, kwargs: dict) -> bool:
+        """Whether every keyword is a parameter."""
+        return self.names.issuperset(kwargs)
+
+    def rename(self, kwargs: dict) -> dict:
+        """NumPy's spellings turned into PyTorch's; what is still unknown is left for Python to complain about."""
+        return {(NUMPY_NAMES[k] if k not in self.names and NUMPY_NAMES.get(k) in self.names else k): v for k, v in kwargs.items()}
+
+    def values(self, args: tuple, kwargs: dict) -> tuple:
+        """The arguments in the order of the parameters."""
+        if kwargs and not self.knows(kwargs):
+            kwargs = self.rename(kwargs)
+        try:
+            return self.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise TypeError(str(problem).replace("Arguments.bind.<locals>.", "").replace("<lambda>", self.op.short)) from None
+
+    def by_name(self, input, args: tuple, kwargs: dict) -> dict[str, Any]:
+        """The arguments by name."""
+        values = self.values((input, *args), kwargs)
+        names = (*self.parameters, self.variadic) if self.variadic else self.parameters
+        return dict(zip(names, values, strict=True))
+
+    def not_a_tensor(self, value) -> TypeError:
+        """The error for something else where a tensor belongs."""
+        return TypeError(
+            f"{self.op.short}(): argument '{self.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}"
+        )

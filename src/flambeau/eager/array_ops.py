@@ -1,0 +1,251 @@
+"""Running operations that are functions on arrays, and composites of other operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.autograd import modes
+from flambeau.eager import inplace, overrides
+from flambeau.eager.arguments import Arguments
+from flambeau.eager.pointwise import common_device, promoted
+from flambeau.eager.record import record_array
+from flambeau.kernels import arrays
+from flambeau.kernels.meta import MetaArray
+from flambeau.tensor import PLAIN, Tensor, wrap
+
+
+def bind(op) -> Callable:
+    """The function that runs an array operation."""
+    arguments = Arguments(op)
+    op.arguments = arguments
+
+    def front(*args, out=None, **kwargs):
+        values = arguments.values(args, kwargs)
+        if (modes.special or type(values[0]) not in PLAIN) and overrides.needed((*values, out)):
+            return overrides.call(front, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
+        by_name = dict(zip(arguments.parameters, values, strict=True))
+        results = run(op, by_name)
+        return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
+
+    return front
+
+
+def run(op, by_name: dict[str, Any]):
+    """Unwrap, compute, wrap, record."""
+    if modes.special and modes.state.autocast:
+        by_name = modes.state.autocast["adapt_named"](op, by_name)
+    given, found = compute(op, by_name)
+    results = tuple([wrap(a) for a in found]) if isinstance(found, (tuple, list)) else (wrap(found),)
+    if not modes.state.grad:
+        for r in results:
+            r._inference = modes.state.inference
+    elif op.differentiable and any(t.requires_grad for t in _tensors(given.values())) and any(r._is_float() for r in results):
+        record_array(op, results, given)
+    if op.result_type is not None:
+        return op.result_type(*results)
+    return results if isinstance(found, (tuple, list)) else results[0]
+
+
+def compute(op, by_name: dict[str, Any]):
+    """(arguments after promotion, resulting array or arrays)."""
+    tensors = list(_tensors(by_name.values()))
+    if not tensors:
+        raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
+    if len(tensors) > 1:
+        common_device(op, tensors)
+    if op.promote:
+        by_name = promote(op, by_name)
+    arguments = {name: _unwrap(value) for name, value in by_name.items()}
+    if type(tensors[0]._array) is MetaArray:
+        return by_name, _on_meta(op, arguments)
+    found = op.forward(**arguments)
+    if isinstance(found, (tuple, list)):
+        return by_name, type(found)([_as_array(a) for a in found])
+    return by_name, _as_array(found)
+
+
+def _tensors(values):
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for v in value:
+                if isinstance(v, Tensor):
+                    yield v
+
+
+def _unwrap(value):
+    if isinstance(value, Tensor):
+        return value._array
+    if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
+        return [v._array if isinstance(v, Tensor) else v for v in value]
+    return value
+
+
+def _as_array(value):
+    """NumPy answers some 0-d questions with a scalar: an array again. And its empty arrays have strides of 0, which PyTorch's do not."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return value if value.size or 0 not in value.strides else arrays.empty(value.shape, value.dtype, arrays.device_of(value))
+
+
+def _on_meta(op, arguments):
+    if op.shape_rule is None:
+        raise NotImplementedError(f"{op.short} has no rule for tensors without data (device 'meta'). Create them on 'cpu' to compute.")
+    found = op.shape_rule(**arguments)
+    if isinstance(found, list):
+        return tuple(MetaArray(shape, dtype) for shape, dtype in found)
+    return MetaArray(*found)
+
+
+def promote(op, by_name: dict[str, Any]) -> dict[str, Any]:
+    """Bring the tensors of `op.promote` to one dtype. The casts are recorded."""
+    chosen = [v for name in op.promote for v in _each(by_name.get(name))]
+    common = promoted(chosen)
+    if op.rule == "float" and common.category < dtypes.FLOAT:
+        common = dtypes.get_default_dtype()
+
+    def adapt(v):
+        if isinstance(v, Tensor):
+            return v if v.dtype is common else v.to(common)
+        return v
+
+    changed = dict(by_name)
+    for name in op.promote:
+        value = by_name.get(name)
+        changed[name] = [adapt(v) for v in value] if isinstance(value, (list, tuple)) else adapt(value)
+    return changed
+
+
+def _each(value):
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def bind_inplace(op) -> Callable:
+    """Tensor.<name>_ of an array operation: computed, then written over the first argument."""
+    arguments = op.arguments
+
+    def front(*args, **kwargs):
+        values = arguments.values(args, kwargs)
+        if overrides.needed(values):
+            return overrides.call(front, values, args, kwargs)
+        by_name = dict(zip(arguments.parameters, values, strict=True))
+        first = arguments.parameters[0]
+        self = by_name[first]
+        inplace.check_writable(op, self, list(_tensors(values)))
+        given, found = (by_name, None) if op.write is not None else compute(op, by_name)
+        if found is not None:
+            inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
+        recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()
+        originals = {}
+        if recorded and any(first in f.__code__.co_varnames[: f.__code__.co_argcount] for f in _derivatives(op)):
+            before = wrap(arrays.copy(self._array))
+            before._node, before._nr, before._needs = self.grad_fn, self._nr, self._needs
+            originals[first] = before
+        if found is None:
+            op.write(**{name: _unwrap(value) for name, value in given.items()})
+        else:
+            arrays.write(self._array, found)
+        self._bump()
+        if recorded:
+            given = dict(given)
+            given[first] = self
+            inplace.rewrite(self, lambda result, _: record_array(op, (result,), given, originals), tuple(given.values()))
+        return self
+
+    return front
+
+
+def _derivatives(op):
+    return list(op.derivatives.values()) + ([op.joint_derivative] if op.joint_derivative else [])
+
+
+def bind_choice(op) -> Callable:
+    """The function that runs the operation a choice names."""
+    forward, strict = op.forward, not op.number_first
+    arguments = Arguments(op)
+
+    def front(*args, out=None, **kwargs):
+        if kwargs and not arguments.knows(kwargs):
+            kwargs = arguments.rename(kwargs)
+        if modes.special or not args or type(args[0]) not in PLAIN:
+            relevant = (*args, *kwargs.values(), out)
+            if overrides.needed(relevant):
+                return overrides.call(front, relevant, args, kwargs if out is None else kwargs | {"out": out})
+        if strict and args and not isinstance(args[0], Tensor):
+            raise arguments.not_a_tensor(args[0])
+        chosen, *operands = forward(*args, **kwargs)
+        return chosen.call(*operands) if out is None else chosen.call(*operands, out=out)
+
+    return front
+
+
+def bind_choice_inplace(op) -> Callable:
+    """Tensor.<name>_ of a choice: the in-place form of the operation it names."""
+    forward, strict = op.forward, True
+    arguments = Arguments(op)
+
+    def front(*args, **kwargs):
+        if kwargs and not arguments.knows(kwargs):
+            kwargs = arguments.rename(kwargs)
+        if modes.special or not args or type(args[0]) not in PLAIN:
+            relevant = (*args, *kwargs.values())
+            if overrides.needed(relevant):
+                return overrides.call(front, relevant, args, kwargs)
+        if strict and args and not isinstance(args[0], Tensor):
+            raise arguments.not_a_tensor(args[0])
+        chosen, *operands = forward(*args, **kwargs)
+        return chosen.call_inplace(*operands)
+
+    return front
+
+
+def bind_composite(op) -> Callable:
+    """The function that runs a composite."""
+    forward = op.forward
+    arguments = Arguments(op)
+
+    def front(*args, **kwargs):
+        if kwargs and not arguments.knows(kwargs):
+            kwargs = arguments.rename(kwargs)
+        if modes.special or not args or type(args[0]) not in PLAIN:
+            relevant = (*args, *kwargs.values())
+            if overrides.needed(relevant):
+                return overrides.call(front, relevant, args, kwargs)
+            return with_tensor(*args, **kwargs)
+        return forward(*args, **kwargs)
+
+    def with_tensor(*args, **kwargs):
+        try:
+            return forward(*args, **kwargs)
+        except AttributeError:
+            if args and not isinstance(args[0], Tensor):  # a list, say, was asked for what only tensors have
+                raise arguments.not_a_tensor(args[0]) from None
+            raise
+
+    def front_with_out(*args, out=None, **kwargs):
+        if out is None:
+            return front(*args, **kwargs)
+        operands = list(_tensors((*args, *kwargs.values())))
+        return inplace.deliver(op, front(*args, **kwargs), operands, out)
+
+    return front_with_out if op.takes_out else front
+
+
+def bind_composite_inplace(op) -> Callable:
+    """Tensor.<name>_ of a composite: computed from a copy where history needs it, then copied over."""
+
+    def front(self, *args, **kwargs):
+        inplace.check_writable(op, self, list(_tensors((*args, *kwargs.values()))))
+        recorded = modes.state.grad and any(t.requires_grad for t in _tensors((self, *args, *kwargs.values())))
+        result = op.call(self.clone() if recorded else self, *args, **kwargs)
+        inplace.check_result(op, self, tuple(result._array.shape), result.dtype)
+        return self.copy_(result)
+
+    return front

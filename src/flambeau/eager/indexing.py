@@ -1,0 +1,236 @@
+"""Running x[index] and x[index] = value.
+
+Ints, slices, None and `...` make a view, and most indices are nothing else: `getitem` asks for the window and makes it. What holds tensors,
+lists, arrays or bools takes the long way round through a plan: a view first, then a gather or a scatter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau import dtypes, literals
+from flambeau.autograd import modes
+from flambeau.autograd.node import next_sequence
+from flambeau.eager import inplace, overrides
+from flambeau.eager.record import attach
+from flambeau.eager.views import make
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
+from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
+from flambeau.ops.masking import _masked_fill, filling
+from flambeau.tensor import PLAIN, Tensor, wrap
+
+
+def getitem(self: Tensor, index: Any) -> Tensor:
+    """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
+    if (modes.special or type(self) not in PLAIN) and overrides.needed((self, index)):
+        return overrides.call(getitem, (self, index), (self, index), {})
+    array = self._array
+    size = array.itemsize
+    geometry = basic_view(index, array.shape, tuple([s // size for s in array.strides]), 0)
+    if geometry is not None:
+        return _window(self, geometry, index)
+    wanted = _plan(self, index)
+    view = _view(self, wanted, index)
+    return _index(view, _indices(self, wanted)) if wanted.indices else view
+
+
+def setitem(self: Tensor, index: Any, value: Any) -> None:
+    """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
+    if (modes.special or type(self) not in PLAIN or type(value) not in PLAIN) and overrides.needed((self, index, value)):
+        overrides.call(setitem, (self, index, value), (self, index, value), {})
+        return
+    is_tensor = isinstance(value, Tensor)
+    if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
+        raise TypeError(
+            f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. Try torch.as_tensor(value)"
+        )
+    array = self._array
+    geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
+    wanted = None
+    if geometry is None:
+        wanted = _plan(self, index)
+        if not wanted.indices:
+            geometry = (wanted.shape, wanted.strides, wanted.offset)
+    recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))
+    if is_tensor:
+        value = _without_leading_ones(value)
+    if geometry is None:
+        assert wanted is not None
+        _put(_view(self, wanted, index) if recorded else _alias(self, wanted), _indices(self, wanted), value)
+    elif recorded:
+        target = _window(self, geometry, index)
+        target.copy_(value) if is_tensor else target.fill_(value)
+    else:
+        _store(self, geometry, value, is_tensor)
+
+
+Tensor.__getitem__ = getitem
+Tensor.__setitem__ = setitem
+
+
+# -- the view ----------------------------------------------------------------------------------------------------------
+
+
+def _window(self: Tensor, geometry: tuple, index: Any) -> Tensor:
+    """The part of `self` with this geometry, recorded if gradients are wanted."""
+    result = make(self, *geometry)
+    if self._needs or result._base._needs:
+        _remember(result, self, geometry, index)
+    if modes.special:
+        result._inference = self._inference
+    return result
+
+
+def _remember(result: Tensor, input: Tensor, geometry: tuple, index: Any) -> None:
+    """Record the view."""
+    if not input._is_float():
+        return
+    if not modes.state.grad:
+        result._view_mode = "no_grad"
+        return
+    shape, strides = arrays.view_of(input._array)
+    contiguous = layout.contiguous_strides(shape)
+    if strides != contiguous:
+        wanted = _plan_for(index, shape, contiguous)
+        place = (wanted.shape, wanted.strides, wanted.offset)
+    else:
+        place = geometry
+    node = VIEWS[_kind(index)].node_class()
+    node.edges = (input._edge(),)
+    node.sequence = next_sequence()
+    node.shape, node.numpy_dtype = result._array.shape, result._array.dtype
+    node.wanted = (("input", True),)
+    node.saved = {"input_shape": shape, "place": place}
+    if modes.state.anomaly:
+        import traceback
+
+        node.metadata["traceback_"] = traceback.format_stack()[:-3]
+    attach(result, node)
+
+
+def _kind(index: Any) -> str:
+    """The name of the view, by the last item that changes anything."""
+    if type(index) is int:
+        return "select"
+    if isinstance(index, slice):
+        return "slice"
+    for item in reversed(index if isinstance(index, tuple) else (index,)):
+        if item is None:
+            return "unsqueeze"
+        if isinstance(item, slice):
+            if item.start is not None or item.stop is not None or item.step is not None:
+                return "slice"
+        elif item is not ...:
+            return "select"
+    return "alias"
+
+
+def _alias(self: Tensor, wanted: Plan) -> Tensor:
+    """The view of a plan, without history."""
+    shape, strides = arrays.view_of(self._array)
+    if not wanted.offset and (wanted.shape, wanted.strides) == (shape, strides):
+        return self
+    return make(self, wanted.shape, wanted.strides, wanted.offset)
+
+
+def _view(self: Tensor, wanted: Plan, index: Any) -> Tensor:
+    """The view of a plan, from which it gathers: `self` if that is all of it, unless the view is the result."""
+    shape, strides = arrays.view_of(self._array)
+    if wanted.indices and not wanted.offset and (wanted.shape, wanted.strides) == (shape, strides):
+        return self
+    return _window(self, (wanted.shape, wanted.strides, wanted.offset), index)
+
+
+# -- index tensors -----------------------------------------------------------------------------------------------------
+
+
+class _Described:
+    """What a plan needs to know of an index tensor."""
+
+    __slots__ = ("dtype_kind", "item", "itemsize", "shape")
+
+    def __init__(self, tensor: Tensor):
+        array = tensor._array
+        self.shape, self.itemsize, self.item, self.dtype_kind = array.shape, array.itemsize, tensor.item, array.dtype.kind
+
+
+def _describe(item: Any) -> _Described | None:
+    return _Described(item) if isinstance(item, Tensor) else None
+
+
+def _as_tensor(data: Any) -> Tensor:
+    """A list, range or array as an index: bool and uint8 stay, all else becomes int64."""
+    array = literals.literal(data)
+    return wrap(array if array.dtype in (np.bool_, np.uint8) else array.astype(np.int64))
+
+
+def _plan(self: Tensor, index: Any) -> Plan:
+    return _plan_for(index, *arrays.view_of(self._array))
+
+
+def _plan_for(index: Any, shape, strides) -> Plan:
+    return plan(index, tuple(shape), tuple(strides), 0, _describe, _as_tensor)
+
+
+def _indices(self: Tensor, wanted: Plan) -> list[Tensor | None]:
+    """The index tensors of a plan, on the device of `self`; True and False as the positions [0] and []."""
+    found: list[Tensor | None] = []
+    for index, kind in zip(wanted.indices, wanted.kinds, strict=True):
+        if index is None:
+            found.append(None)
+            continue
+        tensor = wrap(np.arange(int(index))) if kind == FLAG else as_index(index)
+        found.append(tensor if type(tensor._array) is type(self._array) else tensor.to(self.device))
+    return found
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _without_leading_ones(value: Tensor) -> Tensor:
+    shape = value._array.shape
+    if not shape or shape[0] != 1:
+        return value
+    skip = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return value.reshape(shape[skip:])
+
+
+def _store(self: Tensor, geometry: tuple, value: Any, is_tensor: bool) -> None:
+    """Write into a window of `self` without recording anything."""
+    array = arrays.strided_view(self._array, *geometry)
+    if self._inference or 0 in array.strides:
+        inplace.check_writable("__setitem__" if is_tensor else _Filling, make(self, *geometry))
+    if not is_tensor:
+        arrays.fill(array, literals.stored(value, dtypes.OF_NUMPY[array.dtype]))
+    else:
+        source = value._array
+        if type(source) is not type(array):
+            source = arrays.to_device(source, self.device)
+        if source.shape != array.shape:
+            layout.expand(source.shape, arrays.element_strides(source), array.shape)  # raises, naming the dimension
+        arrays.write(array, arrays.apart(array, source))
+    self._bump()
+
+
+class _Filling:
+    """Stands for the operation in `check_writable`: one number may be written to an expanded tensor."""
+
+    short = "fill"
+    overlap_ok = True
+
+
+def _put(view: Tensor, indices: list, value: Any) -> None:
+    """Write a number or tensor to view[indices]."""
+    mask = lone_mask(indices)
+    is_tensor = isinstance(value, Tensor)
+    if mask is not None and not (is_tensor and value.dim()):
+        spread = mask.reshape(tuple(mask.shape) + (1,) * (view.dim() - mask.dim()))
+        _masked_fill.call_inplace(view, spread, filling(view, value))
+        return
+    if not is_tensor:
+        value = wrap(arrays.number(literals.stored(value, view.dtype), view._array, view._array.dtype))
+    check_dtypes(view, value)
+    _index_put.call_inplace(view, indices, value, False)

@@ -1,0 +1,241 @@
+"""Writing into tensors: what may be written to, `out=`, and how history follows the write.
+
+Note [in-place writes and history]: after `x.mul_(y)` the tensor x is the output of a new node whose input is what x was before. If x is a
+view of `base`, the write changes base, so base gets a new node too: `CopySlices`, which routes the part of base's gradient that lies in the
+view through the operation and lets the rest pass. Every view of base then has an outdated history; `base._rewrites` counts the writes, and
+a view that lags behind makes its node anew, as an `as_strided` of base, when it is next asked for it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.autograd import modes
+from flambeau.autograd.node import Node, next_sequence
+from flambeau.kernels import arrays, layout
+from flambeau.ops.complex import view_as_complex, view_as_real
+from flambeau.ops.views import _window
+from flambeau.tensor import Tensor, wrap
+
+
+def check_writable(op, self: Tensor, operands=()) -> None:
+    """RuntimeError if `self` may not be written to: a leaf being differentiated, an expanded view, an inference tensor."""
+    name = f"{op.short}_" if hasattr(op, "short") else str(op)
+    if not isinstance(self, Tensor):
+        raise TypeError(f"{name}(): the tensor to write to is a {type(self).__name__}")
+    if self._inference and not modes.state.inference:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before "
+            "doing inplace update."
+        )
+    if modes.state.grad:
+        _check_leaf(self, operands)
+    array = self._array
+    if 0 in array.strides and not getattr(op, "overlap_ok", False) and layout.has_internal_overlap(array.shape, arrays.element_strides(array)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation (an expanded tensor repeats its elements without copying them)."
+        )
+
+
+def _check_leaf(self: Tensor, operands) -> None:
+    if self._base is None:
+        if self._needs and self._node is None:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on x.clone()."
+            )
+        return
+    base = self._base
+    recorded = self.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)
+    if base._needs and base.is_leaf:
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on a clone."
+        )
+    if recorded and self._view_mode is not None:
+        raise RuntimeError(_VIEW_MODES[self._view_mode].format(name=self._node.name() if self._node else "this function", nr=self._nr))
+
+
+Tensor._view_mode = None  # how a view came about, where that forbids writing to it
+_VIEW_MODES = {
+    "multi": "Output {nr} of {name} is a view and is being modified inplace. This view is the output of a function that returns multiple "
+    "views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an "
+    "out-of-place one.",
+    "no_grad": "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Make the view with grad mode "
+    "enabled, or write under no_grad.",
+}
+
+
+def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
+    """RuntimeError unless a result of this shape and dtype fits into `self`."""
+    own = tuple(self._array.shape)
+    if shape != own:
+        raise RuntimeError(
+            f"output with shape {list(own)} doesn't match the broadcast shape {list(shape)}: {op.short}_ cannot grow its tensor, "
+            f"use {op.short} instead"
+        )
+    if not dtypes.can_cast(result, self.dtype):
+        raise RuntimeError(f"result type {_type_name(result)} can't be cast to the desired output type {_type_name(self.dtype)}")
+
+
+def _type_name(d: dtypes.dtype) -> str:
+    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int"}
+    names |= {"int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
+    return names.get(d.name, d.name)
+
+
+def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
+    """RuntimeError unless `out` may receive the result."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{op.short}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)):
+        raise RuntimeError(
+            f"{op.short}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
+            "grad. Use the form without out=, or torch.no_grad()."
+        )
+    device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
+    if device != out.device:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")
+    if not dtypes.can_cast(result, out.dtype):
+        raise RuntimeError(f"result type {_type_name(result)} can't be cast to the desired output type {_type_name(out.dtype)}")
+
+
+def resize_out(op, out: Tensor, shape: tuple) -> None:
+    """Give `out` the shape of the result; a non-empty tensor of another shape is resized with a warning, as PyTorch does."""
+    if tuple(out._array.shape) == tuple(shape):
+        check_writable("out=", out)
+        return
+    if out._array.size:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the required output "
+            f"shape {list(shape)}. Pass an empty tensor (torch.empty(0)) or one of the right shape.",
+            stacklevel=5,
+        )
+    out._array = arrays.empty(shape, out._array.dtype, out.device)
+    out._storage = None
+
+
+def _shares_memory(a: Tensor, b: Tensor) -> bool:
+    return a is b or type(a._array) is np.ndarray and type(b._array) is np.ndarray and np.may_share_memory(a._array, b._array)
+
+
+def deliver(op, results, operands, out):
+    """The out= form of an operation that has computed fresh results: copy them over."""
+    single = isinstance(out, Tensor)
+    outs = (out,) if single else tuple(out)
+    sources = (results,) if isinstance(results, Tensor) else tuple(results)
+    if len(outs) != len(sources):
+        raise TypeError(f"{op.short}(): out= takes {len(sources)} tensors, found {len(outs)}")
+    for o, r in zip(outs, sources, strict=True):
+        check_out(op, operands, o, r.dtype)
+        if "cast" not in op.out_rule and o.dtype is not r.dtype:
+            raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {r.dtype.name}, but got {o.dtype.name} instead")
+        if "apart" in op.out_rule and any(_shares_memory(o, v) for v in operands):
+            raise RuntimeError(
+                f"{op.short}(): unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
+                "location. Please clone() the tensor before performing the operation."
+            )
+        if "apart" in op.out_rule:
+            check_writable("out=", o)
+    for o, r in zip(outs, sources, strict=True):
+        resize_out(op, o, r._array.shape)
+        arrays.write(o._array, r._array)
+        o._bump()
+    return out if single or not hasattr(results, "_fields") else type(results)(*outs)
+
+
+# -- history -------------------------------------------------------------------------------------------------------
+
+
+def rewrite(self: Tensor, record: Callable[[Tensor, tuple], None], operands: tuple) -> None:
+    """Give `self` the history of an operation that has just been written into it. `record(result, operands)` records it."""
+    if self._base is None:
+        record(self, operands)
+        return
+    base = self._base
+    geometry = _within(self, base)
+    stand_in = wrap(self._array)
+    old = self._edge()
+    record(stand_in, operands)
+    inner = stand_in._node
+    node = CopySlices()
+    node.inner, node.geometry, node.view_dtype = inner, geometry, self._array.dtype
+    node.base_layout = arrays.view_of(base._array)
+    position = next((i for i, v in enumerate(_flat(operands)) if v is self), None)
+    node.position = position
+    others = tuple(e for i, e in enumerate(inner.edges) if i != position)
+    node.edges = (base._edge() if old is not None or base._needs else None, *others)
+    node.sequence = next_sequence()
+    node.shape, node.numpy_dtype = base._array.shape, base._array.dtype
+    base._node, base._nr, base._needs = node, 0, True
+    base._rewrites += 1
+
+
+def _flat(operands):
+    for v in operands:
+        if isinstance(v, (list, tuple)):
+            yield from v
+        elif isinstance(v, Tensor):
+            yield v
+        else:
+            yield v
+
+
+def _within(view: Tensor, base: Tensor) -> tuple:
+    """(shape, strides, offset) of a view in elements of its dtype, the offset counted from base's first element."""
+    shape, strides = arrays.view_of(view._array)
+    offset = 0
+    if view._array.size:
+        offset = (arrays.data_pointer(view._array) - arrays.data_pointer(base._array)) // view._array.itemsize
+    return tuple(shape), strides, offset
+
+
+def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
+    """The view of `base` with this geometry, counted in elements of its own dtype: a complex base may be seen as real pairs, or the reverse."""
+    if base._array.dtype == numpy_dtype:
+        return _window(base, *geometry)
+    if base._array.dtype.kind == "c":
+        return _window(view_as_real(base), *geometry)
+    shape, strides, offset = geometry
+    return view_as_complex(_window(base, (*shape, 2), (*(2 * s for s in strides), 1), 2 * offset))
+
+
+class CopySlices(Node):
+    """A base tensor part of which was overwritten through a view by `inner`."""
+
+    inner: Node
+    geometry: tuple
+    view_dtype: Any
+    base_layout: tuple
+    position: int | None
+
+    def apply(self, grad):
+        shape, strides = self.base_layout
+        result = grad.new_empty_strided(shape, strides)
+        result.copy_(grad)
+        window = _seen_as(result, self.geometry, self.view_dtype)
+        inner = self.inner.apply(window.clone())
+        position = self.position
+        own = inner[position] if position is not None and self.edges[0] is not None else None
+        if own is None:
+            window.zero_()
+        else:
+            window.copy_(own)
+        return (result, *(g for i, g in enumerate(inner) if i != position))
+
+    def release(self) -> None:
+        self.inner.release()
+
+
+def replay_view(view: Tensor) -> None:
+    """Make the history of a view anew, from its base as it is now."""
+    base = view._base
+    view._stamp = base._rewrites
+    shape, strides, offset = _within(view, base)
+    with modes.enable_grad():
+        again = _seen_as(base, (shape, strides, offset), view._array.dtype)
+    view._node, view._nr, view._needs = again._node, again._nr, again._needs

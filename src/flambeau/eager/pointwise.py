@@ -1,0 +1,349 @@
+"""Running pointwise operations on tensors.
+
+The front of a binary operation is the hot path of the framework: one test for active modes, one launch, one wrapper, and a node only if
+a gradient is wanted. The launch answers NotImplemented for whatever it does not know (mixed dtypes, another device, shapes that do not
+broadcast), and `general` takes over.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.autograd import modes
+from flambeau.eager import inplace, overrides
+from flambeau.eager.arguments import Arguments
+from flambeau.eager.record import record_pointwise
+from flambeau.kernels import arrays, layout
+from flambeau.ops import promotion
+from flambeau.tensor import PLAIN, Tensor, wrap
+
+NUMBERS = {int, float, bool, complex}
+_new = object.__new__
+
+
+def bind(op) -> Callable:
+    """The function that runs a pointwise operation."""
+    if op.parameters == ("input",):
+        return _bind_unary(op)
+    return _bind_binary(op) if op.parameters == ("input", "other") else _bind_general(op)
+
+
+def _bind_unary(op) -> Callable:
+    launch = op.kernel.launch
+    records = op.differentiable
+
+    def front(input, *, out=None):
+        if out is None and not modes.special and type(input) in PLAIN:
+            array = launch(input._array)
+            if array is not NotImplemented:
+                result = _new(Tensor)
+                result._array = array
+                if records and (input._needs or input._base is not None and input.requires_grad):
+                    record_pointwise(op, result, (input,), ())
+                return result
+        return general(op, (input,), (), out)
+
+    return front
+
+
+def _bind_binary(op) -> Callable:
+    launch = op.kernel.launch
+    records = op.differentiable
+    numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
+    first = op.number_first
+
+    def front(input, other, *, out=None):
+        if out is None and not modes.special:
+            if type(input) in PLAIN:
+                if type(other) in PLAIN:
+                    array = launch(input._array, other._array)
+                    needs = input._needs or other._needs or input._base is not None or other._base is not None
+                elif type(other) in numbers:
+                    array = launch(input._array, other)
+                    needs = input._needs or input._base is not None
+                else:
+                    return general(op, (input, other), (), out)
+            elif first and type(input) in numbers and type(other) in PLAIN:
+                array = launch(input, other._array)
+                needs = other._needs or other._base is not None
+            else:
+                return general(op, (input, other), (), out)
+            if array is not NotImplemented:
+                result = _new(Tensor)
+                result._array = array
+                if needs and records and (_wants(input) or _wants(other)):
+                    record_pointwise(op, result, (input, other), ())
+                return result
+        return general(op, (input, other), (), out)
+
+    return front
+
+
+def _wants(operand) -> bool:
+    return isinstance(operand, Tensor) and operand.requires_grad
+
+
+def _bind_general(op) -> Callable:
+    """Operations with options or three and more operands: arguments by position or name."""
+    launch = op.kernel.launch
+    arguments = Arguments(op)
+    operand_at = [op.parameters.index(p) for p in op.operands]
+    option_at = [op.parameters.index(p) for p in op.options]
+
+    def front(*args, out=None, **kwargs):
+        values = arguments.values(args, kwargs)
+        operands = tuple([values[i] for i in operand_at])
+        options = tuple([values[i] for i in option_at])
+        if out is None and not modes.special:
+            given = [v._array if type(v) in PLAIN else v for v in operands]
+            array = launch(*given, *options)
+            if array is not NotImplemented:
+                result = _new(Tensor)
+                result._array = array
+                if op.differentiable and any(map(_wants, operands)):
+                    record_pointwise(op, result, operands, options)
+                return result
+        return general(op, operands, options, out)
+
+    return front
+
+
+# -- the general path ----------------------------------------------------------------------------------------------
+
+
+def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
+    """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
+    if overrides.needed((*operands, out)):
+        return overrides.call(op.call, (*operands, out), operands, dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out}))
+    if not op.number_first and not isinstance(operands[0], Tensor):
+        raise not_a_tensor(op, operands[0])
+    operands = tuple([tensor_or_number(op, v) for v in operands])
+    if modes.special and modes.state.autocast:
+        operands = modes.state.autocast["adapt"](op, operands)
+    ready, key, out_dtype = prepare(op, operands)
+    options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
+    if out is not None:
+        return _into_out(op, operands, ready, options, key, out_dtype, out)
+    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype))
+    finish(op, result, operands, options)
+    return result
+
+
+def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
+    """Record the operation if a gradient is wanted."""
+    if not modes.state.grad:
+        result._inference = modes.state.inference
+    elif op.differentiable and any(map(_wants, operands)) and result._is_float():
+        record_pointwise(op, result, operands, options)
+
+
+def not_a_tensor(op, value) -> TypeError:
+    return TypeError(f"{op.short}(): argument '{op.operands[0]}' (position 1) must be Tensor, not {type(value).__name__}")
+
+
+def tensor_or_number(op, value):
+    """An operand: a tensor, or a Python number; NumPy's scalars count as numbers."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (int, float, complex, np.generic)) and op.takes_numbers:
+        if op.refuse_bool and isinstance(value, (bool, np.bool_)):
+            raise RuntimeError(op.refuse_bool)
+        return value.item() if isinstance(value, np.generic) else value
+    raise TypeError(
+        f"{op.short}(): argument must be a Tensor{' or a number' if op.takes_numbers else ''}, not {type(value).__name__}"
+        + (". Try torch.as_tensor(...) on it first" if isinstance(value, (list, tuple, np.ndarray)) else "")
+    )
+
+
+def prepare(op, operands: tuple):
+    """(operands as arrays or numbers in one dtype, that dtype, the dtype of the result)."""
+    tensors = [v for v in operands if isinstance(v, Tensor)]
+    if not tensors:
+        raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in operands)}")
+    if op.refuse_bool and any(v.dtype is dtypes.bool for v in tensors):
+        raise RuntimeError(op.refuse_bool)
+    device = common_device(op, tensors)
+    generic = [v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"]
+    key = compute_dtype(op, promoted(generic))
+    if op.rule == "compare" and key.category == dtypes.INTEGER:
+        key = wide_enough(key, generic)
+    shape_check([v._array.shape for v in tensors])
+    ready = []
+    for value, kind in zip(operands, op.kernel.kinds, strict=True):
+        if not isinstance(value, Tensor):
+            ready.append(as_number(value, key) if kind == "T" else np.asarray(bool(value)))
+            continue
+        array = value._array
+        if array.ndim == 0 and arrays.device_of(array) != device:
+            array = arrays.number(array.item(), tensors_on(device, tensors), array.dtype)
+        if kind == "T":
+            array = arrays.cast(array, key.numpy)
+        elif value.dtype is not dtypes.bool:
+            array = condition(op, value)
+        ready.append(array)
+    if not any(not isinstance(v, arrays.NUMBERS) for v in ready):
+        ready[0] = np.asarray(ready[0]).astype(key.numpy)
+    return ready, key.numpy, result_dtype(op, key).numpy
+
+
+def tensors_on(device, tensors):
+    return next(t._array for t in tensors if t.device == device)
+
+
+def as_number(value, key: dtypes.dtype):
+    """A Python number as an operand in dtype `key`."""
+    if key.is_complex:
+        return complex(value)
+    if key.is_floating_point:
+        return float(value)
+    if key is dtypes.bool:
+        return bool(value)
+    return int(value)
+
+
+def condition(op, value: Tensor):
+    """A mask: bool, or uint8 as old programs have it."""
+    if value.dtype is dtypes.uint8:
+        warnings.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor", stacklevel=4)
+        return arrays.cast(value._array, dtypes.bool.numpy)
+    raise RuntimeError(
+        f"{op.short} expected condition to be a boolean tensor, but got a tensor with dtype {value.dtype}. Try condition.bool() or x != 0"
+    )
+
+
+def promoted(operands) -> dtypes.dtype:
+    """PyTorch's result type of tensors and numbers."""
+    return promotion.promoted(*operands)
+
+
+def compute_dtype(op, common: dtypes.dtype) -> dtypes.dtype:
+    """The dtype the formula is computed in, by the operation's rule; NotImplementedError where it has no meaning."""
+    if op.rule in ("float", "angle") and common.category < dtypes.FLOAT:
+        return dtypes.get_default_dtype()
+    if common.is_complex:
+        if not op.takes_complex:
+            raise RuntimeError(op.refuse_complex) if op.refuse_complex else unsupported(op, common)
+        return common
+    if common.name not in op.dtypes and common.name not in ("uint16", "uint32", "uint64"):
+        raise unsupported(op, common)
+    return common
+
+
+def unsupported(op, d: dtypes.dtype) -> NotImplementedError:
+    return NotImplementedError(f'"{op.short}" not implemented for {d.name} tensors; it takes {", ".join(op.dtypes)}')
+
+
+def wide_enough(key: dtypes.dtype, operands) -> dtypes.dtype:
+    """Comparing bytes with 300 is a fair question: int64 where a number does not fit into the tensors' dtype."""
+    limits = dtypes.iinfo(key)
+    fits = all(limits.min <= v <= limits.max for v in operands if not isinstance(v, Tensor))
+    return key if fits else dtypes.int64
+
+
+def result_dtype(op, key: dtypes.dtype) -> dtypes.dtype:
+    if op.rule in ("compare", "logical"):
+        return dtypes.bool
+    return key.to_real() if op.rule in ("real", "angle") else key
+
+
+def common_device(op, tensors):
+    """The one device of all operands; 0-d tensors on the CPU go along with anything."""
+    device = None
+    for t in tensors:
+        d = t.device
+        if device is None or (d != device and _yields(t, d, device, tensors)):
+            device = d if device is None or device.type == "cpu" else device
+        elif d != device and not (d.type == "cpu" and not t._array.ndim):
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {device} and {d}! "
+                f"({op.short} of {', '.join(f'{tuple(x.shape)} on {x.device}' for x in tensors)}; move one with .to('{device}'))"
+            )
+    return device
+
+
+def _yields(t: Tensor, d, device, tensors) -> bool:
+    """Whether everything seen on the CPU so far was 0-d, so that device d may take over."""
+    return device.type == "cpu" and all(not x._array.ndim for x in tensors if x.device.type == "cpu")
+
+
+def shape_check(shapes) -> tuple:
+    return layout.broadcast_shapes(*shapes)
+
+
+def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tensor:
+    """The out= form: the result is written to `out`, which is resized if need be."""
+    inplace.check_out(op, operands, out, dtypes.OF_NUMPY[out_dtype])
+    shape = shape_check([v.shape for v in ready if not isinstance(v, arrays.NUMBERS)])
+    inplace.resize_out(op, out, shape)
+    result = arrays.run(op.kernel, ready, options, key, out_dtype)
+    arrays.write(out._array, result)
+    out._bump()
+    return out
+
+
+def bind_inplace(op) -> Callable:
+    """Tensor.<name>_: the result is written over the first operand."""
+    launch_into = op.kernel.launch_into
+    arguments = Arguments(op)
+    operand_at = [op.parameters.index(p) for p in op.operands]
+    option_at = [op.parameters.index(p) for p in op.options]
+
+    def front(*args, **kwargs):
+        values = arguments.values(args, kwargs)
+        operands = tuple([values[i] for i in operand_at])
+        options = tuple([values[i] for i in option_at])
+        if overrides.needed(operands):
+            return overrides.call(front, operands, args, kwargs)
+        self = operands[0]
+        if not modes.special and type(self) in PLAIN and not any(map(_wants, operands)) and not self._inference:
+            given = [v._array if type(v) in PLAIN else v for v in operands]
+            if launch_into(self._array, *given, *options) is not NotImplemented:
+                self._bump()
+                return self
+        return run_inplace(op, operands, options)
+
+    return front
+
+
+def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
+    self = operands[0]
+    operands = tuple([tensor_or_number(op, v) for v in operands])
+    inplace.check_writable(op, self, operands)
+    ready, key, out_dtype = prepare(op, operands)
+    options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
+    inplace.check_result(op, self, shape_check([v._array.shape for v in operands if isinstance(v, Tensor)]), dtypes.OF_NUMPY[out_dtype])
+    recorded = modes.state.grad and op.differentiable and any(map(_wants, operands))
+    original = None
+    if recorded and _reads_self(op, operands):
+        original = wrap(arrays.copy(self._array))
+        original._node, original._nr, original._needs = self.grad_fn, self._nr, self._needs
+    array = self._array
+    if array.dtype == out_dtype and not overlaps(array, ready):
+        arrays.run(op.kernel, ready, options, key, out_dtype, out=array)
+    else:
+        arrays.write(array, arrays.run(op.kernel, ready, options, key, out_dtype))
+    self._bump()
+    if recorded:
+        inplace.rewrite(self, lambda result, base_operands: record_pointwise(op, result, base_operands, options, original), operands)
+    return self
+
+
+def _reads_self(op, operands) -> bool:
+    """Whether some derivative needs operand 0 as it was before the write."""
+    return any(0 in op.kernel.gradient(i).uses for i, v in enumerate(operands) if _wants(v))
+
+
+def overlaps(out, ready) -> bool:
+    """Whether an operand shares memory with `out` without being the very same view."""
+    if type(out) is not np.ndarray:
+        return False
+    for v in ready:
+        if isinstance(v, np.ndarray) and v is not out and np.may_share_memory(out, v):
+            same = v.shape == out.shape and v.strides == out.strides and arrays.data_pointer(v) == arrays.data_pointer(out)
+            if not same:
+                return True
+    return False

@@ -1,0 +1,84 @@
+"""Running view operations: new geometry over the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flambeau.autograd import modes
+from flambeau.eager import overrides
+from flambeau.eager.arguments import Arguments
+from flambeau.eager.record import record_array
+from flambeau.kernels import arrays
+from flambeau.tensor import PLAIN, Tensor
+
+_new = object.__new__
+
+
+def bind(op) -> Callable:
+    """The function that runs a view operation."""
+    forward = op.forward
+    arguments = Arguments(op)
+
+    def front(input, *args, **kwargs):
+        if kwargs and not arguments.knows(kwargs):
+            kwargs = arguments.rename(kwargs)
+        if (modes.special or type(input) not in PLAIN) and overrides.needed((input,)):
+            return overrides.call(front, (input,), (input, *args), kwargs)
+        try:
+            array = input._array
+        except AttributeError:
+            raise arguments.not_a_tensor(input) from None
+        size = array.itemsize
+        found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
+        if type(found) is list:
+            return several(op, input, found, args, kwargs, arguments)
+        result = make(input, *found) if op.retype is None else make_retyped(input, op.retype(array.dtype), *found)
+        if input._needs or result._base._needs:
+            remember(op, (result,), input, args, kwargs, arguments)
+        if modes.special:
+            result._inference = input._inference
+        return result
+
+    return front
+
+
+def make(input: Tensor, shape, strides, offset: int) -> Tensor:
+    """A tensor over part of the memory of `input`."""
+    result = _new(Tensor)
+    result._array = arrays.strided_view(input._array, shape, strides, offset)
+    storage = input._storage
+    result._storage = storage if storage is not None else input._shared_storage()
+    base = input._base
+    if base is None:
+        base = input
+    result._base = base
+    result._stamp = base._rewrites
+    return result
+
+
+def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
+    """A tensor over the memory of `input` that reads it as other elements, from the first one on."""
+    result = make(input, input._array.shape, arrays.element_strides(input._array), offset)
+    result._array = arrays.reinterpret(input._array, dtype, shape, strides)
+    return result
+
+
+def several(op, input: Tensor, found: list, args, kwargs, arguments) -> tuple[Tensor, ...]:
+    """An operation with many views as its result, such as split."""
+    results = tuple([make(input, *geometry) for geometry in found])
+    if results and input.requires_grad:
+        remember(op, results, input, args, kwargs, arguments)
+        for r in results:
+            r._view_mode = r._view_mode or "multi"
+    return results
+
+
+def remember(op, results, input: Tensor, args, kwargs, arguments) -> None:
+    """Record the view, if gradients are wanted; note where they are not, because writing to such a view would lose them."""
+    if not input._is_float():
+        return
+    if modes.state.grad:
+        record_array(op, results, arguments.by_name(input, args, kwargs))
+    else:
+        for r in results:
+            r._view_mode = "no_grad"

@@ -1,0 +1,572 @@
+"""Making tensors: from data, of a constant, without values, and like another tensor.
+
+Every factory ends in the same three steps: find the options (dtype, device), make an array, wrap it (`finish`). What is drawn at random
+is in `random_factories.py`, what counts is in `ranges.py`; both use the steps defined here.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, dtypes, layouts, literals
+from flambeau.autograd import modes
+from flambeau.eager import inplace, overrides
+from flambeau.kernels import arrays
+from flambeau.ops import formats
+from flambeau.tensor import PLAIN, Tensor, wrap
+
+__all__ = [
+    "as_tensor", "asarray", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "from_file", "frombuffer", "full", "full_like",
+    "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
+]  # fmt: skip
+
+_ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
+
+
+def factory(function: Callable) -> Callable:
+    """A function that makes tensors, made known to function modes and to subclasses with a `__torch_function__`."""
+
+    @functools.wraps(function)
+    def front(*args, **kwargs):
+        if modes.special or (args and type(args[0]) not in _ORDINARY):
+            relevant = (*args, *kwargs.values())
+            if overrides.needed(relevant):
+                return overrides.call(front, relevant, args, kwargs)
+        return function(*args, **kwargs)
+
+    return front
+
+
+# -- the common steps ----------------------------------------------------------------------------------------------
+
+
+def shape_of(name: str, sizes: tuple, size: Any = None) -> tuple[int, ...]:
+    """The shape from zeros(2, 3), zeros((2, 3)) or zeros(size=(2, 3))."""
+    if size is not None:
+        sizes = (size,)
+    elif not sizes:
+        raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple([n if type(n) is int and n >= 0 else _length(name, n) for n in sizes])
+
+
+def _length(name: str, n: Any) -> int:
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
+    n = n.__index__()
+    if n < 0:
+        raise RuntimeError(f"{name}: Dimension size must be non-negative: Trying to create tensor with negative dimension {n}")
+    return n
+
+
+def need_tuple(name: str, size: Any) -> tuple[int, ...]:
+    """The shape, where only a sequence is taken: full(2, 3) is an error."""
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}: write ({size},)")
+    return shape_of(name, (size,))
+
+
+_PYTHON_TYPES = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool, complex: dtypes.complex128}
+
+
+def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
+    """The dtype= argument: a dtype, None, or one of Python's own number types."""
+    if dtype is None or type(dtype) is dtypes.dtype:
+        return dtype
+    found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
+    if found is None:
+        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    return found
+
+
+def device_of(device: Any) -> devices.device:
+    """The device= argument; 'cuda' means the current GPU."""
+    found = devices.resolve(device)
+    if found.index is None and found.type == "cuda":
+        return devices.device("cuda", arrays.cuda().current_device())
+    return found if found.index is None or found.type == "cuda" else devices.device(found.type)
+
+
+def check_options(name: str, layout: Any = None, pin_memory: bool | None = False) -> None:
+    """Refuse what only other builds have: sparse layouts, and pinned memory where there is no GPU."""
+    if layout is not None and layout is not layouts.strided:
+        layouts.check(name, layout)
+    if pin_memory:
+        from flambeau import host_memory
+
+        host_memory.need_accelerator(f"{name}(pin_memory=True)")
+
+
+def finish(array, requires_grad: bool = False) -> Tensor:
+    """Wrap a fresh array."""
+    if not array.size and 0 in array.strides:  # NumPy's empty arrays have strides of 0, PyTorch's do not
+        array = arrays.empty(array.shape, array.dtype, arrays.device_of(array))
+    result = wrap(array)
+    if modes.special:
+        result._inference = modes.state.inference
+    return result.requires_grad_() if requires_grad else result
+
+
+def filled(shape: tuple, dtype: dtypes.dtype, device: devices.device, value: Any) -> Any:
+    """A fresh array of one number."""
+    array = _memory(shape, dtype, device)
+    arrays.fill(array, value)
+    return array
+
+
+def _memory(shape: tuple, dtype: dtypes.dtype, device: devices.device) -> Any:
+    try:
+        return arrays.empty(shape, dtype.numpy, device)
+    except (ValueError, OverflowError):
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}: no memory is that large") from None
+    except MemoryError:
+        n = functools.reduce(lambda a, b: a * b, shape, dtype.itemsize)
+        raise RuntimeError(f"not enough memory: you tried to allocate {n} bytes for shape {tuple(shape)}, {dtype.name}") from None
+
+
+def into(name: str, out: Tensor, dtype: dtypes.dtype | None, device: Any, make: Callable, requires_grad: bool = False) -> Tensor:
+    """The out= form: `make(dtype, device)` gives the array, which is written to `out` (resized without a word, as PyTorch does)."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if dtype is not None and dtype is not out.dtype:
+        raise RuntimeError(f"dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
+    if device is not None and devices.device(device).type != out.device.type:
+        raise RuntimeError(f"device type {devices.device(device).type} does not match device type of out parameter ({out.device.type})")
+    if modes.state.grad and out.requires_grad:
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+        )
+    array = make(out.dtype, out.device)
+    if tuple(array.shape) != tuple(out._array.shape):
+        out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
+    inplace.check_writable(f"{name}(out=)", out)
+    arrays.write(out._array, array)
+    out._bump()
+    return out.requires_grad_() if requires_grad else out
+
+
+# -- from data -----------------------------------------------------------------------------------------------------
+
+
+@factory
+def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """A new tensor with a copy of the data: numbers, nested sequences, NumPy arrays. The dtype follows from the data.
+
+    >>> tensor([[1, 2], [3, 4]]).dtype
+    torch.int64
+    """
+    dtype = dtype_of("tensor", dtype)
+    check_options("tensor", pin_memory=pin_memory)
+    if isinstance(data, Tensor):
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+            stacklevel=3,
+        )
+        return finish(_copied(data, dtype, device), requires_grad)
+    return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
+
+
+def _copied(source: Tensor, dtype: dtypes.dtype | None, device: Any) -> Any:
+    array = source._array
+    if device is not None:
+        array = arrays.to_device(array, device_of(device))
+    if dtype is not None and dtype is not source.dtype:
+        return arrays.cast(array, dtype.numpy)
+    return arrays.copy(array) if array is source._array else array
+
+
+def from_array(array: np.ndarray) -> Tensor:
+    """A tensor over the memory of a NumPy array."""
+    if not array.flags.writeable:
+        warnings.warn(
+            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. Writing to this tensor changes "
+            "memory that its owner takes for constant. You may want to copy the array first (array.copy()).",
+            stacklevel=4,
+        )
+    return finish(literals.importable(array))
+
+
+@factory
+def as_tensor(data: Any, dtype=None, device=None) -> Tensor:
+    """The data as a tensor, sharing memory where that is possible: a tensor is returned as it is, a NumPy array is shared."""
+    dtype = dtype_of("as_tensor", dtype)
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray):
+        return from_array(data).to(device=device_of(device), dtype=dtype)
+    return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)))
+
+
+@factory
+def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
+    """The object as a tensor: shares memory with tensors, arrays, DLPack and buffer objects unless copy=True; copy=False insists on it."""
+    dtype = dtype_of("asarray", dtype)
+    source = _aliased(obj, dtype)
+    if source is None:
+        if copy is False and isinstance(obj, np.generic):
+            raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")
+        if copy is False:
+            raise ValueError(
+                f"can't alias arbitrary sequence into a tensor: a {type(obj).__name__} has no memory to share. Leave copy= out"
+            )
+        return finish(arrays.to_device(literals.literal(obj, dtype), device_of(device)), requires_grad)
+    wanted = source.device if device is None else device_of(device)
+    same = wanted == source.device and dtype in (None, source.dtype)
+    if copy is False and not same:
+        raise ValueError(
+            f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into dtype '{(dtype or source.dtype).name}' on "
+            f"{wanted}."
+        )
+    result = source.to(device=wanted, dtype=dtype, copy=bool(copy)) if copy or not same else source
+    if requires_grad:
+        return result.detach().requires_grad_() if result.requires_grad or result is obj else result.requires_grad_()
+    return result.detach() if result.requires_grad else result
+
+
+def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
+    """A tensor over the memory of obj, or None if it has none that can be shared."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, np.ndarray):
+        return from_array(obj)
+    if isinstance(obj, (list, tuple)) or (np.isscalar(obj) and not isinstance(obj, bytes)):
+        return None
+    if hasattr(obj, "__dlpack__"):
+        from flambeau.interop import from_dlpack
+
+        return from_dlpack(obj)
+    try:
+        memoryview(obj)
+    except TypeError:
+        return None
+    return frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
+
+
+@factory
+def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A 1-D tensor over the memory of an object with Python's buffer protocol: `count` elements from byte `offset` on."""
+    dtype = dtype_of("frombuffer", dtype)
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise ValueError("object does not implement Python buffer protocol.") from None
+    length, size = view.nbytes, dtype.itemsize
+    if not length or not count:
+        raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1")
+    if count < 0:
+        if (length - offset) % size:
+            raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+        count = (length - offset) // size
+    if offset + count * size > length:
+        raise ValueError(
+            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater than actual buffer length "
+            f"({length} bytes)"
+        )
+    if view.readonly:
+        warnings.warn(
+            "The given buffer is not writable, and PyTorch does not support non-writable tensors: do not write to this one", stacklevel=3
+        )
+    return finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
+
+
+@factory
+def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False) -> Tensor:
+    """A 1-D tensor over the bytes of a file. With shared=True writes reach the file, which is made long enough; else they stay private."""
+    check_options("from_file", layout, pin_memory)
+    dtype = dtype_of("from_file", dtype) or dtypes.get_default_dtype()
+    if device is not None and devices.device(device).type != "cpu":
+        raise NotImplementedError(f"from_file maps files into main memory, not to {device}: move the result with .to()")
+    if shared:
+        with open(filename, "ab") as file:
+            file.truncate(max(file.tell(), size * dtype.itemsize))
+    elif not size:
+        return finish(np.empty(0, dtype.numpy), requires_grad)
+    return finish(
+        np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize).view(np.ndarray).view(dtype.numpy),
+        requires_grad,
+    )
+
+
+@factory
+def scalar_tensor(s: Any, *, dtype=None, layout=None, device=None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """A 0-d tensor of one number, of the default dtype unless told otherwise."""
+    check_options("scalar_tensor", layout, pin_memory)
+    dtype = dtype_of("scalar_tensor", dtype) or dtypes.get_default_dtype()
+    return finish(filled((), dtype, device_of(device), literals.stored(number("scalar_tensor", s), dtype)), requires_grad)
+
+
+def number(name: str, value: Any, parameter: str = "fill_value") -> Any:
+    """A Python number, from a number, a NumPy scalar or a 0-d tensor that needs no gradient."""
+    if type(value) in literals.PYTHON_NUMBERS:
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+        return value.item()
+    if isinstance(value, Tensor) and not value.dim() and not value.requires_grad:
+        return value.item()
+    if isinstance(value, (int, float, complex)):
+        return value
+    raise TypeError(f"{name}(): argument '{parameter}' must be Number, not {type(value).__name__}")
+
+
+# -- of one number -------------------------------------------------------------------------------------------------
+
+
+def _constant(name: str, value: Any, doc: str) -> Callable:
+    """zeros and ones."""
+
+    def make(*sizes, size=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        shape = shape_of(name, sizes, size)
+        dtype = dtype_of(name, dtype)
+        if layout is not None or pin_memory:
+            check_options(name, layout, pin_memory)
+        if out is not None:
+            return into(name, out, dtype, device, lambda d, where: filled(shape, d, where, value), requires_grad)
+        return finish(filled(shape, dtype or dtypes.get_default_dtype(), device_of(device), value), requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return factory(make)
+
+
+zeros = _constant("zeros", 0, "A tensor of zeros: zeros(2, 3), zeros((2, 3)).")
+ones = _constant("ones", 1, "A tensor of ones: ones(2, 3), ones((2, 3)).")
+
+
+@factory
+def empty(
+    *sizes,
+    size=None,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+    pin_memory=False,
+    memory_format=formats.contiguous_format,
+) -> Tensor:
+    """A tensor whose elements have no defined value until they are written."""
+    shape = shape_of("empty", sizes, size)
+    dtype = dtype_of("empty", dtype)
+    if layout is not None or pin_memory:
+        check_options("empty", layout, pin_memory)
+    if memory_format is formats.preserve_format:
+        raise RuntimeError("unsupported memory format Preserve: there is no tensor whose order could be kept. Try empty_like")
+    if out is not None:
+        return into("empty", out, dtype, device, lambda d, where: _memory(shape, d, where), requires_grad)
+    dtype, device = dtype or dtypes.get_default_dtype(), device_of(device)
+    if memory_format is formats.contiguous_format:
+        return finish(_memory(shape, dtype, device), requires_grad)
+    return finish(arrays.empty_strided(shape, formats.strides_for(memory_format, shape, ()), dtype.numpy, device), requires_grad)
+
+
+@factory
+def full(
+    size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """A tensor of one number, whose kind decides the dtype: full((2,), 1) is int64, full((2,), 1.) is float32."""
+    shape = need_tuple("full", size)
+    value = number("full", fill_value)
+    dtype = dtype_of("full", dtype)
+    check_options("full", layout, pin_memory)
+    if out is not None:
+        return into("full", out, dtype, device, lambda d, where: filled(shape, d, where, literals.stored(value, d)), requires_grad)
+    dtype = dtype or dtypes.of_scalar(value)
+    return finish(filled(shape, dtype, device_of(device), literals.stored(value, dtype)), requires_grad)
+
+
+@factory
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """Memory without values, with the given shape and strides (in elements)."""
+    check_options("empty_strided", layout, pin_memory)
+    dtype = dtype_of("empty_strided", dtype) or dtypes.get_default_dtype()
+    return finish(strided_memory(size, stride, dtype, device_of(device)), requires_grad)
+
+
+def strided_memory(size, stride, dtype: dtypes.dtype, device: devices.device) -> Any:
+    """A fresh array with the given shape and strides, after checking them."""
+    size, stride = need_tuple("empty_strided", size), tuple(s.__index__() for s in stride)
+    if len(size) != len(stride):
+        raise RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+    if any(s < 0 for s in stride):
+        raise RuntimeError(f"strides must not be negative: sizes={list(size)} and strides={list(stride)}")
+    return arrays.empty_strided(size, stride, dtype.numpy, device)
+
+
+@factory
+def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False) -> Tensor:
+    """Memory without values; `physical_layout` lists the dimensions from the one with the largest stride to the one with the smallest."""
+    check_options("empty_permuted", layout, pin_memory)
+    shape = need_tuple("empty_permuted", size)
+    order = [d.__index__() for d in physical_layout]
+    if len(order) != len(shape):
+        raise RuntimeError(
+            "Number of dimensions in size does not match the length of the physical_layout; "
+            f"i.e. len(size) = {len(shape)} is not equal to len(physical_layout) = {len(order)}"
+        )
+    if not all(0 <= d < len(shape) for d in order):
+        raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got physical_layout {order})")
+    if len(set(order)) != len(order):
+        raise RuntimeError(f"Duplicate dim not allowed in physical_layout {order}")
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    dtype = dtype_of("empty_permuted", dtype) or dtypes.get_default_dtype()
+    return finish(arrays.empty_strided(shape, tuple(strides), dtype.numpy, device_of(device)), requires_grad)
+
+
+@factory
+def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """The identity matrix with n rows and m columns (n if not given)."""
+    shape = []
+    for name, size in (("n", n), ("m", n if m is None else m)):
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise TypeError(f"eye(): argument '{name}' must be int, not {type(size).__name__}")
+        if size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
+        shape.append(size.__index__())
+    dtype = dtype_of("eye", dtype)
+    check_options("eye", layout, pin_memory)
+    if out is not None:
+        return into("eye", out, dtype, device, lambda d, where: _identity(shape, d, where), requires_grad)
+    return finish(_identity(shape, dtype or dtypes.get_default_dtype(), device_of(device)), requires_grad)
+
+
+def _identity(shape: Sequence[int], dtype: dtypes.dtype, device: devices.device) -> Any:
+    array = filled(tuple(shape), dtype, device, 0)
+    n = min(shape)
+    if n:
+        arrays.fill(arrays.strided_view(array, (n,), (shape[1] + 1,)), 1)
+    return array
+
+
+def _triangle(name: str, lower: bool, doc: str) -> Callable:
+    def indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+        for what, size in (("row", row), ("col", col)):
+            if size < 0:
+                raise RuntimeError(f"{what} must be non-negative, got {size}")
+        check_options(name, layout)
+        dtype = dtype_of(name, dtype) or dtypes.int64
+        if dtype not in (dtypes.int32, dtypes.int64):
+            raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
+        device = device_of(device)
+        found = (np.tril_indices if lower else np.triu_indices)(row, offset, col)
+        return finish(arrays.to_device(np.array(found, dtype.numpy), device))
+
+    indices.__name__ = indices.__qualname__ = name
+    indices.__doc__ = doc
+    return factory(indices)
+
+
+tril_indices = _triangle("tril_indices", True, "Row and column numbers of the elements on and below a diagonal, row by row. -> (2, n)")
+triu_indices = _triangle("triu_indices", False, "Row and column numbers of the elements on and above a diagonal, row by row. -> (2, n)")
+
+
+# -- like another tensor -------------------------------------------------------------------------------------------
+
+
+def memory_like(
+    name: str, input: Tensor, dtype=None, layout=None, device=None, pin_memory=False, memory_format=formats.preserve_format
+) -> Any:
+    """A fresh array without values with the shape of `input`, and its dtype, device and order of memory unless told otherwise."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if layout is not None or pin_memory:
+        check_options(name, layout, pin_memory)
+    dtype = dtype_of(name, dtype) or input.dtype
+    shape = input._array.shape
+    strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(input._array))
+    return arrays.empty_strided(shape, strides, dtype.numpy, input.device if device is None else device_of(device))
+
+
+def _like(name: str, value: Any, doc: str) -> Callable:
+    def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=formats.preserve_format):
+        array = memory_like(name, input, dtype, layout, device, pin_memory, memory_format)
+        if value is not None:
+            arrays.fill(array, value)
+        return finish(array, requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return factory(make)
+
+
+zeros_like = _like("zeros_like", 0, "Zeros with the shape, dtype, device and order of memory of `input`.")
+ones_like = _like("ones_like", 1, "Ones with the shape, dtype, device and order of memory of `input`.")
+empty_like = _like("empty_like", None, "Memory without values, with the shape, dtype, device and order of memory of `input`.")
+
+
+@factory
+def full_like(
+    input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=formats.preserve_format
+) -> Tensor:
+    """One number with the shape, dtype, device and order of memory of `input`."""
+    array = memory_like("full_like", input, dtype, layout, device, pin_memory, memory_format)
+    arrays.fill(array, literals.stored(number("full_like", fill_value), dtypes.OF_NUMPY[array.dtype]))
+    return finish(array, requires_grad)
+
+
+def _new(name: str, value: Any, doc: str) -> Callable:
+    """Tensor.new_zeros, new_ones: any shape, the dtype and device of a tensor."""
+
+    def make(self, *sizes, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+        shape = shape_of(name, sizes, size)
+        if layout is not None or pin_memory:
+            check_options(name, layout, pin_memory)
+        dtype = self.dtype if dtype is None else dtype_of(name, dtype)
+        return finish(filled(shape, dtype, self.device if device is None else device_of(device), value), requires_grad)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = doc
+    return factory(make)
+
+
+@factory
+def new_empty(self, *sizes, size=None, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False) -> Tensor:
+    """Memory without values, with the dtype and device of this tensor."""
+    shape = shape_of("new_empty", sizes, size)
+    check_options("new_empty", layout, pin_memory)
+    dtype = self.dtype if dtype is None else dtype_of("new_empty", dtype)
+    return finish(_memory(shape, dtype, self.device if device is None else device_of(device)), requires_grad)
+
+
+@factory
+def new_empty_strided(self, size, stride, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False) -> Tensor:
+    """Memory without values, with any shape and strides, and the dtype and device of this tensor."""
+    check_options("new_empty_strided", layout, pin_memory)
+    dtype = self.dtype if dtype is None else dtype_of("new_empty_strided", dtype)
+    return finish(strided_memory(size, stride, dtype, self.device if device is None else device_of(device)), requires_grad)
+
+
+@factory
+def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False) -> Tensor:
+    """One number, with the dtype and device of this tensor."""
+    check_options("new_full", layout, pin_memory)
+    dtype = self.dtype if dtype is None else dtype_of("new_full", dtype)
+    value = literals.stored(number("new_full", fill_value), dtype)
+    return finish(filled(need_tuple("new_full", size), dtype, self.device if device is None else device_of(device), value), requires_grad)
+
+
+@factory
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False) -> Tensor:
+    """A copy of the data, with the dtype and device of this tensor."""
+    check_options("new_tensor", layout, pin_memory)
+    dtype = self.dtype if dtype is None else dtype_of("new_tensor", dtype)
+    return tensor(data, dtype=dtype, device=self.device if device is None else device, requires_grad=requires_grad)
+
+
+for _method in (
+    _new("new_zeros", 0, "Zeros of any shape, with the dtype and device of this tensor."),
+    _new("new_ones", 1, "Ones of any shape, with the dtype and device of this tensor."),
+    new_empty, new_empty_strided, new_full, new_tensor,
+):  # fmt: skip
+    setattr(Tensor, _method.__name__, _method)

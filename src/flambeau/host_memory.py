@@ -1,0 +1,98 @@
+"""Main memory with special properties: shared with child processes, or pinned for copies to a GPU."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices
+from flambeau.kernels import arrays
+from flambeau.storage import Storage
+from flambeau.tensor import Tensor
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the storage to memory that processes forked from now on share: what one writes, all see."""
+    share(self._shared_storage())
+    return self
+
+
+def is_shared_(self: Tensor) -> bool:
+    """Whether other processes see writes to this tensor. Memory on a GPU always can be shared."""
+    return is_shared(self._shared_storage())
+
+
+def share(storage: Storage) -> None:
+    """Put anonymous shared memory behind a storage and everything that looks at it."""
+    from flambeau.untyped_storage import UntypedStorage, exchange
+
+    nbytes = storage.nbytes()
+    if storage.device().type != "cpu" or is_shared(storage) or not nbytes:
+        return
+    memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+    memory[...] = UntypedStorage._of(storage)._bytes()
+    exchange(storage, memory)
+
+
+def is_shared(storage: Storage) -> bool:
+    """Whether the memory behind a storage is shared between processes."""
+    if storage.device().type == "cuda":
+        return True
+    owner: Any = storage.array
+    while owner is not None:
+        if isinstance(owner, memoryview):
+            owner = owner.obj
+        if isinstance(owner, mmap.mmap):
+            return True
+        owner = getattr(owner, "base", None)
+    return False
+
+
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """A copy in memory a GPU can read directly; itself if it is there."""
+    need_accelerator("pin_memory()")
+    if not self.is_cpu:
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+    pinned = arrays.cuda().pinned_empty(self._array.shape, self._array.dtype)
+    arrays.write(pinned, self._array)
+    return self.new_tensor(()).set_(_wrapped(pinned))
+
+
+def _wrapped(array) -> Tensor:
+    from flambeau.tensor import wrap
+
+    return wrap(array)
+
+
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether a GPU can read this memory directly."""
+    return self.is_cpu and cuda_is_available() and arrays.cuda().is_pinned(self._array)
+
+
+def need_accelerator(what: str) -> None:
+    """RuntimeError on a machine without a GPU."""
+    if not cuda_is_available():
+        raise RuntimeError(f"Cannot access accelerator device when none is available: {what} requires a CUDA device. Leave it out on a CPU")
+
+
+def cuda_is_available() -> bool:
+    """Whether there is a GPU that can be used."""
+    try:
+        return arrays.cuda().is_available()
+    except (AssertionError, ImportError, AttributeError):
+        return False
+
+
+def get_device(self: Tensor) -> int:
+    """The index of the GPU the tensor is on, -1 on the CPU."""
+    device: devices.device = self.device
+    return device.index if device.type == "cuda" else -1
+
+
+Tensor.share_memory_ = share_memory_
+Tensor.is_shared = is_shared_
+Tensor.pin_memory = pin_memory
+Tensor.is_pinned = is_pinned
+Tensor.get_device = get_device

@@ -1,0 +1,39 @@
+"""View operations that change the tensor itself: transpose_, t_, squeeze_, unsqueeze_, swapaxes_, swapdims_, as_strided_.
+
+No element moves; the tensor's own shape and strides are exchanged for those of the view, and its history goes through the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flambeau.eager import inplace
+from flambeau.tensor import Tensor, wrap
+
+NAMES = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided")
+
+
+def _becoming(name: str) -> Callable:
+    def method(self: Tensor, *args, **kwargs) -> Tensor:
+        inplace.check_writable(f"{name}_", self)
+        view = getattr(_stand_in(self), name)(*args, **kwargs)
+        self._array = view._array
+        self._node, self._nr, self._needs = view._node, view._nr, view._needs
+        self._bump()
+        return self
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"`{name}` of this tensor, as the tensor itself."
+    return method
+
+
+def _stand_in(self: Tensor) -> Tensor:
+    """What the tensor was: same memory, same history, another object."""
+    before = wrap(self._array)
+    before._storage = self._shared_storage()
+    before._node, before._nr, before._needs = self.grad_fn, self._nr, self._needs
+    return before
+
+
+for _name in NAMES:
+    setattr(Tensor, f"{_name}_", _becoming(_name))

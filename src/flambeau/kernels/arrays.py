@@ -1,0 +1,279 @@
+"""Arrays on any device: NumPy's on the CPU, CuPy's on CUDA, `MetaArray` where there is no data.
+
+The rooms above never ask what kind of array they hold; they call these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, dtypes
+from flambeau.kernels import layout, native
+from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.pointwise import Pointwise
+
+ndarray = np.ndarray
+Array = Any  # numpy.ndarray | cupy.ndarray | MetaArray
+
+
+def device_of(array: Array) -> devices.device:
+    """Where the array lives."""
+    kind = type(array)
+    if kind is ndarray:
+        return devices.cpu
+    if kind is MetaArray:
+        return devices.meta
+    return devices.device("cuda", array.device.id)
+
+
+def module_of(array: Array):
+    """The module with NumPy's functions for this array: numpy or cupy."""
+    kind = type(array)
+    if kind is ndarray:
+        return np
+    if kind is MetaArray:
+        raise NotImplementedError("this operation needs data, and a tensor on the meta device has none: only its shape is known")
+    return cuda().cupy
+
+
+def cuda():
+    """The CUDA room, imported when first needed."""
+    try:
+        from flambeau.kernels import cuda
+    except ImportError as problem:
+        raise AssertionError(f"Torch not compiled with CUDA enabled: {problem}. Use device='cpu', or install flambeau[cuda]") from problem
+    return cuda
+
+
+def element_strides(array: Array) -> tuple[int, ...]:
+    """Strides counted in elements."""
+    size = array.itemsize
+    return tuple([s // size for s in array.strides])
+
+
+def view_of(array: Array) -> layout.View:
+    """(shape, strides in elements)."""
+    return array.shape, element_strides(array)
+
+
+def empty(shape: Sequence[int], dtype: np.dtype, device: devices.device = devices.cpu) -> Array:
+    """Uninitialised C-contiguous memory."""
+    if device.type == "cpu":
+        return native.empty(tuple(shape), dtype)
+    if device.type == "meta":
+        return MetaArray(shape, dtype)
+    return cuda().empty(shape, dtype, device)
+
+
+def empty_strided(shape, strides, dtype: np.dtype, device: devices.device = devices.cpu) -> Array:
+    """Uninitialised memory with the given strides (in elements)."""
+    if device.type == "cpu":
+        return native.empty_strided(tuple(shape), tuple(strides), dtype)
+    if device.type == "meta":
+        return MetaArray(shape, dtype, strides)
+    return cuda().empty_strided(shape, strides, dtype, device)
+
+
+def zeros(shape: Sequence[int], dtype: np.dtype, device: devices.device = devices.cpu) -> Array:
+    """C-contiguous memory full of zeros."""
+    out = empty(shape, dtype, device)
+    if type(out) is not MetaArray:
+        out.fill(0)
+    return out
+
+
+def empty_like(array: Array, dtype: np.dtype | None = None) -> Array:
+    """Uninitialised memory on the same device, dense, with the array's order of dimensions."""
+    strides = layout.preserve_format_strides(array.shape, element_strides(array))
+    return empty_strided(array.shape, strides, array.dtype if dtype is None else dtype, device_of(array))
+
+
+def strided_view(array: Array, shape, strides, offset: int = 0) -> Array:
+    """A view of the same memory; strides and offset in elements, the offset from the array's first element."""
+    kind = type(array)
+    if kind is ndarray:
+        return native.strided_view(array, tuple(shape), tuple(strides), offset)
+    if kind is MetaArray:
+        return MetaArray(shape, array.dtype, strides, array.offset + offset)
+    return cuda().strided_view(array, shape, strides, offset)
+
+
+def number(value, like: Array, dtype: np.dtype) -> Array:
+    """A 0-d array holding a Python number, on the device of `like`."""
+    if type(like) is ndarray:
+        return np.asarray(value).astype(dtype)
+    if type(like) is MetaArray:
+        return MetaArray((), dtype)
+    return cuda().number(value, dtype)
+
+
+def cast(array: Array, dtype: np.dtype) -> Array:
+    """The array in another dtype: itself if it has it already, else a dense copy."""
+    if array.dtype == dtype:
+        return array
+    return run(CASTS[dtypes.OF_NUMPY[dtype].name], (array,), (), array.dtype, dtype)
+
+
+def copy(array: Array) -> Array:
+    """A dense copy that keeps the order of dimensions."""
+    return run(CASTS[dtypes.of_array(array).name], (array,), (), array.dtype, array.dtype)
+
+
+def contiguous(array: Array) -> Array:
+    """The array itself if it is C-contiguous, else a C-contiguous copy."""
+    if layout.is_contiguous(array.shape, element_strides(array)):
+        return array
+    out = empty(array.shape, array.dtype, device_of(array))
+    write(out, array)
+    return out
+
+
+def write(out: Array, source: Array) -> None:
+    """Copy `source` into `out`, broadcasting and converting."""
+    run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
+
+
+def apart(out: Array, source: Array) -> Array:
+    """`source`, or a copy where it shares memory with `out`, so that writing to `out` does not change what is still to be read.
+
+    RuntimeError where PyTorch sees that the two overlap in part: views shifted against each other.
+    """
+    if type(out) is not ndarray or type(source) is not ndarray or not np.may_share_memory(out, source):
+        return source
+    start = (data_pointer(out) - data_pointer(source)) // out.itemsize
+    low = min(0, start)
+    overlap = layout.overlap((*view_of(out), start - low), (*view_of(source), -low), out.itemsize, source.itemsize)
+    if overlap == "partial":
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    return source if overlap == "full" else copy(source)
+
+
+def fill(out: Array, value) -> None:
+    """Set every element to a number."""
+    if type(out) is ndarray:
+        if type(value) is int and 0 <= value < 128 or type(value) is float and out.dtype.char in "fd" and -3e38 < value < 3e38:
+            out.fill(value)  # it fits as it is: 0.2 us instead of 5
+            return
+        with np.errstate(all="ignore"):
+            out[...] = _as_stored(value, out.dtype)
+    elif type(out) is not MetaArray:
+        out[...] = _as_stored(value, out.dtype)
+
+
+def _as_stored(value, dtype: np.dtype):
+    """A Python number as the dtype stores it: integers wrap around, as in C."""
+    if dtype.kind in "iu" and isinstance(value, float):
+        value = int(value)
+    return np.asarray(value).astype(dtype)
+
+
+def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, out_dtype: np.dtype, out: Array | None = None) -> Array:
+    """Run a pointwise kernel on arrays (or Python numbers) that have its dtype `key` already."""
+    like = next(a for a in operands if not isinstance(a, NUMBERS))
+    kind = type(like)
+    if kind is ndarray:
+        if out is None:
+            result = kernel.launch(*operands, *params)
+        else:
+            result = kernel.launch_into(out, *operands, *params)
+        if result is NotImplemented and key in HALVES and native.lib is not None:
+            return _in_float32(kernel, operands, params, out_dtype, out)
+        return result if result is not NotImplemented else _evaluate(kernel, operands, params, key, out_dtype, out)
+    if kind is MetaArray:
+        return _shape_only(operands, out_dtype, out)
+    return cuda().run(kernel, operands, params, key, out_dtype, out)
+
+
+NUMBERS = (int, float, complex, bool)
+
+
+HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
+
+
+def _in_float32(kernel: Pointwise, operands, params, out_dtype, out):
+    """Half precision without a loop of its own: converted, computed in float32, rounded once."""
+    wide = dtypes.float32.numpy
+    ready = [a if isinstance(a, NUMBERS) or a.dtype not in HALVES else cast(a, wide) for a in operands]
+    result = run(kernel, ready, params, wide, wide if out_dtype in HALVES else out_dtype)
+    if out is None:
+        return cast(result, out_dtype)
+    write(out, result)
+    return out
+
+
+def _evaluate(kernel: Pointwise, operands, params, key, out_dtype, out):
+    from flambeau.kernels.evaluate import evaluate
+
+    arrays = [np.asarray(a).astype(key) if isinstance(a, NUMBERS) else a for a in operands]
+    shape = layout.broadcast_shapes(*(a.shape for a in arrays))
+    if out is not None and out.shape != shape:
+        shape = out.shape
+    value = evaluate(kernel.expr, arrays, params, key)
+    if out is None:
+        out = native.empty_strided(shape, layout.pointwise_strides(shape, *map(view_of, arrays)), out_dtype)
+    with np.errstate(all="ignore"):
+        if value.dtype.kind == "c" and out.dtype.kind != "c":
+            value = value.real
+        np.copyto(out, value.astype(out_dtype, copy=False), casting="unsafe")
+    return out
+
+
+def _shape_only(operands, out_dtype, out):
+    if out is not None:
+        return out
+    views = [((), ()) if isinstance(a, NUMBERS) else view_of(a) for a in operands]
+    shape = layout.broadcast_shapes(*(v[0] for v in views))
+    return MetaArray(shape, out_dtype, layout.pointwise_strides(shape, *views))
+
+
+# One kernel per target dtype: the identity, stored as that dtype. The loop is chosen by the dtype it reads.
+CASTS: dict[str, Pointwise] = {
+    d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=d.name, dtypes=()) for d in dtypes.ALL
+}
+
+
+def data_pointer(array: Array) -> int:
+    """The address of the array's first element; 0 where there is no data."""
+    kind = type(array)
+    if kind is ndarray:
+        return array.__array_interface__["data"][0]
+    if kind is MetaArray:
+        return array.offset * array.itemsize
+    return array.data.ptr
+
+
+def to_device(array: Array, device: devices.device) -> Array:
+    """The array on another device: itself if it is there already."""
+    if device_of(array) == device:
+        return array
+    if device.type == "meta":
+        return MetaArray(array.shape, array.dtype, element_strides(array))
+    if type(array) is MetaArray:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data! Use to_empty() or create the tensor on the device instead.")
+    return cuda().to_device(array, device)
+
+
+def reinterpret(array: Array, dtype: np.dtype, shape, strides) -> Array:
+    """The array's bytes read as another dtype; shape and strides (in elements) are those of the result."""
+    if type(array) is MetaArray:
+        return MetaArray(shape, dtype, strides)
+    if array.dtype.itemsize == dtype.itemsize:
+        return array.view(dtype)
+    first = strided_view(array, (1,) * 1, (1,))  # a window of one element: any start of the same memory will do
+    steps = tuple(strides)
+    if type(array) is ndarray:
+        raw = np.lib.stride_tricks.as_strided(first.view(np.uint8)[:1], (1,), (1,))
+        return _typed(raw, dtype, shape, steps)
+    return cuda().reinterpret(array, dtype, shape, steps)
+
+
+def _typed(raw: np.ndarray, dtype: np.dtype, shape, strides) -> np.ndarray:
+    item = dtype.itemsize
+    wide = np.lib.stride_tricks.as_strided(raw, (item,), (1,)).view(dtype)
+    return native.strided_view(wide.reshape(()), tuple(shape), tuple(strides), 0)

@@ -1,0 +1,388 @@
+/* The launcher: from Python operands to calls of a generated loop.
+
+   A Kernel is called for every small operation of a program, so things stand in the order of their frequency:
+     1. `gather` finds the instance of the loop for the operands' dtype, and turns numbers into operands of one element;
+     2. `is_flat`: all arrays have one shape and are in C order, so that all work is one row and there is nothing to ask;
+     3. otherwise `broadcast` the shapes, `sort` the dimensions as PyTorch does, and `collapse` them into few;
+     4. `run`: small work here and now, large work in fixed blocks over the threads, without the GIL.
+   Whatever is no such case is answered with NotImplemented, and Python takes its slower path. */
+#include "launcher.h"
+
+#include <structmember.h>
+
+#include "threads.h"
+#include "vecmath.h"
+
+enum { MAX_DIM = 32, MAX_OPERANDS = 1 + FL_MAX_IN, MAX_PARAM = 8 };
+enum { INLINE_UP_TO = 32768, BLOCK = 16384 }; /* elements */
+
+static const uint8_t itemsize[FL_NTYPES] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
+static const char *const type_name[FL_NTYPES] = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
+                                                 "float32", "float64", "complex64", "complex128"};
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    const char *name;
+    const fl_pointwise *entry[FL_NTYPES]; /* by key */
+    const fl_pointwise *only;             /* the one instance of a kernel without generic operands, otherwise NULL */
+    int n_in, n_param, generic;
+} Kernel;
+
+typedef struct {
+    npy_intp size;
+    int64_t step[MAX_OPERANDS]; /* bytes; operand 0 is the output */
+} Dim;
+
+typedef struct { /* all that the blocks of one launch need */
+    fl_loop loop;
+    int n_operands, ndim;
+    int64_t numel, block;
+    char *data[MAX_OPERANDS];
+    double number[FL_MAX_IN][2]; /* Python numbers, stored as what the loop reads */
+    double param[MAX_PARAM];
+    Dim dim[MAX_DIM];
+} Launch;
+
+bool fl_store_number(PyObject *value, int type, void *cell) {
+    static const int64_t low[] = {0, 0, INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
+    static const int64_t high[] = {1, UINT8_MAX, INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX};
+    bool whole = PyLong_CheckExact(value) || PyBool_Check(value);
+    int overflow = 0;
+    int64_t integer = whole ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
+    if (overflow || (!whole && type < FL_F16) || (type == FL_BOOL && !PyBool_Check(value))) return false;
+    if (type < FL_F16) {
+        memcpy(cell, &integer, sizeof integer); /* the low bytes come first on every machine we build for */
+        return low[type] <= integer && integer <= high[type];
+    }
+    Py_complex z = {(double)integer, 0};
+    if (PyFloat_CheckExact(value)) z.real = PyFloat_AS_DOUBLE(value);
+    else if (PyComplex_CheckExact(value) && type >= FL_C64) z = PyComplex_AsCComplex(value);
+    else if (!whole) return false;
+    float single = whole ? (float)integer : (float)z.real; /* an integer is rounded once, not by way of double */
+    switch (type) {
+        case FL_F16: *(uint16_t *)cell = fl_f32_to_f16(single); break;
+        case FL_BF16: *(uint16_t *)cell = fl_f32_to_bf16(single); break;
+        case FL_F32: *(float *)cell = single; break;
+        case FL_F64: *(double *)cell = z.real; break;
+        case FL_C64: ((float *)cell)[0] = single, ((float *)cell)[1] = (float)z.imag; break;
+        default: ((double *)cell)[0] = z.real, ((double *)cell)[1] = z.imag;
+    }
+    return true;
+}
+
+static bool read_param(PyObject *value, double *to) {
+    if (!PyFloat_Check(value) && !PyLong_Check(value)) return false;
+    *to = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : PyLong_AsDouble(value); /* runs no Python code, whatever the subclass */
+    if (*to != -1 || !PyErr_Occurred()) return true;
+    PyErr_Clear(); /* an integer beyond double */
+    return false;
+}
+
+static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObject **op, Launch *l) {
+    int type[FL_MAX_IN], key = -1;
+    for (int i = 0; i < k->n_in; i++) {
+        op[i + 1] = PyArray_CheckExact(args[i]) ? (PyArrayObject *)args[i] : NULL;
+        if (!op[i + 1]) continue;
+        if ((type[i] = fl_type_of(op[i + 1])) < 0) return NULL;
+        if (key < 0 && k->generic >> i & 1) key = type[i];
+    }
+    const fl_pointwise *e = key < 0 ? k->only : k->entry[key];
+    if (!e || !fl_descr[e->out]) return NULL;
+    for (int i = 0; i < k->n_in; i++) {
+        if (op[i + 1] ? type[i] != e->in[i] : !fl_store_number(args[i], e->in[i], l->number[i])) return NULL;
+        l->data[i + 1] = op[i + 1] ? PyArray_BYTES(op[i + 1]) : (char *)l->number[i];
+    }
+    for (int i = 0; i < k->n_param; i++)
+        if (!read_param(args[k->n_in + i], &l->param[i])) return NULL;
+    return e;
+}
+
+static bool is_flat(PyArrayObject *const *op, int n, PyArrayObject *widest) {
+    int ndim = PyArray_NDIM(widest);
+    bool repeats = false, canonical = true;
+    for (int o = 0; o < n; o++) {
+        if (!op[o] || (o && PyArray_NDIM(op[o]) == 0)) {
+            repeats |= o > 0; /* a number */
+            continue;
+        }
+        if (PyArray_NDIM(op[o]) != ndim || !PyArray_IS_C_CONTIGUOUS(op[o])) return false;
+        npy_intp dense = PyArray_ITEMSIZE(op[o]);
+        for (int d = ndim - 1; d >= 0; dense *= PyArray_DIM(op[o], d--)) {
+            if (PyArray_DIM(op[o], d) != PyArray_DIM(widest, d)) return false;
+            canonical &= PyArray_STRIDE(op[o], d) == dense;
+        }
+        canonical &= dense != 0;
+    }
+    /* PyTorch takes this path only without numbers; with them, the strides of sizes 0 and 1 have their say. */
+    return op[0] || canonical || !repeats;
+}
+
+/* Fill l->dim with the inputs' common shape, and with strides: 0 where an operand repeats, or where there is no output yet.
+   False if the shapes do not fit, or if the output has two elements in one place. */
+static bool broadcast(Launch *l, PyArrayObject *const *op) {
+    for (int d = 0; d < l->ndim; d++) l->dim[d] = (Dim){.size = 1};
+    for (int strides = 0; strides < 2; strides++) /* the shape must be known first */
+        for (int o = !strides; o < l->n_operands; o++) {
+            int rank = op[o] ? PyArray_NDIM(op[o]) : 0;
+            if (rank > l->ndim || (o == 0 && op[0] && rank < l->ndim)) return false;
+            for (int d = 0; d < rank; d++) {
+                Dim *dim = &l->dim[l->ndim - rank + d];
+                npy_intp size = PyArray_DIM(op[o], d), stride = PyArray_STRIDE(op[o], d);
+                if (o == 0 && (size != dim->size || (size > 1 && stride == 0))) return false;
+                if (strides) dim->step[o] = size == dim->size ? stride : 0;
+                else if (dim->size == 1) dim->size = size;
+                else if (size != 1 && size != dim->size) return false;
+            }
+        }
+    return true;
+}
+
+/* Does dimension a belong outside of b? 1: yes, -1: no, 0: the strides do not say. This is the question PyTorch's
+   TensorIterator asks, of the operands in order, so that results have the strides they have there. */
+static int outside(const Launch *l, const Dim *a, const Dim *b) {
+    for (int o = 0; o < l->n_operands; o++) {
+        int64_t sa = Py_ABS(a->step[o]), sb = Py_ABS(b->step[o]);
+        if (!sa || !sb) continue;
+        if (sa != sb) return sa > sb ? 1 : -1;
+        if (a->size > b->size) return 1;
+    }
+    return 0;
+}
+
+/* perm: the dimensions, the innermost first. An insertion sort, because the order is not total. */
+static void sort(const Launch *l, int *perm) {
+    for (int i = 0; i < l->ndim; i++) perm[i] = l->ndim - 1 - i;
+    for (int i = 1; i < l->ndim; i++)
+        for (int here = i, j = i - 1; j >= 0; j--) {
+            int order = outside(l, &l->dim[perm[j]], &l->dim[perm[here]]);
+            if (order < 0) break;
+            if (order == 0) continue;
+            int moved = perm[j];
+            perm[j] = perm[here], perm[here] = moved, here = j;
+        }
+}
+
+/* Are all inputs dense in this order of dimensions? Sizes of 1 have no say. */
+static bool all_dense(const Launch *l, const fl_pointwise *e, const int *perm) {
+    npy_intp next = 1;
+    for (int i = 0; i < l->ndim; next *= l->dim[perm[i++]].size)
+        for (int o = 1; o < l->n_operands; o++)
+            if (l->dim[perm[i]].size != 1 && l->dim[perm[i]].step[o] != next * itemsize[e->in[o - 1]]) return false;
+    return true;
+}
+
+/* A fresh output, dense in the order of perm. PyTorch makes exceptions for dense inputs of one shape: images in channels-last
+   format stay so, and strides that all agree are handed on, even the meaningless ones of sizes 1. */
+static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *const *op, const int *perm) {
+    static const int channels_last[] = {1, 3, 2, 0};
+    npy_intp shape[MAX_DIM], stride[MAX_DIM];
+    size_t next = itemsize[e->out]; /* may wrap; then there is no memory for the array either */
+    bool c_order = true, one_shape = true;
+    for (int o = 1; o < l->n_operands; o++) one_shape &= op[o] && PyArray_NDIM(op[o]) == l->ndim;
+    bool images = one_shape && l->ndim == 4 && all_dense(l, e, channels_last);
+    bool agree = one_shape && !images && all_dense(l, e, perm);
+    if (images) perm = channels_last;
+    for (int i = 0; i < l->ndim; i++) {
+        const Dim *dim = &l->dim[perm[i]];
+        shape[perm[i]] = dim->size, stride[perm[i]] = (npy_intp)next;
+        next *= (size_t)dim->size;
+        c_order &= perm[i] == l->ndim - 1 - i;
+        for (int o = 2; o < l->n_operands; o++)
+            agree &= dim->step[o] / itemsize[e->in[o - 1]] == dim->step[1] / itemsize[e->in[0]];
+    }
+    for (int d = 0; agree && d < l->ndim; d++) stride[d] = l->dim[d].step[1] / itemsize[e->in[0]] * itemsize[e->out];
+    PyObject *out = fl_new_array(fl_descr[e->out], l->ndim, shape, c_order && !agree ? NULL : stride);
+    for (int d = 0; out && d < l->ndim; d++) l->dim[d].step[0] = PyArray_STRIDE((PyArrayObject *)out, d);
+    return out;
+}
+
+/* Put the dimensions in order, leave out those of size 1, and join those that continue the one before. */
+static void collapse(Launch *l, const int *perm) {
+    Dim from[MAX_DIM];
+    int n = 0, inner = 0;
+    for (int d = 0; d < l->ndim; d++) from[d] = l->dim[d];
+    l->numel = 1;
+    for (int i = 0; i < l->ndim; i++) {
+        const Dim *dim = &from[perm[i]];
+        l->numel *= dim->size;
+        if (dim->size == 1) continue;
+        bool joins = n > 0;
+        for (int o = 0; joins && o < l->n_operands; o++) joins = dim->step[o] == l->dim[n - 1].step[o] * l->dim[n - 1].size;
+        if (joins) l->dim[n - 1].size *= dim->size;
+        else l->dim[n++] = *dim;
+    }
+    if (n == 0) l->dim[n++] = (Dim){.size = 1};
+    l->ndim = n;
+    /* A row of a few elements costs more to start than to compute: rather a long one with wide steps. */
+    for (int d = 1; l->dim[0].size < 16 && d < n; d++)
+        if (l->dim[d].size > 2 * l->dim[inner].size) inner = d;
+    Dim first = l->dim[0];
+    l->dim[0] = l->dim[inner], l->dim[inner] = first;
+}
+
+/* Elements [begin, end) of the iteration space, dimension 0 fastest. */
+static void run_range(const Launch *l, int64_t begin, int64_t end) {
+    char *at[MAX_OPERANDS];
+    int64_t index[MAX_DIM], rest = begin;
+    memcpy(at, l->data, sizeof at);
+    for (int d = 0; d < l->ndim; rest /= l->dim[d++].size) {
+        index[d] = rest % l->dim[d].size;
+        for (int o = 0; o < l->n_operands; o++) at[o] += index[d] * l->dim[d].step[o];
+    }
+    for (int64_t n; begin < end; begin += n) {
+        n = Py_MIN(l->dim[0].size - index[0], end - begin);
+        l->loop(at, l->dim[0].step, n, l->param);
+        for (int o = 0; o < l->n_operands; o++) at[o] -= index[0] * l->dim[0].step[o];
+        index[0] = 0;
+        for (int d = 1; d < l->ndim; d++) { /* an odometer: a dimension at its end starts again, and the next one moves */
+            bool at_end = ++index[d] == l->dim[d].size;
+            int64_t move = at_end ? 1 - l->dim[d].size : 1;
+            for (int o = 0; o < l->n_operands; o++) at[o] += move * l->dim[d].step[o];
+            if (!at_end) break;
+            index[d] = 0;
+        }
+    }
+}
+
+static void run_block(void *launch, int64_t block) {
+    const Launch *l = launch;
+    run_range(l, block * l->block, Py_MIN((block + 1) * l->block, l->numel));
+}
+
+/* Blocks depend on the shape alone, so that a result has the same bits with any number of threads. */
+static void run(Launch *l) {
+    if (l->numel <= INLINE_UP_TO) {
+        if (l->ndim == 1) l->loop(l->data, l->dim[0].step, l->numel, l->param);
+        else run_range(l, 0, l->numel);
+        return;
+    }
+    int64_t blocks = (l->numel + BLOCK - 1) / BLOCK;
+    l->block = ((l->numel + blocks - 1) / blocks + 63) & ~(int64_t)63; /* about equal, and whole cache lines */
+    Py_BEGIN_ALLOW_THREADS
+    fl_parallel(run_block, l, (l->numel + l->block - 1) / l->block);
+    Py_END_ALLOW_THREADS
+}
+
+/* From the first byte that belongs to an element to the one after the last. */
+static void address_range(PyArrayObject *array, char **low, char **high) {
+    *low = PyArray_BYTES(array), *high = *low + PyArray_ITEMSIZE(array);
+    for (int d = 0; d < PyArray_NDIM(array); d++)
+        *(PyArray_STRIDE(array, d) < 0 ? low : high) += (PyArray_DIM(array, d) - 1) * PyArray_STRIDE(array, d);
+}
+
+bool fl_overlap(PyArrayObject *a, PyArrayObject *b) {
+    char *a_low, *a_high, *b_low, *b_high;
+    address_range(a, &a_low, &a_high);
+    address_range(b, &b_low, &b_high);
+    return a_low < b_high && b_low < a_high && PyArray_SIZE(a) && PyArray_SIZE(b);
+}
+
+static bool may_write(PyArrayObject *const *op, int n, int type) {
+    PyArrayObject *out = op[0];
+    if (!PyArray_ISWRITEABLE(out) || fl_type_of(out) != type) return false;
+    for (int o = 1; o < n; o++) {
+        if (!op[o] || !fl_overlap(out, op[o])) continue;
+        /* Element on element is fine: the loop reads each before it writes it. */
+        if (PyArray_BYTES(out) != PyArray_BYTES(op[o]) || fl_type_of(op[o]) != type || !PyArray_SAMESHAPE(out, op[o]) ||
+            !PyArray_CompareLists(PyArray_STRIDES(out), PyArray_STRIDES(op[o]), PyArray_NDIM(out)))
+            return false;
+    }
+    return true;
+}
+
+static PyObject *launch(Kernel *k, PyArrayObject *out, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != k->n_in + k->n_param)
+        return PyErr_Format(PyExc_TypeError, "kernel %s takes %d operands and %d numbers, got %zd arguments", k->name, k->n_in,
+                            k->n_param, nargs);
+    Launch l;
+    PyArrayObject *op[MAX_OPERANDS] = {out}, *widest = NULL;
+    const fl_pointwise *e = gather(k, args, op, &l);
+    if (!e) Py_RETURN_NOTIMPLEMENTED;
+    l.loop = e->loop, l.n_operands = 1 + k->n_in;
+    for (int o = 1; o < l.n_operands; o++)
+        if (op[o] && (!widest || PyArray_NDIM(op[o]) > PyArray_NDIM(widest))) widest = op[o];
+    if (!widest || (out && !may_write(op, l.n_operands, e->out))) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *result = (PyObject *)out;
+    Py_XINCREF(result);
+    l.ndim = PyArray_NDIM(widest);
+    if (is_flat(op, l.n_operands, widest)) {
+        if (!out) result = fl_new_array(fl_descr[e->out], l.ndim, PyArray_DIMS(widest), NULL);
+        l.ndim = 1, l.numel = l.dim[0].size = PyArray_SIZE(widest), l.dim[0].step[0] = itemsize[e->out];
+        for (int o = 1; o < l.n_operands; o++)
+            l.dim[0].step[o] = op[o] && PyArray_NDIM(op[o]) ? itemsize[e->in[o - 1]] : 0;
+    } else {
+        int perm[MAX_DIM];
+        if (l.ndim > MAX_DIM || !broadcast(&l, op)) {
+            Py_XDECREF(result);
+            Py_RETURN_NOTIMPLEMENTED;
+        }
+        sort(&l, perm);
+        if (!out) result = new_output(&l, e, op, perm);
+        if (result) collapse(&l, perm);
+    }
+    if (result && l.numel) {
+        l.data[0] = PyArray_BYTES((PyArrayObject *)result);
+        run(&l);
+    }
+    return result;
+}
+
+static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs, PyObject *names) {
+    if (names && PyTuple_GET_SIZE(names)) return PyErr_Format(PyExc_TypeError, "a kernel takes no keyword arguments");
+    return launch((Kernel *)self, NULL, args, PyVectorcall_NARGS(nargs));
+}
+
+static PyObject *into(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs < 1) return PyErr_Format(PyExc_TypeError, "into(out, *operands): out is missing");
+    if (!PyArray_CheckExact(args[0])) Py_RETURN_NOTIMPLEMENTED;
+    return launch((Kernel *)self, (PyArrayObject *)args[0], args + 1, nargs - 1);
+}
+
+static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    const char *name;
+    if (!PyArg_ParseTuple(args, "s:Kernel", &name)) return NULL;
+    Kernel *k = (Kernel *)type->tp_alloc(type, 0); /* zeroed */
+    if (!k) return NULL;
+    int found = 0;
+    for (const fl_table *const *table = fl_tables; *table; table++)
+        for (const fl_pointwise *e = (*table)->pointwise; e < (*table)->pointwise + (*table)->n_pointwise; e++) {
+            if (strcmp(e->name, name) || k->entry[e->key]) continue;
+            k->entry[e->key] = e, found++;
+            k->name = e->name, k->n_in = e->n_in, k->n_param = e->n_param, k->generic = e->generic;
+            k->only = found == 1 && !e->generic ? e : NULL;
+        }
+    k->call = kernel_call;
+    if (found && k->n_in <= FL_MAX_IN && k->n_param <= MAX_PARAM) return (PyObject *)k;
+    PyErr_Format(PyExc_KeyError, "there is no compiled kernel named %s", name);
+    Py_DECREF(k);
+    return NULL;
+}
+
+static PyObject *get_keys(PyObject *self, void *closure) {
+    PyObject *keys = PyList_New(0);
+    for (int t = 0; keys && t < FL_NTYPES; t++) {
+        if (!((Kernel *)self)->entry[t]) continue;
+        PyObject *name = PyUnicode_FromString(type_name[t]);
+        if (!name || PyList_Append(keys, name) < 0) Py_CLEAR(keys);
+        Py_XDECREF(name);
+    }
+    return keys;
+}
+
+PyTypeObject fl_kernel_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau.kernels._native.Kernel",
+    .tp_doc = "Kernel(name): a generated loop for all its dtypes. k(*operands, *numbers) returns a fresh array, or\n"
+              "NotImplemented where this fast path does not apply; k.into(out, *operands, *numbers) writes into out.",
+    .tp_basicsize = sizeof(Kernel),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = kernel_new,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Kernel, call),
+    .tp_methods = (PyMethodDef[]){FL_FAST(into, "into(out, *operands, *numbers): the same, written into out."), {0}},
+    .tp_members = (PyMemberDef[]){{"name", T_STRING, offsetof(Kernel, name), READONLY, "what Kernel() was asked for"},
+                                  {"n_in", T_INT, offsetof(Kernel, n_in), READONLY, "number of operands"},
+                                  {"n_param", T_INT, offsetof(Kernel, n_param), READONLY, "number of numbers after them"},
+                                  {0}},
+    .tp_getset = (PyGetSetDef[]){{"keys", get_keys, NULL, "names of the dtypes it has instances for", NULL}, {0}},
+};

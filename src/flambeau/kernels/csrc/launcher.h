@@ -1,0 +1,42 @@
+/* What the C files of the extension share: NumPy's C API, dtypes by fl_type, and arrays that live in the pool. */
+#ifndef FLAMBEAU_LAUNCHER_H
+#define FLAMBEAU_LAUNCHER_H
+
+#define PY_SSIZE_T_CLEAN
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL flambeau_numpy_api
+#ifndef FL_IMPORTS_NUMPY /* module.c defines it: one file loads NumPy's function table, the others borrow it */
+#define NO_IMPORT_ARRAY
+#endif
+#include <Python.h>
+#include <numpy/arrayobject.h>
+#include <stdbool.h>
+
+#include "loops.h"
+
+extern PyArray_Descr *fl_descr[FL_NTYPES]; /* NumPy's dtype of each fl_type; bfloat16's is NULL until setup() brings it */
+extern signed char fl_type_of_number[NPY_NTYPES_LEGACY]; /* the way back, from NumPy's type numbers; -1: not ours */
+extern int fl_bfloat16_number;
+extern const fl_table *fl_tables[4]; /* those this machine can run, the best first, then NULL */
+
+/* The fl_type of an array that loops may read as it stands: a dtype of ours, aligned, native byte order. Otherwise -1. */
+static inline int fl_type_of(PyArrayObject *array) {
+    PyArray_Descr *descr = PyArray_DESCR(array);
+    if (!PyArray_ISALIGNED(array) || !PyArray_ISNBO(descr->byteorder)) return -1;
+    if ((unsigned)descr->type_num < NPY_NTYPES_LEGACY) return fl_type_of_number[descr->type_num];
+    return descr->type_num == fl_bfloat16_number ? FL_BF16 : -1;
+}
+
+/* A fresh, dense, uninitialised array. `strides` (bytes) may be NULL: C order. NULL with MemoryError if there is no room. */
+PyObject *fl_new_array(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides);
+
+/* Write a Python number as `type`. False where PyTorch would promote instead, or where the integer does not fit. */
+bool fl_store_number(PyObject *value, int type, void *cell);
+
+/* Do the stretches of memory from first to last element meet? */
+bool fl_overlap(PyArrayObject *a, PyArrayObject *b);
+
+extern PyTypeObject fl_kernel_type, fl_block_type;
+#define FL_FAST(name, doc) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, doc}
+#endif

@@ -1,0 +1,239 @@
+"""The expression language: what one element of a pointwise result is, as a formula over elements of the operands.
+
+A formula is written as a Python function of `Expr` values and traced once:
+
+>>> x = load(0)
+>>> print(x * sigmoid(x))
+mul(x0, sigmoid(x0))
+
+The same formula becomes C (`print_c.py`), CUDA (`print_cuda.py`), NumPy (`evaluate.py`), its derivative (`derive.py`) and, for second
+derivatives, tensor operations. Equal formulas are the same object, so common subexpressions are found by identity.
+
+Kinds: a value is of kind "T" (the dtype the kernel is instantiated for; half precision computes in float32), "bool" or "i64".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ARITY: dict[str, int] = {
+    **dict.fromkeys(("neg", "abs", "sgn", "reciprocal", "floor", "ceil", "trunc", "rint", "conj"), 1),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sigmoid"), 1),
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 1),
+    **dict.fromkeys(("erf", "erfc", "erfinv", "lgamma", "digamma"), 1),
+    **dict.fromkeys(("isnan", "isinf", "not", "as_bool", "as_T", "bitnot"), 1),
+    **dict.fromkeys(("add", "sub", "mul", "div", "pow", "maximum", "minimum", "fmod", "remainder", "floordiv"), 2),
+    **dict.fromkeys(("atan2", "hypot", "copysign", "nextafter", "gcd"), 2),
+    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor"), 2),
+    **dict.fromkeys(("bitand", "bitor", "bitxor", "shl", "shr"), 2),
+    "where": 3,
+}
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+_BOOLEAN = COMPARISONS | {"and", "or", "xor", "not", "isnan", "isinf", "as_bool"}
+
+
+class Expr:
+    """A node: a primitive applied to arguments, or a leaf ("load", "param", "const") with its value."""
+
+    __slots__ = ("op", "args", "value", "kind")
+    op: str
+    args: tuple[Expr, ...]
+    value: Any
+    kind: str
+
+    def __repr__(self) -> str:
+        if self.op == "load":
+            return f"x{self.value}"
+        if self.op == "param":
+            return f"p{self.value}"
+        if self.op == "const":
+            return repr(self.value)
+        return f"{self.op}({', '.join(map(repr, self.args))})"
+
+    def __add__(self, other):
+        return node("add", self, other)
+
+    def __radd__(self, other):
+        return node("add", other, self)
+
+    def __sub__(self, other):
+        return node("sub", self, other)
+
+    def __rsub__(self, other):
+        return node("sub", other, self)
+
+    def __mul__(self, other):
+        return node("mul", self, other)
+
+    def __rmul__(self, other):
+        return node("mul", other, self)
+
+    def __truediv__(self, other):
+        return node("div", self, other)
+
+    def __rtruediv__(self, other):
+        return node("div", other, self)
+
+    def __pow__(self, other):
+        return node("pow", self, other)
+
+    def __neg__(self):
+        return node("neg", self)
+
+    def __abs__(self):
+        return node("abs", self)
+
+    def __lt__(self, other):
+        return node("lt", self, other)
+
+    def __le__(self, other):
+        return node("le", self, other)
+
+    def __gt__(self, other):
+        return node("gt", self, other)
+
+    def __ge__(self, other):
+        return node("ge", self, other)
+
+    def __and__(self, other):
+        return node("and", self, other)
+
+    def __or__(self, other):
+        return node("or", self, other)
+
+    def __invert__(self):
+        return node("not", self)
+
+    def __bool__(self):
+        raise TypeError(
+            "a formula has no truth value while it is traced: write where(condition, a, b), and & | ~ for and, or, not"
+        )
+
+
+_interned: dict[tuple, Expr] = {}
+
+
+def _make(op: str, args: tuple[Expr, ...], value: Any, kind: str) -> Expr:
+    key = (op, tuple(map(id, args)), type(value), repr(value), kind)
+    found = _interned.get(key)
+    if found is None:
+        found = object.__new__(Expr)
+        found.op, found.args, found.value, found.kind = op, args, value, kind
+        _interned[key] = found
+    return found
+
+
+def load(index: int, kind: str = "T") -> Expr:
+    """The element of operand `index`."""
+    return _make("load", (), index, kind)
+
+
+def param(index: int) -> Expr:
+    """The option number `index`: one number for the whole call."""
+    return _make("param", (), index, "T")
+
+
+def const(value) -> Expr:
+    """A literal. A Python bool is of kind "bool"."""
+    return _make("const", (), value, "bool" if isinstance(value, bool) else "T")
+
+
+def lift(value) -> Expr:
+    """`value` itself if it is a formula, else the literal."""
+    return value if isinstance(value, Expr) else const(value)
+
+
+def node(op: str, *args) -> Expr:
+    """The primitive `op` applied to formulas or numbers."""
+    lifted = tuple(map(lift, args))
+    if len(lifted) != ARITY[op]:
+        raise TypeError(f"{op} takes {ARITY[op]} arguments, found {len(lifted)}")
+    if op == "where":
+        kind = lifted[1].kind
+    elif op in _BOOLEAN:
+        kind = "bool"
+    else:
+        kind = "T"
+    return _make(op, lifted, None, kind)
+
+
+def loads(expr: Expr) -> dict[int, Expr]:
+    """The operands a formula reads, by index."""
+    found: dict[int, Expr] = {}
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if id(e) in seen:
+            continue
+        seen.add(id(e))
+        if e.op == "load":
+            found[e.value] = e
+        stack.extend(e.args)
+    return dict(sorted(found.items()))
+
+
+def replace(expr: Expr, table: dict[Expr, Expr], _memo: dict | None = None) -> Expr:
+    """`expr` with every occurrence of the keys of `table` exchanged for its values, outermost first."""
+    memo = {} if _memo is None else _memo
+    if expr in table:
+        return table[expr]
+    if not expr.args:
+        return expr
+    found = memo.get(expr)
+    if found is None:
+        args = tuple(replace(a, table, memo) for a in expr.args)
+        found = memo[expr] = expr if args == expr.args else _make(expr.op, args, expr.value, expr.kind)
+    return found
+
+
+def _unary(op: str):
+    def build(x) -> Expr:
+        return node(op, x)
+
+    build.__name__ = op
+    return build
+
+
+def _binary(op: str):
+    def build(x, y) -> Expr:
+        return node(op, x, y)
+
+    build.__name__ = op
+    return build
+
+
+exp, exp2, expm1 = _unary("exp"), _unary("exp2"), _unary("expm1")
+log, log2, log10, log1p = _unary("log"), _unary("log2"), _unary("log10"), _unary("log1p")
+sqrt, rsqrt, sigmoid, reciprocal = _unary("sqrt"), _unary("rsqrt"), _unary("sigmoid"), _unary("reciprocal")
+sin, cos, tan, asin, acos, atan = (_unary(n) for n in ("sin", "cos", "tan", "asin", "acos", "atan"))
+sinh, cosh, tanh, asinh, acosh, atanh = (_unary(n) for n in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
+erf, erfc, erfinv, lgamma, digamma = (_unary(n) for n in ("erf", "erfc", "erfinv", "lgamma", "digamma"))
+floor, ceil, trunc, rint, sgn, conj = (_unary(n) for n in ("floor", "ceil", "trunc", "rint", "sgn", "conj"))
+isnan, isinf, as_bool, as_T, bitnot = (_unary(n) for n in ("isnan", "isinf", "as_bool", "as_T", "bitnot"))
+maximum, minimum, fmod, remainder, floordiv = (_binary(n) for n in ("maximum", "minimum", "fmod", "remainder", "floordiv"))
+atan2, hypot, copysign, nextafter, power = (_binary(n) for n in ("atan2", "hypot", "copysign", "nextafter", "pow"))
+eq, ne, bitand, bitor, bitxor, shl, shr, xor, gcd = (
+    _binary(n) for n in ("eq", "ne", "bitand", "bitor", "bitxor", "shl", "shr", "xor", "gcd")
+)
+
+
+def where(condition, a, b) -> Expr:
+    """`a` where `condition` holds, else `b`. Only the chosen branch counts, in the derivative too."""
+    return node("where", condition, a, b)
+
+
+def polynomial(x, coefficients) -> Expr:
+    """coefficients[0] + coefficients[1] * x + ..., by Horner's rule."""
+    total = lift(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
+
+
+def chebyshev(x, coefficients) -> Expr:
+    """The sum of coefficients[k] * T_k(x), by Clenshaw's rule: for a fit over -1 <= x <= 1 it loses no digits, as powers would."""
+    twice, ahead, behind = 2 * x, const(0.0), const(0.0)
+    for c in reversed(coefficients[1:]):
+        ahead, behind = twice * ahead - behind + c, ahead
+    return x * ahead - behind + coefficients[0]

@@ -1,0 +1,164 @@
+"""Folds: the reductions that are compiled, each declared by four formulas.
+
+    init      what nothing folds to
+    map       what one element contributes (x; shift is a number per result, such as the mean)
+    combine   how two contributions become one
+    finish    the result from the accumulated value (count is a number per call)
+
+Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its
+digits along any axis. `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flambeau.kernels import expr as e
+from flambeau.kernels.print_c import FLOATS, TYPES, CPrinter
+
+INF = float("inf")
+ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One reduction. `out` is "T" or the dtype of the result; `out_of` overrides it by dtype."""
+
+    name: str
+    init: float | Callable
+    combine: Callable
+    map: Callable = staticmethod(lambda x, shift: x)
+    finish: Callable = staticmethod(lambda acc, count, shift: acc)
+    out: str = "T"
+    dtypes: tuple[str, ...] = ALL
+    find: bool = False  # whether the position of the result can be asked for
+
+
+LOWEST = {"int64": -(2**63), "int32": -(2**31), "int16": -(2**15), "int8": -128, "uint8": 0, "bool": 0}
+HIGHEST = {"int64": 2**63 - 1, "int32": 2**31 - 1, "int16": 2**15 - 1, "int8": 127, "uint8": 255, "bool": 1}
+
+
+def _sum(a, b):
+    return a + b
+
+
+FOLDS = [
+    Fold("sum", 0, _sum, dtypes=FLOATS),
+    Fold("isum", 0, _sum, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool")),
+    Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS),
+    Fold("mean", 0, _sum, finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),
+    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS),
+    Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool")),
+    Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, find=True),
+    Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, find=True),
+    Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool"),
+    Fold("all", 1, e.minimum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool"),
+    Fold("count_nonzero", 0, _sum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="int64"),
+    Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
+    Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
+    Fold("var", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),
+    Fold("std", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: e.sqrt(acc / count), dtypes=FLOATS),
+    Fold("logsumexp", 0, _sum, map=lambda x, shift: e.exp(x - shift), finish=lambda acc, count, shift: e.log(acc) + shift, dtypes=FLOATS),
+]
+
+
+def print_fold(fold: Fold, dtype: str) -> str:
+    """The C of one fold for one dtype: five small functions, see fl_fold in loops.h."""
+    wide = "double" if dtype in FLOATS else "int64_t"
+    element, accumulator = CPrinter(dtype), CPrinter("float64" if dtype in FLOATS else "int64")
+    name = f"fold_{fold.name}_{element.suffix}"
+    out = dtype if fold.out == "T" else fold.out
+    init = fold.init(dtype) if callable(fold.init) else fold.init
+    x, y, z = e.load(0), e.load(1), e.load(2)
+    narrow = element.compute
+    storage = TYPES[dtype][1]
+    return f"""
+{_function(f"{name}_map", wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
+{_function(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
+{_function(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
+void FL_NAME({name}_init)(void *acc, int64_t n) {{
+    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
+}}
+void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
+    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
+}}
+void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
+    {wide} lane[16], total = *({wide} *)acc;
+    const {narrow} s = ({narrow})shift;
+    int64_t i = 0;
+    FL_NAME({name}_init)(lane, 16);
+    if (step == sizeof({storage}))
+        for (const {storage} *a = (const {storage} *)x; i + 16 <= n; i += 16)
+            for (int l = 0; l < 16; l++) lane[l] = {name}_combine(lane[l], {name}_map({element.read("T", "a[i + l]")}, s));
+    for (; i < n; i++) total = {name}_combine(total, {name}_map({element.read("T", f"*(const {storage} *)(x + i * step)")}, s));
+    for (int l = 0; l < 16; l++) total = {name}_combine(total, lane[l]);
+    *({wide} *)acc = total;
+}}
+void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
+    {wide} *const total = ({wide} *)acc;
+    for (int64_t r = 0; r < rows; r++, x += step) {{
+        const {storage} *const a = (const {storage} *)x;
+        if (shift) {{ FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] = {name}_combine(total[c], {name}_map({element.read("T", "a[c]")}, ({narrow})shift[c])); }}
+        else {{ FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] = {name}_combine(total[c], {name}_map({element.read("T", "a[c]")}, 0)); }}
+    }}
+}}
+void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
+    for (int64_t i = 0; i < n; i++)
+        (({TYPES[out][1]} *)out)[i] = {_stored(out, f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)")};
+}}
+{_find(name, element, storage, wide) if fold.find else ""}"""
+
+
+def _stored(out: str, value: str) -> str:
+    if out in ("float16", "bfloat16"):
+        return CPrinter(out).write(out, f"(float){value}")
+    return CPrinter(out).write(out, value)
+
+
+def _function(name: str, result: str, parameters: list[str], printer: CPrinter, formula: e.Expr) -> str:
+    lines, value = printer.body(formula)
+    body = "".join(f"    {line}\n" for line in lines)
+    used = "".join(f"    (void){p.split()[-1]};\n" for p in parameters)
+    return f"static inline {result} {name}({', '.join(parameters)}) {{\n{used}{body}    return {value};\n}}"
+
+
+def _find(name: str, element: CPrinter, storage: str, wide: str) -> str:
+    """The first position of the value: of NaN, if the value is NaN."""
+    is_it = "(v == w || (v != v && w != w))" if element.is_float else "v == w"
+    return f"""
+int64_t FL_NAME({name}_find)(const char *x, int64_t step, int64_t n, const void *value) {{
+    const {wide} w = *(const {wide} *)value;
+    for (int64_t i = 0; i < n; i++) {{
+        const {wide} v = {element.read("T", f"*(const {storage} *)(x + i * step)")};
+        if ({is_it}) return i;
+    }}
+    return 0;
+}}
+"""
+
+
+def table(variant_name: Callable[[str], str] = lambda n: f"FL_NAME({n})") -> tuple[list[str], list[str], list[tuple[str, str]]]:
+    """(declarations, rows of the table, [(fold, dtype)])."""
+    declarations, rows, instances = [], [], []
+    for fold in FOLDS:
+        for dtype in fold.dtypes:
+            suffix = TYPES[dtype][0]
+            n = f"fold_{fold.name}_{suffix}"
+            v = variant_name
+            declarations.append(
+                f"void {v(n + '_init')}(void *, int64_t); void {v(n + '_merge')}(void *, const void *, int64_t);\n"
+                f"void {v(n + '_row')}(const char *, int64_t, int64_t, double, void *);\n"
+                f"void {v(n + '_columns')}(const char *, int64_t, int64_t, int64_t, const double *, void *);\n"
+                f"void {v(n + '_store')}(const void *, int64_t, double, const double *, char *);\n"
+                + (f"int64_t {v(n + '_find')}(const char *, int64_t, int64_t, const void *);\n" if fold.find else "")
+            )
+            parts = ", ".join(v(f"{n}_{p}") for p in ("init", "merge", "row", "columns", "store"))
+            find = v(n + "_find") if fold.find else "0"
+            out = dtype if fold.out == "T" else fold.out
+            rows.append(f'{{"{fold.name}", {ENUMS[dtype]}, {ENUMS[out]}, {parts}, {find}}}')
+            instances.append((fold.name, dtype))
+    return declarations, rows, instances
+
+
+ENUMS = {d: f"FL_{TYPES[d][0].upper()}" for d in TYPES} | {"bool": "FL_BOOL"}

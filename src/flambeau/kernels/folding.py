@@ -1,0 +1,122 @@
+"""Running the compiled reductions and row programs on arrays: finds the geometry they need, or answers None.
+
+A fold sees an array as (outer, n, inner) and reduces the middle. Dimensions that memory holds as one run count as one; where the reduced
+dimensions do not, the array is copied into an order in which they do.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from flambeau.kernels import arrays, native
+
+INT64 = np.dtype(np.int64)
+_SAME = {"nansum", "mean", "max", "min", "norm1", "norm2"}
+_FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "count_nonzero": INT64}
+
+
+def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype, shift=None, count: float | None = None):
+    """The compiled reduction, or None where there is none for this array."""
+    if native.lib is None or type(array) is not np.ndarray:
+        return None
+    exact = _exact_name(name, array.dtype, out_dtype)
+    if exact is None:
+        return None
+    array, sizes, steps = _geometry(array, dims)
+    out = native.empty(_kept_shape(array.shape, dims, keepdim) if sizes is None else sizes[3], out_dtype)
+    total = float(sizes[1]) if count is None else float(count)
+    done = native.lib.fold(exact, array, sizes[:3], steps, out, None, shift, total)
+    return out.reshape(sizes[4 if keepdim else 3]) if done else None
+
+
+def positions(name: str, array, dims: tuple[int, ...], keepdim: bool, values: bool = False):
+    """(values or None, first positions) of the maximum or minimum over `dims`, or None."""
+    if native.lib is None or type(array) is not np.ndarray or not array.size:
+        return None
+    array, sizes, steps = _geometry(array, dims)
+    shape = sizes[4 if keepdim else 3]
+    index = native.empty(sizes[3], INT64)
+    out = native.empty(sizes[3], array.dtype) if values else None
+    if not native.lib.fold(name, array, sizes[:3], steps, out, index, None, 1.0):
+        return None
+    return (out.reshape(shape) if values else None), index.reshape(shape)
+
+
+def _exact_name(name: str, dtype: np.dtype, out: np.dtype) -> str | None:
+    if name in ("sum", "prod"):
+        if dtype.kind in "biu":
+            return "i" + name if out == INT64 else None
+        return name if dtype == out else None
+    if name in _FIXED:
+        return name if out == _FIXED[name] else None
+    return name if dtype == out else None
+
+
+def _kept_shape(shape, dims, keepdim: bool) -> tuple[int, ...]:
+    return tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
+
+
+def _geometry(array, dims: tuple[int, ...]):
+    """(array, (outer, n, inner, shape without dims, shape with them as 1), steps in bytes)."""
+    shape, steps = array.shape, array.strides
+    kept, ones = _kept_shape(shape, dims, False), _kept_shape(shape, dims, True)
+    groups: list[list[int]] = []  # runs of neighbouring dimensions of one sort: [reduced?, size, step]
+    for d, n in enumerate(shape):
+        if n == 1:
+            continue
+        reduced = d in dims
+        if groups and groups[-1][0] == reduced and groups[-1][2] == n * steps[d]:
+            groups[-1][1] *= n
+            groups[-1][2] = steps[d]
+        elif groups and groups[-1][0] == reduced:
+            return _copied(array, dims)
+        else:
+            groups.append([reduced, n, steps[d]])
+    if 0 in shape:
+        n = prod(shape[d] for d in dims)
+        return array, (prod(kept), n, 1, kept, ones), (0, 0, 0)
+    pattern = [g[0] for g in groups]
+    if pattern == [True, False, True] or len(groups) > 3:
+        return _copied(array, dims)
+    outer = groups.pop(0)[1:] if groups and not groups[0][0] else [1, 0]
+    middle = groups.pop(0)[1:] if groups else [1, 0]
+    inner = groups.pop(0)[1:] if groups else [1, 0]
+    # Columns are read side by side, so they must lie side by side; rows may have any step.
+    if inner[0] > 1 and inner[1] < middle[1] and inner[1] != array.itemsize:
+        return _copied(array, dims)
+    return array, (outer[0], middle[0], inner[0], kept, ones), (outer[1], middle[1], inner[1])
+
+
+def _copied(array, dims: tuple[int, ...]):
+    """The array in an order in which the reduced dimensions come last, as one run."""
+    kept = [d for d in range(array.ndim) if d not in dims]
+    ordered = arrays.contiguous(array.transpose(*kept, *dims))
+    rows = prod(array.shape[d] for d in kept)
+    n = prod(array.shape[d] for d in dims)
+    item = array.itemsize
+    return ordered, (rows, n, 1, _kept_shape(array.shape, dims, False), _kept_shape(array.shape, dims, True)), (n * item, item, 0)
+
+
+def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ...] | None = None):
+    """The compiled row program along `dim`, or None. The result has the shape, dtype and order of the first operand."""
+    first = operands[0]
+    if native.lib is None or type(first) is not np.ndarray or not first.ndim or not first.size:
+        return None
+    dim %= first.ndim
+    n = first.shape[dim]
+    kinds = kinds or ("row",) * len(operands)
+    last = dim == first.ndim - 1
+    ready, steps = [], []
+    for a, kind in zip(operands, kinds, strict=True):
+        if a.dtype != first.dtype:
+            return None
+        a = arrays.contiguous(a if last or kind != "row" else a.swapaxes(dim, -1))
+        ready.append(a)
+        steps.append({"row": n, "shared": 0, "each": 1}[kind] * a.itemsize)
+    out = native.empty(ready[0].shape, first.dtype)
+    done = native.lib.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))
+    if not done:
+        return None
+    return out if last else arrays.contiguous(out.swapaxes(dim, -1))

@@ -1,0 +1,90 @@
+"""Matrix products of arrays: BLAS on the CPU (see csrc/blas.c), cuBLAS through CuPy on CUDA.
+
+Half precision is multiplied in float32 and rounded once. Integers go to NumPy, which has no BLAS for them either.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from flambeau.kernels import arrays, native
+
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+FLOAT32 = np.dtype(np.float32)
+
+
+@lru_cache(None)
+def library() -> str:
+    """The path of the OpenBLAS that the package scipy-openblas32 installs; "" where it is not installed."""
+    for folder in map(Path, sys.path):
+        for path in sorted((folder / "scipy_openblas32" / "lib").glob("libscipy_openblas*")):
+            if path.suffix in (".so", ".dylib", ".dll"):
+                return str(path)
+    return ""
+
+
+@lru_cache(None)
+def blas() -> str:
+    """The BLAS library products run on, bound when first used; "" if products run on NumPy's own."""
+    path = library()
+    return path if path and native.lib is not None and native.lib.blas_bind(path, "scipy_", "") else ""
+
+
+def product(a, b):
+    """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype."""
+    if a.dtype in HALVES:
+        return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
+    if type(a) is not np.ndarray:
+        return arrays.cuda().product(a, b)
+    blas()
+    if native.lib is not None:
+        found = native.lib.matmul(a, b)
+        if found is NotImplemented:
+            found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
+        if found is not NotImplemented:
+            return found
+    with np.errstate(all="ignore"):
+        return np.matmul(a, b)
+
+
+def batched(a, b):
+    """a @ b for arrays (..., M, K) x (..., K, N) of one dtype, whose leading dimensions broadcast."""
+    if a.ndim == b.ndim == 2:
+        return product(a, b)
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    if b.ndim == 2:  # the leading dimensions are rows too: one product instead of many
+        return product(a.reshape(math.prod(a.shape[:-1]), k), b).reshape(*a.shape[:-1], n)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    count = math.prod(lead)
+    xp = arrays.module_of(a)
+    left = xp.broadcast_to(a, (*lead, m, k)).reshape(count, m, k)
+    right = xp.broadcast_to(b, (*lead, k, n)).reshape(count, k, n)
+    return product(left, right).reshape(*lead, m, n)
+
+
+def product_into(out, a, b, alpha, beta):
+    """out = alpha a @ b + beta out, in place. beta = 0 ignores what out holds."""
+    if type(out) is np.ndarray and native.lib is not None and out.dtype not in HALVES:
+        blas()
+        for x, y in ((a, b), (arrays.contiguous(a), arrays.contiguous(b))):
+            if native.lib.gemm(x, y, out, alpha, beta) is not NotImplemented:
+                return out
+    wide = FLOAT32 if out.dtype in HALVES else out.dtype
+    total = product(arrays.cast(a, wide), arrays.cast(b, wide))
+    if alpha != 1:
+        total *= _factor(alpha, wide)
+    if beta != 0:
+        total += arrays.cast(out, wide) if beta == 1 else arrays.cast(out, wide) * _factor(beta, wide)
+    arrays.write(out, total)
+    return out
+
+
+def _factor(number, dtype: np.dtype):
+    """A Python number as a scalar of the dtype it multiplies; for integers its fraction is cut off."""
+    return dtype.type(int(number) if dtype.kind in "iu" else number)

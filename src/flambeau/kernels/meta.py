@@ -1,0 +1,29 @@
+"""Arrays without data: shape, strides and dtype only. What a tensor on the `meta` device holds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flambeau.kernels import layout
+
+
+class MetaArray:
+    """Looks like an ndarray as far as its geometry goes."""
+
+    __slots__ = ("shape", "dtype", "strides", "itemsize", "ndim", "size", "offset")
+
+    def __init__(self, shape, dtype, element_strides=None, offset: int = 0):
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.itemsize = self.dtype.itemsize
+        self.ndim = len(self.shape)
+        steps = layout.contiguous_strides(self.shape) if element_strides is None else element_strides
+        self.strides = tuple(s * self.itemsize for s in steps)
+        self.size = 1
+        for n in self.shape:
+            self.size *= n
+        self.offset = offset
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize

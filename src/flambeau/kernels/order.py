@@ -1,0 +1,126 @@
+"""Order: sorting, selecting and searching in arrays. NaN counts as greater than every number, infinity included.
+
+Functions take arrays with at least one dimension unless they say otherwise, and give fresh arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flambeau.kernels import arrays
+from flambeau.kernels.arrays import Array
+from flambeau.kernels.reduce import unhalved
+
+
+def sort(array: Array, dim: int, descending: bool) -> tuple[Array, Array]:
+    """(values, indices) in order along `dim`, equal elements in the order they came in. Both keep the array's memory order."""
+    indices = argsort(array, dim, descending)
+    return _like(array, take(array, indices, dim)), _like(array, indices)
+
+
+def argsort(array: Array, dim: int, descending: bool) -> Array:
+    """The indices that sort `array` along `dim`, stably."""
+    xp = arrays.module_of(array)
+    keys = unhalved(array)
+    if not descending:
+        return xp.argsort(keys, axis=dim, kind="stable")
+    # Backwards from the end: sorted ascending from the last element on, then reversed, equal elements stand in order again.
+    backwards = xp.argsort(xp.flip(keys, dim), axis=dim, kind="stable")
+    return array.shape[dim] - 1 - xp.flip(backwards, dim)
+
+
+def topk(array: Array, k: int, dim: int, largest: bool) -> tuple[Array, Array]:
+    """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
+    xp = arrays.module_of(array)
+    n = array.shape[dim]
+    if 0 < k < n // 4:  # selecting costs one pass; the few selected are then sorted
+        kth = n - k if largest else k - 1
+        chosen = xp.argpartition(unhalved(array), kth, axis=dim)
+        chosen = xp.sort(_part(chosen, dim, kth if largest else 0, k), axis=dim)
+        order = argsort(take(array, chosen, dim), dim, largest)
+        indices = take(chosen, order, dim)
+    else:
+        indices = xp.ascontiguousarray(_part(argsort(array, dim, largest), dim, 0, k))
+    return take(array, indices, dim), indices
+
+
+def kth_smallest(array: Array, k: int, dim: int) -> Array:
+    """The index of the element that would stand at place `k` (from 0) if the array were sorted along `dim`; `dim` keeps size 1."""
+    xp = arrays.module_of(array)
+    return _part(xp.argpartition(unhalved(array), k, axis=dim), dim, k, 1)
+
+
+def median(array: Array, dim: int, ignore_nan: bool) -> Array:
+    """The index of the middle element (the lower of two), or of a NaN if there is one and they are not ignored; `dim` keeps size 1."""
+    xp = arrays.module_of(array)
+    keys = unhalved(array)
+    nan = keys != keys
+    n = array.shape[dim]
+    if not nan.any():
+        return kth_smallest(keys, (n - 1) // 2, dim)
+    if ignore_nan:
+        numbers = n - nan.sum(axis=dim, keepdims=True)
+        place = xp.maximum(numbers - 1, 0) // 2
+        return take(argsort(keys, dim, False), place, dim)
+    return xp.where(nan.any(axis=dim, keepdims=True), nan.argmax(axis=dim, keepdims=True), kth_smallest(keys, (n - 1) // 2, dim))
+
+
+def mode(array: Array, dim: int) -> Array:
+    """The index of the last of the most frequent elements (of the smallest, if several are most frequent); `dim` keeps size 1."""
+    xp = arrays.module_of(array)
+    order = argsort(array, dim, False)
+    ordered = take(unhalved(array), order, dim)
+    places = xp.arange(array.shape[dim]).reshape([-1 if d == dim else 1 for d in range(array.ndim)])
+    begins = xp.ones(ordered.shape, np.bool_)  # where a run of equal elements starts
+    _part(begins, dim, 1, None)[...] = _part(ordered, dim, 1, None) != _part(ordered, dim, 0, -1)
+    run = places - xp.maximum.accumulate(xp.where(begins, places, 0), axis=dim)  # how many equals stand before each
+    return take(order, run.argmax(axis=dim, keepdims=True), dim)
+
+
+def groups(rows: Array) -> tuple[Array, Array]:
+    """(order, begins) for rows (N, C): the order that sorts them, and which of the sorted ones differ from the one before."""
+    xp = arrays.module_of(rows)
+    keys = unhalved(rows)
+    order = xp.lexsort(keys.T[::-1]) if keys.shape[1] != 1 else xp.argsort(keys[:, 0], kind="stable")
+    return order, changes(keys[order])
+
+
+def changes(rows: Array) -> Array:
+    """Which of the rows (N, C) differ from the one before; the first does."""
+    xp = arrays.module_of(rows)
+    differs = xp.ones(rows.shape[0], np.bool_)
+    differs[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return differs
+
+
+def search(boundaries: Array, values: Array, right: bool) -> Array:
+    """Where `values` (..., V) would go into the sorted `boundaries` (..., B): before equals, or after them if `right`."""
+    xp = arrays.module_of(values)
+    side = "right" if right else "left"
+    keys, wanted = unhalved(boundaries), unhalved(values)
+    if keys.ndim == 1:
+        return xp.searchsorted(keys, wanted, side=side)
+    found = xp.empty(values.shape, np.int64)
+    for row in np.ndindex(keys.shape[:-1]):
+        found[row] = xp.searchsorted(keys[row], wanted[row], side=side)
+    return found
+
+
+def take(array: Array, indices: Array, dim: int) -> Array:
+    """The elements at `indices` along `dim`."""
+    if array.ndim == 1:  # NumPy's general form costs ten times as much as indexing does
+        return array[indices]
+    return arrays.module_of(array).take_along_axis(array, indices, dim)
+
+
+def _part(array: Array, dim: int, start: int, length: int | None) -> Array:
+    """`length` elements from `start` on along `dim`; a negative length leaves out as many at the end."""
+    stop = None if length is None else start + length if length >= 0 else length
+    return array[(slice(None),) * dim + (slice(start, stop),)]
+
+
+def _like(array: Array, found: Array) -> Array:
+    """`found` in the memory order of `array`."""
+    out = arrays.empty_like(array, found.dtype)
+    arrays.write(out, found)
+    return out

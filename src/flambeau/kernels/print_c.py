@@ -1,0 +1,252 @@
+"""Formulas as C: one inner loop per formula and dtype, readable and named after its operation.
+
+    void FL_NAME(silu_f32)(char *const *ptr, const int64_t *step, int64_t n, const double *param)
+
+A loop comes in variants the launcher need not know of: everything contiguous (vectorised by the compiler), one operand a single number,
+and any strides. Half precision is read into float32, computed there and rounded once when stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from flambeau.kernels.expr import Expr
+
+# dtype name -> (suffix, storage type, compute type)
+TYPES: dict[str, tuple[str, str, str]] = {
+    "bool": ("b", "uint8_t", "uint8_t"),
+    "uint8": ("u8", "uint8_t", "uint8_t"),
+    "int8": ("i8", "int8_t", "int8_t"),
+    "int16": ("i16", "int16_t", "int16_t"),
+    "int32": ("i32", "int32_t", "int32_t"),
+    "int64": ("i64", "int64_t", "int64_t"),
+    "float16": ("f16", "uint16_t", "float"),
+    "bfloat16": ("bf16", "uint16_t", "float"),
+    "float32": ("f32", "float", "float"),
+    "float64": ("f64", "double", "double"),
+}
+ENUM = {"bool": "FL_BOOL", "uint8": "FL_U8", "int8": "FL_I8", "int16": "FL_I16", "int32": "FL_I32", "int64": "FL_I64"}
+ENUM |= {"float16": "FL_F16", "bfloat16": "FL_BF16", "float32": "FL_F32", "float64": "FL_F64"}
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    "and": "&", "or": "|", "xor": "!=", "bitand": "&", "bitor": "|", "bitxor": "^",
+}  # fmt: skip
+
+
+class CPrinter:
+    """Prints formulas for one dtype. A printer for another C-like language overrides the tables and `call`."""
+
+    def __init__(self, dtype: str):
+        self.dtype = dtype
+        self.suffix, self.storage, self.compute = TYPES[dtype]
+        self.is_float = dtype in FLOATS
+
+    # -- values
+
+    def ctype_of_kind(self, kind: str) -> str:
+        return {"T": self.compute, "bool": "int", "i64": "int64_t"}[kind]
+
+    def ctype(self, expr: Expr) -> str:
+        return self.ctype_of_kind(expr.kind)
+
+    def literal(self, value) -> str:
+        if isinstance(value, bool):
+            return str(int(value))
+        if not self.is_float:
+            return f"({self.compute})({int(value)}LL)" if value != -(2**63) else "INT64_MIN"
+        if math.isnan(value):
+            return "NAN"
+        if math.isinf(value):
+            return "INFINITY" if value > 0 else "-INFINITY"
+        return repr(float(value)) + ("f" if self.compute == "float" else "")
+
+    def call(self, name: str, *args: str) -> str:
+        """The call of a mathematical function of this dtype."""
+        return f"fl_{name}_{'f32' if self.compute == 'float' else self.suffix}({', '.join(args)})"
+
+    def apply(self, expr: Expr, args: list[str]) -> str:
+        """One primitive, its arguments already printed."""
+        op = expr.op
+        if op in INFIX:
+            return f"({args[0]} {INFIX[op]} {args[1]})"
+        custom = getattr(self, f"print_{op}", None)
+        if custom is not None:
+            return custom(*args)
+        return self.call(op, *args)
+
+    def print_neg(self, x):
+        return f"(-{x})"
+
+    def print_not(self, x):
+        return f"(!{x})"
+
+    def print_bitnot(self, x):
+        return f"(!{x})" if self.dtype == "bool" else f"(~{x})"
+
+    def print_conj(self, x):
+        return x
+
+    def print_as_T(self, x):
+        return f"(({self.compute}){x})"
+
+    def print_as_bool(self, x):
+        return f"({x} != 0)"
+
+    def print_isnan(self, x):
+        return f"({x} != {x})" if self.is_float else "0"
+
+    def print_isinf(self, x):
+        return f"({self.print_abs(x)} == INFINITY)" if self.is_float else "0"
+
+    def print_where(self, c, a, b):
+        return f"({c} ? {a} : {b})"
+
+    def print_abs(self, x):
+        if self.is_float:
+            return f"{'fabsf' if self.compute == 'float' else 'fabs'}({x})"
+        return x if self.compute.startswith("u") else f"({x} < 0 ? -{x} : {x})"
+
+    def print_sgn(self, x):
+        return f"(({self.compute})(({x} > 0) - ({x} < 0)))"
+
+    def rounding(name):
+        """Integers are whole already."""
+        return lambda self, x: self.call(name, x) if self.is_float else x
+
+    print_floor, print_ceil, print_trunc, print_rint = map(rounding, ("floor", "ceil", "trunc", "rint"))
+    del rounding
+
+    def print_reciprocal(self, x):
+        return f"(1 / {x})"
+
+    def print_maximum(self, a, b):
+        return f"({a} > {b} || {a} != {a} ? {a} : {b})" if self.is_float else f"({a} > {b} ? {a} : {b})"
+
+    def print_minimum(self, a, b):
+        return f"({a} < {b} || {a} != {a} ? {a} : {b})" if self.is_float else f"({a} < {b} ? {a} : {b})"
+
+    def print_sqrt(self, x):
+        return f"{'sqrtf' if self.compute == 'float' else 'sqrt'}({x})"
+
+    def print_rsqrt(self, x):
+        return f"(1 / {self.print_sqrt(x)})"
+
+    def print_copysign(self, a, b):
+        return f"{'copysignf' if self.compute == 'float' else 'copysign'}({a}, {b})"
+
+    def print_nextafter(self, a, b):
+        return f"{'nextafterf' if self.compute == 'float' else 'nextafter'}({a}, {b})"
+
+    # -- a formula as statements
+
+    def body(self, expr: Expr) -> tuple[list[str], str]:
+        """Statements that name what is used more than once, and the final value."""
+        uses: dict[Expr, int] = {}
+        order: list[Expr] = []
+        _count(expr, uses, order)
+        names: dict[Expr, str] = {}
+        lines: list[str] = []
+        for e in order:
+            if e.op == "load":
+                names[e] = f"x{e.value}"
+            elif e.op == "param":
+                names[e] = f"p{e.value}"
+            elif e.op == "const":
+                names[e] = self.literal(e.value)
+            else:
+                text = self.apply(e, [names[a] for a in e.args])
+                if uses[e] > 1 or self._wraps(e):
+                    names[e] = f"t{len(lines)}"
+                    lines.append(f"const {self.ctype(e)} {names[e]} = {text};")
+                else:
+                    names[e] = text
+        return lines, names[expr]
+
+    def _wraps(self, e: Expr) -> bool:
+        # Narrow integers are computed in int by C's rules: naming the value makes it wrap around as PyTorch's does.
+        return e.kind == "T" and not self.is_float and self.dtype not in ("int32", "int64") and e.op not in ("where",)
+
+    # -- loading and storing
+
+    def read(self, kind: str, text: str) -> str:
+        if kind != "T":
+            return text
+        if self.dtype in ("float16", "bfloat16"):
+            return f"fl_{self.suffix}_to_f32({text})"
+        return text
+
+    def write(self, out: str, text: str) -> str:
+        if out in ("float16", "bfloat16"):
+            return f"fl_f32_to_{TYPES[out][0]}({text})"
+        if out == "bool":
+            return f"(uint8_t)(({text}) != 0)"
+        return f"({TYPES[out][1]})({text})"
+
+
+def _count(expr: Expr, uses: dict[Expr, int], order: list[Expr]) -> None:
+    uses[expr] = uses.get(expr, 0) + 1
+    if uses[expr] == 1:
+        for a in expr.args:
+            _count(a, uses, order)
+        order.append(expr)
+
+
+def storage_of(kind: str, dtype: str) -> str:
+    """The C type in memory of an operand of this kind."""
+    return TYPES[operand_dtype(kind, dtype)][1]
+
+
+def operand_dtype(kind: str, dtype: str) -> str:
+    """The dtype an operand of this kind has in the instance for `dtype`."""
+    return {"T": dtype, "bool": "bool", "i64": "int64"}[kind]
+
+
+def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:
+    """The C of one inner loop. `kinds` are the operands', `out` the dtype of the result."""
+    p = CPrinter(dtype)
+    lines, value = p.body(expr)
+    inputs = [f"{p.ctype_of_kind(k)} x{i}" for i, k in enumerate(kinds)]
+    params = [f"{p.compute} p{i}" for i in range(n_param)]
+    result = p.compute if expr.kind == "T" else "int"
+    function = f"{name}_{p.suffix}"
+    one = f"static inline {result} {function}_one({', '.join(inputs + params)}) {{\n"
+    one += "".join(f"    {line}\n" for line in lines) + f"    return {value};\n}}\n"
+    return one + "".join(_loops(p, function, kinds, n_param, out))
+
+
+def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str) -> Iterator[str]:
+    out_type = TYPES[out][1]
+    types = [storage_of(k, p.dtype) for k in kinds]
+    yield f"void FL_NAME({function})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{\n"
+    for i in range(n_param):
+        yield f"    const {p.compute} p{i} = ({p.compute})param[{i}];\n"
+    if not n_param:
+        yield "    (void)param;\n"
+    n = len(kinds)
+    for scalar in _variants(n):
+        test = " && ".join(
+            [f"step[0] == sizeof({out_type})"]
+            + [f"step[{i + 1}] == {0 if i == scalar else f'sizeof({types[i]})'}" for i in range(n)]
+        )
+        yield f"    if ({test}) {{\n"
+        yield f"        {out_type} *const o = ({out_type} *)ptr[0];\n"
+        for i, t in enumerate(types):
+            if i == scalar:
+                yield f"        const {p.ctype_of_kind(kinds[i])} x{i} = {p.read(kinds[i], f'*(const {t} *)ptr[{i + 1}]')};\n"
+            else:
+                yield f"        const {t} *const a{i} = (const {t} *)ptr[{i + 1}];\n"
+        args = [f"x{i}" if i == scalar else p.read(k, f"a{i}[i]") for i, k in enumerate(kinds)]
+        call = f"{function}_one({', '.join(args + [f'p{i}' for i in range(n_param)])})"
+        yield f"        FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = {p.write(out, call)};\n        return;\n    }}\n"
+    args = [p.read(k, f"*(const {t} *)(ptr[{i + 1}] + i * step[{i + 1}])") for i, (k, t) in enumerate(zip(kinds, types, strict=True))]
+    call = f"{function}_one({', '.join(args + [f'p{i}' for i in range(n_param)])})"
+    yield f"    for (int64_t i = 0; i < n; i++)\n        *({out_type} *)(ptr[0] + i * step[0]) = {p.write(out, call)};\n}}\n"
+
+
+def _variants(n: int) -> tuple[int, ...]:
+    """Which operand is a single number in each fast variant; -1 for none."""
+    return (-1, 0, 1) if n == 2 else (-1,)

@@ -1,0 +1,180 @@
+"""Reductions of arrays: many elements become one value.
+
+Everything above asks `reduce(name, ...)`; `variance` stands beside it because it has two results. Digits are kept by adding in the
+widest dtype of the kind (float64, complex128, int64) and rounding once at the end, so a float32 sum is right along any axis, in any
+memory order. Maxima and minima propagate NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, folding
+from flambeau.kernels.arrays import Array
+
+HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
+
+
+def reduce(name: str, array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array:
+    """Fold the dimensions `dims` into one value: fresh, C-contiguous, of dtype `out_dtype`.
+
+    name  sum, nansum, mean, prod, max, min, any, all, count_nonzero, logsumexp; argmax, argmin (over one dimension, or over all)
+
+    Max, min, argmax and argmin of nothing have no value: the caller has checked that there is at least one element.
+    """
+    found = _compiled(name, array, dims, keepdim, out_dtype)
+    if found is not None:
+        return found
+    with np.errstate(all="ignore"):
+        found = FOLDS[name](arrays.module_of(array), array, dims, keepdim, out_dtype)
+    return dense(found, out_dtype, array)
+
+
+def _compiled(name: str, array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array | None:
+    """The result of the compiled kernel, or None where there is none (see fold.py)."""
+    if name in ("argmax", "argmin"):
+        whole = len(dims) == array.ndim
+        found = folding.positions(name[3:], arrays.contiguous(array) if whole else array, dims, keepdim)
+        return None if found is None else found[1]
+    if name == "logsumexp":
+        return None
+    return folding.fold(name, array, dims, keepdim, out_dtype)
+
+
+def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: float, root: bool = False) -> tuple[Array, Array]:
+    """(variance, mean): the mean squared distance from the mean, where `correction` is subtracted from the number of elements.
+
+    With `root` its square root, the standard deviation.
+
+    Two passes in double precision: the mean first, then distances from it, so that a large mean costs no digits.
+    """
+    xp = arrays.module_of(array)
+    n = count(array.shape, dims)
+    if array.dtype in HALVES:
+        return tuple(arrays.cast(found, array.dtype) for found in variance(unhalved(array), dims, keepdim, correction, root))
+    # The compiled loop measures distances from the mean as it is stored. For float32 that mean is the double one, rounded, which is near
+    # enough, and exact where all elements are equal; for float64 it is not: the mean of three equal elements can miss them by a digit.
+    if array.dtype == np.float32:
+        mean = folding.fold("mean", array, dims, keepdim, array.dtype)
+        if mean is not None:
+            shift = np.ascontiguousarray(mean, np.float64)
+            return folding.fold("std" if root else "var", array, dims, keepdim, array.dtype, shift, max(n - correction, 0)), mean
+    with np.errstate(all="ignore"):
+        wide = arrays.cast(array, widest(array.dtype))
+        mean = xp.true_divide(xp.sum(wide, axis=dims, keepdims=True), n)
+        off = wide - mean
+        # The mean was rounded; without this second look at it, equal elements would not have variance 0.
+        off = off - xp.true_divide(xp.sum(off, axis=dims, keepdims=True), n)
+        squares = off * off if off.dtype.kind == "f" else off.real * off.real + off.imag * off.imag
+        var = xp.true_divide(xp.sum(squares, axis=dims, keepdims=keepdim), max(n - correction, 0))
+        var = xp.sqrt(var) if root else var
+        real = dtypes.OF_NUMPY[array.dtype].to_real().numpy
+        mean = mean.reshape(var.shape)
+        return dense(var, real, array), dense(mean, array.dtype, array)
+
+
+def count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
+    """How many elements go into each result."""
+    n = 1
+    for d in dims:
+        n *= shape[d]
+    return n
+
+
+def widest(dtype: np.dtype) -> np.dtype:
+    """The dtype sums are carried in: the widest of the same kind."""
+    return np.dtype(_WIDEST.get(dtype.kind, np.float64))  # bfloat16's kind is not "f": NumPy did not invent it
+
+
+_WIDEST = {"b": np.int64, "i": np.int64, "u": np.int64, "c": np.complex128}
+
+
+def unhalved(array: Array) -> Array:
+    """Half precision as float32, exactly: NumPy has no fast loops for it, and for bfloat16 often none at all."""
+    return arrays.cast(array, dtypes.float32.numpy) if array.dtype in HALVES else array
+
+
+def dense(found, dtype: np.dtype, like: Array) -> Array:
+    """A result as a C-contiguous array of the dtype asked for; NumPy answers 0-d questions with scalars."""
+    xp = arrays.module_of(like)
+    with np.errstate(all="ignore"):
+        return xp.asarray(found, dtype=dtype, order="C")
+
+
+# -- one function per name: (module, array, dims, keepdim, out_dtype) -> array of any dtype --------------------------------
+
+
+def _as_summed(array: Array, out_dtype: np.dtype) -> Array:
+    """Elements in the dtype of the result before they are added: a float summed as int64 is truncated first, as PyTorch does."""
+    if array.dtype.kind in "biu" and out_dtype.kind in "iu":
+        return array
+    return unhalved(arrays.cast(array, out_dtype))
+
+
+def _sum(xp, array, dims, keepdim, out_dtype):
+    return xp.sum(_as_summed(array, out_dtype), axis=dims, keepdims=keepdim, dtype=widest(out_dtype))
+
+
+def _nansum(xp, array, dims, keepdim, out_dtype):
+    array = _as_summed(array, out_dtype)
+    if array.dtype.kind == "f":
+        array = xp.where(xp.isnan(array), array.dtype.type(0), array)
+    return xp.sum(array, axis=dims, keepdims=keepdim, dtype=widest(out_dtype))
+
+
+def _mean(xp, array, dims, keepdim, out_dtype):
+    return xp.true_divide(_sum(xp, array, dims, keepdim, out_dtype), count(array.shape, dims))
+
+
+def _prod(xp, array, dims, keepdim, out_dtype):
+    array = _as_summed(array, out_dtype)
+    return xp.prod(array, axis=dims, keepdims=keepdim, dtype=widest(out_dtype) if out_dtype.kind in "iu" else array.dtype)
+
+
+def _logsumexp(xp, array, dims, keepdim, out_dtype):
+    array = unhalved(arrays.cast(array, out_dtype))
+    if count(array.shape, dims) == 0:
+        return xp.log(xp.sum(array, axis=dims, keepdims=keepdim))
+    peak = xp.max(array.real, axis=dims, keepdims=True)
+    peak = xp.where(xp.isfinite(peak), peak, peak.dtype.type(0))  # inf - inf is NaN; unshifted, exp(inf) is inf and exp(-inf) is 0
+    total = xp.log(xp.sum(xp.exp(array - peak), axis=dims, keepdims=True, dtype=widest(out_dtype))) + peak
+    return total if keepdim else xp.squeeze(total, axis=dims)
+
+
+def _truth(array):
+    return array if array.dtype.kind in "biufc" else array != 0
+
+
+def _extremum(name: str) -> Callable:
+    return lambda xp, array, dims, keepdim, out_dtype: getattr(xp, name)(unhalved(array), axis=dims, keepdims=keepdim)
+
+
+def _position(name: str) -> Callable:
+    def fold(xp, array, dims, keepdim, out_dtype):
+        array = unhalved(array)
+        find = getattr(xp, name)
+        if len(dims) == array.ndim:  # over all: the position in the elements laid out in order
+            found = xp.asarray(find(array.reshape(-1)))
+            return found.reshape((1,) * array.ndim) if keepdim else found
+        return find(array, axis=dims[0], keepdims=keepdim)
+
+    return fold
+
+
+FOLDS: dict[str, Callable] = {
+    "sum": _sum,
+    "nansum": _nansum,
+    "mean": _mean,
+    "prod": _prod,
+    "logsumexp": _logsumexp,
+    "any": lambda xp, array, dims, keepdim, out_dtype: xp.any(_truth(array), axis=dims, keepdims=keepdim),
+    "all": lambda xp, array, dims, keepdim, out_dtype: xp.all(_truth(array), axis=dims, keepdims=keepdim),
+    "count_nonzero": lambda xp, array, dims, keepdim, out_dtype: xp.sum(array != 0, axis=dims, keepdims=keepdim, dtype=np.int64),
+    "max": _extremum("max"),
+    "min": _extremum("min"),
+    "argmax": _position("argmax"),
+    "argmin": _position("argmin"),
+}

@@ -1,0 +1,177 @@
+"""Poisson and binomial numbers: counts of rare events and of successes. Word for word PyTorch's, so one uniform number at a time.
+
+Small means: waiting times between events are added up until time is over (for Poisson their exponentials are multiplied, which is Knuth's
+algorithm). Means of 10 and more: transformed rejection, the algorithms PTRS and BTRS of W. Hörmann, "The transformed rejection method for
+generating Poisson random variables", Insurance: Mathematics and Economics 12 (1993), and "The generation of binomial random variates",
+Journal of Statistical Computation and Simulation 46 (1993): a point (u, v) is drawn under a hat that a transformed uniform number makes,
+and most points are accepted without a logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from flambeau.random import Generator
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+def poisson(generator: Generator, rate: np.ndarray) -> np.ndarray:
+    """One Poisson number for each rate, in order. Any shape, any floating dtype -> the same, C-contiguous"""
+    if rate.dtype.name not in FLOATS:
+        raise NotImplementedError(f"poisson: rates must be floating point, but found {rate.dtype.name}")
+    rates = rate.astype(np.float64).ravel()
+    if not (rates >= 0).all():
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    with generator.lock:
+        stream = Uniforms(generator)
+        counts = [_poisson_rejection(r, stream) if r >= 10 else _poisson_product(r, stream) for r in rates.tolist()]
+        stream.put_back_unused()
+    return _stored(counts, rate.shape, rate.dtype)
+
+
+def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
+    """One binomial number for each pair of count and probability, in order. Arrays that broadcast -> their shape, the dtype of count"""
+    for array in (count, prob):
+        if array.dtype.name not in FLOATS:
+            raise ValueError(f"binomial: count and prob must be floating point, but found {array.dtype.name}")
+    if count.dtype != prob.dtype:
+        raise RuntimeError(f"binomial: expected count and prob of one dtype, but found {count.dtype.name} and {prob.dtype.name}")
+    counts, probs = np.broadcast_arrays(count, prob)
+    number = np.float64 if count.dtype == np.float64 else np.float32
+    with generator.lock:
+        stream = Uniforms(generator)
+        found = [_binomial(n, p, stream) for n, p in zip(counts.astype(number).flat, probs.astype(number).flat, strict=True)]
+        stream.put_back_unused()
+    return _stored(found, counts.shape, count.dtype)
+
+
+def _stored(values: list, shape, dtype: np.dtype) -> np.ndarray:
+    wide = np.float64 if dtype == np.float64 else np.float32
+    return np.array(values, np.float64).astype(wide).astype(dtype).reshape(shape)
+
+
+class Uniforms(Iterator):
+    """Uniform numbers in [0, 1) with 53 bits, drawn in blocks; `put_back_unused` leaves the generator as if they came one by one."""
+
+    def __init__(self, generator: Generator):
+        self.generator = generator
+        self.start = generator.get_state_bytes()
+        self.used = 0
+        self.block: list[float] = []
+        self.at = 0
+
+    def __next__(self) -> float:
+        if self.at == len(self.block):
+            self.block = ((self.generator.draw64(256) & (2**53 - 1)) * 2.0**-53).tolist()
+            self.at = 0
+        self.at += 1
+        self.used += 1
+        return self.block[self.at - 1]
+
+    def put_back_unused(self) -> None:
+        self.generator.set_state_bytes(self.start)
+        self.generator.draw64(self.used)
+
+
+# -- Poisson -------------------------------------------------------------------------------------------------------
+
+
+def _poisson_product(rate: float, uniforms: Uniforms) -> int:
+    """Multiply uniform numbers until the product falls to exp(-rate); the factors before that are counted."""
+    if rate == 0:
+        return 0
+    bound, product, count = math.exp(-rate), 1.0, 0
+    while True:
+        product *= next(uniforms)
+        if product <= bound:
+            return count
+        count += 1
+
+
+def _poisson_rejection(rate: float, uniforms: Uniforms) -> float:
+    """PTRS."""
+    b = 0.931 + 2.53 * math.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    quick = 0.9277 - 3.6224 / (b - 2)
+    log_rate = math.log(rate)
+    while True:
+        u = next(uniforms) - 0.5
+        v = next(uniforms)
+        edge = 0.5 - abs(u)
+        k = math.floor((2 * a / edge + b) * u + rate + 0.43) if edge else -1
+        if edge >= 0.07 and v <= quick:
+            return k
+        if k < 0 or (edge < 0.013 and v > edge) or v == 0:
+            continue
+        if math.log(v) + math.log(inverse_alpha) - math.log(a / (edge * edge) + b) <= -rate + k * log_rate - math.lgamma(k + 1):
+            return k
+
+
+# -- binomial ------------------------------------------------------------------------------------------------------
+
+
+def _binomial(n: np.floating, p: np.floating, uniforms: Uniforms) -> float:
+    """Successes in n trials. Beyond one half, failures are counted instead. Which algorithm runs is decided in the precision of n and p."""
+    if math.isnan(p):
+        return math.nan
+    if n <= 0 or p <= 0:
+        return 0
+    if p >= 1:
+        return n
+    if p > 0.5:
+        return n - _binomial(n, 1 - p, uniforms)
+    return (_binomial_rejection if n * p >= 10 else _binomial_waiting)(float(n), float(p), uniforms)
+
+
+def _binomial_waiting(n: float, p: float, uniforms: Uniforms) -> int:
+    """Add up the trials until each next success, which are geometric numbers, until there are more than n."""
+    log_failure = math.log1p(-p)
+    trials, successes = 0.0, 0
+    while True:
+        u = next(uniforms)
+        trials += math.ceil(math.log(u) / log_failure) if u else math.inf
+        if trials > n:
+            return successes
+        successes += 1
+
+
+def _binomial_rejection(n: float, p: float, uniforms: Uniforms) -> float:
+    """BTRS."""
+    deviation = math.sqrt(n * p * (1 - p))
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    centre = n * p + 0.5
+    quick = 0.92 - 4.2 / b
+    odds = p / (1 - p)
+    alpha = (2.83 + 5.1 / b) * deviation
+    mode = math.floor((n + 1) * p)
+    while True:
+        u = next(uniforms) - 0.5
+        v = next(uniforms)
+        edge = 0.5 - abs(u)
+        k = math.floor((2 * a / edge + b) * u + centre) if edge else -1
+        if k < 0 or k > n:
+            continue
+        if edge >= 0.07 and v <= quick:
+            return k
+        bound = (
+            (mode + 0.5) * math.log((mode + 1) / (odds * (n - mode + 1)))
+            + (n + 1) * math.log((n - mode + 1) / (n - k + 1))
+            + (k + 0.5) * math.log(odds * (n - k + 1) / (k + 1))
+            + (_stirling_tail(mode) + _stirling_tail(n - mode) - _stirling_tail(k) - _stirling_tail(n - k))
+        )
+        if v == 0 or math.log(v * alpha / (a / (edge * edge) + b)) <= bound:
+            return k
+
+
+def _stirling_tail(k: float) -> float:
+    """What Stirling's formula for log k!, centred at k + 1, leaves out: log k! - ((k + 1/2) log(k + 1) - (k + 1) + log(2 pi) / 2)."""
+    if k < 10:
+        return math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi))
+    square = (k + 1) ** 2
+    return (1 / 12 - (1 / 360 - 1 / 1260 / square) / square) / (k + 1)

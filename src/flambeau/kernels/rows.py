@@ -1,0 +1,269 @@
+"""Row programs: formulas in which an element may depend on sums and maxima over its whole row.
+
+    softmax(x)   shifted = exp(x - row_max(x));  shifted / row_sum(shifted)
+
+A program is an expression like any other with two more primitives, `row_sum` and `row_max`, whose value is one number per row. It is
+carried out in passes over the row: a pass computes the reductions whose arguments are known, the last one writes the result. What is
+dear to compute and needed again (an exponential) is kept in a scratch row. `backward` derives the program of the gradient.
+
+Operands are of kind "row" (one row each time), "shared" (the same row for all, such as a weight) or "each" (one number per row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from flambeau.kernels import derive
+from flambeau.kernels import expr as e
+from flambeau.kernels.expr import Expr
+from flambeau.kernels.print_c import FLOATS, TYPES, CPrinter
+from flambeau.kernels.simplify import ZERO, add
+
+e.ARITY |= {"row_sum": 1, "row_max": 1}
+row_sum, row_max = e._unary("row_sum"), e._unary("row_max")
+DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
+
+
+@dataclass
+class RowProgram:
+    """A named program: `formula(*operands, *options)`."""
+
+    name: str
+    formula: Callable
+    kinds: tuple[str, ...]
+    options: int = 0
+    dtypes: tuple[str, ...] = FLOATS
+    expr: Expr = field(init=False)
+
+    def __post_init__(self):
+        loads = [e.load(i) for i in range(len(self.kinds))]
+        self.expr = e.lift(self.formula(*loads, *(e.param(i) for i in range(self.options))))
+
+
+def backward(program: RowProgram, operand: int, g: Expr) -> Expr:
+    """What flows back to a row operand when `g` flows into the result: reverse accumulation over the program.
+
+    A gradient reaching one number per row is the sum over the row of what its uses send. Maxima are taken as constants: they are there
+    to shift exponents, and a shift cancels in the derivative.
+    """
+    varying = _Varying(program.kinds)
+    order: list[Expr] = []
+    _visit(program.expr, order, set())
+    adjoint: dict[Expr, Expr] = {program.expr: g}
+    for node in reversed(order):
+        arrived = adjoint.get(node, ZERO)
+        if arrived is ZERO or not node.args or node.op in derive.FLAT or node.op == "row_max":
+            continue
+        if node.op == "row_sum":
+            sent = [arrived]
+        elif node.op == "where":
+            condition, _, _ = node.args
+            sent = [ZERO, e.where(condition, arrived, 0), e.where(condition, 0, arrived)]
+        else:
+            sent = [rule(arrived) for rule in derive.RULES[node.op](node, *node.args)]
+        for argument, value in zip(node.args, sent, strict=True):
+            if value is not ZERO and argument.args or argument.op == "load":
+                if varying(node) and not varying(argument):
+                    value = row_sum(value)
+                adjoint[argument] = add(adjoint.get(argument, ZERO), value)
+    return adjoint.get(e.load(operand), ZERO)
+
+
+def _visit(node: Expr, order: list[Expr], seen: set[Expr]) -> None:
+    if node not in seen:
+        seen.add(node)
+        for a in node.args:
+            _visit(a, order, seen)
+        order.append(node)
+
+
+class _Varying:
+    """Whether a value differs from element to element of a row."""
+
+    def __init__(self, kinds):
+        self.kinds = kinds
+        self.known: dict[Expr, bool] = {}
+
+    def __call__(self, node: Expr) -> bool:
+        found = self.known.get(node)
+        if found is None:
+            if node.op == "load":
+                found = node.value >= len(self.kinds) or self.kinds[node.value] != "each"
+            else:
+                found = node.op not in ("row_sum", "row_max") and any(map(self, node.args))
+            self.known[node] = found
+        return found
+
+
+# -- programs ------------------------------------------------------------------------------------------------------------
+
+
+def _softmax(x):
+    powers = e.exp(x - row_max(x))  # shifted, so that exp cannot overflow
+    return powers / row_sum(powers)
+
+
+def _log_softmax(x):
+    shifted = x - row_max(x)
+    return shifted - e.log(row_sum(e.exp(shifted)))
+
+
+PROGRAMS = [
+    RowProgram("softmax", _softmax, ("row",)),
+    RowProgram("softmax_backward", lambda grad, result: result * (grad - row_sum(grad * result)), ("row", "row")),
+    RowProgram("log_softmax", _log_softmax, ("row",)),
+    RowProgram("log_softmax_backward", lambda grad, result: grad - e.exp(result) * row_sum(grad), ("row", "row")),
+]
+
+
+def declare(name: str, formula: Callable, kinds: tuple[str, ...], options: int = 0) -> RowProgram:
+    """A further program, compiled ahead of time with the others."""
+    program = RowProgram(name, formula, kinds, options)
+    PROGRAMS.append(program)
+    return program
+
+
+# -- C -------------------------------------------------------------------------------------------------------------------
+
+
+def print_program(program: RowProgram, dtype: str) -> tuple[str, int]:
+    """(the C of the program for one dtype, how many scratch rows it wants)."""
+    return _Print(program, dtype).text()
+
+
+class _Print:
+    def __init__(self, program: RowProgram, dtype: str):
+        self.program, self.p = program, CPrinter(dtype)
+        self.varying = _Varying(program.kinds)
+        self.order: list[Expr] = []
+        _visit(program.expr, self.order, set())
+        self.levels: dict[Expr, int] = {}
+        for node in self.order:
+            deepest = max([self.levels[a] for a in node.args], default=0)
+            self.levels[node] = deepest + (node.op in ("row_sum", "row_max"))
+        self.reductions = [n for n in self.order if n.op in ("row_sum", "row_max")]
+        self.kept = self._choose_kept()
+
+    def _choose_kept(self) -> list[Expr]:
+        """Dear values that one pass computes for a reduction and a later pass reads again."""
+        last = self.levels[self.program.expr]
+        kept = []
+        for node in self.order:
+            if node.op in DEAR and self.varying(node):
+                passes = {self.levels[r] - 1 for r in self.reductions if _uses(r.args[0], node)}
+                if _uses(self.program.expr, node, stop=self.reductions):
+                    passes.add(last)
+                if len(passes) > 1:
+                    kept.append(node)
+        return kept
+
+    def text(self) -> tuple[str, int]:
+        p, program = self.p, self.program
+        t = p.compute
+        lines = [f"void FL_NAME(rows_{program.name}_{p.suffix})(char *const *ptr, int64_t n, const double *param, void *scratch) {{"]
+        lines.append(f"    {p.storage} *const out = ({p.storage} *)ptr[0];")
+        lines += [f"    {t} *const k{i} = ({t} *)scratch + {i} * n;" for i in range(len(self.kept))]
+        for i, kind in enumerate(program.kinds):
+            if kind == "each":
+                lines.append(f"    const {t} x{i} = {p.read('T', f'*(const {p.storage} *)ptr[{i + 1}]')};")
+            else:
+                lines.append(f"    const {p.storage} *const a{i} = (const {p.storage} *)ptr[{i + 1}];")
+        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] or ["    (void)param; (void)scratch;"]
+        done: set[Expr] = set()
+        for level in range(self.levels[program.expr]):
+            chosen = [r for r in self.reductions if self.levels[r] == level + 1]
+            lines += self._pass(level, chosen, done)
+        value = self._named(program.expr, done)
+        lines.append("    FL_IVDEP for (int64_t i = 0; i < n; i++) {")
+        lines += [f"        {line}" for line in self._body([value], lambda v: f"out[i] = {p.write(p.dtype, v[0])};")]
+        lines += ["    }", "}"]
+        return "\n".join(lines) + "\n", len(self.kept)
+
+    def _pass(self, level: int, chosen: list[Expr], done: set[Expr]) -> Iterator[str]:
+        """One loop: lanes of partial results side by side, so that the compiler can vectorise them without reordering sums."""
+        t = self.p.compute
+        new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
+        numbers = [self.reductions.index(r) for r in chosen]
+        for r, k in zip(chosen, numbers, strict=True):
+            wide, start = ("double", "0") if r.op == "row_sum" else (t, "-INFINITY")
+            yield f"    {wide} lane{k}[16], s{k} = {start};"
+            yield f"    for (int l = 0; l < 16; l++) lane{k}[l] = {start};"
+        values = [self._named(r.args[0], done, new) for r in chosen]
+        extra = [self._named(k, done, set(new) - {k}) for k in new]
+
+        def body(target: str):
+            def finish(found: list[str]) -> str:
+                text = "".join(f"k{self.kept.index(k)}[i] = {v}; " for k, v in zip(new, found[len(chosen) :], strict=True))
+                for r, k, v in zip(chosen, numbers, found, strict=False):
+                    into = target.format(k=k)
+                    text += f"{into} += {v}; " if r.op == "row_sum" else f"{{ const {t} v = {v}; {into} = v > {into} || v != v ? v : {into}; }} "
+                return text
+
+            return self._body([*values, *extra], finish)
+
+        yield "    int64_t j = 0;" if level == 0 else "    j = 0;"
+        yield "    for (; j + 16 <= n; j += 16)"
+        yield "        for (int l = 0; l < 16; l++) {"
+        yield "            const int64_t i = j + l;"
+        for line in body("lane{k}[l]"):
+            yield f"            {line}"
+        yield "        }"
+        yield "    for (int64_t i = j; i < n; i++) {"
+        for line in body("s{k}"):
+            yield f"        {line}"
+        yield "    }"
+        for r, k in zip(chosen, numbers, strict=True):
+            merge = f"s{k} += lane{k}[l];" if r.op == "row_sum" else f"s{k} = lane{k}[l] > s{k} || lane{k}[l] != lane{k}[l] ? lane{k}[l] : s{k};"
+            yield f"    for (int l = 0; l < 16; l++) {merge}"
+            yield f"    const {t} x{200 + k} = ({t})s{k};"
+        done.update(chosen)
+        done.update(new)
+
+    def _named(self, node: Expr, done: set[Expr], but=()) -> Expr:
+        """`node` with reductions that are done as x200.. and kept rows as x300.., unless they are in `but`."""
+        table = {r: e.load(200 + k) for k, r in enumerate(self.reductions) if r in done}
+        table |= {k: e.load(300 + i) for i, k in enumerate(self.kept) if k in done and k not in but}
+        return e.replace(node, table)
+
+    def _body(self, values: list[Expr], finish: Callable[[list[str]], str]) -> Iterator[str]:
+        """Statements of a loop: read what the values need, compute, finish."""
+        needed = {i for v in values for i in e.loads(v)}
+        for i in sorted(needed):
+            if i >= 300:
+                yield f"const {self.p.compute} x{i} = k{i - 300}[i];"
+            elif i < 200 and self.program.kinds[i] != "each":
+                yield f"const {self.p.compute} x{i} = {self.p.read('T', f'a{i}[i]')};"
+        texts = []
+        for number, v in enumerate(values):
+            lines, text = self.p.body(v)
+            for line in lines:  # temporaries of several values must not share names
+                yield _renamed(line, number)
+            texts.append(_renamed(text, number))
+        yield finish(texts)
+
+
+def _renamed(text: str, number: int) -> str:
+    import re
+
+    return re.sub(r"\bt(\d+)\b", rf"t{number}_\1", text)
+
+
+def _uses(node: Expr, other: Expr, stop=()) -> bool:
+    if node is other:
+        return True
+    return node not in stop and any(_uses(a, other, stop) for a in node.args)
+
+
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the table)."""
+    texts, declarations, rows = [], [], []
+    for program in PROGRAMS:
+        for dtype in program.dtypes:
+            text, scratch = print_program(program, dtype)
+            name = f"FL_NAME(rows_{program.name}_{TYPES[dtype][0]})"
+            texts.append(text)
+            declarations.append(f"void {name}(char *const *, int64_t, const double *, void *);\n")
+            enum = f"FL_{TYPES[dtype][0].upper()}"
+            rows.append(f'{{"{program.name}", {enum}, {len(program.kinds)}, {program.options}, {scratch}, {name}}}')
+    return texts, declarations, rows

@@ -1,0 +1,746 @@
+"""From random words to random numbers: every distribution, with PyTorch's arithmetic, bit for bit.
+
+A `Generator` (random.py) hands out words of 32 bits. Each function here says how many words one sample takes and which
+formula turns them into a number. PyTorch's AVX2 and AVX-512 builds are the specification, on every machine:
+
+    uniform        1 word (float64: 2)    u = low bits / 2**24 (or 2**53);  low + u (high - low)
+    normal, < 16   4 words for a pair     Box-Muller in float64; the pair's second value waits in the generator
+    normal, >= 16  as uniform             Box-Muller on blocks of 16 uniforms, see `_normal_blocks`
+    randint        1 word, 2 if the range is 2**28 or more;  low + word % range
+    the others     2 words, float64       a formula each, then rounded to the dtype
+
+    sample(generator, shape, dtype, ...) -> a new C-contiguous array of that shape and dtype
+
+Note [the same bits] PyTorch's compiler fuses `a * b + c` into one rounding wherever the CPU can, so we round once there
+too (`_fma32`, `_fma64`). Logarithms, sines and exponentials of float64 come from the C library (Python's `math`), as
+PyTorch's do: NumPy's own are faster and differ in the last bit. Those of float32 are polynomials, written out below.
+
+With the compiled extension (csrc/mt19937.h) the same is computed at the speed of C; without it, here in NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flambeau.kernels import native
+from flambeau.random import Generator
+
+Shape = int | Sequence[int]
+lib = native.lib if hasattr(native.lib, "mt19937_u32") else None  # with csrc/mt19937.h in it, or nothing
+
+__all__ = [
+    "bernoulli",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "in_memory_order",
+    "log_normal",
+    "multinomial",
+    "normal",
+    "permutation",
+    "randint",
+    "random_full",
+    "rrelu_slopes",
+    "uniform",
+]
+
+# -- real numbers --------------------------------------------------------------------------------------------------------
+
+
+def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: float = 1.0) -> np.ndarray:
+    """Uniform on [low, high): low + u (high - low), with u a multiple of 2**-24 (float64: 2**-53).
+
+    Half precision is computed in float32. A value that rounds up to `high` becomes `low`, so that `high` stays outside.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return _as_complex(uniform(generator, _with_real_axis(shape), _real_of(dtype), low, high), dtype)
+    _need_floating("uniform_", dtype)
+    _check_uniform_range(dtype, low, high)
+    out = np.empty(shape, _opmath(dtype))
+    with generator.lock:
+        _fill_uniform(generator, out, low, high)
+    if out.dtype != dtype:
+        first, end = _rounded(np.array([low, high]), dtype)
+        out = _rounded(out, dtype)
+        out[out == end] = first
+    return out
+
+
+def normal(
+    generator: Generator,
+    shape: Shape,
+    dtype,
+    mean: float | np.ndarray = 0.0,
+    std: float | np.ndarray = 1.0,
+    *,
+    contiguous: bool = True,
+) -> np.ndarray:
+    """Normal with the given mean and standard deviation, by Box-Muller: sqrt(-2 log u1) cos(2 pi u2), and sin.
+
+    `mean` and `std` may be arrays that broadcast to `shape`. `contiguous=False` gives what PyTorch puts into a tensor
+    that is not contiguous: the values are drawn one by one, as for fewer than 16.
+    """
+    dtype = np.dtype(dtype)
+    _check_std(std)
+    if isinstance(mean, np.ndarray) or isinstance(std, np.ndarray):
+        return _normal_around(generator, shape, dtype, mean, std)
+    if dtype.kind == "c":  # real and imaginary parts share the variance
+        pairs = normal(generator, _with_real_axis(shape), _real_of(dtype), mean, std / math.sqrt(2), contiguous=contiguous)
+        return _as_complex(pairs, dtype)
+    out = np.empty(shape, dtype)
+    if out.size == 0:
+        return out
+    _need_floating("normal_", dtype)
+    with generator.lock:
+        if out.size >= 16 and contiguous:
+            _normal_blocks(generator, out.reshape(-1), mean, std)
+        else:
+            out.reshape(-1)[:] = _rounded(_normal_serial(generator, out.size, mean, std), dtype)
+    return out
+
+
+def log_normal(generator: Generator, shape: Shape, dtype, mean: float = 1.0, std: float = 2.0) -> np.ndarray:
+    """exp(x) with x normal of the given mean and standard deviation, all in float64."""
+    if not std > 0:
+        raise RuntimeError(f"log_normal_: std must be greater than 0, but found std={std}")
+    return _from_float64("log_normal_", generator, shape, dtype, lambda n: _libm("exp", _normal_serial(generator, n, mean, std)))
+
+
+def exponential(generator: Generator, shape: Shape, dtype, lambd: float = 1.0) -> np.ndarray:
+    """Exponential with rate `lambd`: -log(1 - u) / lambd."""
+    if not lambd > 0:
+        raise RuntimeError(f"exponential_: the rate lambda must be greater than 0, but found lambda={lambd}")
+    return _from_float64(
+        "exponential_",
+        generator,
+        shape,
+        dtype,
+        lambda n: (-1.0 / lambd) * _libm("log1p", -_unit64(generator, n)),
+        wrong_dtype=RuntimeError,
+    )
+
+
+def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma: float = 1.0) -> np.ndarray:
+    """Cauchy, a curve with tails too heavy for a mean: median + sigma tan(pi (u - 1/2))."""
+    if not sigma > 0:
+        raise RuntimeError(f"cauchy_: the half-width sigma must be greater than 0, but found sigma={sigma}")
+    _need_floating("cauchy_", np.dtype(dtype), RuntimeError)  # of an empty array too, unlike the others
+    return _from_float64(
+        "cauchy_",
+        generator,
+        shape,
+        dtype,
+        lambda n: _fma64(_libm("tan", math.pi * (_unit64(generator, n) - 0.5)), sigma, median),
+    )
+
+
+def rrelu_slopes(generator: Generator, count: int, dtype, lower: float, upper: float) -> np.ndarray:
+    """Slopes for `rrelu` in training, one for each element that is not positive, in the elements' order. -> (count,)
+
+    Uniform on [lower, upper), in float64 for float64 and in float32 otherwise. Not `uniform`: PyTorch draws 53 bits here
+    whatever the dtype, and compiles this kernel without fused multiply-add, so product and sum are rounded separately.
+    """
+    opmath = _opmath(np.dtype(dtype))
+    low, high = float(opmath.type(lower)), float(opmath.type(upper))
+    with generator.lock:
+        return (_unit64(generator, count) * (high - low) + low).astype(opmath)
+
+
+# -- whole numbers -------------------------------------------------------------------------------------------------------
+
+
+def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtype) -> np.ndarray:
+    """Integers from low to high - 1, as any dtype: low + word % (high - low).
+
+    `high=None` goes up to the largest integer the dtype counts to without gaps (2**24 for float32), and with
+    low=-2**63 over all of int64.
+    """
+    dtype = np.dtype(dtype)
+    if high is None and low == -(2**63):
+        return _full_int64_range(generator, shape, dtype)
+    low, span = _integer_range(dtype, low, high)
+    out = np.empty(shape, dtype)
+    with generator.lock:
+        # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
+        words = _draw64(generator, out.size) if span >= 2**28 else _draw32(generator, out.size)
+    if span < 2**64:
+        words = words % words.dtype.type(span)
+    values = (words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64)
+    out.reshape(-1)[:] = _rounded(values, dtype)
+    return out
+
+
+def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
+    """`random_()` without bounds: integers 0 to the dtype's maximum, floats 0 to 2**(bits of the mantissa), included."""
+    dtype = np.dtype(dtype)
+    out = np.empty(shape, dtype)
+    if out.size == 0:
+        return out
+    if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
+        raise NotImplementedError(f"random_: not available for {dtype.name} without bounds; try random_(low, high)")
+    with generator.lock:
+        wide = dtype.name in ("int64", "float64")
+        words = _draw64(generator, out.size) if wide else _draw32(generator, out.size)
+    _, largest, digits = _integer_limits(dtype)
+    span = (2**digits if digits else int(largest)) + 1
+    out.reshape(-1)[:] = _rounded((words % words.dtype.type(span)).astype(np.int64), dtype)
+    return out
+
+
+def permutation(generator: Generator, n: int, dtype=np.int64) -> np.ndarray:
+    """0 to n - 1 in random order, by Fisher and Yates: swap each place with a random one at or behind it. -> (n,)"""
+    dtype = np.dtype(dtype)
+    _check_permutation(n, dtype)
+    order = np.empty(n, np.int64)
+    with generator.lock:
+        if lib is not None:
+            lib.mt19937_permutation(generator.words, order)
+        else:
+            order[:] = _shuffled(generator, n)
+    return order if dtype == np.int64 else _rounded(order, dtype)
+
+
+def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray = 0.5) -> np.ndarray:
+    """1 with probability p, else 0: u < p. An array of probabilities broadcasts to `shape`.
+
+    A number and a float64 array are compared with a u of 53 bits (2 words), other arrays with one of 24 (1 word).
+    """
+    dtype = np.dtype(dtype)
+    out = np.empty(shape, dtype)
+    if not isinstance(p, np.ndarray):
+        if not 0 <= p <= 1:
+            raise RuntimeError(f"bernoulli_: the probability must lie in [0, 1], but found p={p}")
+    elif p.dtype.name not in _MANTISSA:
+        raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {p.dtype.name}")
+    elif out.size and not ((p >= 0) & (p <= 1)).all():
+        raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {p.min()} to {p.max()}")
+    if out.size == 0:
+        return out
+    if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
+        raise NotImplementedError(f"bernoulli: not available for a result of dtype {dtype.name}")
+    with generator.lock:
+        if isinstance(p, np.ndarray) and p.dtype != np.float64:
+            u, p = _unit32(generator, out.size), p.astype(np.float32)
+        else:
+            u = _unit64(generator, out.size)
+    out[...] = u.reshape(out.shape) < p
+    return out
+
+
+def geometric(generator: Generator, shape: Shape, dtype, p: float) -> np.ndarray:
+    """The number of trials up to the first success, each of probability p: ceil(log u / log(1 - p))."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_: the probability must lie in (0, 1), but found p={p}")
+
+    def trials(n: int) -> np.ndarray:
+        return np.ceil(_libm("log", _unit64(generator, n)) / math.log1p(-p))
+
+    return _from_float64("geometric_", generator, shape, dtype, trials, integers=True)
+
+
+def multinomial(generator: Generator, probs: np.ndarray, num_samples: int, replacement: bool = False) -> np.ndarray:
+    """Category numbers, drawn with the given weights. (rows, categories) -> (rows, num_samples) int64; also (C,) -> (S,)
+
+    With replacement: invert the cumulative distribution. Without, or for a single sample: the categories with the
+    largest p / e, e exponential. That is a race (arrival times e / p), and the order of arrival is a draw without
+    replacement (P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", IPL 97, 2006).
+    """
+    _check_multinomial(probs, num_samples, replacement)
+    rows = probs.reshape(-1, probs.shape[-1])  # (R, C)
+    if replacement and num_samples > 1:
+        chosen = _by_inversion(generator, rows, num_samples)
+    else:
+        race = exponential(generator, rows.shape, rows.dtype)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            race = rows / race
+        # Among equal quotients (they happen in half precision) we take the first; PyTorch's order there is its sort's accident.
+        single = num_samples == 1
+        chosen = race.argmax(-1, keepdims=True) if single else np.argsort(-race, axis=-1, kind="stable")[:, :num_samples]
+    return np.ascontiguousarray(chosen, np.int64).reshape(*probs.shape[:-1], num_samples)
+
+
+# -- where samples go ----------------------------------------------------------------------------------------------------
+
+
+def in_memory_order(array: np.ndarray) -> np.ndarray:
+    """The same elements with the axes sorted by stride, largest first: the order in which PyTorch fills a strided tensor.
+
+    To fill `t` in place when it is not contiguous:  view = in_memory_order(t); view[...] = uniform(g, view.shape, ...)
+    """
+    return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
+
+
+# -- Box-Muller ----------------------------------------------------------------------------------------------------------
+
+
+def _normal_serial(generator: Generator, n: int, mean: float, std: float) -> np.ndarray:
+    """Normal values one by one in float64; of each pair the cosine comes first and the sine waits. -> (n,)
+
+    r = sqrt(-2 log(1 - u2)), theta = 2 pi u1; a pair takes u1 before u2.
+    """
+    waiting = [] if generator.next_normal is None else [generator.next_normal]
+    pairs = (n - len(waiting) + 1) // 2 if n > len(waiting) else 0
+    u = _unit64(generator, 2 * pairs)
+    radius = np.sqrt(-2.0 * _libm("log1p", -u[1::2]))
+    theta = 2.0 * math.pi * u[0::2]
+    values = np.empty(len(waiting) + 2 * pairs)
+    values[: len(waiting)] = waiting
+    values[len(waiting) :: 2] = radius * _libm("cos", theta)
+    values[len(waiting) + 1 :: 2] = radius * _libm("sin", theta)
+    if n:
+        generator.next_normal = float(values[n]) if len(values) > n else None
+    return _fma64(values[:n], std, mean)
+
+
+def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: float) -> None:
+    """Fill `out`, 16 values or more, block by block: values 0 to 7 of a block are r cos, 8 to 15 the matching r sin.
+
+    If 16 does not divide the size, the last 16 values are drawn anew, so that they too are one whole block. float32 and
+    float64 draw a uniform for every place first; half precision goes through float32 in whole blocks only.
+    """
+    opmath = _opmath(out.dtype)
+    rest = out.size % 16
+    drawn = out if out.dtype == opmath else np.empty(out.size - rest, opmath)
+    if lib is not None:
+        fill = lib.mt19937_normal_f32 if opmath == np.float32 else lib.mt19937_normal_f64
+        fill(generator.words, drawn, mean, std)
+    else:
+        _fill_uniform(generator, drawn, 0.0, 1.0)
+        _box_muller(drawn[: out.size - rest], mean, std)
+        if rest and drawn is out:
+            _fill_uniform(generator, out[-16:], 0.0, 1.0)
+            _box_muller(out[-16:], mean, std)
+    if drawn is not out:
+        out[: drawn.size] = drawn
+        if rest:
+            last = np.empty(16, opmath)
+            _normal_blocks(generator, last, mean, std)
+            out[-16:] = last
+
+
+def _box_muller(data: np.ndarray, mean: float, std: float) -> None:
+    """Turn uniforms into normal values, 16 at a time, in place."""
+    single = data.dtype == np.float32
+    fma = _fma32 if single else _fma64
+    with np.errstate(over="ignore"):
+        scale, shift = data.dtype.type(std), data.dtype.type(mean)
+    for start in range(0, data.size, 32768):  # the many steps below stay in the cache: 2x on a million values
+        blocks = data[start : start + 32768].reshape(-1, 2, 8)
+        u1, u2 = 1 - blocks[:, 0], blocks[:, 1].copy()
+        radius = np.sqrt(-2 * (_log32(u1) if single else _libm("log", u1)))
+        theta = data.dtype.type(2 * math.pi) * u2
+        sin, cos = _sincos32(theta) if single else (_libm("sin", theta), _libm("cos", theta))
+        blocks[:, 0] = fma(radius * cos, scale, shift)
+        blocks[:, 1] = fma(radius * sin, scale, shift)
+
+
+def _normal_around(generator: Generator, shape: Shape, dtype: np.dtype, mean, std) -> np.ndarray:
+    """Mean or deviation as arrays: draw, then scale, then shift, each rounded to the dtype."""
+    if isinstance(std, np.ndarray):
+        out = normal(generator, shape, dtype)
+        out[...] = out * std
+    else:
+        out = normal(generator, shape, dtype, 0.0, std)
+    out[...] = out + (mean if isinstance(mean, np.ndarray) else dtype.type(mean))
+    return out
+
+
+# -- float32 functions, as PyTorch's vectors compute them ----------------------------------------------------------------
+# Polynomials of the Cephes library (S. Moshier), every multiply-add fused. Accurate to about one unit in the last place;
+# what matters is that the very same roundings happen in the same order.
+
+_F = np.float32
+_LOG = [_F(c) for c in (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+                        -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)]  # fmt: skip
+_LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
+_SQRT_HALF = _F(0.707106781186547524)
+_SIN = [_F(c) for c in (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)]
+_COS = [_F(c) for c in (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)]
+_FOUR_OVER_PI = _F(1.27323954473516)
+_MINUS_QUARTER_PI = [_F(c) for c in (-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)]  # their sum
+
+
+def _log32(x: np.ndarray) -> np.ndarray:
+    """log x for positive normal x: x = 2**e (1 + m) with 1 + m in [sqrt(1/2), sqrt 2), then a polynomial in m."""
+    m, e = np.frexp(x)
+    small = m < _SQRT_HALF
+    m = np.where(small, m + m, m) - _F(1)
+    e = (e - small).astype(_F)
+    square = m * m
+    tail = _horner(_LOG, m) * m
+    tail = _fma32(tail, square, e * _LN2_LOW)
+    tail = tail - _F(0.5) * square
+    return _fma32(e, _LN2_HIGH, m + tail)
+
+
+def _sincos32(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(sin, cos) of theta >= 0: take off an even multiple of pi/4 in three pieces, then one polynomial for each."""
+    octant = (theta * _FOUR_OVER_PI).astype(np.int32) + 1 & ~1
+    x = theta
+    for piece in _MINUS_QUARTER_PI:
+        x = _fma32(octant.astype(_F), piece, x)
+    square = x * x
+    cosine = _fma32(_horner(_COS, square) * square, square, _F(-0.5) * square) + _F(1)
+    sine = _fma32(_horner(_SIN, square) * square, x, x)
+    swap = octant & 2 != 0
+    sin = np.where(swap, cosine, sine)
+    cos = np.where(swap, sine, cosine)
+    return np.where(octant & 4, -sin, sin), np.where(octant + 2 & 4, -cos, cos)
+
+
+def _horner(coefficients: list[np.float32], x: np.ndarray) -> np.ndarray:
+    """The polynomial with these coefficients, highest power first."""
+    value = np.full_like(x, coefficients[0])
+    for c in coefficients[1:]:
+        value = _fma32(value, x, c)
+    return value
+
+
+# -- one rounding --------------------------------------------------------------------------------------------------------
+
+
+def _fma32(a: np.ndarray, b, c) -> np.ndarray:
+    """a * b + c in float32, rounded once.
+
+    The product is exact in float64; the sum is rounded there to odd, and to float32 from there. Rounding to odd keeps
+    the news that bits were lost, so the second rounding cannot be fooled into a tie (S. Boldo, G. Melquiond, 2008).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = np.multiply(a, b, dtype=np.float64)
+        return _add_to_odd(product, np.asarray(c, np.float64)).astype(np.float32)
+
+
+def _fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
+    """a * b + c in float64, rounded once, for numbers b and c (same paper, algorithm 5). Subnormal results are rounded twice."""
+    b, c = float(b), float(c)
+    if c == 0 or not (math.isfinite(b) and math.isfinite(c)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return a * b + c  # adding zero does not round, infinity and nan need no care
+    exponent = max(math.frexp(b)[1], math.frexp(c)[1])  # work near one, where nothing overflows or loses its tail
+    b, c = math.ldexp(b, -exponent), math.ldexp(c, -exponent)
+    high = a * b
+    low = _product_error(a, b, high)
+    shifted, shifted_error = _two_sum(np.float64(c), low)
+    total, total_error = _two_sum(high, shifted)
+    return np.ldexp(total + _add_to_odd(shifted_error, total_error), exponent)
+
+
+def _two_sum(a, b) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded sum and its error: a + b = sum + error, exactly (D. Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _product_error(a: np.ndarray, b: float, product: np.ndarray) -> np.ndarray:
+    """a * b - product, exactly, by splitting the factors in halves of 26 bits (T. Dekker)."""
+    a_high = a * 134217729.0 - (a * 134217729.0 - a)
+    b_high = b * 134217729.0 - (b * 134217729.0 - b)
+    a_low, b_low = a - a_high, b - b_high
+    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _add_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b in float64; if the sum is not exact, the neighbour whose last bit is 1."""
+    total, error = _two_sum(a, b)
+    bits = np.asarray(total).view(np.int64)
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    return (bits + np.where((abs(error) > 0) & (bits & 1 == 0), step, 0)).view(np.float64)
+
+
+# -- words ---------------------------------------------------------------------------------------------------------------
+
+
+def _draw32(generator: Generator, n: int) -> np.ndarray:
+    if lib is None:
+        return generator.draw32(n)
+    out = np.empty(n, np.uint32)
+    lib.mt19937_u32(generator.words, out)
+    return out
+
+
+def _draw64(generator: Generator, n: int) -> np.ndarray:
+    if lib is None:
+        return generator.draw64(n)
+    out = np.empty(n, np.uint64)
+    lib.mt19937_u64(generator.words, out)
+    return out
+
+
+def _unit32(generator: Generator, n: int) -> np.ndarray:
+    out = np.empty(n, np.float32)
+    _fill_uniform(generator, out, 0.0, 1.0)
+    return out
+
+
+def _unit64(generator: Generator, n: int) -> np.ndarray:
+    out = np.empty(n, np.float64)
+    _fill_uniform(generator, out, 0.0, 1.0)
+    return out
+
+
+def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float) -> None:
+    """Fill a contiguous float32 or float64 array with low + u (high - low)."""
+    single = out.dtype == np.float32
+    if lib is not None:
+        fill = lib.mt19937_uniform_f32 if single else lib.mt19937_uniform_f64
+        fill(generator.words, out, low, high)
+        return
+    low, high = out.dtype.type(low), out.dtype.type(high)
+    if single:
+        u = (generator.draw32(out.size) & 0xFFFFFF) * np.float32(2.0**-24)
+    else:
+        u = (generator.draw64(out.size) & (2**53 - 1)) * 2.0**-53
+    if (low, high) != (0, 1):
+        u = (_fma32 if single else _fma64)(u, high - low, low)
+        u[u == high] = low
+    out[...] = u.reshape(out.shape)
+
+
+_LIBM = ("cos", "exp", "log", "log1p", "sin", "tan")  # in the order of csrc/mt19937.h
+
+
+def _libm(name: str, x: np.ndarray) -> np.ndarray:
+    """A function of the C library on every element of a float64 array, see Note [the same bits]."""
+    if lib is not None:
+        out = np.array(x, np.float64, order="C")
+        lib.libm_f64(_LIBM.index(name), out)
+        return out
+    function: Callable[[float], float] = getattr(math, name)
+    values = x.ravel().tolist()
+    try:
+        results = [function(v) for v in values]
+    except (ValueError, OverflowError):  # Python raises where C returns infinity: log(0), exp(1000)
+        with np.errstate(all="ignore"):
+            limits = getattr(np, name)(values)
+        results = [function(v) if math.isfinite(limit) else limit for v, limit in zip(values, limits, strict=True)]
+    return np.array(results, np.float64).reshape(x.shape)
+
+
+def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> np.ndarray:
+    """For each uniform u the first category whose cumulative probability reaches u. (R, C) -> (R, S)"""
+    cumulative = rows.astype(_opmath(rows.dtype)).cumsum(-1, dtype=_opmath(rows.dtype))
+    cumulative /= cumulative[:, -1:].copy()
+    cumulative[:, -1] = 1  # in spite of rounding, so that every u finds a category
+    with generator.lock:
+        u = _unit64(generator, len(rows) * num_samples).reshape(len(rows), num_samples)
+    return np.stack([np.searchsorted(c.astype(np.float64), v) for c, v in zip(cumulative, u, strict=True)]) if len(rows) else u
+
+
+def _shuffled(generator: Generator, n: int) -> list[int]:
+    order = list(range(n))
+    if n < (2**32 - 1) // 20:
+        places = np.arange(max(n - 1, 0))
+        partners = places + generator.draw32(len(places)) % (n - places)
+        for i, j in enumerate(partners.tolist()):
+            order[i], order[j] = order[j], order[i]
+    else:  # so long that % of a 32-bit word would be uneven: 64 bits, and PyTorch swaps with the places before
+        for i, j in enumerate((generator.draw64(n) % np.arange(1, n + 1, dtype=np.uint64)).tolist()):
+            order[i], order[j] = order[j], order[i]
+    return order
+
+
+def _full_int64_range(generator: Generator, shape: Shape, dtype: np.dtype) -> np.ndarray:
+    out = np.empty(shape, dtype)
+    if out.size == 0:
+        return out
+    if dtype.name not in ("int64", "float64", "float32", "bfloat16"):
+        error = RuntimeError if dtype.name in _PLAIN_INTEGERS else NotImplementedError
+        raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {dtype.name}")
+    with generator.lock:
+        words = _draw64(generator, out.size)
+    out.reshape(-1)[:] = _rounded(words.view(np.int64), dtype)
+    return out
+
+
+# -- dtypes --------------------------------------------------------------------------------------------------------------
+
+_MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}  # bits, the hidden one included
+_PLAIN_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")  # the wider unsigned ones came late, few samplers know them
+_LARGEST = {
+    "bfloat16": (2 - 2.0**-7) * 2.0**127,
+    "float16": 65504.0,
+    "float32": (2 - 2.0**-23) * 2.0**127,
+    "float64": (2 - 2.0**-52) * 2.0**1023,
+}
+
+
+def _opmath(dtype: np.dtype) -> np.dtype:
+    """The dtype the arithmetic happens in: float32 for half precision."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """To `dtype`; to half precision by way of float32, which rounds twice, as PyTorch does."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.name in ("bfloat16", "float16"):
+            values = values.astype(np.float32)
+        return values.astype(dtype)
+
+
+def _real_of(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float32 if dtype == np.complex64 else np.float64)
+
+
+def _with_real_axis(shape: Shape) -> tuple[int, ...]:
+    return (*((shape,) if isinstance(shape, int) else shape), 2)
+
+
+def _as_complex(pairs: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return pairs.view(dtype)[..., 0]
+
+
+def _from_float64(
+    name: str,
+    generator: Generator,
+    shape: Shape,
+    dtype,
+    sample: Callable[[int], np.ndarray],
+    *,
+    integers: bool = False,
+    wrong_dtype: type[Exception] = NotImplementedError,
+) -> np.ndarray:
+    """An array of samples that are computed in float64 whatever the dtype of the result."""
+    dtype = np.dtype(dtype)
+    out = np.empty(shape, dtype)
+    if out.size == 0:
+        return out
+    if not (integers and dtype.name in _PLAIN_INTEGERS):
+        _need_floating(name, dtype, wrong_dtype)
+    with generator.lock:
+        out.reshape(-1)[:] = _rounded(sample(out.size), dtype)
+    return out
+
+
+# -- checks --------------------------------------------------------------------------------------------------------------
+
+
+def _need_floating(name: str, dtype: np.dtype, error: type[Exception] = NotImplementedError) -> None:
+    if dtype.name not in _MANTISSA:
+        raise error(
+            f"{name}: the samples are real numbers, so the dtype must be floating point, but found {dtype.name}\n"
+            f"    try     x.to(torch.float32).{name}(...)"
+        )
+
+
+def _check_std(std: float | np.ndarray) -> None:
+    if isinstance(std, np.ndarray):
+        if std.dtype.kind == "c":
+            raise RuntimeError("normal: the standard deviation must be real, but found a complex one")
+        if std.size and not (std >= 0).all():
+            raise RuntimeError(f"normal: every standard deviation must be 0 or more, but the smallest is {std.min()}")
+    elif not std >= 0:
+        raise RuntimeError(f"normal: the standard deviation must be 0 or more, but found std={std}")
+
+
+def _check_uniform_range(dtype: np.dtype, low: float, high: float) -> None:
+    largest = _LARGEST[dtype.name]
+    for name, bound in (("from", low), ("to", high)):
+        if not -largest <= bound <= largest:
+            raise RuntimeError(f"uniform_: {name}={bound} is beyond the largest {dtype.name}, {largest:g}")
+    if low > high:
+        raise RuntimeError(f"uniform_: the range is [from, to), but found from={low} > to={high}")
+    if high - low > largest:
+        raise RuntimeError(f"uniform_: to - from must not exceed the largest {dtype.name}, {largest:g}, but found from={low}, to={high}")
+
+
+def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int]:
+    """(low, number of values) for `randint`, after PyTorch's checks and, for floats, its correction of the ends."""
+    smallest, largest, digits = _integer_limits(dtype)
+    if high is not None and low >= high:
+        raise RuntimeError(f"randint: low must be less than high, but found low={low} >= high={high}")
+    if digits:
+        low = _next_representable(low, dtype)
+        end = 2**digits if high is None else _previous_representable(high, dtype)
+        if low >= end:
+            raise RuntimeError(f"randint: no {dtype.name} lies between low and high, once they are rounded to it: {low} and {end}")
+        end += high is None
+    else:
+        end = int(largest) + 1 if high is None else high
+    for name, bound in (("low", low), ("high - 1", end - 1)):
+        if not smallest <= bound <= min(largest, 2**63 - 1):  # PyTorch counts in int64: the upper half of uint64 is out of reach
+            raise RuntimeError(f"randint: {name}={bound} does not fit in {dtype.name}, which holds {smallest} to {largest}")
+        if digits and abs(bound) > 2**digits:
+            warnings.warn(
+                f"randint: {name}={bound} is beyond 2**{digits}; from there on {dtype.name} skips integers, "
+                "so that some values cannot occur and others occur too often",
+                stacklevel=3,
+            )
+    return low, end - low
+
+
+def _integer_limits(dtype: np.dtype) -> tuple[float, float, int]:
+    """(smallest, largest, bits of the mantissa or 0) of a dtype that can hold integers."""
+    if dtype.name in _MANTISSA:
+        return -_LARGEST[dtype.name], _LARGEST[dtype.name], _MANTISSA[dtype.name]
+    if dtype.kind == "b":
+        return 0, 1, 0
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), 0
+    raise RuntimeError(f"randint: the dtype must be integer, floating point or bool, but found {dtype.name}")
+
+
+def _previous_representable(high: int, dtype: np.dtype) -> int:
+    """`high`, or if high - 1 rounds up to it or beyond, the float below: sampled values must stay under `high`."""
+    stored = _through(dtype, high - 1)
+    return stored - _gap(high - 1, dtype) if stored >= high else high
+
+
+def _next_representable(low: int, dtype: np.dtype) -> int:
+    """`low`, or if low + 1 rounds down below it, the float above."""
+    stored = _through(dtype, low + 1)
+    return stored + _gap(low + 1, dtype) if stored < low else low
+
+
+def _through(dtype: np.dtype, value: int) -> int:
+    """What is left of an integer after a cast to `dtype` and back; beyond int64 the CPU's answer is -2**63."""
+    with np.errstate(over="ignore"):
+        stored = float(_rounded(np.array(value, np.float64 if dtype == np.float64 else np.float32), dtype))
+    return int(stored) if -(2.0**63) <= stored < 2.0**63 else -(2**63)
+
+
+def _gap(value: int, dtype: np.dtype) -> int:
+    """The distance between neighbours around `value`."""
+    return 2 ** max(abs(value).bit_length() - _MANTISSA[dtype.name], 0)
+
+
+def _check_permutation(n: int, dtype: np.dtype) -> None:
+    if n < 0:
+        raise RuntimeError(f"randperm: n must not be negative, but found n={n}")
+    if dtype.name in _MANTISSA:
+        # bfloat16 has no limit in PyTorch; its larger numbers simply coincide.
+        limit = 2**63 if dtype.name == "bfloat16" else 2 ** _MANTISSA[dtype.name] + 1
+    elif dtype.name in _PLAIN_INTEGERS:
+        limit = int(np.iinfo(dtype).max) + 1
+    else:
+        raise NotImplementedError(f"randperm: not available for {dtype.name}; try int64")
+    if n > limit:
+        raise RuntimeError(f"randperm: {dtype.name} can tell at most {limit} numbers apart, but found n={n}; try int64")
+
+
+def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -> None:
+    if probs.dtype.name not in _MANTISSA:
+        raise RuntimeError(f"multinomial: the weights must be floating point, but found {probs.dtype.name}")
+    if probs.ndim not in (1, 2):
+        raise RuntimeError(f"multinomial: the weights must have shape (C,) or (R, C), but found {probs.shape}")
+    if num_samples <= 0:
+        raise RuntimeError(f"multinomial: num_samples must be 1 or more, but found {num_samples}")
+    categories = probs.shape[-1]
+    if not replacement and num_samples > categories:
+        raise RuntimeError(
+            f"multinomial: cannot draw {num_samples} different categories out of {categories}\n"
+            "    try     replacement=True, or fewer samples"
+        )
+    if categories == 0:
+        raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
+    finite = np.isfinite(probs)
+    if not (finite & (probs >= 0)).all():
+        found = "negative" if finite.all() else "infinite or nan"
+        raise RuntimeError(f"multinomial: weights must be finite and 0 or more, but some are {found}")
+    if not (probs.astype(_opmath(probs.dtype)).sum(-1) > 0).all():
+        raise RuntimeError("multinomial: the weights of a row sum to 0, so nothing can be drawn from it")

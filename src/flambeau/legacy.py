@@ -1,0 +1,165 @@
+"""PyTorch's oldest ways to make tensors: torch.Tensor(2, 3), torch.FloatTensor([1, 2]), tensor.new(...), and tensor.type().
+
+They mean one thing for numbers (sizes, elements without values) and another for sequences (the elements), which is why `torch.empty` and
+`torch.tensor` were invented. Old programs still use them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, dtypes
+from flambeau.factories import empty, tensor
+from flambeau.kernels import arrays
+from flambeau.tensor import Size, Tensor
+from flambeau.untyped_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage, UntypedStorage, untyped
+
+
+def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtype: bool = False) -> Tensor:
+    """The old constructor: sizes, a sequence of numbers, a tensor or a storage. `any_dtype` lets a tensor keep its own."""
+    if not args:
+        return empty(0, dtype=dtype, device=device)
+    first = args[0]
+    if len(args) == 1:
+        if isinstance(first, Tensor):
+            return _same(first, dtype, device, any_dtype)
+        if isinstance(first, (UntypedStorage, TypedStorage)):
+            return empty(0, dtype=dtype, device=device).set_(untyped(first))
+        if not isinstance(first, Size) and not _is_size(first):
+            return _from_sequence(first, dtype, device)
+    sizes = first if isinstance(first, Size) else args
+    for position, n in enumerate(sizes, 1):
+        if not _is_size(n):
+            raise TypeError(
+                f"new(): argument 'size' failed to unpack the object at pos {position}: expected an int, found {type(n).__name__}"
+            )
+        if n < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(map(int, sizes))}")
+    return empty(tuple(n.__index__() for n in sizes), dtype=dtype, device=device)
+
+
+def _is_size(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.dim()
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _same(source: Tensor, dtype: dtypes.dtype, device: devices.device, any_dtype: bool) -> Tensor:
+    if not any_dtype and (source.dtype is not dtype or source.device != device):
+        raise TypeError(f"expected a tensor of {dtype} on {device} (got one of {source.dtype} on {source.device}): try .to(...)")
+    return source.detach()
+
+
+def _from_sequence(data: Any, dtype: dtypes.dtype, device: devices.device) -> Tensor:
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    if not hasattr(data, "__len__"):
+        raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
+    return tensor(data, dtype=dtype, device=device)
+
+
+def constructor(cls: type, *args, device: Any = None) -> Tensor:
+    """torch.Tensor(...), and the same for its subclasses."""
+    if device is not None and devices.device(device).type != "cpu":
+        raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {devices.device(device).type} was passed")
+    made = construct(args, dtypes.get_default_dtype(), devices.cpu, any_dtype=True)
+    return made if cls is Tensor else Tensor._make_subclass(cls, made)
+
+
+def new(self: Tensor, *args, device: Any = None) -> Tensor:
+    """The old constructor with the dtype and device of this tensor."""
+    if device is not None and devices.device(device).type != self.device.type:
+        raise RuntimeError(f"legacy constructor expects device type: {self.device.type} but device type: {device} was passed")
+    return construct(args, self.dtype, self.device)
+
+
+# -- a class for every dtype ---------------------------------------------------------------------------------------
+
+
+class TensorType(type):
+    """torch.FloatTensor and its like: calling it makes a tensor, isinstance asks for dtype and device."""
+
+    dtype: dtypes.dtype
+    device_type: str
+
+    def __call__(cls, *args, device: Any = None):
+        where = devices.device("cuda", arrays.cuda().current_device()) if cls.device_type == "cuda" else devices.cpu
+        if device is not None and devices.device(device).type != where.type:
+            raise RuntimeError(f"legacy constructor expects device type: {where.type} but device type: {device} was passed")
+        return construct(args, cls.dtype, where)
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls.device_type
+
+
+def tensor_type(name: str, dtype: dtypes.dtype, device_type: str = "cpu") -> TensorType:
+    """The class torch.<name>Tensor, or torch.cuda.<name>Tensor."""
+    module = "torch" if device_type == "cpu" else f"torch.{device_type}"
+    return TensorType(f"{name}Tensor", (), {"dtype": dtype, "device_type": device_type, "__module__": module})
+
+
+TENSOR_TYPES: dict[str, TensorType] = {f"{name}Tensor": tensor_type(name, d) for name, d in OLD_NAMES.items() if not d.is_complex}
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs) -> Any:
+    """Without arguments the old name of the tensor's type, 'torch.FloatTensor'; with one, the tensor converted to it."""
+    if dtype is None:
+        return type_name(self.dtype, self.device.type)
+    if isinstance(dtype, dtypes.dtype):
+        return self.to(dtype)
+    target, device_type = _parse(dtype)
+    device = self.device if device_type == self.device.type else devices.device(device_type)
+    return self.to(device=device, dtype=target)
+
+
+def type_name(dtype: dtypes.dtype, device_type: str = "cpu") -> str:
+    """torch.FloatTensor, torch.cuda.FloatTensor, ..."""
+    return f"torch.{'' if device_type == 'cpu' else device_type + '.'}{OLD_NAME_OF[dtype]}Tensor"
+
+
+def _parse(kind: Any) -> tuple[dtypes.dtype, str]:
+    """The dtype and device of an old type, given as a class or by name."""
+    if isinstance(kind, TensorType):
+        return kind.dtype, kind.device_type
+    if kind is Tensor or kind == "torch.Tensor":
+        return dtypes.get_default_dtype(), "cpu"
+    if isinstance(kind, str):
+        module, _, name = kind.rpartition(".")
+        found = OLD_NAMES.get(name.removesuffix("Tensor")) if name.endswith("Tensor") else None
+        if found is not None and module in ("torch", "torch.cuda"):
+            return found, "cuda" if module == "torch.cuda" else "cpu"
+    raise ValueError(
+        f"invalid type: '{kind if isinstance(kind, str) else getattr(kind, '__name__', kind)}': expected something like 'torch.FloatTensor'"
+    )
+
+
+def set_default_tensor_type(t: Any, /) -> None:
+    """Make an old type's dtype (and device) the default; `set_default_dtype` and `set_default_device` are preferred."""
+    import warnings
+
+    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+                  "torch.set_default_device() as alternatives.", stacklevel=2)  # fmt: skip
+    try:
+        dtype, device_type = _parse(t)
+    except ValueError as problem:
+        raise TypeError(str(problem)) from None
+    dtypes.set_default_dtype(dtype)
+    devices.set_default_device(device_type)
+
+
+def typename(obj: Any, /) -> str:
+    """A name for the type of an object: 'torch.FloatTensor' for tensors, 'module.Class' for others."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    module = getattr(obj, "__module__", None) or ""
+    if not isinstance(obj, type) and not hasattr(obj, "__qualname__"):
+        module, name = type(obj).__module__, type(obj).__qualname__
+    else:
+        name = obj.__qualname__
+    return name if module in ("", "builtins") else f"{module}.{name}"
+
+
+Tensor.new = new
+Tensor.type = type_

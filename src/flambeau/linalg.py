@@ -1,0 +1,9 @@
+"""flambeau.linalg: the operations whose name starts with `linalg.`; they are declared in the `ops` room."""
+
+from __future__ import annotations
+
+from flambeau.eager import bind as _bind
+from flambeau.errors import LinAlgError
+
+globals().update(vars(_bind.namespace("linalg")))
+__all__ = ["LinAlgError", *sorted(vars(_bind.namespace("linalg")))]

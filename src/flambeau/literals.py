@@ -1,0 +1,315 @@
+"""From Python data to an array: numbers, nested sequences, NumPy's scalars and arrays.
+
+The dtype of nested data is found as PyTorch finds it: a Python float is the default dtype, an int is int64, a NumPy scalar or a 0-d tensor
+keeps its own dtype, and all of them are promoted together. The shape is that of the first elements; everything else must agree with it.
+
+>>> literal([[1, 2], [3, 4.5]])
+array([[1. , 2. ],
+       [3. , 4.5]], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from flambeau import dtypes
+
+PYTHON_NUMBERS = {bool, int, float, complex}
+
+
+def literal(data: Any, dtype: dtypes.dtype | None = None) -> np.ndarray:
+    """A fresh array with the data, in `dtype` or in the one the data implies."""
+    if isinstance(data, np.ndarray):
+        return _converted(importable(data), dtype)
+    if isinstance(data, np.generic):
+        return _converted(np.asarray(data), dtype)
+    if not is_sequence(data):
+        return _filled(_number(data, dtype), (), _scalar_dtype(data) if dtype is None else dtype)
+    shape, first = _shape(data)
+    if isinstance(first, str):
+        raise ValueError(f"too many dimensions 'str': expected numbers in the sequence, found the string {first!r}")
+    kinds: set[type] = set()
+    plain = _check(data, shape, 0, kinds)
+    if dtype is None:
+        dtype = _common_dtype(data, kinds) if 0 not in shape else dtypes.get_default_dtype()
+    if not plain or not kinds <= PYTHON_NUMBERS:
+        data = _plain(data, len(shape), dtype)
+    return _filled(data, shape, dtype, kinds)
+
+
+def importable(array: np.ndarray) -> np.ndarray:
+    """A NumPy array that a tensor can share memory with: a plain ndarray of a known dtype, native, with forward strides."""
+    if not array.dtype.isnative:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not "
+            "supported: try array.astype(array.dtype.newbyteorder('='))"
+        )
+    known = dtypes.of_array(array).numpy
+    if not array.flags.c_contiguous:
+        _check_strides(array)
+    if type(array) is not np.ndarray:
+        array = array.view(np.ndarray)  # np.memmap, np.matrix
+    # C's `long long` and `long` are two NumPy types of one width; kernels know the second.
+    return array if array.dtype.num == known.num else array.view(known)
+
+
+def _check_strides(array: np.ndarray) -> None:
+    if any(s < 0 for s in array.strides) and array.size:
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. "
+            "(You can work around this by making a copy of your array with array.copy().)"
+        )
+    if any(s % array.itemsize for s in array.strides):
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory."
+        )
+
+
+def is_sequence(data: Any) -> bool:
+    """Whether data has elements of its own, as far as `tensor` is concerned: lists, tuples, ranges, arrays, but no tensor and no string."""
+    if isinstance(data, (list, tuple)):
+        return True
+    if isinstance(data, (str, bytes, dict)) or type(data) in PYTHON_NUMBERS or hasattr(data, "_array"):
+        return False
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__")
+
+
+# -- shape ---------------------------------------------------------------------------------------------------------
+
+
+def _shape(data: Any) -> tuple[tuple[int, ...], Any]:
+    """The lengths along the first elements, and the first number."""
+    shape: list[int] = []
+    while is_sequence(data):
+        shape.append(len(data))
+        if len(shape) > 128:
+            raise ValueError(f"too many dimensions '{type(data).__name__}': the data is nested more than 128 levels deep")
+        if not shape[-1]:
+            return tuple(shape), None
+        data = data[0]
+    return tuple(shape), data
+
+
+def _check(data: Any, shape: tuple[int, ...], depth: int, kinds: set[type]) -> bool:
+    """Compare every length with `shape` and collect the types of the numbers. Whether there are only lists and tuples on the way."""
+    if not is_sequence(data):
+        raise TypeError(f"not a sequence: at dim {depth} a {type(data).__name__} stands beside sequences")
+    if len(data) != shape[depth]:
+        raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
+    if isinstance(data, np.ndarray):
+        if data.shape != shape[depth:]:
+            raise ValueError(f"expected sequence of shape {shape[depth:]} at dim {depth} (got {data.shape})")
+        kinds.add(data.dtype.type)
+        return False
+    if depth + 1 < len(shape):
+        plain = [_check(item, shape, depth + 1, kinds) for item in data]
+        if depth == 0 and all(isinstance(item, np.ndarray) for item in data):
+            warnings.warn(
+                "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to a single "
+                "numpy.ndarray with numpy.array() before converting to a tensor.",
+                stacklevel=5,
+            )
+        return all(plain) and isinstance(data, (list, tuple))
+    found = set(map(type, data))
+    kinds |= found
+    if not found <= PYTHON_NUMBERS:
+        for item in data:
+            if is_sequence(item):
+                raise TypeError(
+                    f"{type(item).__name__!r} object cannot be interpreted as a number: it is nested deeper than its neighbours"
+                )
+    return isinstance(data, (list, tuple))
+
+
+# -- dtype ---------------------------------------------------------------------------------------------------------
+
+
+def _scalar_dtype(value: Any) -> dtypes.dtype:
+    """The dtype one number brings along."""
+    if isinstance(value, np.generic):
+        return dtypes.of_array(value)
+    if hasattr(value, "_array"):
+        return value.dtype
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(value).__name__}': a tensor holds numbers")
+    try:
+        return dtypes.of_scalar(value)
+    except TypeError:
+        raise RuntimeError(f"Could not infer dtype of {type(value).__name__}: expected numbers, sequences of numbers or arrays") from None
+
+
+def _common_dtype(data: Any, kinds: set[type]) -> dtypes.dtype:
+    """The promoted dtype of all numbers."""
+    if kinds <= PYTHON_NUMBERS:
+        for kind, example in ((complex, 0j), (float, 0.0), (int, 0)):
+            if kind in kinds:
+                return dtypes.of_scalar(example)
+        return dtypes.bool
+    result: dtypes.dtype | None = None
+    for found in _each_dtype(data):
+        result = found if result is None else dtypes.promote_types(result, found)
+    assert result is not None
+    return result
+
+
+def _each_dtype(data: Any):
+    if isinstance(data, np.ndarray):
+        yield dtypes.of_array(data)
+    elif is_sequence(data):
+        for item in data:
+            yield from _each_dtype(item)
+    else:
+        yield _scalar_dtype(data)
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def _plain(data: Any, depth: int, dtype: dtypes.dtype) -> Any:
+    """The same nesting with Python's own numbers in it."""
+    if isinstance(data, np.ndarray):
+        return importable(data).tolist()
+    if depth:
+        return [_plain(item, depth - 1, dtype) for item in data]
+    return _number(data, dtype)
+
+
+def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
+    """One element as a Python number."""
+    if type(value) in PYTHON_NUMBERS:
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "_array"):
+        if value.numel() != 1:
+            raise _many_elements(value, dtype)
+        if value.requires_grad:
+            warnings.warn(
+                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its history is lost", stacklevel=6
+            )
+        return value.item()
+    if isinstance(value, (int, float, complex)):
+        return value
+    if dtype is None or isinstance(value, (str, bytes)):
+        _scalar_dtype(value)
+    if dtype.is_complex:
+        return complex(value)
+    if dtype.is_floating_point:
+        return float(value)  # Fraction, Decimal, whatever has __float__
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as an integer")
+    return value.__index__()
+
+
+def _many_elements(value: Any, dtype: dtypes.dtype | None) -> Exception:
+    hint = f"found shape {tuple(value.shape)} inside a sequence. Try torch.stack(...) to join tensors"
+    if (dtype or value.dtype).category < dtypes.FLOAT:
+        return TypeError(f"only integer tensors of a single element can be converted to an index: {hint}")
+    return ValueError(f"only one element tensors can be converted to Python scalars: {hint}")
+
+
+def _filled(data: Any, shape: tuple[int, ...], dtype: dtypes.dtype, kinds: set[type] | None = None) -> np.ndarray:
+    """An array of Python numbers, each converted as PyTorch converts it."""
+    kinds = {type(data)} if kinds is None else kinds
+    if dtype.category == dtypes.INTEGER:
+        return _integers(data, shape, dtype, kinds)
+    # A Python float reaches half precision by way of float32, which rounds twice, as PyTorch does.
+    through = np.dtype(np.float32) if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
+    if complex in kinds and dtype.is_floating_point:
+        raise TypeError("must be real number, not complex: pass a complex dtype, or the real part")
+    with np.errstate(over="ignore"):
+        array = np.array(data, dtype=through).reshape(shape)
+        return array if through == dtype.numpy else array.astype(dtype.numpy)
+
+
+def _integers(data: Any, shape: tuple[int, ...], dtype: dtypes.dtype, kinds: set[type]) -> np.ndarray:
+    """Integers, with PyTorch's checks: a float is cut off, what does not fit is an error, and a negative number may wrap around."""
+    if complex in kinds or (float in kinds and dtype is dtypes.uint64):
+        kind = "complex" if complex in kinds else "float"
+        raise TypeError(f"{kind!r} object cannot be interpreted as an integer: pass a {kind} dtype, or whole numbers")
+    if kinds <= {int, bool}:
+        return integers_within(_wide(data, dtype), dtype).reshape(shape)
+    flat = np.array(data, dtype=object).reshape(-1)
+    out = np.empty(flat.size, dtype.numpy)
+    for i, value in enumerate(flat):
+        out[i] = stored_integer(value, dtype)
+    return out.reshape(shape)
+
+
+def _wide(data: Any, dtype: dtypes.dtype) -> np.ndarray:
+    """Python ints in the widest type there is."""
+    try:
+        return np.array(data, dtype=np.uint64 if dtype is dtypes.uint64 else np.int64)
+    except OverflowError as problem:
+        if dtype is dtypes.uint64:
+            raise OverflowError("can't convert negative int to unsigned" if "-" in str(problem) else "int too big to convert") from None
+        raise ValueError("Overflow when unpacking long long: an integer beyond 64 bits. Pass a floating dtype to round it") from None
+
+
+def integers_within(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
+    """int64 values in a narrower dtype; RuntimeError for one that does not fit."""
+    limits = np.iinfo(dtype.numpy)
+    lowest = limits.min or -limits.max  # of an unsigned dtype: -1 means the largest value, as in C
+    if values.dtype != dtype.numpy and values.size:
+        least, most = int(values.min()), int(values.max())
+        if least < lowest or most > limits.max:
+            raise does_not_fit(least if least < lowest else most, dtype)
+    return values.astype(dtype.numpy)
+
+
+def stored_integer(value: Any, dtype: dtypes.dtype) -> np.generic:
+    """One number as an integer dtype stores it; RuntimeError if it does not fit."""
+    if isinstance(value, (int, np.integer)):
+        if not -(2**63) <= value < (2**64 if dtype is dtypes.uint64 else 2**63):
+            raise does_not_fit(value, dtype)
+        return integers_within(np.array(value, np.uint64 if dtype is dtypes.uint64 and value >= 0 else np.int64), dtype)[()]
+    limits = np.iinfo(dtype.numpy)
+    if not limits.min <= value <= limits.max:  # nan compares false
+        raise does_not_fit(value, dtype)
+    return dtype.numpy.type(int(value))
+
+
+def stored(value: Any, dtype: dtypes.dtype) -> Any:
+    """One number as `fill_` and `full` store it: what is beyond the dtype's range is an error instead of infinity."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise OverflowError(f"int too big to convert: {value} does not fit in 64 bits")
+    if dtype is dtypes.bool:
+        return bool(value)
+    if isinstance(value, complex) and not dtype.is_complex:
+        if value.imag:
+            raise does_not_fit(value, dtype)
+        value = value.real
+    if dtype.category == dtypes.INTEGER:
+        return stored_integer(value, dtype)
+    size = abs(value) if not isinstance(value, complex) else max(abs(value.real), abs(value.imag))
+    if size > _largest(dtype) and size != np.inf:
+        raise does_not_fit(value, dtype)
+    return value
+
+
+def _largest(dtype: dtypes.dtype) -> float:
+    known = _LARGEST.get(dtype)
+    if known is None:
+        known = _LARGEST[dtype] = dtypes.finfo(dtype).max
+    return known
+
+
+_LARGEST: dict[dtypes.dtype, float] = {}
+
+
+def does_not_fit(value: Any, dtype: dtypes.dtype) -> RuntimeError:
+    """The error for a number that a dtype cannot hold."""
+    return RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {value}")
+
+
+def _converted(array: np.ndarray, dtype: dtypes.dtype | None) -> np.ndarray:
+    """A copy of an array in another dtype, its axes in the same order in memory."""
+    target = dtypes.of_array(array).numpy if dtype is None else dtype.numpy
+    with np.errstate(all="ignore"):
+        if array.dtype.kind == "c" and target.kind != "c":
+            warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=4)
+            array = array.real
+        return np.array(array, dtype=target, order="K", copy=True)

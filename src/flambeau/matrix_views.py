@@ -1,0 +1,65 @@
+"""The transposed spellings of a tensor: T, mT, H, mH."""
+
+from __future__ import annotations
+
+import warnings
+
+from flambeau.tensor import Tensor
+
+
+def T(self: Tensor) -> Tensor:
+    """All dimensions in reverse order. For a matrix, its transpose."""
+    n = self.dim()
+    if n == 2:
+        return self.transpose(0, 1)
+    if n == 0:
+        warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
+    else:
+        warnings.warn(
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` to "
+            "transpose batches "
+            "of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
+            stacklevel=2,
+        )
+    return self.permute(tuple(range(n - 1, -1, -1)))
+
+
+def mT(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged: every matrix of a batch transposed. (*, M, N) -> (*, N, M)"""
+    if self.dim() >= 2:
+        return self.transpose(-2, -1)
+    if self.dim() == 0:
+        warnings.warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
+        return self.permute(())
+    raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+
+
+def H(self: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix. (M, N) -> (N, M)"""
+    n = self.dim()
+    if n == 0:
+        warnings.warn("Tensor.H is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=2)
+        return self.conj() if self.is_complex() else self.permute(())
+    if n != 2:
+        more = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{more}")
+    return _adjoint(self)
+
+
+def mH(self: Tensor) -> Tensor:
+    """The conjugate transpose of every matrix of a batch. (*, M, N) -> (*, N, M)"""
+    if self.dim() >= 2:
+        return _adjoint(self)
+    if self.dim() == 0:
+        warnings.warn("Tensor.mH is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=2)
+        return self.conj() if self.is_complex() else self.permute(())
+    raise RuntimeError("tensor.mH is only supported on matrices or batches of matrices. Got 1-D tensor.")
+
+
+def _adjoint(self: Tensor) -> Tensor:
+    transposed = self.transpose(-2, -1)
+    return transposed.conj() if self.is_complex() else transposed
+
+
+for _property in (T, mT, H, mH):
+    setattr(Tensor, _property.__name__, property(_property))

@@ -1,0 +1,368 @@
+"""Activations: the nonlinear functions between the layers of a network.
+
+Each is a formula; what `torch.nn.functional` offers under its name takes an `inplace` flag too and chooses between the two forms.
+Their derivatives at a kink are PyTorch's: that of the flat side, unless the docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flambeau.kernels import expr as e
+from flambeau.ops.arithmetic import NO_BOOL_SUB
+from flambeau.ops.declare import choice, composite, pointwise
+
+
+def run(op, inplace: bool, *arguments):
+    """The operation, or its in-place form."""
+    return op.call_inplace(*arguments) if inplace else op.call(*arguments)
+
+
+# -- relu and its relatives --------------------------------------------------------------------------------------------
+
+
+@pointwise(inplace=True, dtypes="number", complex=False, refuse_bool="Boolean inputs not supported for relu. Try input.float()")
+def relu(input):
+    """max(x, 0)."""
+    return e.maximum(input, 0)
+
+
+relu.derivative(input=lambda grad, result: e.where(result <= 0, 0, grad))
+
+
+@composite(name="nn.functional.relu", method=False)
+def functional_relu(input, inplace=False):
+    """max(x, 0)."""
+    return run(relu, inplace, input)
+
+
+@pointwise(
+    public=False, method=False, name="_hardtanh", dtypes="number", complex=False, refuse_bool="Bool inputs not supported for hardtanh"
+)
+def _hardtanh(input, min_val=-1.0, max_val=1.0):
+    """x between min_val and max_val."""
+    return e.minimum(e.maximum(input, min_val), max_val)
+
+
+_hardtanh.derivative(
+    input=lambda grad, input, min_val, max_val: e.where((input <= min_val) | (input >= max_val), 0, grad)
+)
+
+
+@composite(name="nn.functional.hardtanh", method=False)
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+    """min(max(x, min_val), max_val): a tanh of straight lines."""
+    if min_val > max_val:
+        raise ValueError(f"min_val cannot be greater than max_val: found {min_val} > {max_val}")
+    if min_val < 0 and not input.dtype.is_signed:
+        raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits: found {input.dtype} and {min_val}")
+    return run(_hardtanh, inplace, input, min_val, max_val)
+
+
+@composite(name="nn.functional.relu6", method=False)
+def relu6(input, inplace=False):
+    """min(max(x, 0), 6)."""
+    return run(_hardtanh, inplace, input, 0.0, 6.0)
+
+
+@pointwise(public=False, method=False, name="_leaky_relu", dtypes="float", complex=False)
+def _leaky_relu(input, negative_slope=0.01):
+    """x above zero, negative_slope * x below."""
+    return e.where(input > 0, input, input * negative_slope)
+
+
+@composite(name="nn.functional.leaky_relu", method=False)
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    """x above zero, negative_slope * x below."""
+    return run(_leaky_relu, inplace, input, negative_slope)
+
+
+@pointwise(public=False, method=False, name="_prelu", dtypes="float", complex=False, grad_name="PreluKernelBackward0")
+def _prelu(input, weight):
+    """x above zero, weight * x below."""
+    return e.where(input > 0, input, weight * input)
+
+
+@composite(aliases=("nn.functional.prelu",))
+def prelu(input, weight):
+    """x above zero, weight * x below, with a learned slope for each channel (dimension 1), or one for all. (N, C, *), (C) -> (N, C, *)."""
+    if weight.dim() > 1:
+        raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
+    channels = input.shape[1] if input.dim() > 1 else 1
+    if weight.numel() not in (1, channels):
+        raise RuntimeError(
+            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel()} and channel size = {channels}."
+        )
+    if input.dim() > 1 and weight.numel() > 1:
+        weight = weight.reshape((-1, *(1,) * (input.dim() - 2)))
+    elif input.dim() == 0 and weight.dim():
+        weight = weight.reshape(())
+    return _prelu(input, weight)
+
+
+@pointwise(public=False, method=False, name="_threshold", dtypes="number", complex=False)
+def _threshold(input, threshold=0.0, value=0.0):
+    """x above the threshold, value elsewhere."""
+    return e.where(input <= threshold, value, input)
+
+
+@choice(method=False, inplace=True)
+def threshold(input, threshold, value):
+    """x above the threshold, `value` elsewhere."""
+    return _threshold, input, threshold, value
+
+
+@composite(name="nn.functional.threshold", method=False)
+def functional_threshold(input, threshold, value, inplace=False):
+    """x above the threshold, `value` elsewhere."""
+    return run(_threshold, inplace, input, threshold, value)
+
+
+# -- exponential below zero --------------------------------------------------------------------------------------------
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # mean 0 and variance 1 stay 0 and 1
+
+
+@pointwise(public=False, method=False, name="_elu", dtypes="float", complex=False)
+def _elu(input, alpha=1.0, scale=1.0, input_scale=1.0):
+    """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    return e.where(input <= 0, e.expm1(input * input_scale) * (alpha * scale), input * scale)
+
+
+_elu.derivative(
+    input=lambda grad, input, alpha, scale, input_scale: e.where(
+        input <= 0, grad * (input_scale * (alpha * scale) * e.exp(input * input_scale)), grad * scale
+    )
+)
+
+
+@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="CeluBackward0", kernel=_elu.kernel)
+def _celu(input, alpha=1.0, scale=1.0, input_scale=1.0):
+    """The same under another name."""
+
+
+@composite(name="nn.functional.elu", method=False)
+def elu(input, alpha=1.0, inplace=False):
+    """x above zero, alpha * (exp(x) - 1) below."""
+    return run(_elu, inplace, input, alpha)
+
+
+@choice(method=False, inplace=True)
+def selu(input):
+    """The self-normalising elu: 1.0507 * x above zero, 1.0507 * 1.6733 * (exp(x) - 1) below."""
+    return _elu, input, SELU_ALPHA, SELU_SCALE
+
+
+@composite(name="nn.functional.selu", method=False)
+def functional_selu(input, inplace=False):
+    """The self-normalising elu: 1.0507 * x above zero, 1.0507 * 1.6733 * (exp(x) - 1) below."""
+    return run(_elu, inplace, input, SELU_ALPHA, SELU_SCALE)
+
+
+@choice(method=False, inplace=True)
+def celu(input, alpha=1.0):
+    """x above zero, alpha * (exp(x / alpha) - 1) below: an elu whose slope has no jump."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return _celu, input, alpha, 1.0, 1.0 / alpha
+
+
+@composite(name="nn.functional.celu", method=False)
+def functional_celu(input, alpha=1.0, inplace=False):
+    """x above zero, alpha * (exp(x / alpha) - 1) below: an elu whose slope has no jump."""
+    return (celu.call_inplace if inplace else celu.call)(input, alpha)
+
+
+# -- smooth ones -------------------------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_gelu", dtypes="float", complex=False)
+def _gelu(input):
+    """x times the probability that a standard normal variable is below x."""
+    return input * 0.5 * (1 + e.erf(input * math.sqrt(0.5)))
+
+
+_gelu.derivative(
+    input=lambda grad, input: grad
+    * (0.5 * (1 + e.erf(input * math.sqrt(0.5))) + input * (e.exp(-0.5 * (input * input)) / math.sqrt(2 * math.pi)))
+)
+
+
+@pointwise(public=False, method=False, name="_gelu_tanh", dtypes="float", complex=False, grad_name="GeluBackward0")
+def _gelu_tanh(input):
+    """gelu with a tanh in place of erf."""
+    inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
+    return 0.5 * input * (1 + e.tanh(inner))
+
+
+@choice(name="nn.functional.gelu", method=False)
+def gelu(input, *, approximate="none"):
+    """x times the normal distribution function at x: x / 2 (1 + erf(x / sqrt(2))), or the approximation of it by "tanh"."""
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(f"approximate argument must be either none or tanh, found {approximate!r}")
+    return (_gelu if approximate == "none" else _gelu_tanh), input
+
+
+@pointwise(public=False, method=False, name="_silu", dtypes="float")
+def _silu(input):
+    """x * sigmoid(x)."""
+    return input * e.sigmoid(input)
+
+
+_silu.derivative(input=lambda grad, input: grad * e.conj(_silu_slope(input, e.sigmoid(input))))
+
+
+def _silu_slope(x, s):
+    return s * (1 + x * (1 - s))
+
+
+@composite(name="nn.functional.silu", method=False)
+def silu(input, inplace=False):
+    """x * sigmoid(x), also called swish."""
+    return run(_silu, inplace, input)
+
+
+@pointwise(public=False, method=False, name="_mish", dtypes="float", complex=False)
+def _mish(input):
+    """x * tanh(log(1 + exp(x)))."""
+    return input * e.tanh(e.log1p(e.exp(input)))
+
+
+# Derived, exp(x) / (1 + exp(x)) would be inf / inf for large x.
+_mish.derivative(input=lambda grad, input: grad * _mish_slope(input, e.tanh(e.log1p(e.exp(input)))))
+
+
+def _mish_slope(x, t):
+    return t + x * (e.sigmoid(x) * (1 - t * t))
+
+
+@composite(name="nn.functional.mish", method=False)
+def mish(input, inplace=False):
+    """x * tanh(softplus(x))."""
+    return run(_mish, inplace, input)
+
+
+@pointwise(name="nn.functional.softplus", method=False, dtypes="float", complex=False, autocast="float32")
+def softplus(input, beta=1.0, threshold=20.0):
+    """log(1 + exp(beta * x)) / beta, the smooth relu; x itself where beta * x is above the threshold."""
+    z = input * beta
+    return e.where(z > threshold, input, e.log1p(e.exp(z)) / beta)
+
+
+softplus.derivative(
+    input=lambda grad, input, beta, threshold: e.where(input * beta > threshold, grad, grad * e.sigmoid(input * beta))
+)
+
+
+@pointwise(name="nn.functional.logsigmoid", method=False, dtypes="float", complex=False, grad_name="LogSigmoidBackward0")
+def logsigmoid(input):
+    """log(1 / (1 + exp(-x)))."""
+    return e.minimum(input, 0) - e.log1p(e.exp(-abs(input)))
+
+
+logsigmoid.derivative(input=lambda grad, input: grad * e.sigmoid(-input))
+
+
+@pointwise(name="nn.functional.tanhshrink", method=False, rule="float", grad_name="SubBackward0", refuse_bool=NO_BOOL_SUB)
+def tanhshrink(input):
+    """x - tanh(x)."""
+    return input - e.tanh(input)
+
+
+@pointwise(public=False, method=False, name="_softsign", rule="float", complex=False, grad_name="DivBackward0")
+def _softsign(input):
+    """x / (1 + |x|)."""
+    return input / (1 + abs(input))
+
+
+_softsign.derivative(input=lambda grad, input: grad / ((1 + abs(input)) * (1 + abs(input))))
+
+
+@composite(name="nn.functional.softsign", method=False)
+def softsign(input):
+    """x / (1 + |x|): a tanh with slower tails."""
+    return _softsign(input) if input.is_floating_point() else input / (input.abs() + 1)
+
+
+# -- of straight lines -------------------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_hardsigmoid", dtypes="float", complex=False)
+def _hardsigmoid(input):
+    """(x + 3) / 6 between 0 and 1."""
+    return e.minimum(e.maximum(input + 3, 0), 6) / 6
+
+
+_hardsigmoid.derivative(input=lambda grad, input: e.where((input > -3) & (input < 3), grad / 6, 0))
+
+
+@composite(name="nn.functional.hardsigmoid", method=False)
+def hardsigmoid(input, inplace=False):
+    """min(max(x + 3, 0), 6) / 6: a sigmoid of straight lines."""
+    return run(_hardsigmoid, inplace, input)
+
+
+@pointwise(public=False, method=False, name="_hardswish", dtypes="float", complex=False)
+def _hardswish(input):
+    """x * hardsigmoid(x)."""
+    return input * e.minimum(e.maximum(input + 3, 0), 6) / 6
+
+
+_hardswish.derivative(
+    input=lambda grad, input: e.where(input <= -3, 0, e.where(input < 3, grad * (input / 3 + 0.5), grad))
+)
+
+
+@composite(name="nn.functional.hardswish", method=False)
+def hardswish(input, inplace=False):
+    """x * min(max(x + 3, 0), 6) / 6."""
+    return run(_hardswish, inplace, input)
+
+
+@pointwise(dtypes="float", complex=False, aliases=("nn.functional.hardshrink",))
+def hardshrink(input, lambd=0.5):
+    """0 between -lambd and lambd, x elsewhere."""
+    return e.where((input >= -lambd) & (input <= lambd), 0, input)
+
+
+@pointwise(public=False, method=False, name="_softshrink", dtypes="float", complex=False)
+def _softshrink(input, lambd=0.5):
+    """x moved towards zero by lambd, and not beyond."""
+    return e.where(input > lambd, input - lambd, e.where(input < -lambd, input + lambd, input * 0))
+
+
+_softshrink.derivative(input=lambda grad, input, lambd: e.where((input >= -lambd) & (input <= lambd), 0, grad))
+
+
+@choice(name="nn.functional.softshrink", method=False)
+def softshrink(input, lambd=0.5):
+    """x moved towards zero by lambd, and not beyond."""
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return _softshrink, input, lambd
+
+
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+
+@composite(name="nn.functional.glu", method=False)
+def glu(input, dim=-1):
+    """The first half along `dim`, times the sigmoid of the second. (*, 2 N, *) -> (*, N, *)."""
+    if input.dim() == 0:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    size = input.shape[dim]
+    if size % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
+    return input.narrow(dim, 0, size // 2) * input.narrow(dim, size // 2, size // 2).sigmoid()
+
+
+def _declare_inplace(op) -> None:
+    def write(input, *arguments, **named):
+        return op(input, *arguments, inplace=True, **named)
+
+    write.__doc__ = f"{op.__doc__} Written over the input."
+    composite(name=op.name + "_", method=False)(write)
+
+
+for _op in (functional_relu, functional_threshold, functional_selu, functional_celu, hardtanh, leaky_relu, elu):
+    _declare_inplace(_op)

@@ -1,0 +1,297 @@
+"""Sums, differences, products, quotients and remainders."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import arrays
+from flambeau.kernels import expr as e
+from flambeau.kernels.pointwise import INTEGERS
+from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
+from flambeau.ops.promotion import is_tensor, promoted
+
+# -- sums ------------------------------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_add")
+def _add(input, other):
+    """input + other."""
+    return input + other
+
+
+@pointwise(public=False, method=False, name="_add_scaled", grad_name="AddBackward0")
+def _add_scaled(input, other, alpha=1):
+    """input + alpha * other."""
+    return input + alpha * other
+
+
+@choice(inplace=True, number_first=True)
+def add(input, other, *, alpha=1):
+    """input + alpha * other, elementwise. Shapes broadcast."""
+    if type(alpha) is int and alpha == 1:
+        return _add, input, other
+    check_alpha(promoted(input, other), alpha)
+    return _add_scaled, input, other, alpha
+
+
+def check_alpha(common: dtypes.dtype, alpha) -> None:
+    """RuntimeError unless the factor `alpha` is of the same category as the result, or of a lower one."""
+    if isinstance(alpha, bool) and common is not dtypes.bool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, float) and common.category < dtypes.FLOAT:
+        raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number: found {alpha}.")
+    if isinstance(alpha, complex) and not common.is_complex:
+        raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number: found {alpha}.")
+
+
+NO_BOOL_SUB = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. To invert a mask, use the `~` or `logical_not()` operator; "
+    "for two masks that differ, `^` or `logical_xor()`."
+)
+
+
+@pointwise(public=False, method=False, name="_sub", dtypes="number", refuse_bool=NO_BOOL_SUB)
+def _sub(input, other):
+    """input - other."""
+    return input - other
+
+
+@pointwise(public=False, method=False, name="_sub_scaled", grad_name="SubBackward0", dtypes="number", refuse_bool=NO_BOOL_SUB)
+def _sub_scaled(input, other, alpha=1):
+    """input - alpha * other."""
+    return input - alpha * other
+
+
+@choice(inplace=True, number_first=True, aliases=("subtract",))
+def sub(input, other, *, alpha=1):
+    """input - alpha * other, elementwise. Shapes broadcast."""
+    if type(alpha) is int and alpha == 1:
+        return _sub, input, other
+    check_alpha(promoted(input, other), alpha)
+    return _sub_scaled, input, other, alpha
+
+
+@pointwise(public=False, method=False, name="_rsub", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
+def _rsub(input, other):
+    """other - input."""
+    return other - input
+
+
+@pointwise(public=False, method=False, name="_rsub_scaled", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
+def _rsub_scaled(input, other, alpha=1):
+    """other - alpha * input."""
+    return other - alpha * input
+
+
+@choice(method=False)
+def rsub(input, other, *, alpha=1):
+    """other - alpha * input: subtraction the other way round."""
+    if type(alpha) is int and alpha == 1:
+        return _rsub, input, other
+    check_alpha(promoted(input, other), alpha)
+    return _rsub_scaled, input, other, alpha
+
+
+NO_BOOL_NEG = (
+    "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` "
+    "operator instead."
+)
+
+
+@pointwise(inplace=True, aliases=("negative",), dtypes="number", refuse_bool=NO_BOOL_NEG)
+def neg(input):
+    """-input."""
+    return -input
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+@pointwise(inplace=True, number_first=True, aliases=("multiply",), autocast="widest")
+def mul(input, other):
+    """input * other, elementwise. Shapes broadcast."""
+    return input * other
+
+
+@pointwise(inplace=True, dtypes="number", autocast="widest")
+def addcmul(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 * tensor2."""
+    return input + value * tensor1 * tensor2
+
+
+@pointwise(public=False, method=False, name="_addcdiv", dtypes="float", autocast="widest")
+def _addcdiv(input, tensor1, tensor2, value=1):
+    """input + value * tensor1 / tensor2."""
+    return input + value * (tensor1 / tensor2)
+
+
+@choice(inplace=True)
+def addcdiv(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 / tensor2, for floating-point tensors."""
+    if all(is_tensor(t) and t.dtype.category < dtypes.FLOAT for t in (tensor1, tensor2)):
+        raise RuntimeError(
+            f"Integer division with addcdiv is no longer supported: found {tensor1.dtype} and {tensor2.dtype}. Write "
+            "input + value * torch.trunc(tensor1 / tensor2).to(input.dtype), or make one of the tensors floating point."
+        )
+    return _addcdiv, input, tensor1, tensor2, value
+
+
+@pointwise(public=False, method=False, name="_lerp", dtypes="float")
+def _lerp(input, end, weight):
+    """input + weight * (end - input), from the nearer end, so that the weights 0 and 1 are exact."""
+    step = end - input
+    return e.where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
+
+
+# The derivative of the formula itself would be a choice between two equal numbers.
+_lerp.derivative(
+    input=lambda grad, weight: grad * e.conj(1 - weight),
+    end=lambda grad, weight: grad * e.conj(weight),
+    weight=lambda grad, input, end: grad * e.conj(end - input),
+)
+
+
+@choice(inplace=True)
+def lerp(input, end, weight):
+    """The point a fraction `weight` of the way from input to end: input + weight * (end - input)."""
+    for name, other in (("end", end), ("weight", weight)):
+        if is_tensor(other) and other.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype} for `{name}` but got dtype {other.dtype}. Try {name}.to(input.dtype)")
+    return _lerp, input, end, weight
+
+
+# -- quotients -------------------------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_div", rule="float")
+def _div(input, other):
+    """input / other."""
+    return input / other
+
+
+@pointwise(public=False, method=False, name="_div_floor", grad_name="DivBackward2", dtypes="number", complex=False)
+def _div_floor(input, other):
+    """The quotient rounded down."""
+    return e.floordiv(input, other)
+
+
+@pointwise(public=False, method=False, name="_div_trunc", grad_name="DivBackward2", dtypes="float", complex=False)
+def _div_trunc(input, other):
+    """The quotient rounded towards zero."""
+    return e.trunc(input / other)
+
+
+@on_arrays(public=False, method=False, grad_name="DivBackward2", promote=("input", "other"))
+def _div_trunc_halves(input, other):
+    """The same for the half precisions. As in PyTorch the quotient itself is rounded to the dtype first, and 17.99 may be 18."""
+    dtype = (input if hasattr(input, "dtype") else other).dtype
+    quotient = arrays.run(_div.kernel, (input, other), (), dtype, dtype)
+    return arrays.run(OPS["trunc"].kernel, (quotient,), (), dtype, dtype)
+
+
+_div_trunc_halves.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad: grad.new_zeros(grad.shape))
+
+
+@pointwise(public=False, method=False, name="_div_trunc_integers", dtypes=INTEGERS)
+def _div_trunc_integers(input, other):
+    """The quotient of integers rounded towards zero: one more than the floor where that was below an inexact quotient."""
+    floor = e.floordiv(input, other)
+    return e.where((floor < 0) & e.ne(e.fmod(input, other), 0), floor + 1, floor)
+
+
+@choice(inplace=True, number_first=True, aliases=("divide",))
+def div(input, other, *, rounding_mode=None):
+    """input / other, elementwise; with rounding_mode "floor" or "trunc", the quotient rounded down or towards zero."""
+    if rounding_mode is None:
+        return _div, input, other
+    if rounding_mode == "floor":
+        refuse_zero(input, other)
+        return _div_floor, input, other
+    if rounding_mode == "trunc":
+        if refuse_zero(input, other):
+            return _div_trunc_integers, input, other
+        halves = promoted(input, other) in (dtypes.float16, dtypes.bfloat16)
+        return _div_trunc_halves if halves else _div_trunc, input, other
+    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}")
+
+
+@choice(inplace=True, number_first=True)
+def true_divide(input, other):
+    """input / other, elementwise."""
+    return _div, input, other
+
+
+@pointwise(public=False, method=False, name="_floor_divide", dtypes="number", complex=False)
+def _floor_divide(input, other):
+    """The quotient rounded down."""
+    return e.floordiv(input, other)
+
+
+_floor_divide.derivative(input=None, other=None)
+
+
+@choice(inplace=True, number_first=True)
+def floor_divide(input, other):
+    """input / other rounded down, as Python's // does."""
+    refuse_zero(input, other)
+    return _floor_divide, input, other
+
+
+def refuse_zero(input, other) -> bool:
+    """Whether this is a division of integers; RuntimeError if one of their divisors is zero, because no integer is the answer.
+
+    Generated loops divide without asking (a zero would end the process), so every integer division comes through here.
+    """
+    common = promoted(input, other)
+    if common.category >= dtypes.FLOAT:
+        return False
+    if is_tensor(other):
+        array = other._array
+        zero = other.is_cpu and not array.all()
+    else:
+        zero = other == 0
+    if zero:
+        raise RuntimeError("ZeroDivisionError: integers cannot be divided by zero. Divide floating-point tensors for inf and nan.")
+    return True
+
+
+@pointwise(public=False, method=False, name="_fmod", grad_name="FmodBackward1", dtypes="number", complex=False)
+def _fmod(input, other):
+    """The remainder of the quotient rounded towards zero."""
+    return e.fmod(input, other)
+
+
+@choice(inplace=True)
+def fmod(input, other):
+    """input - other * trunc(input / other): the remainder with the sign of input, as C's fmod."""
+    refuse_zero(input, other)
+    return _fmod, input, other
+
+
+@pointwise(public=False, method=False, name="_remainder", grad_name="RemainderBackward1", dtypes="number", complex=False)
+def _remainder(input, other):
+    """The remainder of the quotient rounded down."""
+    return e.remainder(input, other)
+
+
+@choice(inplace=True, number_first=True)
+def remainder(input, other):
+    """input - other * floor(input / other): the remainder with the sign of other, as Python's %."""
+    refuse_zero(input, other)
+    return _remainder, input, other
+
+
+# -- divisors --------------------------------------------------------------------------------------------------------
+
+
+@pointwise(inplace=True, dtypes=INTEGERS, complex=False, numbers=False)
+def gcd(input, other):
+    """The greatest common divisor of integers."""
+    return e.gcd(input, other)
+
+
+@pointwise(inplace=True, dtypes=INTEGERS, complex=False, numbers=False)
+def lcm(input, other):
+    """The least common multiple of integers, 0 if one of them is 0."""
+    divisor = e.gcd(input, other)
+    whole = e.floordiv(input, e.where(e.eq(divisor, 0), 1, divisor))
+    return abs(whole * other)

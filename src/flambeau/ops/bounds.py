@@ -1,0 +1,150 @@
+"""The larger, the smaller, and what lies between bounds."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import expr as e
+from flambeau.ops.complex import view_as_complex, view_as_real
+from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.promotion import is_tensor, promoted
+
+
+@pointwise(complex="maximum not implemented for complex tensors.", numbers=False)
+def maximum(input, other):
+    """The larger of two elements; NaN if one of them is NaN. Equal elements share the gradient."""
+    return e.maximum(input, other)
+
+
+@pointwise(complex="minimum not implemented for complex tensors.", numbers=False)
+def minimum(input, other):
+    """The smaller of two elements; NaN if one of them is NaN. Equal elements share the gradient."""
+    return e.minimum(input, other)
+
+
+@pointwise(complex="fmax not implemented for complex tensors.", numbers=False)
+def fmax(input, other):
+    """The larger of two elements; a NaN yields to a number."""
+    return e.where(e.isnan(other), input, e.where(input >= other, input, other))
+
+
+@pointwise(complex="fmin not implemented for complex tensors.", numbers=False)
+def fmin(input, other):
+    """The smaller of two elements; a NaN yields to a number."""
+    return e.where(e.isnan(other), input, e.where(input <= other, input, other))
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_clamp", complex=False, grad_name="ClampBackward1")
+def _clamp(input, min, max):
+    """min(max(input, min), max)."""
+    return e.minimum(e.maximum(input, min), max)
+
+
+# The gradient passes at the bounds themselves. Where min > max the result is max, whatever the input.
+_clamp.derivative(
+    input=lambda grad, input, min, max: e.where((input >= min) & (input <= max), grad, 0),
+    min=lambda grad, input, min, max: e.where((input < min) & (min < max), grad, 0),
+    max=lambda grad, input, min, max: e.where((input > max) | (max < min), grad, 0),
+)
+
+
+@pointwise(public=False, method=False, name="_clamp_min", complex=False)
+def _clamp_min(input, min):
+    """max(input, min)."""
+    return e.maximum(input, min)
+
+
+_clamp_min.derivative(
+    input=lambda grad, input, min: e.where(input >= min, grad, 0),
+    min=lambda grad, input, min: e.where(input < min, grad, 0),
+)
+
+
+@pointwise(public=False, method=False, name="_clamp_max", complex=False)
+def _clamp_max(input, max):
+    """min(input, max)."""
+    return e.minimum(input, max)
+
+
+_clamp_max.derivative(
+    input=lambda grad, input, max: e.where(input <= max, grad, 0),
+    max=lambda grad, input, max: e.where(input > max, grad, 0),
+)
+
+
+@choice(inplace=True, aliases=("clip",))
+def clamp(input, min=None, max=None):
+    """Every element moved to the nearest number between `min` and `max`, which are numbers or tensors; None leaves a side open."""
+    if is_tensor(min) != is_tensor(max) and min is not None and max is not None:
+        raise TypeError("clamp(): min and max must be both tensors or both numbers. Try torch.full_like(...) or two calls.")
+    check_bounds(input, min, max)
+    if max is None:
+        return _clamp_min, input, min
+    if min is None:
+        return _clamp_max, input, max
+    return _clamp, input, min, max
+
+
+@choice(inplace=True)
+def clamp_min(input, min):
+    """Every element, but at least `min`."""
+    check_bounds(input, min, None)
+    return _clamp_min, input, min
+
+
+@choice(inplace=True)
+def clamp_max(input, max):
+    """Every element, but at most `max`."""
+    check_bounds(input, None, max)
+    return _clamp_max, input, max
+
+
+def check_bounds(input, min, max) -> None:
+    """Raise if there is no bound, or one that the dtype of the result cannot hold."""
+    given = [b for b in (min, max) if b is not None]
+    if not given:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    common = promoted(input, *given)
+    if common.category != dtypes.INTEGER:
+        return
+    limits = dtypes.iinfo(common)
+    for bound in given:
+        if not is_tensor(bound) and not limits.min <= bound <= limits.max:
+            raise RuntimeError(
+                f"value cannot be converted to type {common.name} without overflow: the bound {bound} lies outside of "
+                f"{limits.min} ... {limits.max}. Leave it out, or cast the tensor first."
+            )
+
+
+# -- NaN and infinity replaced ----------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_nan_to_num", dtypes="float", complex=False)
+def _nan_to_num(input, nan=0.0, posinf=0.0, neginf=0.0):
+    """The numbers given for NaN, inf and -inf, every other element as it is."""
+    finite_or_infinite = e.where(e.isinf(input), e.where(input > 0, posinf, neginf), input)
+    return e.where(e.isnan(input), nan, finite_or_infinite)
+
+
+@composite(out=True)
+def nan_to_num(input, nan=None, posinf=None, neginf=None):
+    """NaN replaced by `nan` (0), inf and -inf by `posinf` and `neginf` (the largest and the smallest number of the dtype)."""
+    if input.is_complex():
+        return view_as_complex(_nan_to_num(*_replacements(view_as_real(input), nan, posinf, neginf)))
+    return _nan_to_num(*_replacements(input, nan, posinf, neginf)) if input.is_floating_point() else input.clone()
+
+
+@composite(public=False, name="nan_to_num_")
+def nan_to_num_(input, nan=None, posinf=None, neginf=None):
+    """nan_to_num written over the tensor."""
+    if input.dtype.category >= dtypes.FLOAT:
+        parts = view_as_real(input) if input.is_complex() else input
+        _nan_to_num.call_inplace(*_replacements(parts, nan, posinf, neginf))
+    return input
+
+
+def _replacements(input, nan, posinf, neginf) -> tuple:
+    limits = dtypes.finfo(input.dtype)
+    return input, nan or 0.0, limits.max if posinf is None else posinf, limits.min if neginf is None else neginf

@@ -1,0 +1,117 @@
+"""Questions with a yes or no for each element: order, equality, what kind of number it is, and logic on the answers."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import expr as e
+from flambeau.ops.declare import composite, pointwise
+
+# -- order and equality ----------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="compare", inplace=True)
+def eq(input, other):
+    """input == other, elementwise, as bool. NaN equals nothing."""
+    return e.eq(input, other)
+
+
+@pointwise(rule="compare", inplace=True, aliases=("not_equal",))
+def ne(input, other):
+    """input != other, elementwise, as bool."""
+    return e.ne(input, other)
+
+
+@pointwise(rule="compare", inplace=True, complex=False, aliases=("less",))
+def lt(input, other):
+    """input < other, elementwise, as bool."""
+    return input < other
+
+
+@pointwise(rule="compare", inplace=True, complex=False, aliases=("less_equal",))
+def le(input, other):
+    """input <= other, elementwise, as bool."""
+    return input <= other
+
+
+@pointwise(rule="compare", inplace=True, complex=False, aliases=("greater",))
+def gt(input, other):
+    """input > other, elementwise, as bool."""
+    return input > other
+
+
+@pointwise(rule="compare", inplace=True, complex=False, aliases=("greater_equal",))
+def ge(input, other):
+    """input >= other, elementwise, as bool."""
+    return input >= other
+
+
+# -- kinds of numbers ------------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="compare")
+def isnan(input):
+    """Whether the element is NaN (a complex number: whether a part of it is)."""
+    return e.isnan(input)
+
+
+@pointwise(rule="compare")
+def isinf(input):
+    """Whether the element is infinite (a complex number: whether a part of it is)."""
+    return e.isinf(input)
+
+
+@pointwise(rule="compare")
+def isfinite(input):
+    """Whether the element is neither infinite nor NaN."""
+    return ~(e.isinf(input) | e.isnan(input))
+
+
+@pointwise(rule="compare", complex="isposinf does not support complex inputs.")
+def isposinf(input):
+    """Whether the element is +inf."""
+    return e.isinf(input) & (input > 0)
+
+
+@pointwise(rule="compare", complex="isneginf does not support complex inputs.")
+def isneginf(input):
+    """Whether the element is -inf."""
+    return e.isinf(input) & (input < 0)
+
+
+@composite
+def isreal(input):
+    """Whether the element has no imaginary part."""
+    return eq(input.imag, 0) if input.is_complex() else input.new_ones(input.shape, dtype=dtypes.bool)
+
+
+@pointwise(rule="compare", complex=False)
+def signbit(input):
+    """Whether the element is negative, -0.0 and -NaN included."""
+    return e.copysign(1, input) < 0
+
+
+# -- logic -----------------------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="logical", inplace=True, numbers=False)
+def logical_and(input, other):
+    """Whether both are true; every number but 0 counts as true."""
+    return e.as_bool(input) & e.as_bool(other)
+
+
+@pointwise(rule="logical", inplace=True, numbers=False)
+def logical_or(input, other):
+    """Whether at least one is true; every number but 0 counts as true."""
+    return e.as_bool(input) | e.as_bool(other)
+
+
+@pointwise(rule="logical", inplace=True, numbers=False)
+def logical_xor(input, other):
+    """Whether exactly one is true; every number but 0 counts as true."""
+    return e.xor(e.as_bool(input), e.as_bool(other))
+
+
+@pointwise(rule="logical", inplace=True)
+def logical_not(input):
+    """Whether the element is false, that is 0."""
+    return ~e.as_bool(input)

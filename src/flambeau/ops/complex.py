@@ -1,0 +1,172 @@
+"""Complex numbers: their parts, their conjugates, and making them.
+
+The real and imaginary parts are views: a complex tensor is a real one with a last dimension of size 2 (`view_as_real`), and a write to a
+part is a write to the number. Conjugation is computed when it is asked for; no tensor is marked as conjugated.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays
+from flambeau.kernels import expr as e
+from flambeau.ops.declare import choice, composite, on_arrays, pointwise, view
+
+REAL_OF = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
+COMPLEX_OF = {real: complex for complex, real in REAL_OF.items()}
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+@view(public=False, method=False, name="_view_as_real", retype=REAL_OF.__getitem__)
+def _view_as_real(input):
+    """(*shape) of complex numbers as (*shape, 2) of real ones."""
+    shape, strides, offset = input
+    return (*shape, 2), (*(2 * s for s in strides), 1), offset
+
+
+@view(public=False, method=False, name="_view_as_complex", retype=COMPLEX_OF.__getitem__)
+def _view_as_complex(input):
+    """(*shape, 2) of real numbers as (*shape) of complex ones."""
+    shape, strides, offset = input
+    return shape[:-1], tuple(s // 2 for s in strides[:-1]), offset
+
+
+_view_as_real.derivative(lambda grad: _view_as_complex(grad.contiguous()))
+_view_as_complex.derivative(lambda grad: _view_as_real(grad))
+
+
+@composite(method=False)
+def view_as_real(input):
+    """The same memory as pairs of real numbers. (*) complex -> (*, 2) real."""
+    if not input.is_complex():
+        raise RuntimeError(f"view_as_real is only supported for complex tensors, found {input.dtype}")
+    return _view_as_real(input)
+
+
+@composite(method=False)
+def view_as_complex(input):
+    """The same memory as complex numbers, the last dimension being their real and imaginary parts. (*, 2) real -> (*) complex."""
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of type {input.dtype}")
+    shape, strides = arrays.view_of(input._array)
+    if not shape or shape[-1] != 2:
+        raise RuntimeError(f"Tensor must have a last dimension of size 2 (real and imaginary part), found shape {tuple(shape)}")
+    if strides[-1] != 1 and input._array.size:
+        raise RuntimeError("Tensor must have a last dimension with stride 1: real and imaginary part side by side. Try .contiguous()")
+    if any(s % 2 for s in strides[:-1]) or input.storage_offset() % 2:
+        raise RuntimeError("Tensor must have strides and a storage_offset divisible by 2, but for the last dimension. Try .contiguous()")
+    return _view_as_complex(input)
+
+
+@composite(attribute="writable")
+def real(input):
+    """The real part, as a view; a real tensor is its own."""
+    return _view_as_real(input).select(-1, 0) if input.is_complex() else input
+
+
+@composite(attribute="writable")
+def imag(input):
+    """The imaginary part, as a view."""
+    if not input.is_complex():
+        raise RuntimeError(f"imag is not implemented for tensors with non-complex dtypes, found {input.dtype}")
+    return _view_as_real(input).select(-1, 1)
+
+
+@pointwise(public=False, method=False, name="_angle_of_real", rule="float", complex=False, grad_name="AngleBackward0")
+def _angle_of_real(input):
+    """pi for negative numbers, else 0."""
+    return e.where(e.isnan(input), input, e.where(input < 0, math.pi, 0))
+
+
+_angle_of_real.derivative(input=lambda grad: 0)
+
+
+@composite(public=False, method=False, out=True)
+def _angle_of_complex(input):
+    return input.imag.atan2(input.real)
+
+
+@choice
+def angle(input):
+    """The angle of a complex number in the plane, between -pi and pi; of a real number pi if it is negative, else 0."""
+    return (_angle_of_complex if input.is_complex() else _angle_of_real), input
+
+
+# -- conjugates ------------------------------------------------------------------------------------------------------
+
+
+@pointwise(public=False, method=False, name="_conj_physical")
+def _conj_physical(input):
+    """real - i imaginary."""
+    return e.conj(input)
+
+
+@composite(out=True)
+def conj_physical(input):
+    """The complex conjugate, computed; a real tensor is its own."""
+    return _conj_physical(input) if input.is_complex() else input
+
+
+@composite(public=False, name="conj_physical_")
+def conj_physical_(input):
+    """The complex conjugate, written over the tensor."""
+    return _conj_physical.call_inplace(input) if input.is_complex() else input
+
+
+@composite
+def conj(input):
+    """The complex conjugate; a real tensor is its own."""
+    return _conj_physical(input) if input.is_complex() else input
+
+
+@composite
+def resolve_conj(input):
+    """The tensor itself: conjugation is never left for later here."""
+    return input
+
+
+@composite
+def resolve_neg(input):
+    """The tensor itself: negation is never left for later here."""
+    return input
+
+
+# -- making complex numbers ------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, name="_complex", out="same")
+def _complex(real, imag):
+    """real + i imag in fresh memory."""
+    xp = arrays.module_of(real)
+    out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), COMPLEX_OF[real.dtype])
+    out.real, out.imag = real, imag
+    return out
+
+
+_complex.derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
+
+
+@choice(method=False)
+def complex(real, imag):
+    """Complex numbers from their real and imaginary parts, which are float32 or float64 alike."""
+    check_parts("complex", real, imag)
+    return _complex, real, imag
+
+
+@composite(method=False, out=True)
+def polar(abs, angle):
+    """Complex numbers from their sizes and angles: abs * (cos(angle) + i sin(angle))."""
+    check_parts("polar", abs, angle)
+    return _complex(abs * angle.cos(), abs * angle.sin())
+
+
+def check_parts(name: str, first, second) -> None:
+    """RuntimeError unless both are float32, or both float64."""
+    if any(t.dtype not in (dtypes.float32, dtypes.float64) for t in (first, second)):
+        raise RuntimeError(f"{name}: Expected both inputs to be Half, Float or Double tensors but got {first.dtype} and {second.dtype}")
+    if first.dtype is not second.dtype:
+        raise RuntimeError(f"{name}: Expected object of scalar type {first.dtype} but got scalar type {second.dtype} for second argument")

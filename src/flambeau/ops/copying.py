@@ -1,0 +1,173 @@
+"""Copies: clone, copy_, conversion to another dtype, device or memory order."""
+
+from __future__ import annotations
+
+from flambeau import devices, dtypes
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for
+
+
+@on_arrays(public=False, method=False)
+def _clone(input, strides):
+    """A copy with the given strides."""
+    out = arrays.empty_strided(input.shape, strides, input.dtype, arrays.device_of(input))
+    arrays.write(out, input)
+    return out
+
+
+_clone.derivative(input=lambda grad: grad)
+_clone.grad_name = "CloneBackward0"
+
+
+@_clone.meta
+def _(input, strides):
+    return input.shape, input.dtype, strides
+
+
+@composite
+def clone(input, *, memory_format=preserve_format):
+    """A copy that shares no memory with `input`; gradients flow through it."""
+    return _clone(input, strides_for(memory_format, *arrays.view_of(input._array)))
+
+
+@composite
+def contiguous(input, memory_format=contiguous_format):
+    """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
+    if input.is_contiguous(memory_format=memory_format):
+        return input
+    return clone(input, memory_format=memory_format)
+
+
+@on_arrays(public=False, method=False, grad_name="ToCopyBackward0")
+def _to_copy(input, dtype, device, strides):
+    """A copy in another dtype, on another device, with other strides."""
+    moved = arrays.to_device(input, device)
+    if strides is None:
+        return arrays.cast(moved, dtype.numpy) if moved.dtype != dtype.numpy else arrays.copy(moved) if moved is input else moved
+    out = arrays.empty_strided(input.shape, strides, dtype.numpy, device)
+    arrays.write(out, moved)
+    return out
+
+
+_to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad, input_dtype, input_device, None))
+
+
+@_to_copy.meta
+def _(input, dtype, device, strides):
+    return input.shape, dtype.numpy
+
+
+@composite(public=False)
+def to(input, *args, **kwargs):
+    """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
+    dtype, device, copy, memory_format = parse_to(*args, **kwargs)
+    dtype = dtype or input.dtype
+    device = _indexed(device, input) if device is not None else input.device
+    strides = None
+    if memory_format is not None and memory_format is not preserve_format:
+        strides = strides_for(memory_format, *arrays.view_of(input._array))
+    if not copy and dtype is input.dtype and device == input.device and (strides is None or input.is_contiguous(memory_format=memory_format)):
+        return input
+    return _to_copy(input, dtype, device, strides)
+
+
+def _indexed(device, input):
+    """'cuda' means the current GPU; a tensor that is on one already stays there."""
+    device = devices.device(device)
+    if device.type == "cuda" and device.index is None:
+        return input.device if input.device.type == "cuda" else devices.device("cuda", arrays.cuda().current_device())
+    if device.type == "cpu" and device.index is not None:
+        return devices.cpu
+    return device
+
+
+def parse_to(*args, **kwargs):
+    """The forms of Tensor.to and Module.to: (dtype, device, copy, memory_format)."""
+    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    copy, memory_format = kwargs.pop("copy", False), kwargs.pop("memory_format", None)
+    other = kwargs.pop("other", None)
+    kwargs.pop("non_blocking", None)
+    if kwargs:
+        raise TypeError(f"to() received an invalid keyword argument: {next(iter(kwargs))}")
+    rest = list(args)
+    if rest and hasattr(rest[0], "_array"):
+        other = rest.pop(0)
+    elif rest and isinstance(rest[0], dtypes.dtype):
+        dtype = rest.pop(0)
+    elif rest and (rest[0] is None or isinstance(rest[0], (str, int, devices.device)) and not isinstance(rest[0], bool)):
+        device = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
+            dtype = rest.pop(0)
+    elif rest:
+        raise TypeError(
+            f"to() received {type(rest[0]).__name__}: expected a dtype (torch.float64), a device ('cuda:0') or a tensor to be like"
+        )
+    if other is not None:
+        dtype, device = other.dtype, other.device
+    if rest:
+        rest.pop(0)  # non_blocking: copies between CPU and CUDA decide that by whether the memory is pinned
+    if rest:
+        copy = rest.pop(0)
+    if rest:
+        raise TypeError(f"to() takes at most a device, a dtype, non_blocking and copy; found {len(rest)} more")
+    if dtype is not None and not isinstance(dtype, dtypes.dtype):
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    if memory_format is not None and not is_format(memory_format):
+        raise TypeError(f"to(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
+    return dtype, device, copy, memory_format
+
+
+@on_arrays(public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
+def _copy(input, src, non_blocking=False):
+    """`src` broadcast to the shape of `input`, in its dtype."""
+    out = arrays.empty_like(input)
+    arrays.write(out, arrays.to_device(src, arrays.device_of(input)))
+    return out
+
+
+@_copy.writes
+def _(input, src, non_blocking=False):
+    if layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
+        layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
+    src = arrays.to_device(src, arrays.device_of(input))
+    arrays.write(input, arrays.apart(input, src))
+
+
+_copy.derivative(
+    input=lambda grad: grad.new_zeros(grad.shape),
+    src=lambda grad, src_device: grad.to(src_device),
+)
+
+
+def _conversion(name: str, dtype: dtypes.dtype) -> None:
+    def convert(input, memory_format=preserve_format):
+        return to(input, dtype, memory_format=memory_format)
+
+    convert.__name__ = name
+    convert.__doc__ = f"`input` in dtype {dtype.name}: itself if it has that already."
+    composite(public=False)(convert)
+
+
+for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool", "cfloat", "cdouble"):
+    _conversion(_name, dtypes.BY_NAME[_name])
+_conversion("char", dtypes.int8)
+_conversion("byte", dtypes.uint8)
+
+
+@composite(public=False)
+def cpu(input, memory_format=preserve_format):
+    """`input` in main memory."""
+    return to(input, devices.cpu, memory_format=memory_format)
+
+
+@composite(public=False)
+def cuda(input, device=None, non_blocking=False, memory_format=preserve_format):
+    """`input` on a GPU."""
+    return to(input, "cuda" if device is None else devices.device(device), memory_format=memory_format)
+
+
+@composite(public=False)
+def type_as(input, other):
+    """`input` in the dtype and on the device of `other`."""
+    return to(input, other)

@@ -1,0 +1,273 @@
+"""Counting: which values there are, how often, and in which intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, layout, order
+from flambeau.kernels.reduce import unhalved
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.results import named_result
+from flambeau.ops.views import whole
+
+# -- distinct values ----------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="Unique2Backward0")
+def _unique(input, dim, consecutive):
+    """(values, inverse, counts) of the distinct slices along `dim`; of the distinct elements, if it is None."""
+    xp = arrays.module_of(input)
+    if input.dtype.kind == "c":
+        raise NotImplementedError('"unique" not implemented for complex numbers, which have no order')
+    slices = input.reshape(-1, 1) if dim is None else xp.moveaxis(input, dim, 0)
+    n = slices.shape[0]
+    rows = slices.reshape(n, slices.size // n if n else 1)
+    if consecutive:
+        places, begins = xp.arange(n), order.changes(unhalved(rows))
+    else:
+        places, begins = order.groups(rows)
+    starts = xp.flatnonzero(begins)
+    inverse = xp.empty(n, np.int64)
+    inverse[places] = xp.cumsum(begins) - 1
+    counts = xp.diff(starts, append=n)
+    values = slices[places[starts]]
+    if dim is None:
+        return values.reshape(-1), inverse.reshape(input.shape), counts
+    return xp.ascontiguousarray(xp.moveaxis(values, 0, dim)), inverse, counts
+
+
+def _no_derivative(grad):
+    raise NotImplementedError("the derivative for 'unique' is not implemented: equal elements have no one place to send a gradient to")
+
+
+_unique.derivative(input=_no_derivative)
+
+
+@composite
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct elements in order, or the distinct slices along `dim`. A NaN is distinct from every other.
+
+    return_inverse  also where each element of the input went;  return_counts  also how often each was there
+    """
+    for name, flag in (("sorted", sorted), ("return_inverse", return_inverse), ("return_counts", return_counts)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"unique(): argument '{name}' must be bool, not {type(flag).__name__}")
+    return _distinct(input, dim, return_inverse, return_counts, consecutive=False)
+
+
+@composite
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """The elements (or slices along `dim`) that differ from the one before them."""
+    return _distinct(input, dim, return_inverse, return_counts, consecutive=True)
+
+
+def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive: bool):
+    if dim is not None:
+        dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
+        if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
+            raise RuntimeError(
+                f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: found shape {tuple(input.shape)}"
+            )
+    values, inverse, counts = _unique(input, dim, consecutive)
+    asked = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
+    return tuple(asked) if len(asked) > 1 else values
+
+
+@on_arrays(public=False, method=False)
+def _bincount(input, weights, minlength):
+    """How often each number occurs, or the sum of its weights."""
+    xp = arrays.module_of(input)
+    if input.dtype.kind not in "iu":
+        raise NotImplementedError(f'"bincount" not implemented for {dtypes.of_array(input).name}; it counts integers. Try x.long()')
+    if input.ndim != 1 or (input.size and input.min() < 0):
+        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, found shape {tuple(input.shape)}")
+    if minlength < 0:
+        raise RuntimeError(f"minlength should be >= 0, found {minlength}")
+    if weights is None or not input.size:
+        return xp.bincount(input, minlength=minlength).astype(np.int64)
+    if weights.shape != input.shape:
+        raise RuntimeError(
+            f"weights should be 1-d and have the same length as input, found shapes {tuple(weights.shape)} and {tuple(input.shape)}"
+        )
+    out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
+    return xp.bincount(input, arrays.cast(weights, dtypes.float64.numpy), minlength).astype(out)
+
+
+@composite
+def bincount(input, weights=None, minlength=0):
+    """How often each of 0, 1, ..., max(input) occurs in `input` (N,), or the sum of `weights` (N,) over its occurrences."""
+    return _bincount(input, None if weights is None else weights.detach(), whole(minlength))
+
+
+# -- histograms ---------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False)
+def _histc(input, bins, low, high):
+    """The number of elements in each of `bins` equal intervals from `low` to `high`."""
+    xp = arrays.module_of(input)
+    if input.dtype.kind in "biuc":
+        raise NotImplementedError(f'"histogram" not implemented for {input.dtype.name}. Try x.float()')
+    if bins <= 0:
+        raise RuntimeError(f"torch.histc(): bins must be > 0, but got {bins}")
+    values = input.reshape(-1)
+    number = input.dtype.type  # half precision is not widened here: which interval an element falls into depends on every rounding
+    low, high = map(number, _range("torch.histc", values, low, high, slack=1))
+    inside = values[(values >= low) & (values <= high)]
+    with np.errstate(all="ignore"):
+        at = ((inside - low) * number(bins) / (high - low)).astype(np.int64)
+    return xp.bincount(xp.minimum(at, bins - 1), minlength=bins).astype(input.dtype)
+
+
+def _range(name: str, values, low, high, slack: float):
+    """The interval to count in: as given, that of the data if it is empty, widened by `slack` on both sides if it is a point."""
+    low, high = float(low), float(high)
+    if low == high and values.size:
+        low, high = float(values.min()), float(values.max())
+    if not np.isfinite(low) or not np.isfinite(high):
+        raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite. Give min and max, or remove NaN and infinity first")
+    if low == high:
+        low, high = low - slack, high + slack
+    if not low < high:
+        raise RuntimeError(f"{name}: max must be larger than min, found [{low}, {high}]")
+    return low, high
+
+
+@composite(out=True)
+def histc(input, bins=100, min=0, max=0):
+    """How many elements lie in each of `bins` equal intervals between `min` and `max` (of the data, if they are equal).
+
+    Elements outside, and NaN, are not counted. Any shape -> (bins,)
+    """
+    return _histc(input.detach(), whole(bins), *(v.item() if hasattr(v, "_array") else v for v in (min, max)))
+
+
+@on_arrays(public=False, method=False)
+def _edges(input, bins, low, high):
+    """The edges of `bins` equal intervals over the range of a column (N,), or over [low, high]."""
+    xp = arrays.module_of(input)
+    if low is None:
+        low, high = (float(input.min()), float(input.max())) if input.size else (0.0, 1.0)
+        if not np.isfinite(low) or not np.isfinite(high):
+            raise RuntimeError(f"torch.histogramdd: the range [{low}, {high}] of the data is not finite. Give range=, or remove NaN first")
+    if low > high:
+        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low} max {high}")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    number = input.dtype.type
+    step = (number(high) - number(low)) / number(bins)
+    i = xp.arange(bins + 1).astype(input.dtype)
+    # From both ends to the middle, so that the last edge is exactly `high`.
+    return xp.where(i < (bins + 1) // 2, number(low) + step * i, number(high) - step * (number(bins) - i)).astype(input.dtype)
+
+
+@on_arrays(public=False, method=False)
+def _counts(points, edges, weight, density):
+    """How many points (N, D), or how much weight (N,), in each cell between the edges of D dimensions."""
+    xp = arrays.module_of(points)
+    shape = tuple(len(e) - 1 for e in edges)
+    inside = xp.ones(points.shape[0], np.bool_)
+    cell = xp.zeros(points.shape[0], np.int64)
+    for d, edge in enumerate(edges):
+        column = points[:, d]
+        at = xp.searchsorted(edge, column, side="right") - 1
+        at = xp.where(column == edge[-1], shape[d] - 1, at)  # the last interval is closed on both sides
+        inside &= (column >= edge[0]) & (column <= edge[-1])
+        cell = cell * shape[d] + at
+    weights = None if weight is None else weight[inside]
+    hist = xp.bincount(cell[inside], weights, minlength=_product(shape)).astype(points.dtype).reshape(shape)
+    if density:
+        with np.errstate(all="ignore"):  # of no points at all the density is 0 / 0: NaN, as PyTorch has it
+            hist = hist / hist.sum()
+            for d, edge in enumerate(edges):
+                hist = hist / xp.diff(edge).reshape([-1 if i == d else 1 for i in range(len(shape))])
+    return hist.astype(points.dtype)
+
+
+def _product(shape) -> int:
+    """The number of cells in a grid of this shape."""
+    n = 1
+    for s in shape:
+        n *= s
+    return n
+
+
+@composite(out=True)
+def histogram(input, bins, *, range=None, weight=None, density=False):
+    """(hist, bin_edges): how many elements lie in each interval. `bins` is their number, or a tensor of their edges.
+
+    range    (low, high) of equal intervals;  weight  what each element counts;  density  scale so that the integral is 1
+    """
+    points = input.detach().reshape(-1, 1)
+    flat = None if weight is None else weight.detach().reshape(-1)
+    hist, edges = _histogram(points, [bins], range, flat, density)
+    return named_result("histogram", "hist bin_edges")(hist, edges[0])
+
+
+@composite(method=False)
+def histogramdd(input, bins, range=None, weight=None, density=False):
+    """(hist, bin_edges): how many of the points (..., D) lie in each cell of a D-dimensional grid.
+
+    bins   the number of intervals (one for all dimensions, or one each), or D tensors of edges
+    range  the lowest and highest edge of each dimension: 2 D numbers
+    """
+    if input.dim() < 2:
+        raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, found {input.dim()}: points (N, D)")
+    d = input.shape[-1]
+    bins = [bins] * d if isinstance(bins, int) else list(bins)
+    if len(bins) != d:
+        raise RuntimeError(
+            f"histogramdd: The size of bins must be equal to the innermost dimension of the input, found {len(bins)} and {d}"
+        )
+    if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "
+            f"dimension, but got input with shape {list(input.shape)} and weight with shape {list(weight.shape)}"
+        )
+    flat = None if weight is None else weight.detach().reshape(-1)
+    hist, edges = _histogram(input.detach().reshape(-1, d), bins, range, flat, density)
+    return named_result("histogramdd", "hist bin_edges")(hist, tuple(edges))
+
+
+def _histogram(points, bins: Sequence, range_, weight, density: bool):
+    """Counts and edges for points (N, D); `bins` holds a number or a tensor of edges for each of the D dimensions."""
+    if points.dtype not in (dtypes.float32, dtypes.float64):
+        raise NotImplementedError(f'"histogramdd" not implemented for {points.dtype.name}. Try x.float()')
+    if range_ is not None and len(range_) != 2 * len(bins):
+        raise RuntimeError(
+            f"torch.histogramdd: for a {len(bins)}-dimensional histogram range should have {2 * len(bins)} elements, but got {len(range_)}"
+        )
+    if weight is not None and (weight.dtype is not points.dtype or weight.numel() != points.shape[0]):
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided it should have the same shape and dtype as the input tensor, found "
+            f"{weight.numel()} of {weight.dtype.name} for {points.shape[0]} of {points.dtype.name}"
+        )
+    edges = []
+    for d, b in enumerate(bins):
+        if hasattr(b, "_array"):
+            edges.append(_given_edges(b, d, points.dtype))
+            continue
+        if b <= 0:
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {b} for dimension {d}")
+        low, high = (None, None) if range_ is None else (float(range_[2 * d]), float(range_[2 * d + 1]))
+        edges.append(_edges(points.select(1, d), whole(b), low, high))
+    return _counts(points, edges, weight, density), edges
+
+
+def _given_edges(edges, d: int, dtype):
+    if edges.dim() != 1:
+        raise RuntimeError(
+            f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} dimensions in the bins tensor for "
+            f"dimension {d}"
+        )
+    if edges.numel() == 0:
+        raise RuntimeError(f"torch.histogramdd: bins tensor should have at least 1 element, but got 0 for dimension {d}")
+    if edges.dtype is not dtype:
+        raise RuntimeError(
+            f"torch.histogramdd: input tensor and bins tensors should have the same dtype, but got {dtype.name} and {edges.dtype.name} "
+            f"for dimension {d}"
+        )
+    return edges.clone()

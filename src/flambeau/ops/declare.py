@@ -1,0 +1,258 @@
+"""How an operation is declared: once, with everything that is true of it.
+
+Five kinds, from the most to the least that is derived:
+
+    @pointwise   a scalar formula: kernels, derivative, in-place and out= forms follow from it
+    @on_arrays   a function on arrays (NumPy's or CuPy's) with written derivatives
+    @view        a change of geometry: shape, strides, offset in, shape, strides, offset out
+    @choice      one public name for several operations: looks at its arguments and names the one to run
+    @composite   a function on tensors made of other operations, whose derivative is theirs
+
+A declaration is inert. The tensor layer (`eager.py`) binds each one to the function that runs it: `op.call`. Derivatives and composites
+call operations by name and by operator, so they are differentiable themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau.kernels.pointwise import FLOATS, INTEGERS, Pointwise
+from flambeau.ops.results import NamedResult, named_result
+
+OPS: dict[str, Op] = {}  # by full name, such as "add" or "linalg.inv"
+
+ALL_DTYPES = (*FLOATS, *INTEGERS, "bool")
+DTYPES = {
+    "all": ALL_DTYPES,
+    "number": (*FLOATS, *INTEGERS),
+    "float": FLOATS,
+    "integer": (*INTEGERS, "bool"),
+}
+
+
+class Op:
+    """What is true of every kind of operation.
+
+    name      full public name; what follows the last dot is the function's
+    function  whether it is reachable as flambeau.<name>
+    method    whether it is a Tensor method (its name, if another)
+    attribute whether it is an attribute instead, x.real without parentheses; "writable": x.real = y is an in-place write
+    inplace   whether Tensor.<name>_ exists
+    autocast  "keep", "half", "float32" or "widest": what autocast does with its operands
+    aliases   further public names
+    """
+
+    kind = "op"
+    call: Callable[..., Any]
+    call_inplace: Callable[..., Any]
+    grad_name: str
+
+    def __init__(
+        self, function: Callable, *, name=None, public=True, method=True, attribute=False, inplace=False, autocast="keep", aliases=(),
+        grad_name=None,
+    ):  # fmt: skip
+        self.forward = function
+        self.name: str = name or function.__name__
+        self.short = self.name.rpartition(".")[2]
+        if not public and not method:
+            self.short = self.short.lstrip("_")  # a building block is shown under the name of what it builds
+        self.public: bool = public
+        self.method: str | None = (self.short if method is True else method) or None
+        self.attribute: bool | str = attribute
+        self.inplace: bool = inplace
+        self.autocast: str = autocast
+        self.aliases: tuple[str, ...] = tuple(aliases)
+        self.grad_name = grad_name or "".join(p[:1].upper() + p[1:] for p in self.short.split("_")) + "Backward0"
+        self.__doc__ = function.__doc__
+        self.__name__ = self.short
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self.parameters: tuple[str, ...] = names
+        self.n_positional: int = code.co_argcount
+        positional = function.__defaults__ or ()
+        self.defaults: dict[str, Any] = dict(zip(names[code.co_argcount - len(positional) : code.co_argcount], positional, strict=True))
+        self.defaults |= function.__kwdefaults__ or {}
+        if self.name in OPS:
+            raise ValueError(f"operation {self.name!r} is declared twice")
+        OPS[self.name] = self
+
+    def __call__(self, *args, **kwargs):
+        return self.call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} operation {self.name}>"
+
+
+class PointwiseOp(Op):
+    """A formula for each element. `rule` says which dtype it computes in:
+
+    "promote"  the promoted dtype of the operands
+    "float"    the same, integers and bools becoming the default float
+    "compare"  the promoted dtype, the result being bool
+    "logical"  the promoted dtype read as true or false, the result being bool
+    "real"     as "promote", a complex operand giving a real result
+    "angle"    as "float", a complex operand giving a real result
+
+    differentiable  False: the result never requires a gradient, whatever the operands do
+    numbers         False: Python numbers are refused where a tensor is expected
+    number_first    whether the first operand may be a number too: if not said, only in building blocks
+    complex         False: complex operands are refused; a sentence: the RuntimeError they are refused with
+    refuse_bool     the sentence with which bool operands are refused, where there is a better one than "not implemented"
+    kernel          that of another operation with the same formula, where only what is shown to the user differs
+    """
+
+    kind = "pointwise"
+
+    def __init__(
+        self, function, *, rule="promote", dtypes=None, kinds=None, options=(), complex=True, differentiable=True, numbers=True,
+        number_first=None, refuse_bool=None, kernel=None, **rest,
+    ):  # fmt: skip
+        super().__init__(function, **rest)
+        self.rule: str = rule
+        self.takes_complex: bool = complex is True
+        self.refuse_complex: str | None = complex if isinstance(complex, str) else None
+        self.takes_numbers: bool = numbers
+        self.number_first: bool = numbers and (not self.public if number_first is None else number_first)
+        self.refuse_bool: str | None = refuse_bool
+        self.differentiable: bool = differentiable and rule not in ("compare", "logical")
+        chosen = DTYPES.get(dtypes, dtypes) if dtypes is not None else DTYPES["float" if rule in ("float", "angle") else "all"]
+        self.dtypes: tuple[str, ...] = chosen
+        operands = [p for p in self.parameters if p not in self.defaults and p not in options]
+        options = [p for p in self.parameters if p not in operands]
+        self.operands, self.options = tuple(operands), tuple(options)
+        self.gradient_formulas: dict[str, Callable | None] = {}
+        self.saving: dict[int, tuple[int, ...]] = {}  # which operands want a gradient -> what must be saved
+        self.kernel = kernel or Pointwise(
+            self.name.replace(".", "_"),
+            function,
+            operands,
+            options,
+            kinds,
+            out="bool" if rule in ("compare", "logical") else "T",
+            dtypes=chosen,
+            gradient_formulas=self.gradient_formulas,
+        )
+
+    def derivative(self, **formulas: Callable | None) -> None:
+        """Give a derivative by hand where the derived one would lose digits, or should read the result instead of the operand.
+
+        Each formula takes what it needs by name: grad, result, operands, options. None says that there is no derivative: backward raises.
+        """
+        self.gradient_formulas.update(formulas)
+
+
+class ArrayOp(Op):
+    """A function on arrays. Tensor arguments arrive as arrays, everything else as it was given.
+
+    promote   names of tensor parameters that are brought to one dtype first
+    differentiable  False: the results never require a gradient, whatever the arguments do
+    out       "cast": out= may have another dtype than the result; "same": it must have the result's; "apart": that, and
+              share no memory with the operands
+    returns   names of the results, for a named tuple (or the type of that tuple, where it is not called as the operation is);
+              None for a single result. A derivative may ask for a result by this name.
+    """
+
+    kind = "array"
+
+    def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, **rest):
+        super().__init__(function, **rest)
+        self.differentiable: bool = differentiable
+        self.out_rule: str = out
+        self.promote: tuple[str, ...] = tuple(promote)
+        self.rule = rule
+        self.result_type: type[NamedResult] | None = (
+            returns if returns is None or isinstance(returns, type) else named_result(self.name.replace(".", "_"), returns)
+        )
+        self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
+        self.derivatives: dict[str, Callable] = {}
+        self.joint_derivative: Callable | None = None
+        self.shape_rule: Callable | None = None
+        self.write: Callable | None = None
+
+    def derivative(self, **functions: Callable) -> None:
+        """How the gradient reaches each tensor parameter.
+
+        A function takes what it needs by name, and only that is saved: `grad` (`grads` if there are several results), any parameter,
+        `result` (`results`), and `<parameter>_shape` / `<parameter>_dtype` where the shape is enough. It works on tensors with operations,
+        so second derivatives follow.
+        """
+        self.derivatives.update(functions)
+
+    def joint(self, function: Callable) -> Callable:
+        """One derivative for all parameters, where they share work: takes `needs` (a dict name -> bool) too and returns a dict."""
+        self.joint_derivative = function
+        return function
+
+    def writes(self, function: Callable) -> Callable:
+        """The in-place form, where it can do better than computing a result and copying it: writes into its first argument."""
+        self.write = function
+        return function
+
+    def meta(self, function: Callable) -> Callable:
+        """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), or a list of them."""
+        self.shape_rule = function
+        return function
+
+
+class ViewOp(Op):
+    """A view: `function((shape, strides, offset), *arguments)` gives the new geometry, or a list of them for several results."""
+
+    kind = "view"
+    joint_derivative = None
+    returns = ()
+
+    def __init__(self, function, *, retype=None, **rest):
+        super().__init__(function, **rest)
+        self.retype: Callable | None = retype  # numpy dtype -> that of the view, where elements are read as others (complex as pairs)
+        self.derivatives: dict[str, Callable] = {}
+
+    def derivative(self, function: Callable) -> None:
+        """How the gradient of the view becomes the gradient of the input: takes `grad`, `input_shape` and arguments by name."""
+        self.derivatives["input"] = function
+
+
+class ChoiceOp(Op):
+    """A name for several operations: the function looks at its arguments and returns (operation, *its arguments).
+
+    The in-place and out= forms are those of the operation that was chosen. The first argument must be a tensor, unless `number_first`.
+    """
+
+    kind = "choice"
+
+    def __init__(self, function, *, number_first=False, **rest):
+        super().__init__(function, **rest)
+        self.number_first: bool = number_first
+
+
+class CompositeOp(Op):
+    """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
+    it must also share no memory with the operands, "cast apart" if only that."""
+
+    kind = "composite"
+
+    def __init__(self, function, *, out=False, **rest):
+        super().__init__(function, **rest)
+        self.takes_out: bool = bool(out)
+        self.out_rule: str = out if isinstance(out, str) else "cast"
+
+
+def _decorator(cls):
+    def decorate(function=None, **options):
+        if function is not None:
+            return cls(function)
+        return lambda f: cls(f, **options)
+
+    return decorate
+
+
+pointwise = _decorator(PointwiseOp)
+on_arrays = _decorator(ArrayOp)
+view = _decorator(ViewOp)
+choice = _decorator(ChoiceOp)
+composite = _decorator(CompositeOp)
+
+
+def no_derivative(operation: str, argument: str):
+    """Stands for a derivative nobody has written: the forward pass works, backward raises."""
+    raise NotImplementedError(f"the derivative of {operation} with respect to {argument} is not implemented")

@@ -1,0 +1,436 @@
+"""Factorisations of matrices: Cholesky, LU, LDL^T, QR, singular values, eigenvalues.
+
+A matrix is the last two dimensions, (..., M, N); K stands for min(M, N). Forwards are LAPACK's, through NumPy where it has them and through
+`kernels.lapack` where not. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
+then solving for the factors' differentials. X^H is the conjugate transpose, ∘ the elementwise product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.errors import LinAlgError
+from flambeau.kernels import arrays, lapack
+from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.matrix import (
+    adjoint,
+    as_diagonal,
+    check_float,
+    check_matrices,
+    check_square,
+    conj,
+    diagonal,
+    identity_like,
+    real,
+    refuse,
+    transposed,
+)
+from flambeau.ops.results import named_result
+from flambeau.ops.solvers import _solve, _solve_triangular
+
+
+def _decompose(name: str, function, *args, **options):
+    """Call a function of NumPy's (or CuPy's) linalg, its failure being PyTorch's."""
+    xp = arrays.module_of(args[0])
+    try:
+        return lapack.raising(xp, getattr(xp.linalg, function), *args, **options)
+    except np.linalg.LinAlgError:
+        finite = bool(xp.isfinite(args[0]).all())
+        why = "has too many repeated singular or eigenvalues" if finite else "contained non-finite values"
+        raise LinAlgError(f"{name}: The algorithm failed to converge because the input matrix {why}.") from None
+
+
+# -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
+
+
+@on_arrays(
+    public=False,
+    method=False,
+    autocast="float32",
+    returns=named_result("linalg_cholesky_ex", "L info"),
+    grad_name="LinalgCholeskyExBackward0",
+)
+def _cholesky(A, upper):
+    """(L, info), or with `upper` (L^H, info)."""
+    xp = arrays.module_of(A)
+    source = xp.swapaxes(A, -1, -2).conj() if upper else A
+    factor, info = lapack.cholesky(source)
+    return (xp.ascontiguousarray(xp.swapaxes(factor, -1, -2).conj()) if upper else factor), info
+
+
+def _cholesky_gradient(grads, L, upper):
+    """gA = L^-H sym(L^H gL) L^-1, where sym mirrors the lower triangle."""
+    grad = grads[0]
+    lower, grad = (adjoint(L), adjoint(grad)) if upper else (L, grad)
+    inside = (adjoint(lower) @ grad).tril()
+    inside = 0.5 * (inside + adjoint(inside.tril(-1)))
+    if inside.is_complex():  # L has a real diagonal: only the real part of its gradient counts
+        inside = inside - as_diagonal(1j * diagonal(inside).imag)
+    turned = adjoint(lower)
+    left = _solve_triangular(turned, inside, True, False)
+    return adjoint(_solve_triangular(turned, adjoint(left), True, False))
+
+
+_cholesky.derivative(A=_cholesky_gradient)
+
+
+def _not_positive(info: int) -> str:
+    return (
+        "The factorization could not be completed because the input is not positive-definite "
+        f"(the leading minor of order {info} is not positive-definite)."
+    )
+
+
+def _checked_cholesky(name: str, A, upper, check_errors: bool = True):
+    check_square(name, A._array)
+    check_float(name, A._array)
+    found = _cholesky(A, bool(upper))
+    if check_errors:
+        refuse(name, found.info._array, _not_positive)
+    return found
+
+
+@composite(name="linalg.cholesky", method=False, out=True)
+def linalg_cholesky(A, *, upper=False):
+    """L, lower triangular, with L L^H = A for Hermitian positive definite A; with `upper` L^H. (..., N, N) -> (..., N, N)."""
+    return _checked_cholesky("linalg.cholesky", A, upper).L
+
+
+@composite(out=True)
+def cholesky(input, upper=False):
+    """L with L L^H = input, or with `upper` U with U^H U = input. (..., N, N) -> (..., N, N)."""
+    return _checked_cholesky("cholesky", input, upper).L
+
+
+@composite(name="linalg.cholesky_ex", method=False, out=True)
+def cholesky_ex(A, *, upper=False, check_errors=False):
+    """(L, info): no error where A is not positive definite, unless `check_errors`; info is the size of the first block that is not, else 0."""
+    return _checked_cholesky("linalg.cholesky_ex", A, upper, check_errors)
+
+
+# -- QR: A = Q R -----------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_qr", "Q R"), grad_name="LinalgQrBackward0")
+def _qr(A, mode):
+    """Q (..., M, K) with orthonormal columns and R (..., K, N) upper triangular; 'complete': Q (..., M, M), R (..., M, N)."""
+    if mode == "r":
+        return arrays.module_of(A).zeros(0, A.dtype), _decompose("linalg.qr", "qr", A, mode="r")
+    q, r = _decompose("linalg.qr", "qr", A, mode=mode)
+    return q, r
+
+
+def _qr_gradient(grads, Q, R, mode, A_shape):
+    """Of A = Q R: with M = R gR^H - gQ^H Q, gA = (gQ + Q herm(M)) R^-H, where herm mirrors the lower triangle.
+
+    A wide A is [X Y] with X square: then X = Q U has the gradients gQ + Y gV^H and gU, and Y = Q V gets Q gV.
+    """
+    m, n = A_shape[-2:]
+    if mode == "r":
+        raise RuntimeError(
+            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are "
+            "going to use its derivative."
+        )
+    if mode == "complete" and m > n:
+        raise RuntimeError(
+            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Please use linalg.qr(A, mode='reduced')."
+        )
+    of_q, of_r = grads
+    if m >= n:
+        return _tall_qr_gradient(of_q, of_r, Q, R)
+    square, rest = R.narrow(-1, 0, m), R.narrow(-1, m, n - m)
+    if of_r is None:
+        return _beside(_tall_qr_gradient(of_q, None, Q, square), Q.new_zeros((*Q.shape[:-1], n - m)))
+    of_square, of_rest = of_r.narrow(-1, 0, m), of_r.narrow(-1, m, n - m)
+    from_rest = (Q @ rest) @ adjoint(of_rest)
+    of_q = from_rest if of_q is None else of_q + from_rest
+    return _beside(_tall_qr_gradient(of_q, of_square, Q, square), Q @ of_rest)
+
+
+def _tall_qr_gradient(of_q, of_r, Q, R):
+    inside = 0.0
+    if of_r is not None:
+        inside = R @ adjoint(of_r)
+    if of_q is not None:
+        inside = inside - adjoint(of_q) @ Q
+    lower = inside.tril(-1)
+    inside = lower + adjoint(lower) + as_diagonal(real(diagonal(inside)).to(Q.dtype))
+    total = Q @ inside if of_q is None else of_q + Q @ inside
+    # X R^H = total, solved as R X^H = total^H
+    return adjoint(_solve_triangular(R, adjoint(total), True, False))
+
+
+def _beside(left, right):
+    return OPS["cat"]([left, right], -1)
+
+
+_qr.derivative(A=_qr_gradient)
+
+
+@composite(name="linalg.qr", method=False, out=True)
+def linalg_qr(A, mode="reduced"):
+    """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular.
+
+    'reduced': (..., M, K), (..., K, N);  'complete': (..., M, M), (..., M, N);  'r': an empty Q, (..., K, N)
+    """
+    check_matrices("linalg.qr", A._array)
+    check_float("linalg.qr", A._array)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+    return _qr(A, mode)
+
+
+_Qr = named_result("qr", "Q R")
+
+
+@composite(out=True)
+def qr(input, some=True):
+    """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
+    check_matrices("torch.qr", input._array, "input")
+    check_float("torch.qr", input._array)
+    return _Qr(*_qr(input, "reduced" if some else "complete"))
+
+
+# -- singular values: A = U S V^H ------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_svd", "U S Vh"), grad_name="LinalgSvdBackward0")
+def _svd(A, full_matrices):
+    """U (..., M, K), S (..., K), V^H (..., K, N); with full_matrices U (..., M, M) and V^H (..., N, N)."""
+    return tuple(_decompose("linalg.svd", "svd", A, full_matrices=full_matrices))
+
+
+def _svd_gradient(grads, U, S, Vh, full_matrices):
+    """gA = U (skew(U^H gU)/E S + S skew(V^H gV)/E + gS) V^H + what leaves the space of U or V; E_ij = s_j^2 - s_i^2.
+
+    U and V are determined up to a common phase of their columns. A function that notices that phase has no gradient: the error below.
+    """
+    of_u, of_s, of_vh = grads
+    k = S.shape[-1]
+    if full_matrices:  # the further columns span what is left, and carry no gradient
+        U, Vh = U.narrow(-1, 0, k), Vh.narrow(-2, 0, k)
+        of_u = None if of_u is None else of_u.narrow(-1, 0, k)
+        of_vh = None if of_vh is None else of_vh.narrow(-2, 0, k)
+    if of_u is None and of_vh is None:
+        return (U * of_s.unsqueeze(-2).to(U.dtype)) @ Vh
+    m, n = U.shape[-2], Vh.shape[-1]
+    turn_u = None if of_u is None else adjoint(U) @ of_u
+    turn_v = None if of_vh is None else Vh @ adjoint(of_vh)
+    if U.is_complex():
+        _check_phase("svd_backward", _less(turn_u, None if turn_v is None else -turn_v))
+    row, column = S.unsqueeze(-2), S.unsqueeze(-1)
+    gaps = (row - column) * (row + column)
+    gaps = gaps + identity_like(gaps)  # ones instead of zeros on the diagonal, where the numerator is zero
+    inside = 0.0
+    if turn_u is not None:
+        inside = (_skew(turn_u) / gaps) * row
+    if turn_v is not None:
+        inside = inside + column * (_skew(turn_v) / gaps)
+    if of_s is not None:
+        inside = inside + as_diagonal(of_s.to(U.dtype))
+    if U.is_complex() and turn_u is not None:
+        inside = inside + as_diagonal(1j * (diagonal(turn_u).imag / S))
+    found = inside
+    if of_u is not None and m > k:
+        found = U @ inside + (of_u - U @ turn_u) / row
+        found = found @ Vh
+    else:
+        found = (U @ inside) @ Vh
+    if of_vh is not None and n > k:
+        found = found + U @ ((of_vh - adjoint(turn_v) @ Vh) / column)
+    return found
+
+
+def _skew(x):
+    return x - adjoint(x)
+
+
+def _less(a, b):
+    return b if a is None else a if b is None else a - b
+
+
+def _check_phase(name: str, turn) -> None:
+    """RuntimeError if the gradient has a part along the phases of the columns: the imaginary diagonal of V^H gV."""
+    phases = diagonal(turn).imag.detach().abs()
+    if phases.numel() and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
+        raise RuntimeError(
+            f"{name}: The singular vectors or eigenvectors in the complex case are specified up to multiplication by e^{{i phi}}. The specified "
+            "loss function depends on this quantity, so it is ill-defined."
+        )
+
+
+_svd.derivative(A=_svd_gradient)
+
+
+@on_arrays(public=False, method=False, autocast="float32")
+def _singular_values(A):
+    """Singular values alone, in descending order. (..., M, N) -> (..., K)."""
+    return _decompose("linalg.svd", "svd", A, compute_uv=False)
+
+
+def _wants_gradient(A) -> bool:
+    from flambeau.autograd import modes
+
+    return modes.state.grad and A.requires_grad
+
+
+@composite(name="linalg.svd", method=False, out=True)
+def linalg_svd(A, full_matrices=True, *, driver=None):
+    """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending. (..., M, N) -> see `_svd` for the shapes."""
+    check_matrices("linalg.svd", A._array)
+    check_float("linalg.svd", A._array)
+    _check_driver(A, driver)
+    return _svd(A, bool(full_matrices))
+
+
+def _check_driver(A, driver) -> None:
+    if driver is not None and A.device.type != "cuda":
+        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+
+
+@composite(name="linalg.svdvals", method=False, out=True)
+def svdvals(A, *, driver=None):
+    """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
+    check_matrices("linalg.svd", A._array)
+    check_float("linalg.svd", A._array)
+    _check_driver(A, driver)
+    return _svd(A, False).S if _wants_gradient(A) else _singular_values(A)  # the derivative needs the vectors
+
+
+_Svd = named_result("svd", "U S V")
+
+
+@composite(out=True)
+def svd(input, some=True, compute_uv=True):
+    """(U, S, V) with input = U diag(S) V^H; the older form of linalg.svd. Without compute_uv, U and V are zeros."""
+    check_matrices("linalg.svd", input._array)
+    check_float("linalg.svd", input._array)
+    if compute_uv:
+        u, s, vh = _svd(input, not some)
+        return _Svd(u, s, adjoint(vh))
+    m, n = input.shape[-2:]
+    batch = tuple(input.shape[:-2])
+    return _Svd(input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n)))
+
+
+# -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------
+
+
+@on_arrays(
+    public=False,
+    method=False,
+    autocast="float32",
+    returns=named_result("linalg_eigh", "eigenvalues eigenvectors"),
+    grad_name="LinalgEighBackward0",
+)
+def _eigh(A, UPLO):
+    """Real eigenvalues (..., N), ascending, and orthonormal eigenvectors (..., N, N) of Hermitian matrices, read from one triangle."""
+    return tuple(_decompose("linalg.eigh", "eigh", A, UPLO))
+
+
+def _eigh_gradient(grads, eigenvalues, eigenvectors):
+    """gA = V (diag(gL) + V^H gV / E) V^H with E_ij = l_j - l_i, made Hermitian as A is."""
+    of_values, of_vectors = grads
+    v = eigenvectors
+    if of_vectors is None:
+        return (v * of_values.unsqueeze(-2)) @ adjoint(v)
+    turn = adjoint(v) @ of_vectors
+    if v.is_complex():
+        _check_phase("linalg_eigh_backward", turn)
+    gaps = eigenvalues.unsqueeze(-2) - eigenvalues.unsqueeze(-1)
+    inside = (turn - as_diagonal(diagonal(turn))) / (gaps + identity_like(gaps))
+    if of_values is not None:
+        inside = inside + as_diagonal(of_values.to(v.dtype))
+    return v @ (0.5 * (inside + adjoint(inside))) @ adjoint(v)
+
+
+_eigh.derivative(A=_eigh_gradient)
+
+
+def _triangle(UPLO: str) -> str:
+    if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    return UPLO.upper()
+
+
+@composite(name="linalg.eigh", method=False, out=True)
+def eigh(A, UPLO="L"):
+    """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
+    check_square("linalg.eigh", A._array)
+    check_float("linalg.eigh", A._array)
+    return _eigh(A, _triangle(UPLO))
+
+
+@on_arrays(public=False, method=False, autocast="float32")
+def _eigvalsh(A, UPLO):
+    return _decompose("linalg.eigvalsh", "eigvalsh", A, UPLO)
+
+
+@composite(name="linalg.eigvalsh", method=False, out=True)
+def eigvalsh(A, UPLO="L"):
+    """The eigenvalues of Hermitian matrices, real and ascending. (..., N, N) -> (..., N)."""
+    check_square("linalg.eigvalsh", A._array)
+    check_float("linalg.eigvalsh", A._array)
+    UPLO = _triangle(UPLO)
+    return _eigh(A, UPLO).eigenvalues if _wants_gradient(A) else _eigvalsh(A, UPLO)
+
+
+@on_arrays(
+    public=False,
+    method=False,
+    autocast="float32",
+    returns=named_result("linalg_eig", "eigenvalues eigenvectors"),
+    grad_name="LinalgEigBackward0",
+)
+def _eig(A):
+    """Complex eigenvalues (..., N) and eigenvectors (..., N, N), each of length 1."""
+    complex_dtype = dtypes.OF_NUMPY[A.dtype].to_complex().numpy
+    return tuple(x.astype(complex_dtype) for x in _decompose("linalg.eig", "eig", A))
+
+
+def _eig_gradient(grads, eigenvalues, eigenvectors):
+    """gA = V^-H (diag(gL) + (V^H gV - V^H V diag(Re V^H gV)) / conj(E)) V^H with E_ij = l_j - l_i."""
+    of_values, of_vectors = grads
+    v = eigenvectors
+    turned = adjoint(v)
+    if of_vectors is None:
+        inside = as_diagonal(of_values)
+    else:
+        turn = turned @ of_vectors
+        _check_phase("linalg_eig_backward", turn)
+        inside = turn - (turned @ v) * real(diagonal(turn)).unsqueeze(-2)  # a change of length of the columns is undone
+        gaps = conj(eigenvalues.unsqueeze(-2) - eigenvalues.unsqueeze(-1))
+        inside = (inside - as_diagonal(diagonal(inside))) / (gaps + identity_like(gaps))
+        if of_values is not None:
+            inside = inside + as_diagonal(of_values)
+    return _solve(turned, inside @ turned)
+
+
+_eig.derivative(A=_eig_gradient)
+
+
+def _check_eig(name: str, A) -> None:
+    check_square(name, A._array)
+    check_float(name, A._array)
+    if not bool(arrays.module_of(A._array).isfinite(A._array).all()):
+        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
+
+
+@composite(name="linalg.eig", method=False, out=True)
+def eig(A):
+    """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L). Both complex, in no particular order. (..., N, N) -> (..., N), (..., N, N)."""
+    _check_eig("linalg.eig", A)
+    return _eig(A)
+
+
+@on_arrays(public=False, method=False, autocast="float32")
+def _eigvals(A):
+    return _decompose("linalg.eigvals", "eigvals", A).astype(dtypes.OF_NUMPY[A.dtype].to_complex().numpy)
+
+
+@composite(name="linalg.eigvals", method=False, out=True)
+def eigvals(A):
+    """The complex eigenvalues of square matrices, in no particular order. (..., N, N) -> (..., N)."""
+    _check_eig("linalg.eigvals", A)
+    return _eig(A).eigenvalues if _wants_gradient(A) else _eigvals(A)

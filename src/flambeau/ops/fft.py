@@ -1,0 +1,276 @@
+"""Discrete Fourier transforms: X_k = scale * sum_t x_t exp(-2 pi i k t / n), over one or several dimensions.
+
+Three primitives do the work, and each is the adjoint of another, so that derivatives are transforms again:
+
+    _c2c   complex to complex, forward (-i) or backward (+i)
+    _r2c   real to the first half of its spectrum; the other half is the mirror image, conjugated
+    _c2r   half a spectrum back to real numbers
+
+`norm` decides the scale: forward transforms have 1, 1/sqrt(n), 1/n for norm = 'backward' (the default), 'ortho', 'forward'; backward
+transforms have them in the opposite order, so that the two undo each other.
+"""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.matrix import conj
+from flambeau.ops.views import whole
+
+# -- primitives ------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="FftC2CBackward0")
+def _c2c(input, dims, scale, forward):
+    """The transform of a complex tensor over `dims`, with -i in the exponent if `forward`, else +i."""
+    fft = arrays.module_of(input).fft
+    found = fft.fftn(input, axes=dims, norm="backward") if forward else fft.ifftn(input, axes=dims, norm="forward")
+    return _scaled(found, scale, input)
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="FftR2CBackward0")
+def _r2c(input, dims, scale):
+    """The transform of a real tensor over `dims`: of the last of them only the frequencies 0, ..., n // 2."""
+    return _scaled(arrays.module_of(input).fft.rfftn(input, axes=dims, norm="backward"), scale, input)
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="FftC2RBackward0")
+def _c2r(input, dims, scale, n):
+    """The backward transform to real numbers, n of them along the last of `dims`, of which `input` has the first half of the spectrum."""
+    sizes = [input.shape[d] for d in dims[:-1]] + [n]
+    return _scaled(arrays.module_of(input).fft.irfftn(input, s=sizes, axes=dims, norm="forward"), scale, input)
+
+
+def _scaled(found, scale, input):
+    """NumPy's transform of float32 is float32 already; what it may return as a view of nothing else is scaled in place."""
+    if found is input:
+        found = found.copy()
+    if scale != 1:
+        found *= scale
+    return found
+
+
+@on_arrays(public=False, method=False)
+def _weigh_mirrored(input, dim, n, factor):
+    """Half a spectrum of n samples, with the frequencies that stand for their mirror image too multiplied by a factor."""
+    out = arrays.copy(input)
+    at = [slice(None)] * input.ndim
+    at[dim] = slice(1, (n + 1) // 2)
+    out[tuple(at)] *= factor
+    return out
+
+
+_weigh_mirrored.derivative(input=lambda grad, dim, n, factor: _weigh_mirrored(grad, dim, n, factor))
+_c2c.derivative(input=lambda grad, dims, scale, forward: _c2c(grad, dims, scale, not forward))
+_r2c.derivative(
+    input=lambda grad, dims, scale, input_shape: _c2r(
+        _weigh_mirrored(grad, dims[-1], input_shape[dims[-1]], 0.5), dims, scale, input_shape[dims[-1]]
+    )
+)
+_c2r.derivative(input=lambda grad, dims, scale, n: _weigh_mirrored(_r2c(grad, dims, scale), dims[-1], n, 2.0))
+
+
+def _with_size(shape, dim: int, n: int) -> tuple[int, ...]:
+    return (*shape[:dim], n, *shape[dim + 1 :])
+
+
+@_c2c.meta
+def _(input, dims, scale, forward):
+    return input.shape, input.dtype
+
+
+@_r2c.meta
+def _(input, dims, scale):
+    return _with_size(tuple(input.shape), dims[-1], input.shape[dims[-1]] // 2 + 1), dtypes.OF_NUMPY[input.dtype].to_complex().numpy
+
+
+@_c2r.meta
+def _(input, dims, scale, n):
+    return _with_size(tuple(input.shape), dims[-1], n), dtypes.OF_NUMPY[input.dtype].to_real().numpy
+
+
+@on_arrays(public=False, method=False, grad_name="ConstantPadNdBackward0")
+def _resize(input, shape):
+    """`input` cut off, or continued with zeros, at the end of every dimension."""
+    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    arrays.fill(out, 0)
+    common = tuple(slice(min(m, n)) for m, n in zip(input.shape, shape, strict=True))
+    out[common] = input[common]
+    return out
+
+
+_resize.derivative(input=lambda grad, input_shape: _resize(grad, input_shape))
+
+
+@_resize.meta
+def _(input, shape):
+    return shape, input.dtype
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------------
+
+
+def _scale(norm, sizes, forward: bool) -> float:
+    """The factor of a transform over `sizes` samples."""
+    n = prod(sizes)
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise RuntimeError(f'Invalid normalization mode: "{norm}". Try "backward", "ortho" or "forward"')
+    if norm == "ortho":
+        return 1 / sqrt(n)
+    return 1 / n if (norm == "forward") == forward else 1.0
+
+
+def _as_float(name: str, input):
+    """Integers as the default float; half precision is refused: its transform has no library on the CPU."""
+    if input.dtype.category < dtypes.FLOAT:
+        return input.to(dtypes.get_default_dtype())
+    if input.dtype in (dtypes.float16, dtypes.bfloat16):
+        raise RuntimeError(f"Unsupported dtype {input.dtype.name} ({name}): Fourier transforms take float32, float64 and complex tensors")
+    return input
+
+
+def _as_complex(name: str, input):
+    input = _as_float(name, input)
+    return input if input.is_complex() else input.to(input.dtype.to_complex())
+
+
+def _as_real(name: str, input):
+    if input.is_complex():
+        raise RuntimeError(f"{name} expects a real input tensor, but got {input.dtype.name}. Try fft.fft, or x.real")
+    return _as_float(name, input)
+
+
+def _one_dim(input, dim) -> tuple[int, ...]:
+    if not input.dim():
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return (layout.wrap_dim(whole(dim), input.dim()),)
+
+
+def _several_dims(input, s, dim) -> tuple[tuple[int, ...], list]:
+    """(dims, sizes), a size being None where none was asked for."""
+    ndim = input.dim()
+    if dim is not None:
+        given = [dim] if isinstance(dim, int) else dim
+        dims = tuple([layout.wrap_dim(whole(d), ndim) for d in given])
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"FFT dims must be unique, found {tuple(given)}")
+        if s is not None and len(s) != len(dims):
+            raise RuntimeError(f"When given, dim and shape arguments must have the same length, found {len(dims)} and {len(s)}")
+    elif s is not None:
+        if len(s) > ndim:
+            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
+        dims = tuple(range(ndim - len(s), ndim))
+    else:
+        dims = tuple(range(ndim))
+    sizes = [None] * len(dims) if s is None else [None if n == -1 else whole(n) for n in s]
+    return dims, sizes
+
+
+def _sized(input, dims, sizes):
+    """(input with these sizes along dims, the sizes); None leaves a size as it is."""
+    sizes = [input.shape[d] if n is None else n for d, n in zip(dims, sizes, strict=True)]
+    for n in sizes:
+        if n < 1:
+            raise RuntimeError(f"Invalid number of data points ({n}) specified")
+    shape = list(input.shape)
+    for d, n in zip(dims, sizes, strict=True):
+        shape[d] = n
+    return (input if tuple(shape) == tuple(input.shape) else _resize(input, tuple(shape))), sizes
+
+
+# -- the four kinds of transforms ------------------------------------------------------------------------------------------
+
+
+def _complex(name: str, input, dims, sizes, norm, forward: bool):
+    x, sizes = _sized(_as_complex(name, input), dims, sizes)
+    scale = _scale(norm, sizes, forward)
+    return _c2c(x, dims, scale, forward) if dims else x.clone()
+
+
+def _to_half(name: str, input, dims, sizes, norm, forward: bool):
+    """Real to half a spectrum; backward is forward, conjugated."""
+    _check_any(name, dims)
+    x, sizes = _sized(_as_real(name, input), dims, sizes)
+    found = _r2c(x, dims, _scale(norm, sizes, forward))
+    return found if forward else conj(found)
+
+
+def _from_half(name: str, input, dims, sizes, norm, forward: bool):
+    """Half a spectrum to real numbers; forward is backward of the conjugate."""
+    _check_any(name, dims)
+    x = _as_complex(name, input)
+    n = 2 * (x.shape[dims[-1]] - 1) if sizes[-1] is None else sizes[-1]
+    if n < 1:
+        raise RuntimeError(f"Invalid number of data points ({n}) specified")
+    x, sizes = _sized(x, dims, [*sizes[:-1], n // 2 + 1])
+    return _c2r(conj(x) if forward else x, dims, _scale(norm, [*sizes[:-1], n], forward), n)
+
+
+def _check_any(name: str, dims) -> None:
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+
+
+# -- public names ----------------------------------------------------------------------------------------------------------
+
+# name: (kind, whether the exponent has -i, what it does)
+TRANSFORMS = {
+    "fft": (_complex, True, "The Fourier transform: sum_t x_t exp(-2 pi i k t / n). Real or complex -> complex."),
+    "ifft": (_complex, False, "The inverse of fft: sum_k X_k exp(2 pi i k t / n) / n. Complex -> complex."),
+    "rfft": (_to_half, True, "The Fourier transform of a real signal: its first n // 2 + 1 frequencies. Real -> complex."),
+    "irfft": (
+        _from_half,
+        False,
+        "The inverse of rfft: a real signal of n samples (2 (m - 1) of m frequencies, if n is not given). Complex -> real.",
+    ),
+    "hfft": (_from_half, True, "The Fourier transform of a signal with a real spectrum, given by its first half. Complex -> real."),
+    "ihfft": (_to_half, False, "The inverse of hfft. Real -> complex."),
+}
+
+
+def _declare(short: str, kind, forward: bool, doc: str) -> None:
+    """One transform in its three public forms: of one dimension, of two, of several."""
+
+    def one(input, n=None, dim=-1, norm=None):
+        return kind(short, input, _one_dim(input, dim), [None if n is None else whole(n)], norm, forward)
+
+    def two(input, s=None, dim=(-2, -1), norm=None):
+        return kind(short + "2", input, *_several_dims(input, s, dim), norm, forward)
+
+    def several(input, s=None, dim=None, norm=None):
+        return kind(short + "n", input, *_several_dims(input, s, dim), norm, forward)
+
+    for name, function, over in (
+        (short, one, ""),
+        (short + "2", two, " Over two dimensions."),
+        (short + "n", several, " Over several dimensions."),
+    ):
+        function.__name__, function.__doc__ = name, doc + over
+        composite(name=f"fft.{name}", method=False, out=True)(function)
+
+
+for _short, (_kind, _forward, _doc) in TRANSFORMS.items():
+    _declare(_short, _kind, _forward, _doc)
+
+
+@composite(name="fft.fftshift", method=False)
+def fftshift(input, dim=None):
+    """The zero frequency moved from the front to the middle, along `dim` or all dimensions."""
+    dims = _shift_dims(input, dim)
+    return input.roll([input.shape[d] // 2 for d in dims], dims) if dims else input.clone()
+
+
+@composite(name="fft.ifftshift", method=False)
+def ifftshift(input, dim=None):
+    """The inverse of fftshift: the zero frequency moved from the middle to the front."""
+    dims = _shift_dims(input, dim)
+    return input.roll([(input.shape[d] + 1) // 2 for d in dims], dims) if dims else input.clone()
+
+
+def _shift_dims(input, dim) -> list[int]:
+    if dim is None:
+        return list(range(input.dim()))
+    return [layout.wrap_dim(whole(d), input.dim()) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]

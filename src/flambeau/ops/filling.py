@@ -1,0 +1,102 @@
+"""Filling: fill, zero_, fill_diagonal_. What is overwritten gets no gradient, the value that is written gets it all."""
+
+from __future__ import annotations
+
+from flambeau import dtypes, literals
+from flambeau.kernels import arrays
+from flambeau.ops.declare import on_arrays
+
+
+@on_arrays(inplace=True)
+def fill(input, value):
+    """A tensor like `input` with one number (or 0-d tensor) everywhere."""
+    out = arrays.empty_like(input)
+    arrays.fill(out, _value(value, out))
+    return out
+
+
+@fill.writes
+def _(input, value):
+    arrays.fill(input, _value(value, input))
+
+
+@fill.meta
+def _(input, value):
+    return input.shape, input.dtype
+
+
+fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
+fill.overlap_ok = True  # every element gets the same value: an expanded tensor may be filled
+
+
+def _value(value, out):
+    """The number to store. Another dtype's number must fit; a 0-d tensor is converted as a cast would."""
+    dtype = dtypes.of_array(out)
+    if hasattr(value, "shape"):
+        if len(value.shape):
+            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+        return arrays.cast(value, out.dtype).item()
+    if not isinstance(value, arrays.NUMBERS):
+        raise TypeError(f"fill_(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
+    return literals.stored(value, dtype)
+
+
+@on_arrays(name="zero", public=False, method=False, inplace=True)
+def _zero(input):
+    """Zeros like `input`."""
+    out = arrays.empty_like(input)
+    arrays.fill(out, 0)
+    return out
+
+
+@_zero.writes
+def _(input):
+    arrays.fill(input, 0)
+
+
+@_zero.meta
+def _(input):
+    return input.shape, input.dtype
+
+
+_zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))
+_zero.overlap_ok = True
+
+
+@on_arrays(name="fill_diagonal", public=False, method=False, inplace=True)
+def _fill_diagonal(input, fill_value, wrap=False):
+    """`input` with a number on its main diagonal; `wrap` starts it again after a blank row in tall matrices."""
+    out = arrays.copy(input)
+    _write_diagonals(out, fill_value, wrap)
+    return out
+
+
+@_fill_diagonal.writes
+def _write_diagonals(input, fill_value, wrap=False):
+    value = literals.stored(fill_value, dtypes.of_array(input))
+    for diagonal in _diagonals(input, wrap):
+        arrays.fill(diagonal, value)
+
+
+@_fill_diagonal.meta
+def _(input, fill_value, wrap=False):
+    _diagonals(input, wrap)
+    return input.shape, input.dtype
+
+
+_fill_diagonal.derivative(input=lambda grad, wrap: grad.clone().fill_diagonal_(0, wrap))
+
+
+def _diagonals(input, wrap: bool) -> list:
+    """The main diagonal as a view, and in a tall matrix with `wrap` the further ones, each after a blank row."""
+    shape, strides = arrays.view_of(input)
+    if len(shape) < 2:
+        raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, found shape {tuple(shape)}")
+    if len(shape) > 2 and len(set(shape)) != 1:
+        raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, found {tuple(shape)}")
+    step, n = sum(strides), min(shape)
+    found = [arrays.strided_view(input, (n,), (step,))] if n else []
+    if wrap and len(shape) == 2 and n and shape[0] > shape[1] + 1:
+        for row in range(shape[1] + 1, shape[0], shape[1] + 1):
+            found.append(arrays.strided_view(input, (min(n, shape[0] - row),), (step,), row * strides[0]))
+    return found

@@ -1,0 +1,96 @@
+"""Householder reflections: the form in which QR is computed. geqrf, householder_product (orgqr), ormqr.
+
+A reflection is I - tau v v^H. LAPACK packs vectors v_1, ..., v_k as columns below the diagonal of one matrix, each with a 1 on the
+diagonal and zeros above that are not stored. Their product is written with matrix products (Schreiber and Van Loan, 1989):
+
+    H_1 H_2 ... H_k = I - V T V^H,   T upper triangular,   T = (I + D S)^-1 D,   D = diag(tau),   S = the strict upper triangle of V^H V
+
+so that it runs at the speed of a product, and its derivative is that of products and one triangular system.
+"""
+
+from __future__ import annotations
+
+from flambeau.kernels import arrays
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.decompositions import _decompose
+from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same_dtype, identity_like
+from flambeau.ops.results import named_result
+from flambeau.ops.solvers import _check_lapack, _solve_triangular
+
+
+@on_arrays(public=False, method=False, autocast="float32", returns=named_result("geqrf", "a tau"))
+def _geqrf(input):
+    xp = arrays.module_of(input)
+    packed, tau = _decompose("geqrf", "qr", input, mode="raw")
+    return xp.swapaxes(packed, -1, -2), tau
+
+
+@composite(out=True)
+def geqrf(input):
+    """(a, tau): R on and above the diagonal of a, the vectors of the reflections that make up Q below it. (..., M, N), (..., K)."""
+    check_matrices("torch.geqrf", input._array, "input")
+    _check_lapack("geqrf", input)
+    return _geqrf(input)
+
+
+def _block_reflector(vectors, tau):
+    """(V, T) of the product of reflections: V (..., M, K) with its ones and zeros in place, T (..., K, K)."""
+    k = tau.shape[-1]
+    m = vectors.shape[-2]
+    v = vectors.narrow(-1, 0, k).tril(-1) + identity_like(vectors, max(m, k)).narrow(0, 0, m).narrow(1, 0, k)
+    scaled = tau.unsqueeze(-1) * (adjoint(v) @ v).triu(1)
+    d = tau.unsqueeze(-1) * identity_like(vectors, k)
+    return v, _solve_triangular(scaled, d, True, True)
+
+
+def _check_reflections(name: str, input, tau) -> None:
+    check_matrices(name, input._array, "input")
+    check_float(name, input._array)
+    check_same_dtype(name, input, tau, "input and tau")
+    m, n = input.shape[-2:]
+    if tau.dim() != input.dim() - 1 or tuple(tau.shape[:-1]) != tuple(input.shape[:-2]):
+        raise RuntimeError(
+            f"{name}: Expected tau to have one dimension less than input, and the same batch, found {tuple(tau.shape)} for {tuple(input.shape)}"
+        )
+    if n < tau.shape[-1]:
+        raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
+
+
+@composite(method=False, out=True, name="linalg.householder_product")
+def householder_product(A, tau):
+    """The first N columns of H_1 H_2 ... H_K. A (..., M, N), tau (..., K) -> (..., M, N)."""
+    name = "torch.linalg.householder_product"
+    check_matrices(name, A._array, "input")
+    m, n = A.shape[-2:]
+    if m < n:
+        raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1], found {m} and {n}")
+    _check_reflections(name, A, tau)
+    v, t = _block_reflector(A, tau)
+    return identity_like(A, m).narrow(1, 0, n) - v @ (t @ adjoint(v.narrow(-2, 0, n)))
+
+
+@composite(out=True)
+def orgqr(input, input2):
+    """The older name of linalg.householder_product."""
+    return householder_product(input, input2)
+
+
+@composite(out=True)
+def ormqr(input, tau, other, left=True, transpose=False):
+    """Q other (other Q if not `left`; Q^H instead of Q with `transpose`) for the whole Q = H_1 ... H_K, which is never formed."""
+    name = "torch.ormqr"
+    check_matrices(name, other._array, "other")
+    _check_reflections(name, input, tau)
+    check_same_dtype(name, input, other, "input and other")
+    side = -2 if left else -1
+    if input.dim() != other.dim() or tuple(input.shape[:-2]) != tuple(other.shape[:-2]):
+        raise RuntimeError(f"{name}: Expected other to have the batch of input, found {tuple(other.shape)} for {tuple(input.shape)}")
+    if other.shape[side] < tau.shape[-1]:
+        raise RuntimeError(f"{name}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
+    if other.shape[side] != input.shape[-2]:
+        raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2], found {other.shape[side]} and {input.shape[-2]}")
+    v, t = _block_reflector(input, tau)
+    t = adjoint(t) if transpose else t
+    if left:
+        return other - v @ (t @ (adjoint(v) @ other))
+    return other - ((other @ v) @ t) @ adjoint(v)

@@ -1,0 +1,189 @@
+"""x[...]: the operations behind reading and writing by index.
+
+What stood between the brackets is read by `kernels/index_plan.py`: first a view, then, where the index holds tensors, a gather from that view.
+The views are declared here four times under the names PyTorch gives them, by the last thing the index did; `_index` is the gather and
+`_index_put` the write. `eager/indexing.py` puts them together.
+"""
+
+from __future__ import annotations
+
+from flambeau.kernels import arrays, gather, layout
+from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, result_shape, result_strides
+from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
+from flambeau.ops.masking import _masked_fill, filling
+from flambeau.ops.views import placed
+
+
+def _index_view(kind: str) -> ViewOp:
+    """Declare the view x[index] whose last item was a number ("select"), a slice, None ("unsqueeze") or nothing that counts ("alias")."""
+
+    def window(input, geometry, place):
+        """The window `geometry` (shape, strides, offset) of the input; `place` is what it would be if the input were contiguous."""
+        return geometry
+
+    op = view(name=f"_window_{kind}", public=False, method=False, grad_name=f"{kind.capitalize()}Backward0")(window)
+    op.derivative(lambda grad, input_shape, place: placed(grad, input_shape, place))
+    return op
+
+
+VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "alias")}
+
+
+# -- reading by index tensors ------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="IndexBackward0")
+def _index(input, indices):
+    """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
+    plan = _as_plan(input, indices)
+    result_shape(plan, _count)  # raises where the indices do not fit each other
+    found = gather.read(input, indices)
+    wanted = _strides(plan)
+    if arrays.element_strides(found) == wanted:
+        return found
+    out = arrays.empty_strided(found.shape, wanted, found.dtype, arrays.device_of(found))
+    arrays.write(out, found)
+    return out
+
+
+_index.derivative(input=lambda grad, input_shape, indices: _index_put(grad.new_zeros(input_shape), indices, grad, True))
+
+
+@_index.meta
+def _(input, indices):
+    plan = _as_plan(input, indices)
+    if plan.has_masks:
+        raise NotImplementedError("x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has none to count")
+    return result_shape(plan), input.dtype
+
+
+def _as_plan(input, indices) -> Plan:
+    """The gather as a plan, from which its shape and strides follow."""
+    kinds = "".join(KEEP if i is None else MASK if i.dtype.kind == "b" else INTEGERS for i in indices)
+    shapes = tuple(() if i is None else tuple(i.shape) for i in indices)
+    leading = len(kinds) - len(kinds.lstrip(KEEP))
+    position = leading if KEEP not in kinds.strip(KEEP) else 0
+    return Plan(*arrays.view_of(input), 0, tuple(indices), kinds, shapes, position)
+
+
+def _count(mask) -> int:
+    return int(arrays.module_of(mask).count_nonzero(mask))
+
+
+def _strides(plan: Plan) -> tuple[int, ...]:
+    if plan.strides == layout.contiguous_strides(plan.shape):
+        return layout.contiguous_strides(result_shape(plan, _count))
+    return result_strides(plan, _count)
+
+
+# -- writing by index tensors ------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False)
+def _index_put(input, indices, values, accumulate):
+    """A copy of `input` in which input[indices] is `values`, or has had them added."""
+    out = arrays.copy(input)
+    _write(out, indices, values, accumulate)
+    return out
+
+
+@_index_put.writes
+def _write(input, indices, values, accumulate):
+    plan = _as_plan(input, indices)
+    shape = result_shape(plan, _count)
+    if layout.broadcast_shapes(shape, values.shape) != shape:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
+        )
+    gather.write(input, indices, arrays.apart(input, values), accumulate)
+
+
+_index_put.derivative(
+    input=lambda grad, indices, accumulate: grad if accumulate else _without(grad, indices),
+    values=lambda grad, indices, values_shape: _index(grad, indices).sum_to_size(values_shape),
+)
+
+
+def _without(grad, indices):
+    """The gradient of what was not overwritten: zero where something was."""
+    return _index_put(grad, indices, grad.new_zeros(()), False)
+
+
+@_index_put.meta
+def _(input, indices, values, accumulate):
+    return input.shape, input.dtype
+
+
+_index_put.overlap_ok = True  # PyTorch lets an expanded tensor be written to here
+
+
+@choice(inplace=True)
+def index_put(input, indices, values, accumulate=False):
+    """`input` with `values` at the places that a tuple of index tensors names, or added to what is there.
+
+    >>> torch.zeros(3).index_put((torch.tensor([0, 0, 2]),), torch.tensor([1.0, 2.0, 4.0]), accumulate=True)
+    tensor([3., 0., 4.])
+    """
+    indices = _checked(input, indices)
+    if not hasattr(values, "_array"):
+        raise TypeError(f"index_put(): argument 'values' (position 3) must be Tensor, not {type(values).__name__}")
+    mask = lone_mask(indices)
+    if mask is not None and values.numel() == 1 and not accumulate:
+        spread = mask.reshape(tuple(mask.shape) + (1,) * (input.dim() - mask.dim()))
+        return _masked_fill, input, spread, filling(input, values.reshape(()))
+    check_dtypes(input, values)
+    return _index_put, input, indices, values, bool(accumulate)
+
+
+def _checked(input, indices) -> list:
+    """The indices as a list of tensors; TypeError, IndexError or RuntimeError for what cannot be one."""
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"index_put(): argument 'indices' (position 2) must be tuple of Tensors, not {type(indices).__name__}")
+    for i, index in enumerate(indices):
+        if not hasattr(index, "_array"):
+            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(index).__name__}")
+    found = [as_index(index) for index in indices]
+    if not found:
+        raise RuntimeError("index_put() takes at least one index tensor: to write everywhere, use copy_")
+    named = sum(index.dim() if index.dtype.name == "bool" else 1 for index in found)
+    if named > input.dim():
+        raise IndexError(f"too many indices for tensor of dimension {input.dim()} (got {named})")
+    return found
+
+
+def as_index(index):
+    """A tensor that may index: int32, int64 or bool as it is, uint8 as the mask it once was."""
+    name = index.dtype.name
+    if name == "uint8":
+        return index.bool()
+    if name not in ("int64", "int32", "bool"):
+        raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long(), or a comparison")
+    return index
+
+
+def lone_mask(indices: list):
+    """The one mask that starts at the first dimension and is all there is; None otherwise."""
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype.name == "bool" and indices[0].dim():
+        return indices[0]
+    return None
+
+
+def check_dtypes(input, values) -> None:
+    """RuntimeError unless the values have the dtype of what they are written into."""
+    if values.dtype is not input.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {input.dtype} for the destination and {values.dtype} for the "
+            f"source. Try values.to({input.dtype})"
+        )
+
+
+@composite(method=False, name="index_put_")
+def _index_put_in_place(input, indices, values, accumulate=False):
+    """`index_put` in place."""
+    return input.index_put_(indices, values, accumulate)
+
+
+@composite(method=False)
+def _index_put_impl_(input, indices, values, accumulate=False, unsafe=False):
+    """`index_put` in place, under the name PyTorch's own programs call it by."""
+    return input.index_put_(indices, values, accumulate)

@@ -1,0 +1,227 @@
+"""Tensors put side by side: cat, stack and their NumPy relatives; and inserting into copies (the *_scatter family)."""
+
+from __future__ import annotations
+
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
+
+
+@on_arrays(public=False, method=False, promote=("tensors",), grad_name="CatBackward0", autocast="widest")
+def _cat(tensors, dim):
+    """Arrays one after the other along a dimension; all other dimensions agree."""
+    first = tensors[0]
+    shape = list(first.shape)
+    shape[dim] = sum(a.shape[dim] for a in tensors)
+    views = [arrays.view_of(a) for a in tensors]
+    same_order = all(layout.is_contiguous(*v) for v in views)
+    strides = layout.contiguous_strides(tuple(shape)) if same_order else _joined_strides(tuple(shape), views)
+    out = arrays.empty_strided(tuple(shape), strides, first.dtype, arrays.device_of(first))
+    at = 0
+    for a in tensors:
+        n = a.shape[dim]
+        window = [slice(None)] * len(shape)
+        window[dim] = slice(at, at + n)
+        arrays.write(out[tuple(window)], a)
+        at += n
+    return out
+
+
+def _joined_strides(shape, views):
+    """Channels-last inputs give a channels-last result; anything else a contiguous one."""
+    if len(shape) in (4, 5) and all(layout.is_channels_last(*v) for v in views):
+        return layout.channels_last_strides(shape)
+    return layout.contiguous_strides(shape)
+
+
+def _cat_backward(grad, tensors_shape, dim):
+    pieces, at = [], 0
+    for shape in tensors_shape:
+        pieces.append(_slice(grad, dim, at, at + shape[dim], 1))
+        at += shape[dim]
+    return pieces
+
+
+_cat.derivative(tensors=_cat_backward)
+
+
+@_cat.meta
+def _(tensors, dim):
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(a.shape[dim] for a in tensors)
+    return shape, tensors[0].dtype
+
+
+def _sequence(name: str, tensors) -> list:
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+    for i, t in enumerate(tensors):
+        if not hasattr(t, "_array"):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
+    return list(tensors)
+
+
+@composite(method=False, out="cast apart", aliases=("concat", "concatenate"))
+def cat(tensors, dim=0):
+    """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
+    tensors = _sequence("cat", tensors)
+    if not tensors:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    if any(t.dim() == 0 for t in tensors):
+        raise RuntimeError(f"zero-dimensional tensor (at position {next(i for i, t in enumerate(tensors) if not t.dim())}) cannot be concatenated. Try torch.stack")
+    real = [t for t in tensors if tuple(t.shape) != (0,)]
+    if not real:
+        return _cat(tensors, layout.wrap_dim(dim, 1))
+    dim = layout.wrap_dim(dim, real[0].dim())
+    first = real[0]
+    for i, t in enumerate(real):
+        if t.dim() != first.dim() or any(a != b for d, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if d != dim):
+            raise RuntimeError(
+                f"Sizes of tensors must match except in dimension {dim}. Expected {tuple(first.shape)} but got {tuple(t.shape)} for tensor "
+                f"number {i} in the list."
+            )
+    if len(real) < len(tensors):
+        common = tensors[0].dtype
+        from flambeau.dtypes import promote_types
+
+        for t in tensors:
+            common = promote_types(common, t.dtype)
+        real = [t.to(common) for t in real]
+    return _cat(real, dim)
+
+
+@on_arrays(public=False, method=False, promote=("tensors",), grad_name="StackBackward0", autocast="widest")
+def _stack(tensors, dim):
+    """Arrays of one shape side by side along a new dimension."""
+    first = tensors[0]
+    shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
+    out = arrays.empty(shape, first.dtype, arrays.device_of(first))
+    before = (slice(None),) * dim
+    for i, a in enumerate(tensors):
+        arrays.write(out[(*before, i, ...)], a)
+    return out
+
+
+_stack.derivative(tensors=lambda grad, dim: list(grad.unbind(dim)))
+
+
+@_stack.meta
+def _(tensors, dim):
+    shape = tensors[0].shape
+    return (*shape[:dim], len(tensors), *shape[dim:]), tensors[0].dtype
+
+
+@composite(method=False, out="cast apart")
+def stack(tensors, dim=0):
+    """Tensors of one shape put side by side along a new dimension."""
+    tensors = _sequence("stack", tensors)
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
+    shape = tensors[0]._array.shape
+    for i, t in enumerate(tensors):
+        if t._array.shape != shape:
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(t.shape)} at entry {i}")
+    return _stack(tensors, layout.wrap_dim(whole(dim), len(shape) + 1))
+
+
+def _lifted(name: str, tensors, least: str) -> list:
+    from flambeau.eager.bind import functions
+
+    tensors = _sequence(name, tensors)
+    if not tensors:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return [functions[least](t) for t in tensors]
+
+
+@composite(method=False, out="cast apart")
+def hstack(tensors):
+    """Side by side along the second dimension (the first, for 1-d tensors)."""
+    tensors = _lifted("hstack", tensors, "atleast_1d")
+    return cat(tensors, 0 if tensors[0].dim() == 1 else 1)
+
+
+@composite(method=False, out="cast apart", aliases=("row_stack",))
+def vstack(tensors):
+    """One below the other along the first dimension."""
+    return cat(_lifted("vstack", tensors, "atleast_2d"), 0)
+
+
+@composite(method=False, out="cast apart")
+def dstack(tensors):
+    """One behind the other along the third dimension."""
+    return cat(_lifted("dstack", tensors, "atleast_3d"), 2)
+
+
+@composite(method=False, out="cast apart")
+def column_stack(tensors):
+    """1-d tensors as the columns of a matrix; others side by side."""
+    tensors = _sequence("column_stack", tensors)
+    if not tensors:
+        raise RuntimeError("column_stack expects a non-empty TensorList")
+    return hstack([t.reshape(t.numel(), 1) if t.dim() <= 1 else t for t in tensors])
+
+
+# -- a copy with a window replaced -----------------------------------------------------------------------------------
+
+
+def _replacing(name: str, window):
+    """Declare the copy of a tensor in which one of its views holds something else. `window` is that view."""
+
+    def replaced(input, src, args):
+        shape, strides = arrays.view_of(input)
+        dense = layout.is_non_overlapping_and_dense(shape, strides)
+        strides = strides if dense else layout.contiguous_strides(shape)
+        geometry = window.forward((shape, strides, 0), *args)
+        if tuple(geometry[0]) != tuple(src.shape):
+            raise RuntimeError(
+                f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(geometry[0])}"
+            )
+        out = arrays.empty_strided(shape, strides, input.dtype, arrays.device_of(input))
+        arrays.write(out, input)
+        arrays.write(arrays.strided_view(out, *geometry), src)
+        return out
+
+    op = on_arrays(public=False, method=False, name=f"_{name}", grad_name="".join(map(str.capitalize, name.split("_"))) + "Backward0")(replaced)
+    op.derivative(
+        input=lambda grad, src_shape, args: op(grad.contiguous(), grad.new_zeros(src_shape), args),
+        src=lambda grad, args: window(grad.contiguous(), *args),
+    )
+    op.meta(lambda input, src, args: (input.shape, input.dtype))
+    return op
+
+
+_select_scatter = _replacing("select_scatter", _select)
+_slice_scatter = _replacing("slice_scatter", _slice)
+_diagonal_scatter = _replacing("diagonal_scatter", diagonal)
+_as_strided_scatter = _replacing("as_strided_scatter", _window)
+
+
+@composite
+def select_scatter(input, src, dim, index):
+    """A copy of `input` with one slice replaced by `src`."""
+    return _select_scatter(input, src, (whole(dim), whole(index)))
+
+
+@composite
+def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+    """A copy of `input` with every step-th slice from start to end replaced by `src`."""
+    return _slice_scatter(input, src, (whole(dim), start, end, step))
+
+
+@composite
+def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+    """A copy of `input` with a diagonal replaced by `src`."""
+    return _diagonal_scatter(input, src, (offset, dim1, dim2))
+
+
+@composite
+def as_strided_scatter(input, src, size, stride, storage_offset=None):
+    """A copy of `input` with a strided window replaced by `src`."""
+    if input.requires_grad and not input.is_contiguous():
+        raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs that require grad. Try .contiguous()")
+    size, stride = sizes_of((tuple(size),)), sizes_of((tuple(stride),))
+    offset = 0 if storage_offset is None else whole(storage_offset)
+    shape, strides = arrays.view_of(input._array)
+    dense = layout.is_non_overlapping_and_dense(shape, strides)
+    layout.check_as_strided(size, stride, offset, layout.storage_extent(shape, strides if dense else layout.contiguous_strides(shape)))
+    return _as_strided_scatter(input, src, (size, stride, offset))

@@ -1,0 +1,290 @@
+"""LU and LDL^T: factorisations made to solve many systems with one matrix.
+
+A = P L U with a permutation P, a lower triangular L with ones on its diagonal, an upper triangular U. `lu_factor` packs L and U into one
+matrix and P into pivots: row i was exchanged with row pivots[i] - 1, for i = 0, 1, ... `lu_unpack` takes them apart again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flambeau.kernels import arrays, lapack, layout
+from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.matrix import (
+    adjoint,
+    check_float,
+    check_matrices,
+    check_same_dtype,
+    check_square,
+    check_system,
+    identity_like,
+    refuse,
+    transposed,
+)
+from flambeau.ops.results import named_result
+from flambeau.ops.solvers import _solve_triangular
+
+# -- LU --------------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(
+    public=False,
+    method=False,
+    autocast="float32",
+    returns=named_result("linalg_lu_factor_ex", "LU pivots info"),
+    grad_name="LinalgLuFactorExBackward0",
+)
+def _lu_factor(A, pivot):
+    """(LU, pivots, info). (..., M, N) -> (..., M, N), (..., K), (...)."""
+    return lapack.lu_factor(A, pivot)
+
+
+def _lu_factor_gradient(grads, LU, pivots):
+    """The gradients of L and U lie in LU as L and U do."""
+    P, L, U = lu_unpack(LU, pivots)
+    k = min(LU.shape[-2:])
+    of_l = grads[0].narrow(-1, 0, k).tril(-1)
+    of_u = grads[0].narrow(-2, 0, k).triu()
+    return _lu_gradient(of_l, of_u, P, L, U)
+
+
+_lu_factor.derivative(A=_lu_factor_gradient)
+
+
+def _lu_gradient(of_l, of_u, P, L, U):
+    """gA = P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for square A.
+
+    A wide A is P L [U V], where V = L^-1 P^T Y also moves with L; a tall one is P [L; W] U, where W = Y U^-1 also moves with U.
+    """
+    m, n = L.shape[-2], U.shape[-1]
+    k = min(m, n)
+    turned_l, turned_u = adjoint(L.narrow(-2, 0, k)), adjoint(U.narrow(-1, 0, k))
+    head_l, head_u = of_l.narrow(-2, 0, k), of_u.narrow(-1, 0, k)
+    inside = (turned_l @ head_l).tril(-1) + (head_u @ turned_u).triu()
+    if m < n:
+        rest, of_rest = U.narrow(-1, k, n - k), of_u.narrow(-1, k, n - k)
+        inside = inside - (of_rest @ adjoint(rest)).tril(-1)
+        found = _unmix(turned_l, inside, turned_u)
+        found = _joined([found, _solve_triangular(turned_l, of_rest, True, True)], -1)
+    elif m > n:
+        rest, of_rest = L.narrow(-2, k, m - k), of_l.narrow(-2, k, m - k)
+        inside = inside - (adjoint(rest) @ of_rest).triu()
+        found = _unmix(turned_l, inside, turned_u)
+        found = _joined([found, _right_solve(of_rest, turned_u)], -2)
+    else:
+        found = _unmix(turned_l, inside, turned_u)
+    return P @ found
+
+
+def _unmix(turned_l, inside, turned_u):
+    """L^-H inside U^-H."""
+    return _right_solve(_solve_triangular(turned_l, inside, True, True), turned_u)
+
+
+def _right_solve(b, turned_u):
+    """X with X U^H = b."""
+    return transposed(_solve_triangular(transposed(turned_u), transposed(b), True, False))
+
+
+def _joined(tensors, dim: int):
+    return OPS["cat"](tensors, dim)
+
+
+def _checked_lu(name: str, A, pivot: bool):
+    check_matrices(name, A._array)
+    check_float(name, A._array)
+    if not pivot and A.device.type == "cpu":
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+    return _lu_factor(A, bool(pivot))
+
+
+def _zero_pivot(info: int) -> str:
+    return (
+        f"U[{info},{info}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the factorization, "
+        "consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+    )
+
+
+@composite(name="linalg.lu_factor_ex", method=False, out=True)
+def lu_factor_ex(A, *, pivot=True, check_errors=False):
+    """(LU, pivots, info): info is the position of the first zero on U's diagonal, 0 if there is none."""
+    found = _checked_lu("torch.linalg.lu_factor_ex", A, pivot)
+    if check_errors:
+        refuse("torch.linalg.lu_factor_ex", found.info._array, _zero_pivot, RuntimeError)
+    return found
+
+
+_LuFactor = named_result("linalg_lu_factor", "LU pivots")
+
+
+@composite(name="linalg.lu_factor", method=False, out=True)
+def lu_factor(A, *, pivot=True):
+    """(LU, pivots), packed, for linalg.lu_solve. (..., M, N) -> (..., M, N), (..., K)."""
+    found = _checked_lu("torch.linalg.lu_factor", A, pivot)
+    refuse("torch.linalg.lu_factor", found.info._array, _zero_pivot, RuntimeError)
+    return _LuFactor(found.LU, found.pivots)
+
+
+_Lu = named_result("linalg_lu", "P L U")
+
+
+@composite(name="linalg.lu", method=False, out=True)
+def linalg_lu(A, *, pivot=True):
+    """(P, L, U) with A = P L U. (..., M, N) -> (..., M, M), (..., M, K), (..., K, N)."""
+    LU, pivots, _ = _checked_lu("linalg.lu", A, pivot)
+    return _Lu(*lu_unpack(LU, pivots))
+
+
+@composite(public=True)
+def lu(A, pivot=True, get_infos=False, out=None):
+    """(LU, pivots), or (LU, pivots, info) with get_infos; the older form of linalg.lu_factor_ex."""
+    found = _checked_lu("lu", A, pivot)
+    if not get_infos:
+        refuse("lu", found.info._array, _zero_pivot, RuntimeError)
+    wanted = tuple(found) if get_infos else (found.LU, found.pivots)
+    if out is None:
+        return wanted
+    for target, source in zip(out, wanted, strict=True):
+        target.resize_(tuple(source.shape)).copy_(source)
+    return out
+
+
+@on_arrays(public=False, method=False)
+def _permutation(LU, pivots):
+    """The matrices P of the exchanges in `pivots`. (..., M, N), (..., K) -> (..., M, M)."""
+    xp = arrays.module_of(LU)
+    *batch, m, _ = LU.shape
+    count = int(np.prod(batch))
+    order = xp.tile(xp.arange(m), (count, 1))
+    each = xp.arange(count)
+    steps = pivots.reshape(count, pivots.shape[-1]) - 1
+    for i in range(steps.shape[1]):
+        order[each, i], order[each, steps[:, i]] = order[each, steps[:, i]], order[each, i]
+    P = xp.zeros((count, m, m), LU.dtype)
+    P[each[:, None], order, xp.arange(m)] = 1  # row order[j] of A became row j of L U
+    return P.reshape(*batch, m, m)
+
+
+_permutation.derivative(LU=lambda grad, LU_shape: grad.new_zeros(LU_shape))
+
+
+_LuUnpack = named_result("lu_unpack", "P L U")
+
+
+@composite(method=False, out=True)
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+    """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
+    if LU_data.dim() < 2:
+        raise RuntimeError(f"lu_unpack: LU_data must have at least 2 dimensions, found shape {tuple(LU_data.shape)}")
+    if unpack_pivots and str(LU_pivots._array.dtype) != "int32":
+        raise RuntimeError(
+            f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype, found {LU_pivots.dtype}"
+        )
+    m, n = LU_data.shape[-2:]
+    k = min(m, n)
+    P = L = U = LU_data.new_empty((0,))
+    if unpack_pivots:
+        P = _permutation(LU_data.detach(), LU_pivots)
+    if unpack_data:
+        L = LU_data.narrow(-1, 0, k).tril(-1)
+        ones = identity_like(LU_data, max(m, k)).narrow(1, 0, k)
+        L, U = L + ones, LU_data.narrow(-2, 0, k).triu()
+    return _LuUnpack(P, L, U)
+
+
+@composite(name="linalg.lu_solve", method=False, out=True)
+def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+    """X with A X = B (X A = B if not `left`; A^H instead of A with `adjoint`), given the LU factors of A. (..., N, K) -> (..., N, K)."""
+    _check_lu_solve("linalg.lu_solve", LU, pivots, B, left)
+    P, L, U = lu_unpack(LU, pivots)
+    if not left:  # X A = B  is  A^H X^H = B^H
+        return _turned(_lu_apply(P, L, U, _turned(B), not adjoint))
+    return _lu_apply(P, L, U, B, adjoint)
+
+
+_turned = adjoint
+
+
+def _lu_apply(P, L, U, B, turned: bool):
+    if turned:
+        half = _solve_triangular(_turned(U), B, False, False)
+        return P @ _solve_triangular(_turned(L), half, True, True)
+    half = _solve_triangular(L, transposed(P) @ B, False, True)
+    return _solve_triangular(U, half, True, False)
+
+
+def _check_lu_solve(name: str, LU, pivots, B, left: bool) -> None:
+    if str(pivots._array.dtype) != "int32":
+        raise RuntimeError(f"{name}: pivots should be a Tensor of scalar type torch.int32, found {pivots.dtype}")
+    check_float(name, LU._array)
+    check_same_dtype(name, LU, B, "LU and B")
+    check_square(name, LU._array, "LU")
+    check_system(name, LU._array, B._array, left)
+    if pivots.shape[-1] != LU.shape[-1]:
+        raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix, found {pivots.shape[-1]}")
+    if tuple(pivots.shape[:-1]) != tuple(LU.shape[:-2]):
+        raise RuntimeError(
+            f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, but got {tuple(LU.shape)} and {tuple(pivots.shape)}"
+        )
+
+
+@composite(out=True)
+def lu_solve(input, LU_data, LU_pivots):
+    """X with A X = input, given the LU factors of A; the older form of linalg.lu_solve."""
+    return linalg_lu_solve(LU_data, LU_pivots, input)
+
+
+# -- LDL^T -----------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_ldl_factor_ex", "LD pivots info"))
+def _ldl_factor(A, hermitian):
+    return lapack.ldl_factor(A, hermitian)
+
+
+def _checked_ldl(name: str, A, hermitian):
+    check_square(name, A._array)
+    check_float(name, A._array)
+    return _ldl_factor(A.detach(), bool(hermitian))
+
+
+def _zero_block(info: int) -> str:
+    return f"The block {info} of D is zero: the factorization was completed, but D is singular and cannot be used to solve a system."
+
+
+@composite(name="linalg.ldl_factor_ex", method=False, out=True)
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
+    """(LD, pivots, info) of symmetric (or Hermitian) matrices: L and the block-diagonal D packed in one lower triangle."""
+    found = _checked_ldl("torch.linalg.ldl_factor_ex", A, hermitian)
+    if check_errors:
+        refuse("torch.linalg.ldl_factor_ex", found.info._array, _zero_block)
+    return found
+
+
+_LdlFactor = named_result("linalg_ldl_factor", "LD pivots")
+
+
+@composite(name="linalg.ldl_factor", method=False, out=True)
+def ldl_factor(A, *, hermitian=False):
+    """(LD, pivots), packed, for linalg.ldl_solve; only the lower triangle of A is read."""
+    found = _checked_ldl("torch.linalg.ldl_factor", A, hermitian)
+    refuse("torch.linalg.ldl_factor", found.info._array, _zero_block)
+    return _LdlFactor(found.LD, found.pivots)
+
+
+@on_arrays(name="linalg.ldl_solve", method=False, autocast="float32")
+def ldl_solve(LD, pivots, B, *, hermitian=False):
+    """X with A X = B, given the LDL^T factors of A. (..., N, N), (..., N), (..., N, K) -> (..., N, K)."""
+    name = "torch.linalg.ldl_solve"
+    check_square(name, LD, "LD")
+    check_matrices(name, B, "B")
+    check_float(name, LD)
+    check_same_dtype(name, LD, B, "LD and B")
+    if pivots.dtype.kind not in "iu":
+        raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")
+    if tuple(pivots.shape) != tuple(LD.shape[:-1]):
+        raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got {LD.shape[:-1]} and {pivots.shape}")
+    if B.shape[-2] != LD.shape[-1]:
+        raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")
+    layout.broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2]))
+    return lapack.ldl_solve(LD, pivots, B, bool(hermitian))

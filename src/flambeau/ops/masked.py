@@ -1,0 +1,222 @@
+"""Reductions and normalizations of the elements a mask lets through: torch.masked.
+
+`mask` is true where an element counts, and broadcasts to the shape of the input; without one all elements count. An element that does not
+count is replaced by the identity of the operation (0 for a sum, -inf for a maximum), and then nothing special happens any more.
+"""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.ops.declare import OPS, composite
+from flambeau.ops.reductions import conj, dims_of
+from flambeau.ops.views import whole
+
+
+def _mask_for(input, mask):
+    """The mask in the shape of the input, as bool."""
+    if mask.dim() > input.dim():
+        raise IndexError(
+            f"expected broadcastable mask (got mask dimensionality higher than of the input): {tuple(mask.shape)} for {tuple(input.shape)}"
+        )
+    return mask.to(dtypes.bool).expand(tuple(input.shape))
+
+
+def _filled(input, mask, value):
+    """The input with `value` where the mask is false."""
+    return input if mask is None else input.masked_fill(_mask_for(input, mask).logical_not(), value)
+
+
+def _lowest(name: str, dtype: dtypes.dtype):
+    """What is smaller than everything."""
+    if dtype is dtypes.bool:
+        raise NotImplementedError(f"identity of {name} on torch.bool input. Try x.int()")
+    return dtypes.iinfo(dtype).min if dtype.category == dtypes.INTEGER else -float("inf")
+
+
+def _highest(name: str, dtype: dtypes.dtype):
+    """What is larger than everything."""
+    if dtype is dtypes.bool:
+        raise NotImplementedError(f"identity of {name} on torch.bool input. Try x.int()")
+    return dtypes.iinfo(dtype).max if dtype.category == dtypes.INTEGER else float("inf")
+
+
+def _cast(x, dtype):
+    return x if dtype is None else x.to(dtype)
+
+
+# -- sums and products ----------------------------------------------------------------------------------------------------------
+
+
+@composite(name="masked.sum", method=False)
+def masked_sum(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """The sum of the elements the mask lets through, over dimensions."""
+    return _filled(input, mask, 0).sum(dims_of(dim, input.dim()), keepdim, dtype=dtype)
+
+
+@composite(name="masked.prod", method=False)
+def masked_prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """The product of the elements the mask lets through, over dimensions."""
+    x = _filled(input, mask, 1)
+    dims = dims_of(dim, input.dim())
+    if not dims:
+        return x.prod(dtype=dtype)
+    for d in sorted(dims, reverse=True):
+        x = x.prod(d, keepdim, dtype=dtype)
+    return x
+
+
+@composite(name="masked.cumsum", method=False)
+def masked_cumsum(input, dim, *, dtype=None, mask=None):
+    """The cumulative sum along `dim` of the elements the mask lets through, in the input's own dtype."""
+    return _filled(input, mask, 0).cumsum(dim, dtype=dtype or input.dtype)
+
+
+@composite(name="masked.cumprod", method=False)
+def masked_cumprod(input, dim, *, dtype=None, mask=None):
+    """The cumulative product along `dim` of the elements the mask lets through, in the input's own dtype."""
+    return _filled(input, mask, 1).cumprod(dim, dtype=dtype or input.dtype)
+
+
+# -- extrema --------------------------------------------------------------------------------------------------------------------
+
+
+@composite(name="masked.amax", method=False)
+def masked_amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """The maximum of the elements the mask lets through, over dimensions."""
+    x = input if mask is None else _filled(input, mask, _lowest("amax", input.dtype))
+    return _cast(x, dtype).amax(dims_of(dim, input.dim()), keepdim)
+
+
+@composite(name="masked.amin", method=False)
+def masked_amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """The minimum of the elements the mask lets through, over dimensions."""
+    x = input if mask is None else _filled(input, mask, _highest("amin", input.dtype))
+    return _cast(x, dtype).amin(dims_of(dim, input.dim()), keepdim)
+
+
+@composite(name="masked.argmax", method=False)
+def masked_argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Where the maximum of the elements the mask lets through is; an index in the dtype of the input, as PyTorch gives it."""
+    x = input if mask is None else _filled(input, mask, _lowest("argmax", input.dtype))
+    return x.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
+
+
+@composite(name="masked.argmin", method=False)
+def masked_argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """Where the minimum of the elements the mask lets through is; an index in the dtype of the input, as PyTorch gives it."""
+    x = input if mask is None else _filled(input, mask, _highest("argmin", input.dtype))
+    return x.argmin(dim, bool(keepdim)).to(dtype or input.dtype)
+
+
+# -- statistics -----------------------------------------------------------------------------------------------------------------
+
+
+def _number_of(input, mask, dims, keepdim: bool):
+    """How many elements go into each result."""
+    mask = input.new_ones((), dtype=dtypes.bool).expand(tuple(input.shape)) if mask is None else _mask_for(input, mask)
+    return mask.sum(dims, keepdim)
+
+
+@composite(name="masked.mean", method=False)
+def masked_mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """The mean of the elements the mask lets through, over dimensions."""
+    found = dtype or input.dtype
+    if found.category < dtypes.FLOAT:
+        raise ValueError(
+            f"mean(): Could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {found}. Give dtype="
+        )
+    dims = dims_of(dim, input.dim())
+    return masked_sum(input, dim, keepdim=keepdim, dtype=found, mask=mask) / _number_of(input, mask, dims, keepdim)
+
+
+@composite(name="masked.median", method=False)
+def masked_median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
+    """The median along `dim` of the elements the mask lets through. NaN for a row without any."""
+    at = (*dims_of(dim, input.dim()), 0)[0]
+    floating = input.is_floating_point()
+    if mask is not None and not floating and (_number_of(input, mask, (at,) if input.dim() else (), True) == 0).any().item():
+        raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
+    x = input if floating else input.to(dtypes.float64)
+    return _filled(x, mask, float("nan")).nanmedian(at, bool(keepdim)).values.to(dtype or input.dtype)
+
+
+@composite(name="masked.logsumexp", method=False)
+def masked_logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """log(sum(exp(x))) over dimensions of the elements the mask lets through."""
+    x = input if mask is None else _filled(input, mask, _lowest("logsumexp", input.dtype))
+    return _cast(x, dtype).logsumexp(dims_of(dim, input.dim()), bool(keepdim)).to(dtype or input.dtype)
+
+
+@composite(name="masked.logaddexp", method=False)
+def masked_logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):
+    """log(exp(x) + exp(y)) for each pair, where what its mask does not let through counts as exp(-inf) = 0."""
+    dtype = dtype or input.dtype
+    if not (input.is_floating_point() and other.is_floating_point()):
+        raise ValueError(f"logaddexp(): expected floating-point tensors, found {input.dtype} and {other.dtype}")
+    a, b = (_filled(x.to(dtype), m, -float("inf")) for x, m in ((input, input_mask), (other, other_mask)))
+    return OPS["logaddexp"](a, b)
+
+
+@composite(name="masked.norm", method=False)
+def masked_norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
+    """The norm of order `ord` over dimensions of the elements the mask lets through."""
+    x = input if mask is None else _filled(input, mask, 0.0 if ord >= 0 else float("inf"))
+    return OPS["linalg.vector_norm"](x, ord, dims_of(dim, input.dim()), bool(keepdim), dtype=dtype)
+
+
+@composite(name="masked.var", method=False)
+def masked_var(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
+    """The variance over dimensions of the elements the mask lets through."""
+    return _variance("var", input, dim, unbiased, correction, keepdim, dtype, mask)
+
+
+@composite(name="masked.std", method=False)
+def masked_std(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
+    """The standard deviation over dimensions of the elements the mask lets through."""
+    return _variance("std", input, dim, unbiased, correction, keepdim, dtype, mask).sqrt()
+
+
+def _variance(name: str, input, dim, unbiased, correction, keepdim, dtype, mask):
+    if unbiased is not None and correction is not None:
+        raise RuntimeError(f"Only one of unbiased and correction may be given to {name}: unbiased=False means correction=0")
+    correction = correction if correction is not None else 0 if unbiased is False else 1
+    if input.dtype is dtypes.bool:
+        raise RuntimeError(f"{name}: bool tensors are not supported. Try x.float()")
+    dtype = dtype or (input.dtype if input.dtype.category >= dtypes.FLOAT else dtypes.get_default_dtype())
+    x = input.to(dtype)
+    dims = dims_of(dim, input.dim())
+    number = _number_of(input, mask, dims, True)
+    off = _filled(x - masked_sum(x, dim, keepdim=True, mask=mask) / number, mask, 0)
+    total = (off * conj(off)).sum(dims, keepdim)
+    return (total / (number.sum(dims, keepdim) - correction).clamp(min=0)).to(total.dtype)
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------------------
+
+
+@composite(name="masked.softmax", method=False)
+def masked_softmax(input, dim, *, dtype=None, mask=None):
+    """softmax along `dim` over the elements the mask lets through; the others become 0."""
+    x = input if mask is None else _filled(input, mask, _lowest("softmax", input.dtype))
+    return x.softmax(whole(dim), dtype=dtype)
+
+
+@composite(name="masked.log_softmax", method=False)
+def masked_log_softmax(input, dim, *, dtype=None, mask=None):
+    """log_softmax along `dim` over the elements the mask lets through; the others become -inf."""
+    x = input if mask is None else _filled(input, mask, _lowest("log_softmax", input.dtype))
+    return x.log_softmax(whole(dim), dtype=dtype)
+
+
+@composite(name="masked.softmin", method=False)
+def masked_softmin(input, dim, *, dtype=None, mask=None):
+    """softmin along `dim` over the elements the mask lets through; the others become 0."""
+    x = input if mask is None else _filled(input, mask, _highest("softmin", input.dtype))
+    return OPS["nn.functional.softmin"](x, whole(dim), dtype=dtype)
+
+
+@composite(name="masked.normalize", method=False)
+def masked_normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
+    """The elements the mask lets through divided by their norm along `dim` (by `eps`, if that is larger); the others become 0."""
+    size = masked_norm(input, ord, dim, keepdim=True, dtype=dtype, mask=mask)
+    return _cast(_filled(input, mask, 0), dtype) / OPS["maximum"](size, size.new_tensor(eps))

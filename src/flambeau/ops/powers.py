@@ -1,0 +1,151 @@
+"""Powers and roots."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import expr as e
+from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.promotion import is_tensor, promoted
+
+
+@choice(inplace=True, number_first=True)
+def pow(input, exponent):
+    """input to the power of exponent, elementwise; one of them may be a number. A whole power of integers is an integer."""
+    if is_tensor(exponent):
+        return (_pow if is_tensor(input) else _power_of_number), input, exponent
+    common = promoted(input, exponent)
+    if common is input.dtype:
+        quick = QUICK.get(exponent)
+        if quick is not None and (common.category >= dtypes.FLOAT or exponent > 0):
+            return quick, input
+    if common.category == dtypes.INTEGER and exponent < 0:
+        raise RuntimeError(
+            f"Integers to negative integer powers are not allowed: found {input.dtype} ** {exponent}. Try input.float() ** {exponent}"
+        )
+    return _power_to_number, input, exponent
+
+
+@pointwise(public=False, method=False, name="_pow", grad_name="PowBackward1", dtypes="number", autocast="float32")
+def _pow(input, exponent):
+    """input ** exponent."""
+    return e.power(input, exponent)
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="number", autocast="float32", kernel=_pow.kernel)
+def _power_to_number(input, exponent):
+    """input ** exponent, the exponent being a number."""
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward2", dtypes="number", autocast="float32", kernel=_pow.kernel)
+def _power_of_number(input, exponent):
+    """input ** exponent, the base being a number."""
+
+
+# -- the exponents of everyday: a multiplication, a division or a root instead of pow ----------------------------------
+# The derivatives read the input, never the result: PyTorch lets a program write over x ** 0.5 before backward.
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="number", autocast="float32")
+def _square(input):
+    """x * x."""
+    return input * input
+
+
+_square.derivative(input=lambda grad, input: grad * e.conj(2 * input))
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="number", autocast="float32")
+def _cube(input):
+    """x * x * x."""
+    return input * input * input
+
+
+_cube.derivative(input=lambda grad, input: grad * e.conj(3 * (input * input)))
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+def _root(input):
+    """x ** 0.5."""
+    return e.sqrt(input)
+
+
+_root.derivative(input=lambda grad, input: grad * e.conj(0.5 * e.rsqrt(input)))
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+def _inverse_root(input):
+    """x ** -0.5."""
+    return e.rsqrt(input)
+
+
+_inverse_root.derivative(input=lambda grad, input: grad * e.conj(-0.5 * e.power(input, -1.5)))
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+def _inverse(input):
+    """x ** -1."""
+    return 1 / input
+
+
+_inverse.derivative(input=lambda grad, input: -(grad * e.conj(1 / (input * input))))
+
+
+@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+def _inverse_square(input):
+    """x ** -2."""
+    return 1 / (input * input)
+
+
+_inverse_square.derivative(input=lambda grad, input: grad * e.conj(-2 / (input * input * input)))
+
+QUICK = {2: _square, 3: _cube, 0.5: _root, -0.5: _inverse_root, -1: _inverse, -2: _inverse_square}
+
+
+@choice(inplace=True)
+def square(input):
+    """input * input."""
+    return pow.forward(input, 2)
+
+
+@composite(out=True)
+def float_power(input, exponent):
+    """input to the power of exponent, computed in double precision (float64, or complex128 if one of them is complex)."""
+    wide = dtypes.complex128 if promoted(input, exponent).is_complex else dtypes.float64
+    base, power = (v.to(wide) if is_tensor(v) else complex(v) if wide.is_complex else float(v) for v in (input, exponent))
+    return pow(base, power)
+
+
+@composite(public=False, name="float_power_")
+def float_power_(input, exponent):
+    """float_power written over a tensor, which must be of double precision already."""
+    wide = dtypes.complex128 if promoted(input, exponent).is_complex else dtypes.float64
+    if input.dtype is not wide:
+        raise RuntimeError(f"the base given to float_power_ has dtype {input.dtype} but the operation's result requires dtype {wide}")
+    return input.pow_(exponent.to(wide) if is_tensor(exponent) else exponent)
+
+
+# -- roots -----------------------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="float", inplace=True)
+def sqrt(input):
+    """The square root."""
+    return e.sqrt(input)
+
+
+@pointwise(rule="float", inplace=True, autocast="float32")
+def rsqrt(input):
+    """1 / sqrt(input)."""
+    return e.rsqrt(input)
+
+
+@pointwise(rule="float", inplace=True, autocast="float32")
+def reciprocal(input):
+    """1 / input."""
+    return e.reciprocal(input)
+
+
+@pointwise(inplace=True, dtypes="float", complex=False, numbers=False)
+def hypot(input, other):
+    """sqrt(input ** 2 + other ** 2), without the overflow of the squares."""
+    return e.hypot(input, other)

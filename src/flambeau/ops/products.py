@@ -1,0 +1,351 @@
+"""Matrix products: mm and its batched, broadcasting and accumulating relatives, and products of vectors.
+
+All of them end in `kernels.gemm`. Products do not promote: both factors have one dtype. Half precision is multiplied in float32.
+"""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, gemm, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.matrix import adjoint, conj
+
+# -- matrices --------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(autocast="half")
+def mm(input, mat2):
+    """The product of two matrices. (M, K), (K, N) -> (M, N)."""
+    _check_matrices("mm", input, mat2)
+    return gemm.product(input, mat2)
+
+
+mm.derivative(input=lambda grad, mat2: mm(grad, adjoint(mat2)), mat2=lambda grad, input: mm(adjoint(input), grad))
+
+
+@mm.meta
+def _(input, mat2):
+    _check_matrices("mm", input, mat2)
+    return (input.shape[0], mat2.shape[1]), input.dtype
+
+
+@on_arrays(autocast="half")
+def bmm(input, mat2):
+    """The products of two batches of matrices. (B, M, K), (B, K, N) -> (B, M, N)."""
+    _check_batches("bmm", input, mat2)
+    return gemm.product(input, mat2)
+
+
+bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
+
+
+@bmm.meta
+def _(input, mat2):
+    _check_batches("bmm", input, mat2)
+    return (input.shape[0], input.shape[1], mat2.shape[2]), input.dtype
+
+
+@on_arrays(public=False, method=False, autocast="half", grad_name="UnsafeViewBackward0")
+def _matmul(input, other):
+    """Products of matrices whose leading dimensions broadcast. (..., M, K), (..., K, N) -> (..., M, N)."""
+    _check_broadcast(input, other)
+    return gemm.batched(input, other)
+
+
+@_matmul.meta
+def _(input, other):
+    lead = _check_broadcast(input, other)
+    return (*lead, input.shape[-2], other.shape[-1]), input.dtype
+
+
+def _other_gradient(grad, input, other_shape):
+    """input^H grad; where `other` is a single matrix, all leading dimensions are rows of one product."""
+    if len(other_shape) > 2:
+        return matmul(adjoint(input), grad)
+    rows = _count(input.shape[:-1])
+    return mm(adjoint(input.reshape((rows, input.shape[-1]))), grad.reshape((rows, grad.shape[-1])))
+
+
+_matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
+
+
+@composite(out=True, aliases=("linalg.matmul",))
+def matmul(input, other):
+    """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
+
+    (..., M, K), (..., K, N) -> (..., M, N);  (K), (K) -> ();  (..., M, K), (K) -> (..., M);  (K), (..., K, N) -> (..., N)
+    """
+    if not hasattr(other, "_array") or not hasattr(input, "_array"):
+        found = other if hasattr(input, "_array") else input
+        raise TypeError(f"matmul(): argument 'other' must be Tensor, not {type(found).__name__}")
+    a, b = input._array.ndim, other._array.ndim
+    if a == 2 and b == 2:
+        return mm.call(input, other)
+    if a == 0 or b == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {a}D and {b}D. Try input * other")
+    if a > 1 and b > 1:
+        return _matmul(input, other)
+    if a == 1 and b == 1:
+        return dot(input, other)
+    if a == 1:
+        return matmul(input.unsqueeze(0), other).squeeze(-2)
+    return mv(input, other) if a == 2 else _matmul(input, other.unsqueeze(1)).squeeze(-1)
+
+
+def _count(shape) -> int:
+    n = 1
+    for s in shape:
+        n *= s
+    return n
+
+
+# -- vectors ---------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(autocast="half")
+def mv(input, vec):
+    """The product of a matrix and a vector. (M, K), (K) -> (M)."""
+    _check_vector("mv", input, vec)
+    return gemm.product(input, vec[:, None]).reshape(input.shape[0])
+
+
+mv.derivative(
+    input=lambda grad, vec: grad.unsqueeze(1) * conj(vec).unsqueeze(0),
+    vec=lambda grad, input: mv(adjoint(input), grad),
+)
+
+
+@mv.meta
+def _(input, vec):
+    _check_vector("mv", input, vec)
+    return (input.shape[0],), input.dtype
+
+
+@on_arrays
+def dot(input, tensor):
+    """The sum of products of two vectors. (K), (K) -> ()."""
+    _check_vectors("dot", input, tensor)
+    return gemm.product(input[None, :], tensor[:, None]).reshape(())
+
+
+dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))
+
+
+@dot.meta
+def _(input, tensor):
+    _check_vectors("dot", input, tensor)
+    return (), input.dtype
+
+
+@composite(out=True)
+def vdot(input, other):
+    """`dot` with the first vector conjugated."""
+    return dot(conj(input), other)
+
+
+@composite(out=True, method=False, name="linalg.vecdot")
+def vecdot(x, y, *, dim=-1):
+    """The sums of products conj(x) y along `dim`; other dimensions broadcast. (..., K), (..., K) -> (...)."""
+    if x.dtype is not y.dtype:
+        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found {x.dtype} and {y.dtype}")
+    if x.dtype.category < dtypes.FLOAT:
+        raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {x.dtype.name}. Try x.float()")
+    if x.dim() == 1 and y.dim() == 1:
+        return vdot(x, y)
+    return (conj(x) * y).sum(dim)
+
+
+@composite(out=True, aliases=("ger",))
+def outer(input, vec2):
+    """All products of two vectors' elements. (N), (M) -> (N, M)."""
+    _check_outer(input, vec2)
+    return input.unsqueeze(1) * vec2
+
+
+def _check_outer(input, vec2) -> None:
+    for name, v in (("self", input), ("vec2", vec2)):
+        if v.dim() != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {v.dim()}-D")
+
+
+# -- products added to something -------------------------------------------------------------------------------------------
+
+
+def _scaled(x, factor):
+    return x if factor == 1 else x * (factor.conjugate() if isinstance(factor, complex) else factor)
+
+
+def _accumulate(input, mat1, mat2, beta, alpha):
+    """beta input + alpha mat1 @ mat2, `input` broadcast; for matrices and batches of them. With beta = 0, input is not read."""
+    out = arrays.empty((*mat1.shape[:-1], mat2.shape[-1]), mat1.dtype, arrays.device_of(mat1))
+    if beta != 0:
+        arrays.write(out, input)
+    return gemm.product_into(out, mat1, mat2, alpha, beta)
+
+
+@on_arrays(inplace=True, autocast="half")
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
+    _check_addmm(input, mat1, mat2)
+    return _accumulate(input, mat1, mat2, beta, alpha)
+
+
+addmm.derivative(
+    input=lambda grad, beta: _scaled(grad, beta),
+    mat1=lambda grad, mat2, alpha: _scaled(mm(grad, adjoint(mat2)), alpha),
+    mat2=lambda grad, mat1, alpha: _scaled(mm(adjoint(mat1), grad), alpha),
+)
+
+
+def _check_addmm(input, mat1, mat2) -> None:
+    _check_matrices("addmm", mat1, mat2)
+    _check_addend("addmm", input, (mat1.shape[0], mat2.shape[1]), mat1.dtype)
+
+
+@addmm.meta
+def _(input, mat1, mat2, *, beta=1, alpha=1):
+    _check_addmm(input, mat1, mat2)
+    return (mat1.shape[0], mat2.shape[1]), mat1.dtype
+
+
+@on_arrays(inplace=True, autocast="half")
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * (batch1 @ batch2). input broadcasts to (B, M, N); batch1 (B, M, K), batch2 (B, K, N) -> (B, M, N)."""
+    _check_baddbmm(input, batch1, batch2)
+    return _accumulate(input, batch1, batch2, beta, alpha)
+
+
+baddbmm.derivative(
+    input=lambda grad, beta: _scaled(grad, beta),
+    batch1=lambda grad, batch2, alpha: _scaled(bmm(grad, adjoint(batch2)), alpha),
+    batch2=lambda grad, batch1, alpha: _scaled(bmm(adjoint(batch1), grad), alpha),
+)
+
+
+def _check_baddbmm(input, batch1, batch2) -> None:
+    _check_batches("baddbmm", batch1, batch2)
+    _check_addend("baddbmm", input, (*batch1.shape[:2], batch2.shape[2]), batch1.dtype)
+
+
+@baddbmm.meta
+def _(input, batch1, batch2, *, beta=1, alpha=1):
+    _check_baddbmm(input, batch1, batch2)
+    return (*batch1.shape[:2], batch2.shape[2]), batch1.dtype
+
+
+@composite(inplace=True, out=True)
+def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * (the sum over the batch of batch1 @ batch2). input broadcasts to (M, N); (B, M, K), (B, K, N) -> (M, N)."""
+    _check_batches("addbmm", batch1._array, batch2._array)
+    b, m, k = tuple(batch1.shape)
+    side_by_side = batch1.transpose(0, 1).reshape((m, b * k))  # summing over the batch is summing over longer rows
+    return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
+
+
+@composite(inplace=True, out=True)
+def addmv(input, mat, vec, *, beta=1, alpha=1):
+    """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
+    _check_vector("addmv", mat._array, vec._array)
+    if input.dtype is not mat.dtype:
+        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {input.dtype}, {mat.dtype}, and {vec.dtype}")
+    return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
+
+
+@composite(inplace=True, out=True)
+def addr(input, vec1, vec2, *, beta=1, alpha=1):
+    """beta * input + alpha * outer(vec1, vec2). input broadcasts to (N, M); vec1 (N), vec2 (M) -> (N, M). Bools are combined by `or`."""
+    _check_outer(vec1, vec2)
+    dtype = dtypes.promote_types(input.dtype, dtypes.promote_types(vec1.dtype, vec2.dtype))
+    layout.expand(tuple(input.shape), input.stride(), (vec1.numel(), vec2.numel()))  # raises where it does not broadcast
+    if dtype.category < dtypes.FLOAT and (isinstance(beta, float) or isinstance(alpha, float)):
+        raise RuntimeError("For integral input tensors, arguments beta and alpha must not be floating point numbers (addr)")
+    if dtype is dtypes.bool:
+        return outer(vec1 * bool(alpha), vec2).logical_or(input * bool(beta))
+    # The factors are rounded to the dtype before they are multiplied with: half precision shows the difference.
+    added = outer(vec1.to(dtype) * vec1.new_full((), alpha, dtype=dtype), vec2.to(dtype))
+    return added if beta == 0 else input.to(dtype) * input.new_full((), beta, dtype=dtype) + added
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------------
+
+
+def _check_matrices(name: str, a, b) -> None:
+    for which, m in (("mat1", a), ("mat2", b)):
+        if m.ndim != 2:
+            raise RuntimeError(f"{name}: {which} must be a matrix, got a {m.ndim}-D tensor of shape {tuple(m.shape)}")
+    _check_dtypes(name, a, b)
+    if a.shape[1] != b.shape[0]:
+        _refuse_shapes(a.shape, b.shape)
+
+
+def _refuse_shapes(a, b) -> None:
+    hint = ""
+    if a[-1] == b[-1]:
+        hint = ". Did you mean mat1 @ mat2.mT?"
+    elif a[-2] == b[-2]:
+        hint = ". Did you mean mat1.mT @ mat2?"
+    raise RuntimeError(
+        f"mat1 and mat2 shapes cannot be multiplied ({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]}): the columns of the first ({a[-1]}) must be as many "
+        f"as the rows of the second ({b[-2]}){hint}"
+    )
+
+
+def _check_dtypes(name: str, a, b) -> None:
+    if a.dtype != b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {dtypes.of_array(a).name} != {dtypes.of_array(b).name} ({name}). "
+            "Convert one with .to(...)"
+        )
+    if a.dtype == bool:
+        raise NotImplementedError(f'"{name}" is not implemented for bool tensors: convert them first, as in x.float()')
+
+
+def _check_batches(name: str, a, b) -> None:
+    for which, m in (("batch1", a), ("batch2", b)):
+        if m.ndim != 3:
+            raise RuntimeError(f"{which} must be a 3D tensor, got {m.ndim}D of shape {tuple(m.shape)} ({name}; torch.matmul broadcasts)")
+    _check_dtypes(name, a, b)
+    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but got: [{b.shape[0]}, {b.shape[1]}]."
+        )
+
+
+def _check_broadcast(a, b) -> tuple[int, ...]:
+    """The broadcast leading dimensions of two stacks of matrices."""
+    _check_dtypes("matmul", a, b)
+    if a.shape[-1] != b.shape[-2]:
+        _refuse_shapes(a.shape, b.shape)
+    return layout.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))
+
+
+def _check_vector(name: str, mat, vec) -> None:
+    if mat.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got a {mat.ndim}-D and a {vec.ndim}-D tensor: {name} takes (M, K) and (K)")
+    _check_dtypes(name, mat, vec)
+    if mat.shape[1] != vec.shape[0]:
+        raise RuntimeError(
+            f"size mismatch, got mat ({mat.shape[0]}x{mat.shape[1]}), vec ({vec.shape[0]}): {name} needs {mat.shape[1]} elements"
+        )
+
+
+def _check_vectors(name: str, a, b) -> None:
+    if a.ndim != 1 or b.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors ({name}; torch.matmul takes others)")
+    if a.dtype != b.dtype:
+        raise RuntimeError(
+            f"dot : expected both vectors to have same dtype, but found {dtypes.of_array(a).name} and {dtypes.of_array(b).name}"
+        )
+    _check_dtypes(name, a, b)
+    if a.size != b.size:
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{a.size}] and src [{b.size}] to have the same number of elements, but got "
+            f"{a.size} and {b.size} elements respectively"
+        )
+
+
+def _check_addend(name: str, input, shape, dtype) -> None:
+    if input.dtype != dtype:
+        found = f"{dtypes.of_array(input).name} and {dtypes.OF_NUMPY[dtype].name}"
+        raise RuntimeError(f"{name}: self and mat2 must have the same dtype, but got {found}. Convert one with .to(...)")
+    layout.expand(tuple(input.shape), arrays.element_strides(input), shape)  # raises where it does not broadcast

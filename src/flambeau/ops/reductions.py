@@ -1,0 +1,347 @@
+"""Reductions: one value for many.
+
+A public function sorts out its arguments (which dimensions, which dtype) and calls one array operation, which asks `kernels.reduce`.
+Dimensions are given as PyTorch takes them: an int, several in a tuple, none or an empty tuple for all.
+"""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import layout
+from flambeau.kernels.reduce import count, reduce
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.views import whole
+
+# -- sums ------------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="SumBackward0")
+def _sum_all(input, dtype):
+    """The sum of all elements: any shape -> ()."""
+    return reduce("sum", input, tuple(range(input.ndim)), False, summed_dtype("sum", input, dtype))
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="SumBackward1")
+def _sum(input, dims, keepdim, dtype=None):
+    """The sum over `dims`."""
+    return reduce("sum", input, dims, keepdim, summed_dtype("sum", input, dtype))
+
+
+_sum_all.derivative(input=lambda grad, input_shape: grad.expand(input_shape))
+_sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
+
+
+@_sum_all.meta
+def _(input, dtype):
+    return (), summed_dtype("sum", input, dtype)
+
+
+@_sum.meta
+def _(input, dims, keepdim, dtype=None):
+    return reduced_shape(input.shape, dims, keepdim), summed_dtype("sum", input, dtype)
+
+
+@composite(out=True, name="sum")
+def sum_(input, dim=None, keepdim=False, *, dtype=None):
+    """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
+    if dim is None and not keepdim:
+        return _sum_all(input, dtype)
+    return _sum(input, dims_of(dim, input.dim()), keepdim, dtype)
+
+
+@composite(public=False)
+def sum_to_size(input, *size):
+    """`input` summed over the dimensions that broadcasting added or stretched, so that it has shape `size`."""
+    size = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
+    if not size:
+        return sum_(input)
+    lead = input.dim() - len(size)
+    shape = input._array.shape
+    if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(size)):
+        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}")
+    stretched = [lead + i for i, n in enumerate(size) if n == 1 and shape[lead + i] != 1]
+    if not lead and not stretched:
+        return input
+    summed = _sum(input, (*range(lead), *stretched), True)
+    return summed.reshape(size) if lead else summed
+
+
+@on_arrays(public=False, method=False, grad_name="NansumBackward0")
+def _nansum(input, dims, keepdim, dtype):
+    """The sum over `dims` of what is not NaN."""
+    return reduce("nansum", input, dims, keepdim, summed_dtype("nansum", input, dtype))
+
+
+_nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(input.shape), dims, keepdim).masked_fill(input.isnan(), 0))
+
+
+@_nansum.meta
+def _(input, dims, keepdim, dtype):
+    return reduced_shape(input.shape, dims, keepdim), summed_dtype("nansum", input, dtype)
+
+
+@composite(out=True)
+def nansum(input, dim=None, keepdim=False, *, dtype=None):
+    """The sum of all elements that are not NaN, or over dimensions."""
+    if input.is_complex():
+        raise RuntimeError("nansum does not support complex inputs. Try torch.where(x != x, 0, x).sum()")
+    if input.dtype.category < dtypes.FLOAT:
+        return sum_(input, dim, keepdim, dtype=dtype)
+    return _nansum(input, dims_of(dim, input.dim()), keepdim, dtype)
+
+
+# -- means -----------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="MeanBackward0")
+def _mean_all(input, dtype):
+    """The mean of all elements: any shape -> ()."""
+    return reduce("mean", input, tuple(range(input.ndim)), False, _mean_dtype(input, dtype))
+
+
+@on_arrays(public=False, method=False, grad_name="MeanBackward1")
+def _mean(input, dims, keepdim, dtype):
+    """The mean over `dims`."""
+    return reduce("mean", input, dims, keepdim, _mean_dtype(input, dtype))
+
+
+_mean_all.derivative(input=lambda grad, input_shape: (grad / count(input_shape, tuple(range(len(input_shape))))).expand(input_shape))
+_mean.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad / count(input_shape, dims), input_shape, dims, keepdim))
+
+
+@_mean_all.meta
+def _(input, dtype):
+    return (), _mean_dtype(input, dtype)
+
+
+@_mean.meta
+def _(input, dims, keepdim, dtype):
+    return reduced_shape(input.shape, dims, keepdim), _mean_dtype(input, dtype)
+
+
+@composite(out=True)
+def mean(input, dim=None, keepdim=False, *, dtype=None):
+    """The mean of all elements, or over dimensions. The mean of nothing is NaN."""
+    if dim is None and not keepdim:
+        return _mean_all(input, dtype)
+    return _mean(input, dims_of(dim, input.dim()), keepdim, dtype)
+
+
+def _mean_dtype(array, dtype):
+    """NumPy's dtype of a mean; RuntimeError for integers, which have none."""
+    found = dtypes.OF_NUMPY[array.dtype] if dtype is None else checked_dtype("mean", dtype)
+    if found.category < dtypes.FLOAT:
+        which = "Input dtype" if dtype is None else "Optional dtype"
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. {which} must be either a floating point or complex dtype. Got: {found.name}. "
+            "Try x.float().mean(), or x.mean(dtype=torch.float32)"
+        )
+    return found.numpy
+
+
+@composite(out=True)
+def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+    """The mean of all elements that are not NaN, or over dimensions."""
+    if input.dtype.category < dtypes.FLOAT:
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {input.dtype.name}. Try x.float()")
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    return total / sum_(input.isnan().logical_not(), dim, keepdim)
+
+
+# -- products --------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="ProdBackward0")
+def _prod_all(input, dtype):
+    """The product of all elements: any shape -> ()."""
+    return reduce("prod", input, tuple(range(input.ndim)), False, summed_dtype("prod", input, dtype))
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="ProdBackward1")
+def _prod(input, dim, keepdim, dtype):
+    """The product over one dimension."""
+    return reduce("prod", input, dims_of(dim, input.ndim), keepdim, summed_dtype("prod", input, dtype))
+
+
+_prod_all.derivative(
+    input=lambda grad, input, result: _prod_backward(grad, input.reshape(-1), result, 0, False).reshape(tuple(input.shape))
+)
+_prod.derivative(input=lambda grad, input, result, dim, keepdim: _prod_backward(grad, input, result, dim, keepdim))
+
+
+@_prod_all.meta
+def _(input, dtype):
+    return (), summed_dtype("prod", input, dtype)
+
+
+@_prod.meta
+def _(input, dim, keepdim, dtype):
+    return reduced_shape(input.shape, dims_of(dim, input.ndim), keepdim), summed_dtype("prod", input, dtype)
+
+
+def _prod_backward(grad, input, result, dim, keepdim: bool):
+    """Each element's derivative is the product of the others: the result over the element, unless there is a zero to divide by."""
+    if not input.dim():
+        return grad
+    input = input.to(result.dtype)
+    dims = dims_of(dim, input.dim())
+    grad = unreduced(grad, tuple(input.shape), dims, keepdim)
+    if (input == 0).any().item():
+        return grad * conj(product_of_others(input, dims[0]))
+    return grad * conj(unreduced(result, tuple(input.shape), dims, keepdim) / input)
+
+
+def product_of_others(input, dim: int):
+    """For each element the product of all others along `dim`: of those before it times those after it. Exact where some are zero."""
+    from flambeau.ops import OPS
+
+    cat = OPS["cat"]
+    n = input.shape[dim]
+    one = input.new_ones(reduced_shape(tuple(input.shape), (dim,), True))
+    before = cat([one, input.narrow(dim, 0, n - 1)], dim).cumprod(dim)
+    after = cat([one, input.narrow(dim, 1, n - 1).flip(dim)], dim).cumprod(dim).flip(dim)
+    return before * after
+
+
+@composite(out=True)
+def prod(input, dim=None, keepdim=False, *, dtype=None):
+    """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
+    if dim is None and not keepdim:
+        return _prod_all(input, dtype)
+    return _prod(input, whole(dim), keepdim, dtype)
+
+
+# -- truth -----------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False)
+def _all(input, dims, keepdim):
+    """Whether no element over `dims` is zero."""
+    return reduce("all", input, dims, keepdim, _truth_dtype(input))
+
+
+@on_arrays(public=False, method=False)
+def _any(input, dims, keepdim):
+    """Whether some element over `dims` is not zero."""
+    return reduce("any", input, dims, keepdim, _truth_dtype(input))
+
+
+def _truth_dtype(input):
+    """Truth is bool, except that bytes stay bytes: uint8 was PyTorch's bool once."""
+    return input.dtype if input.dtype == dtypes.uint8.numpy else dtypes.bool.numpy
+
+
+def _truth_shape(input, dims, keepdim):
+    return reduced_shape(input.shape, dims, keepdim), _truth_dtype(input)
+
+
+_all.meta(_truth_shape)
+_any.meta(_truth_shape)
+
+
+def _truth_dims(input, dim):
+    """As `dims_of`, but an empty tuple means no dimension at all here: each element by itself."""
+    return () if isinstance(dim, (tuple, list)) and not dim else dims_of(dim, input.dim())
+
+
+@composite(out=True, name="all")
+def all_(input, dim=None, keepdim=False):
+    """Whether all elements are true (not zero), overall or over dimensions."""
+    return _all(input, _truth_dims(input, dim), keepdim)
+
+
+@composite(out=True, name="any")
+def any_(input, dim=None, keepdim=False):
+    """Whether some element is true (not zero), overall or over dimensions."""
+    return _any(input, _truth_dims(input, dim), keepdim)
+
+
+@on_arrays
+def count_nonzero(input, dim=None):
+    """The number of elements that are not zero, overall or over dimensions."""
+    return reduce("count_nonzero", input, dims_of(dim, input.ndim), False, dtypes.int64.numpy)
+
+
+@count_nonzero.meta
+def _(input, dim=None):
+    return reduced_shape(input.shape, dims_of(dim, input.ndim), False), dtypes.int64.numpy
+
+
+# -- logsumexp -------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="LogsumexpBackward0")
+def _logsumexp(input, dims, keepdim):
+    """log(sum(exp(input))) over `dims`."""
+    return reduce("logsumexp", input, dims, keepdim, float_dtype(input))
+
+
+def float_dtype(array):
+    """NumPy's dtype of a function that has only floating values: integers become the default float."""
+    return dtypes.get_default_dtype().numpy if array.dtype.kind in "biu" else array.dtype
+
+
+_logsumexp.derivative(
+    input=lambda grad, input, result, dims, keepdim: (
+        unreduced(grad, tuple(input.shape), dims, keepdim) * conj((input - unreduced(result, tuple(input.shape), dims, keepdim)).exp())
+    )
+)
+
+
+@_logsumexp.meta
+def _(input, dims, keepdim):
+    return reduced_shape(input.shape, dims, keepdim), float_dtype(input)
+
+
+@composite(out=True, aliases=("special.logsumexp",))
+def logsumexp(input, dim, keepdim=False):
+    """log(sum(exp(input))) over dimensions, without overflow: the largest element is taken out before exp and put back after log."""
+    return _logsumexp(input, dims_of(dim, input.dim()), keepdim)
+
+
+# -- dimensions and dtypes ---------------------------------------------------------------------------------------------------
+
+
+def dims_of(dim, ndim: int) -> tuple[int, ...]:
+    """The dimensions a reduction goes over, counted from the front. A 0-d tensor has none, but answers to 0 and -1."""
+    if dim is None:
+        return tuple(range(ndim))
+    named = [whole(d) for d in dim] if isinstance(dim, (tuple, list)) else [whole(dim)]
+    dims = layout.wrap_dims(named, ndim)
+    return tuple(range(ndim)) if not dims or not ndim else dims
+
+
+def reduced_shape(shape, dims, keepdim: bool) -> tuple[int, ...]:
+    """The shape after `dims` have become one value each."""
+    if keepdim:
+        return tuple([1 if d in dims else n for d, n in enumerate(shape)])
+    return tuple([n for d, n in enumerate(shape) if d not in dims])
+
+
+def spread(grad, shape, dims, keepdim: bool):
+    """A reduced tensor expanded back over the dimensions it was reduced over."""
+    return unreduced(grad, shape, dims, keepdim).expand(shape)
+
+
+def unreduced(value, shape, dims, keepdim: bool):
+    """A reduced tensor with its lost dimensions back, of size 1."""
+    return value if keepdim else value.reshape(reduced_shape(shape, dims, True))
+
+
+def summed_dtype(name: str, array, dtype):
+    """NumPy's dtype of a sum or product: what was asked for, else int64 for integers and bools, else the array's own."""
+    if dtype is None:
+        return dtypes.int64.numpy if array.dtype.kind in "biu" else array.dtype
+    return checked_dtype(name, dtype).numpy
+
+
+def checked_dtype(name: str, dtype) -> dtypes.dtype:
+    """The dtype= argument, if it is one."""
+    if isinstance(dtype, dtypes.dtype):
+        return dtype
+    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+
+
+def conj(x):
+    """The complex conjugate, in derivatives of functions of complex tensors."""
+    return x.conj() if x.is_complex() else x

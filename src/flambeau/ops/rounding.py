@@ -1,0 +1,112 @@
+"""Whole numbers and fractions, the digits and neighbours of floating-point numbers."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import arrays
+from flambeau.kernels import expr as e
+from flambeau.ops.conditional import _where
+from flambeau.ops.declare import choice, on_arrays, pointwise
+from flambeau.ops.promotion import is_tensor, promoted
+
+
+@pointwise(inplace=True, dtypes="number", complex=False)
+def floor(input):
+    """The largest whole number that is not above input."""
+    return e.floor(input)
+
+
+@pointwise(inplace=True, dtypes="number", complex=False)
+def ceil(input):
+    """The smallest whole number that is not below input."""
+    return e.ceil(input)
+
+
+@pointwise(inplace=True, dtypes="number", complex=False, aliases=("fix",))
+def trunc(input):
+    """Input without its fraction: rounded towards zero."""
+    return e.trunc(input)
+
+
+@pointwise(inplace=True, dtypes="float", complex=False)
+def frac(input):
+    """The fraction of input, with its sign: input - trunc(input)."""
+    return input - e.trunc(input)
+
+
+@pointwise(public=False, method=False, name="_round", dtypes="number", complex=False)
+def _round(input):
+    """The nearest whole number, halves to the even one."""
+    return e.rint(input)
+
+
+@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="RoundBackward1")
+def _round_digits(input, scale=1.0):
+    """The nearest multiple of 1 / scale."""
+    return e.rint(input * scale) / scale
+
+
+@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="RoundBackward1")
+def _round_tens(input, unit=1.0):
+    """The nearest multiple of unit."""
+    return e.rint(input / unit) * unit
+
+
+@choice(inplace=True, aliases=("special.round",))
+def round(input, *, decimals=0):
+    """The nearest number with `decimals` digits behind the point (of tens, hundreds, ... if negative), halves to the even digit."""
+    if decimals == 0:
+        return _round, input
+    return (_round_digits, input, 10.0**decimals) if decimals > 0 else (_round_tens, input, 10.0**-decimals)
+
+
+# -- digits and neighbours -------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="float", inplace=True, numbers=False)
+def ldexp(input, other):
+    """input * 2 ** other."""
+    return input * e.exp2(other)
+
+
+@on_arrays(public=False, method=False, name="_frexp", returns="mantissa exponent")
+def _frexp(input):
+    """NumPy's own, in float32 for the half precisions."""
+    xp = arrays.module_of(input)
+    wide = input if input.dtype.itemsize > 2 else arrays.cast(input, dtypes.float32.numpy)
+    mantissa, exponent = xp.frexp(wide)
+    return arrays.cast(xp.asarray(mantissa), input.dtype), xp.asarray(exponent).astype("int32")
+
+
+_frexp.derivative(input=lambda grads, results: grads[0] / results[1].exp2())
+
+
+@choice
+def frexp(input):
+    """(mantissa, exponent) with input = mantissa * 2 ** exponent, and a mantissa of size 0.5 to 1 (or 0). The exponent is int32."""
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, found {input.dtype}")
+    return _frexp, input
+
+
+@on_arrays(public=False, method=False, name="_nextafter", promote=("input", "other"))
+def _nextafter(input, other):
+    """NumPy's own: the neighbour in the dtype itself, which no computation in a wider one finds."""
+    return arrays.module_of(input).nextafter(input, other)
+
+
+# A neighbour moves along with its number, unless there is no step to take.
+_nextafter.derivative(
+    input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape)
+)
+
+
+@choice(inplace=True)
+def nextafter(input, other):
+    """The floating-point number next to input in the direction of other."""
+    if not is_tensor(other):
+        raise TypeError(f"nextafter(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
+    common = promoted(input, other)
+    if not common.is_floating_point:
+        raise NotImplementedError(f'"nextafter" not implemented for {common.name} tensors; it takes floating-point tensors')
+    return _nextafter, input, other

@@ -1,0 +1,352 @@
+"""Slices picked by a 1-d index: index_select and its family, and the embedding lookup.
+
+    index_select    out[i, :] = x[index[i], :]              index_copy, index_add, index_fill, index_reduce    x[index[i], :] <- source[i, :]
+
+for dim = 0; the index counts along `dim`, all other dimensions are taken whole. A 0-d index is a list of one.
+"""
+
+from __future__ import annotations
+
+from flambeau import dtypes, literals
+from flambeau.kernels import arrays, gather, layout
+from flambeau.ops.declare import choice, composite, on_arrays
+from flambeau.ops.masking import check_tensor
+from flambeau.ops.scattering import INTEGERS, REDUCTIONS, _scatter_reduce, check_index
+from flambeau.ops.views import whole
+
+
+def _vector(name: str, index, integers=INTEGERS, error=RuntimeError, shape_error: type[Exception] = IndexError):
+    """The index as a 1-d tensor, after checking that it is one."""
+    check_index(name, index, integers, error)
+    if index.dim() > 1:
+        raise shape_error(f"{name}(): Index is supposed to be a vector, found shape {tuple(index.shape)}")
+    return index if index.dim() else index.reshape(1)
+
+
+def _line(array):
+    """A 0-d array as a line of one."""
+    return array if array.ndim else array.reshape(1)
+
+
+def _check_bounds(index, size: int, error: type[Exception] = IndexError) -> None:
+    bad = gather.out_of_bounds(index, size)
+    if bad is not None:
+        raise error(f"index out of range in self: index {bad} is out of bounds for a dimension of size {size}")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="IndexSelectBackward0")
+def _index_select(input, dim, index):
+    """The slices of `dim` at a 1-d index. (*, N, *), (K) -> (*, K, *)."""
+    line = _line(input)
+    _check_bounds(index, line.shape[dim])
+    found = gather.take_rows(line, dim, index)
+    return found if input.ndim else found.reshape(())
+
+
+_index_select.derivative(input=lambda grad, input_shape, dim, index: _index_add(grad.new_zeros(input_shape), dim, index, grad, 1))
+
+
+@_index_select.meta
+def _(input, dim, index):
+    return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), input.dtype
+
+
+@composite(out="apart")
+def index_select(input, dim, index):
+    """The slices of `dim` at the places a 1-d index names, as a copy. (*, N, *), (K) -> (*, K, *).
+
+    >>> torch.index_select(torch.tensor([10, 20, 30]), 0, torch.tensor([2, 0, 0]))
+    tensor([30, 10, 10])
+    """
+    index = _vector("index_select", index)
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    if not input.dim() and index.numel() != 1:
+        raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)")
+    return _index_select(input, dim, index)
+
+
+# -- adding ----------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="IndexAddBackward0")
+def _index_add(input, dim, index, source, alpha):
+    """input with alpha * source added to the slices of `dim` at the index."""
+    out = arrays.copy(input)
+    _add_into(out, dim, index, source, alpha)
+    return out
+
+
+@_index_add.writes
+def _add_into(input, dim, index, source, alpha):
+    line = _line(input)
+    gather.check(index, line.shape[dim], dim, RuntimeError)
+    source = arrays.apart(input, source)
+    if alpha != 1:
+        source = source & bool(alpha) if source.dtype.kind == "b" else _scaled(source, alpha)
+    gather.add_rows(line, dim, index, _line(source))
+
+
+def _scaled(source, alpha):
+    """source * alpha in the dtype of source; half precision by way of float32."""
+    if source.dtype.itemsize == 2 and source.dtype.kind in "fV":
+        single = arrays.cast(source, dtypes.float32.numpy)
+        return single * single.dtype.type(alpha)  # add_rows rounds the sum
+    return source * source.dtype.type(alpha)
+
+
+_index_add.derivative(
+    input=lambda grad: grad,
+    source=lambda grad, dim, index, alpha: _times(_index_select(grad, dim, index), alpha),
+)
+
+
+def _times(grad, alpha):
+    return grad if alpha == 1 else grad * alpha
+
+
+@_index_add.meta
+def _(input, dim, index, source, alpha):
+    return input.shape, input.dtype
+
+
+@choice(inplace=True)
+def index_add(input, dim, index, source, *, alpha=1):
+    """`input` with alpha * source added to the slices of `dim` that the index names, once for every time it names them."""
+    index = _vector("index_add_", index)
+    dim = _check_source("index_add_", input, dim, index, source)
+    return _index_add, input, dim, index, source, literals.stored(alpha, input.dtype)
+
+
+def _check_source(name: str, input, dim, index, source, error: type[Exception] = RuntimeError) -> int:
+    """The dimension, after checking that source has a slice for every index and slices of the shape of the input's."""
+    check_tensor(name, "source", source)
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    if input.dtype is not source.dtype:
+        raise RuntimeError(f"{name}(): self ({input.dtype}) and source ({source.dtype}) must have the same scalar type")
+    own, found = list(input.shape), list(source.shape)
+    slices = own[:dim] + own[dim + 1 :] == found[:dim] + found[dim + 1 :]
+    if len(own) != len(found) or not slices:
+        raise error(
+            f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension {dim}. "
+            f"Got self.shape = {own} source.shape = {found}"
+        )
+    count = found[dim] if found else 1
+    if index.numel() != count:
+        raise error(f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({count}), for dim: {dim}")
+    return dim
+
+
+# -- overwriting -------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="IndexCopyBackward0")
+def _index_copy(input, dim, index, source):
+    """input with the slices of `dim` at the index replaced by those of source."""
+    out = arrays.copy(input)
+    _copy_into(out, dim, index, source)
+    return out
+
+
+@_index_copy.writes
+def _copy_into(input, dim, index, source):
+    line = _line(input)
+    gather.check(index, line.shape[dim], dim, IndexError)
+    gather.put_rows(line, dim, index, _line(arrays.apart(input, source)))
+
+
+_index_copy.derivative(
+    input=lambda grad, dim, index: _index_fill(grad, dim, index, 0),
+    source=lambda grad, dim, index, source_shape: _index_select(grad, dim, index).reshape(source_shape),
+)
+
+
+@_index_copy.meta
+def _(input, dim, index, source):
+    return input.shape, input.dtype
+
+
+@choice(inplace=True)
+def index_copy(input, dim, index, source):
+    """`input` with the slices of `dim` that the index names replaced by the slices of source. Of two for one index, the last stays."""
+    index = _vector("index_copy_", index, ("int64",))
+    check_tensor("index_copy_", "source", source)
+    if bool(input.dim()) != bool(source.dim()) and source.numel() == 1 and input.numel() == 1:
+        source = source.reshape(tuple(input.shape))
+    if input.dim() and source.dim() and input.dim() != source.dim():
+        raise IndexError(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality "
+            f"({source.dim()}), destination dimensionality ({input.dim()})"
+        )
+    dim = _check_source("index_copy_", input, dim, index, source, IndexError)
+    return _index_copy, input, dim, index, source
+
+
+@on_arrays(public=False, method=False, grad_name="IndexFillBackward0")
+def _index_fill(input, dim, index, value):
+    """input with one number in the slices of `dim` at the index."""
+    out = arrays.copy(input)
+    _fill_into(out, dim, index, value)
+    return out
+
+
+@_index_fill.writes
+def _fill_into(input, dim, index, value):
+    line = _line(input)
+    index = gather.wrapped(index, line.shape[dim], dim)
+    value = arrays.cast(value, input.dtype) if hasattr(value, "shape") else arrays.number(value, input, input.dtype)
+    gather.put_rows(line, dim, index, value)
+
+
+_index_fill.derivative(
+    input=lambda grad, dim, index: _index_fill(grad, dim, index, 0),
+    value=lambda grad, dim, index: _filled_total(grad, dim, index),
+)
+
+
+def _filled_total(grad, dim, index):
+    """The sum of the gradient over the slices that were filled; one the index names twice was filled once."""
+    kept = _index_fill(grad.new_ones(grad.shape, dtype=dtypes.bool), dim, index, False)
+    return grad.masked_fill(kept, 0).sum()
+
+
+@_index_fill.meta
+def _(input, dim, index, value):
+    return input.shape, input.dtype
+
+
+@choice(inplace=True)
+def index_fill(input, dim, index, value):
+    """`input` with a number (or 0-d tensor) in the slices of `dim` that the index names. Negative indices count from the end."""
+    index = _vector("index_fill_", index, ("int64",), IndexError, RuntimeError)
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    if hasattr(value, "_array"):
+        if value.dim():
+            raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
+        return _index_fill, input, dim, index, value
+    if isinstance(value, complex) and not input.is_complex():
+        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+    return _index_fill, input, dim, index, literals.stored(value, input.dtype)
+
+
+# -- combining ---------------------------------------------------------------------------------------------------------------
+
+
+@choice(inplace=True)
+def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+    """`input` with the slices of `dim` that the index names combined with those of source: by "prod", "mean", "amax" or "amin".
+
+    A scatter_reduce in which every element of a slice has the same index.
+    """
+    if reduce not in REDUCTIONS or reduce == "sum":
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}. For sums there is index_add")
+    index = _vector("index_reduce_", index)
+    dim = _check_source("index_reduce_", input, dim, index, source)
+    if input.dtype.name == "bool":
+        raise NotImplementedError('"index_reduce" not implemented for bool tensors')
+    _check_bounds(index._array, input.shape[dim] if input.dim() else 1)
+    shape = tuple(source.shape)
+    everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
+    return _scatter_reduce, input, dim, everywhere, source, reduce, bool(include_self)
+
+
+# -- embedding ---------------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(method=False)
+def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    """The rows of a table at the indices. (N, D), (*) -> (*, D).
+
+    The gradient adds up in the rows that were read; the row `padding_idx` gets none, and `scale_grad_by_freq` divides each row's by how
+    often it was read.
+    """
+    if indices.dtype not in (dtypes.int64.numpy, dtypes.int32.numpy):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+            f"{indices.dtype} instead (while checking arguments for embedding)"
+        )
+    if weight.ndim != 2:
+        raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")
+    if sparse:
+        raise NotImplementedError("embedding(sparse=True): there are no sparse tensors here. The dense gradient has the same values")
+    _check_bounds(indices, weight.shape[0])
+    return gather.take_rows(weight, 0, indices)
+
+
+embedding.derivative(
+    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: _embedding_backward(
+        grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq
+    )
+)
+
+
+@embedding.meta
+def _(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    return (*indices.shape, weight.shape[1]), weight.dtype
+
+
+@on_arrays(public=False, method=False)
+def _embedding_backward(grad, indices, rows, padding_idx, by_frequency):
+    """The rows of the gradient added up where they were read from. (*, D), (*) -> (rows, D)."""
+    xp = arrays.module_of(grad)
+    width = grad.shape[-1]
+    flat, lines = indices.reshape(-1), grad.reshape(-1, width)
+    if padding_idx >= 0 and (flat == padding_idx).any():
+        used = flat != padding_idx
+        flat, lines = flat[used], lines[used]
+    if by_frequency:
+        count = xp.bincount(flat, minlength=rows)[flat]
+        lines = lines / count[:, None].astype(lines.dtype)
+    out = arrays.zeros((rows, width), grad.dtype, arrays.device_of(grad))
+    gather.add_rows(out, 0, flat, lines)
+    return out
+
+
+def _embedding_double_backward(grad, indices, padding_idx, by_frequency):
+    if by_frequency:
+        raise RuntimeError("double backward for embedding with scale_grad_by_freq is not implemented")
+    found = embedding(grad, indices)
+    if padding_idx < 0:
+        return found
+    return found.masked_fill((indices == padding_idx).unsqueeze(-1), 0)
+
+
+_embedding_backward.derivative(grad=_embedding_double_backward)
+
+
+@composite(name="nn.functional.embedding", method=False)
+def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """The rows of `weight` at the indices `input`. (*), (N, D) -> (*, D).
+
+    padding_idx         a row that gets no gradient (negative: counted from the end)
+    max_norm            rows that are read are first shortened, in place, to this `norm_type`-norm
+    scale_grad_by_freq  divide a row's gradient by how often it was read
+    """
+    check_tensor("embedding", "input", input)
+    check_tensor("embedding", "weight", weight)
+    if padding_idx is None:
+        padding_idx = -1
+    else:
+        rows = weight.shape[0]
+        if not -rows <= padding_idx < rows:
+            raise AssertionError(f"Padding_idx must be within num_embeddings: found {padding_idx} for {rows} rows")
+        padding_idx %= rows
+    if max_norm is not None:
+        embedding_renorm_(weight, input, max_norm, norm_type)
+    return embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
+
+
+@composite(method=False)
+def embedding_renorm_(input, indices, max_norm, norm_type):
+    """Shorten, in place, the rows at the indices whose norm exceeds `max_norm`. Nothing is recorded."""
+    from flambeau.autograd.modes import no_grad
+
+    with no_grad():
+        chosen = indices.reshape(-1)
+        rows = input.index_select(0, chosen)
+        norms = rows.norm(norm_type, dim=-1, keepdim=True).double()  # PyTorch finds the factor in double precision
+        shortened = (rows * (max_norm / (norms + 1e-7)).to(input.dtype)).where(norms > max_norm, rows)
+        input.index_copy_(0, chosen.to(dtypes.int64), shortened.to(input.dtype))
+    return input

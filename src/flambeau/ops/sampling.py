@@ -1,0 +1,232 @@
+"""Random numbers written into tensors, and drawn with the probabilities in them. Gradients do not pass: they are zero.
+
+The numbers are those of `kernels/sampling.py`, from the generator given or the default one; a tensor that is not contiguous is filled in
+the order of its memory, as PyTorch does.
+"""
+
+from __future__ import annotations
+
+from flambeau.kernels import arrays, layout, sampling
+from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.rejection import binomial as binomial_numbers
+from flambeau.kernels.rejection import poisson as poisson_numbers
+from flambeau.ops.declare import on_arrays
+from flambeau.random import Generator, default_generator
+
+
+def source(generator, device) -> Generator:
+    """The generator to draw from: the one given, which must be of the device, or the device's default."""
+    if generator is None:
+        return default_generator if device.type != "cuda" else arrays.cuda().default_generator(device)
+    if not isinstance(generator, Generator):
+        raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+    if device.type not in ("meta", str(generator.device).partition(":")[0]):
+        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device}'")
+    return generator
+
+
+def draw(kind: str, generator, shape, dtype, device, **parameters):
+    """A fresh contiguous array of samples; `kind` names a function of `kernels/sampling.py`."""
+    generator = source(generator, device)
+    if device.type == "cpu":
+        return getattr(sampling, kind)(generator, shape, dtype=dtype, **parameters)
+    if device.type == "meta":
+        return MetaArray(shape, dtype)
+    return arrays.cuda().draw(kind, generator, shape, dtype, device, **parameters)
+
+
+def fill(kind: str, out, generator, **parameters) -> None:
+    """Overwrite an array with samples, in the order of its memory. Parameters that are arrays go along with it."""
+    if type(out) is MetaArray:
+        return
+    device = arrays.device_of(out)
+    if layout.is_contiguous(*arrays.view_of(out)):
+        arrays.write(out, draw(kind, generator, out.shape, out.dtype, device, **parameters))
+        return
+    order = sorted(range(out.ndim), key=lambda axis: -out.strides[axis])
+    if kind == "normal":
+        parameters["contiguous"] = False
+    parameters = {name: _reordered(p, out.shape, order) for name, p in parameters.items()}
+    ordered = out.transpose(order)
+    arrays.write(ordered, draw(kind, generator, ordered.shape, out.dtype, device, **parameters))
+
+
+def _reordered(parameter, shape, order):
+    if not hasattr(parameter, "strides"):
+        return parameter
+    strides = layout.broadcast_strides(parameter.shape, arrays.element_strides(parameter), shape)
+    return arrays.strided_view(parameter, shape, strides).transpose(order)
+
+
+def _zeros(grad):
+    return grad.new_zeros(grad.shape)
+
+
+def distribution(settings):
+    """Declare Tensor.<name>_ from a function that turns the method's arguments into those of the sampler of the same name."""
+    name = settings.__name__
+    op = on_arrays(name=f"Tensor.{name}", public=False, method=False, inplace=True)(settings)
+
+    @op.writes
+    def _(input, *, generator=None, **given):
+        fill(name, input, generator, **settings(input, **given))
+
+    op.derivative(input=_zeros)
+    return op
+
+
+@distribution
+def uniform(input, from_=0.0, to=1.0, *, generator=None):
+    """Uniform on [from, to)."""
+    return {"low": float(from_), "high": float(to)}
+
+
+@distribution
+def normal(input, mean=0.0, std=1.0, *, generator=None):
+    """Normal with mean and standard deviation."""
+    return {"mean": float(mean), "std": float(std)}
+
+
+@distribution
+def log_normal(input, mean=1.0, std=2.0, *, generator=None):
+    """The exponential of a normal number with mean and standard deviation."""
+    return {"mean": float(mean), "std": float(std)}
+
+
+@distribution
+def exponential(input, lambd=1.0, *, generator=None):
+    """Exponential with rate `lambd`."""
+    return {"lambd": float(lambd)}
+
+
+@distribution
+def cauchy(input, median=0.0, sigma=1.0, *, generator=None):
+    """Cauchy around the median, with half-width sigma."""
+    return {"median": float(median), "sigma": float(sigma)}
+
+
+@distribution
+def geometric(input, p, *, generator=None):
+    """The number of trials up to the first success, each of probability p."""
+    return {"p": float(p)}
+
+
+@on_arrays(name="Tensor.random", public=False, method=False, inplace=True)
+def _random(input, from_=None, to=None, *, generator=None):
+    """Whole numbers: random_() of all the dtype holds, random_(to) below `to`, random_(from, to) from `from` on."""
+
+
+@_random.writes
+def _(input, from_=None, to=None, *, generator=None):
+    if from_ is None and to is None:
+        fill("random_full", input, generator)
+        return
+    low, high = (0, from_) if to is None and from_ is not None else (from_ or 0, to)
+    fill("randint", input, generator, low=int(low), high=None if high is None else int(high))
+
+
+_random.derivative(input=_zeros)
+
+
+@on_arrays(name="Tensor.bernoulli", public=False, method=False, inplace=True, grad_name="BernoulliBackward2")
+def _bernoulli(input, p=0.5, *, generator=None):
+    """1 with probability p (a number, or a tensor that broadcasts), else 0."""
+
+
+@_bernoulli.writes
+def _(input, p=0.5, *, generator=None):
+    if hasattr(p, "shape"):
+        layout.expand(p.shape, arrays.element_strides(p), input.shape)  # raises where p does not broadcast
+        fill("bernoulli", input, generator, p=p)
+    else:
+        fill("bernoulli", input, generator, p=float(p))
+
+
+_bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
+
+
+@on_arrays
+def bernoulli(input, p=None, *, generator=None):
+    """1 with the probability given by each element of `input` (or by p, if given), else 0. -> the same shape and dtype"""
+    out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+    fill("bernoulli", out, generator, p=input if p is None else float(p))
+    return out
+
+
+@bernoulli.meta
+def _(input, p=None, *, generator=None):
+    return input.shape, input.dtype
+
+
+bernoulli.derivative(input=_zeros)
+
+
+@on_arrays
+def multinomial(input, num_samples, replacement=False, *, generator=None):
+    """Category numbers drawn with the weights in `input`. (C,) -> (num_samples,), (R, C) -> (R, num_samples), int64"""
+    if arrays.device_of(input).type == "cpu":
+        return sampling.multinomial(source(generator, arrays.device_of(input)), arrays.contiguous(input), int(num_samples), replacement)
+    return arrays.cuda().multinomial(source(generator, arrays.device_of(input)), input, int(num_samples), replacement)
+
+
+@multinomial.meta
+def _(input, num_samples, replacement=False, *, generator=None):
+    return (*input.shape[:-1], num_samples), "int64"
+
+
+@on_arrays(name="poisson", method=False)
+def poisson(input, generator=None):
+    """A Poisson number for each rate in `input`. -> the same shape and dtype"""
+    device = arrays.device_of(input)
+    if device.type != "cpu":
+        return arrays.cuda().poisson(source(generator, device), input)
+    return poisson_numbers(source(generator, device), input)
+
+
+@poisson.meta
+def _(input, generator=None):
+    return input.shape, input.dtype
+
+
+poisson.derivative(input=_zeros)
+
+
+@on_arrays(method=False)
+def binomial(count, prob, generator=None):
+    """How many of `count` trials succeed, each with probability `prob`. Tensors that broadcast, of one floating dtype"""
+    device = arrays.device_of(count)
+    if device.type != "cpu":
+        return arrays.cuda().binomial(source(generator, device), count, prob)
+    return binomial_numbers(source(generator, device), count, prob)
+
+
+@binomial.meta
+def _(count, prob, generator=None):
+    return layout.broadcast_shapes(count.shape, prob.shape), count.dtype
+
+
+binomial.derivative(
+    count=lambda grad, count_shape: grad.new_zeros(count_shape),
+    prob=lambda grad, prob_shape: grad.new_zeros(prob_shape),
+)
+
+
+@on_arrays(name="_normal_around", public=False, method=False, grad_name="NormalBackward3")
+def normal_around(mean, std, generator=None):
+    """Normal numbers around `mean` with standard deviation `std`, of which one or both are tensors that broadcast."""
+    tensors = [v for v in (mean, std) if hasattr(v, "shape")]
+    shape = layout.broadcast_shapes(*[v.shape for v in tensors])
+    device = arrays.device_of(tensors[0])
+    return draw("normal", generator, shape, tensors[0].dtype, device, mean=mean, std=std)
+
+
+@normal_around.meta
+def _(mean, std, generator=None):
+    tensors = [v for v in (mean, std) if hasattr(v, "shape")]
+    return layout.broadcast_shapes(*[v.shape for v in tensors]), tensors[0].dtype
+
+
+normal_around.derivative(
+    mean=lambda grad, mean_shape: grad.new_zeros(mean_shape),
+    std=lambda grad, std_shape: grad.new_zeros(std_shape),
+)

@@ -1,0 +1,374 @@
+"""Gathering and scattering along a dimension: an index for every element.
+
+    gather    out[i, j] = x[index[i, j], j]        scatter    out[index[i, j], j] = src[i, j]
+
+The derivative of reading is adding, and that of adding is reading. Its relatives: `rows.py` has an index for every slice (index_select,
+index_add, ...), `selection.py` an index into all elements (take, put), `masking.py` a true or false for every element. The loops of all
+are in `kernels/gather.py`.
+"""
+
+from __future__ import annotations
+
+from flambeau import literals
+from flambeau.kernels import arrays, layout
+from flambeau.kernels import gather as kernel
+from flambeau.ops.declare import choice, composite, on_arrays
+from flambeau.ops.views import whole
+
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+INTEGERS = ("int64", "int32")
+_INDIFFERENT = ("gather", "scatter", "scatter_add", "scatter_reduce")  # to the dtype of an index without elements
+
+
+# -- what an index must be -----------------------------------------------------------------------------------------------
+
+
+def check_index(name: str, index, dtypes=INTEGERS, error=RuntimeError) -> None:
+    """TypeError unless `index` is a tensor, `error` unless its dtype is one of `dtypes`."""
+    check_tensor(name, "index", index)
+    if index.dtype.name not in dtypes and not (name in _INDIFFERENT and not index.numel()):
+        raise error(f"{name}(): Expected dtype {'/'.join(dtypes[::-1])} for index, found {index.dtype}. Try index.long()")
+
+
+def check_tensor(name: str, argument: str, value) -> None:
+    """TypeError unless `value` is a tensor."""
+    if not hasattr(value, "_array"):
+        raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
+
+
+def check_same_dtype(name: str, input, source) -> None:
+    """RuntimeError unless what is written has the dtype of what it is written into."""
+    if input.dtype is not source.dtype:
+        raise RuntimeError(
+            f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}. Try src.to({input.dtype})"
+        )
+
+
+def _lines(input, index) -> tuple:
+    """A 0-d array or index as a line of one, so that there is a dimension to work along."""
+    return input if input.ndim else input.reshape(1), index if index.ndim else index.reshape(1)
+
+
+# -- gather: an index for every element ----------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="GatherBackward0")
+def _gather(input, dim, index):
+    """out[..., j, ...] = input[..., index[..., j, ...], ...]."""
+    if not index.size:
+        return arrays.empty(index.shape, input.dtype, arrays.device_of(input))
+    line, at = _lines(input, index)
+    kernel.check(at, line.shape[dim], dim, RuntimeError)
+    return kernel.gather(line, dim, at).reshape(index.shape)
+
+
+_gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add(grad.new_zeros(input_shape), dim, index, grad))
+
+
+@_gather.meta
+def _(input, dim, index):
+    return index.shape, input.dtype
+
+
+@composite(out="apart")
+def gather(input, dim, index, *, sparse_grad=False):
+    """Elements picked along `dim`, each place of the index saying from where: out[i, j] = input[index[i, j], j] for dim = 0.
+
+    The index has as many dimensions as the input and is no longer than it except in `dim`; the result has its shape.
+
+    >>> torch.gather(torch.tensor([[1, 2], [3, 4]]), 1, torch.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
+    """
+    if sparse_grad:
+        raise NotImplementedError("gather(sparse_grad=True): there are no sparse tensors here. The dense gradient has the same values")
+    check_index("gather", index)
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    if index.numel():
+        _check_reach("gather", input, dim, index)
+    return _gather(input, dim, index)
+
+
+def _check_reach(name: str, input, dim: int, index) -> None:
+    """RuntimeError unless the index has as many dimensions as the input, and is no longer than it except in `dim`."""
+    own, found = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
+    if len(own) != len(found):
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as input tensor: {name} found index {list(index.shape)} "
+            f"and input {list(input.shape)}"
+        )
+    for d, (n, most) in enumerate(zip(found, own, strict=True)):
+        if d != dim and n > most:
+            raise RuntimeError(
+                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self {list(input.shape)} "
+                f"apart from dimension {dim}"
+            )
+
+
+@composite(out="apart")
+def take_along_dim(input, indices, dim=None):
+    """`gather` with broadcasting and with negative indices: the elements that argsort, argmax and their like point at.
+
+    Without `dim`, both are flattened.
+    """
+    check_tensor("take_along_dim", "indices", indices)
+    if indices.dtype.name not in INTEGERS:
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}. Try indices.long()")
+    if dim is None:
+        input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
+    if input.dim() != indices.dim():
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
+        )
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    size = input.shape[dim] if input.dim() else 1
+    sizes = [(1, 1) if d == dim else (a, b) for d, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))]
+    common = layout.broadcast_shapes(tuple(a for a, _ in sizes), tuple(b for _, b in sizes))
+    spread = lambda t: t.expand(tuple(t.shape[d] if d == dim else n for d, n in enumerate(common)))  # noqa: E731
+    indices = _counted_from_front(indices, size)
+    return gather(spread(input), dim, spread(indices))
+
+
+@on_arrays(public=False, method=False)
+def _counted_from_front(indices, size):
+    """Negative indices counted from the end; what is beyond is left for gather to find."""
+    xp = arrays.module_of(indices)
+    return xp.where(indices < 0, indices + indices.dtype.type(size), indices)
+
+
+@_counted_from_front.meta
+def _(indices, size):
+    return indices.shape, indices.dtype
+
+
+# -- scatter: the way back ------------------------------------------------------------------------------------------------
+
+
+def _prepared(name: str, input, dim, index, src):
+    """(dim, src cut to the shape of the index), after the checks all forms of scatter share."""
+    check_index(name, index)
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    if src is not None:
+        check_tensor(name, "src", src)
+        check_same_dtype("scatter", input, src)
+    if not index.numel():
+        return dim, None if src is None else src.reshape(-1)[:0].reshape(tuple(index.shape))
+    _check_reach(name, input, dim, index)
+    if src is None:
+        return dim, None
+    wanted, found = tuple(index.shape) or (1,), tuple(src.shape) or (1,)
+    if len(wanted) != len(found):
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as src tensor: {name} found index {list(index.shape)} and src {list(src.shape)}"
+        )
+    if any(n > m for n, m in zip(wanted, found, strict=True)):
+        raise RuntimeError(
+            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {dim} and to be no larger "
+            f"size than src {list(src.shape)}"
+        )
+    if tuple(src.shape) == tuple(index.shape):
+        return dim, src
+    return dim, src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
+
+
+def _scattered(input, dim, index, write) -> None:
+    """Run write(line, dim, index) on an array of at least one dimension, after checking the index."""
+    if not index.size:
+        return
+    line, at = _lines(input, index)
+    kernel.check(at, line.shape[dim], dim, RuntimeError)
+    write(line, dim, at)
+
+
+@on_arrays(public=False, method=False, grad_name="ScatterBackward0")
+def _scatter(input, dim, index, src):
+    """input with src written to the places along `dim` that the index names."""
+    out = arrays.copy(input)
+    _scatter_into(out, dim, index, src)
+    return out
+
+
+@_scatter.writes
+def _scatter_into(input, dim, index, src):
+    _scattered(input, dim, index, lambda line, d, at: kernel.scatter(line, d, at, arrays.apart(input, src).reshape(at.shape)))
+
+
+_scatter.derivative(
+    input=lambda grad, dim, index: _scatter_value(grad, dim, index, 0),
+    src=lambda grad, dim, index: _gather(grad, dim, index),
+)
+
+
+@_scatter.meta
+def _(input, dim, index, src):
+    return input.shape, input.dtype
+
+
+@on_arrays(public=False, method=False, grad_name="ScatterBackward1")
+def _scatter_value(input, dim, index, value):
+    """input with one number written to the places along `dim` that the index names."""
+    out = arrays.copy(input)
+    _scatter_value_into(out, dim, index, value)
+    return out
+
+
+@_scatter_value.writes
+def _scatter_value_into(input, dim, index, value):
+    stored = arrays.number(value, input, input.dtype)
+    _scattered(input, dim, index, lambda line, d, at: kernel.scatter(line, d, at, stored))
+
+
+_scatter_value.derivative(input=lambda grad, dim, index: _scatter_value(grad, dim, index, 0))
+
+
+@_scatter_value.meta
+def _(input, dim, index, value):
+    return input.shape, input.dtype
+
+
+@choice(inplace=True)
+def scatter(input, dim, index, src=None, value=None, *, reduce=None):
+    """`input` with src (a tensor or a number) written to the places along `dim` that the index names: out[index[i, j], j] = src[i, j].
+
+    The reverse of gather. Where an index occurs twice, the last value stays. `reduce="add"` or "multiply" combines them instead.
+
+    >>> torch.zeros(1, 4).scatter(1, torch.tensor([[3, 1]]), 5.0)
+    tensor([[0., 5., 0., 5.]])
+    """
+    src = value if src is None else src
+    if reduce is not None and reduce not in ("add", "multiply"):
+        raise RuntimeError(f'reduce argument must be either add or multiply, found {reduce!r}. scatter_reduce knows "amax", "amin" and "mean" too')
+    if not hasattr(src, "_array"):
+        if not isinstance(src, arrays.NUMBERS):
+            raise TypeError(f"scatter(): argument 'src' must be Tensor or Number, not {type(src).__name__}")
+        dim, _ = _prepared("scatter", input, dim, index, None)
+        number = literals.stored(src, input.dtype)
+        if reduce is None:
+            return _scatter_value, input, dim, index, number
+        src = input.new_full(tuple(index.shape), number)
+    dim, src = _prepared("scatter", input, dim, index, src)
+    if reduce is None:
+        return _scatter, input, dim, index, src
+    return _scatter_reduce, input, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce], True
+
+
+@on_arrays(public=False, method=False, grad_name="ScatterAddBackward0")
+def _scatter_add(input, dim, index, src):
+    """input with src added at the places along `dim` that the index names."""
+    out = arrays.copy(input)
+    _scatter_add_into(out, dim, index, src)
+    return out
+
+
+@_scatter_add.writes
+def _scatter_add_into(input, dim, index, src):
+    _scattered(input, dim, index, lambda line, d, at: kernel.scatter_reduce(line, d, at, arrays.apart(input, src).reshape(at.shape), "sum"))
+
+
+_scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
+
+
+@_scatter_add.meta
+def _(input, dim, index, src):
+    return input.shape, input.dtype
+
+
+@choice(inplace=True)
+def scatter_add(input, dim, index, src):
+    """`input` with src added at the places along `dim` that the index names: out[index[i, j], j] += src[i, j]."""
+    dim, src = _prepared("scatter_add", input, dim, index, src)
+    return _scatter_add, input, dim, index, src
+
+
+# -- scatter_reduce -------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, grad_name="ScatterReduceBackward0")
+def _scatter_reduce(input, dim, index, src, reduce, include_self):
+    """input combined with src at the places along `dim` that the index names."""
+    out = arrays.copy(input)
+    _scatter_reduce_into(out, dim, index, src, reduce, include_self)
+    return out
+
+
+@_scatter_reduce.writes
+def _scatter_reduce_into(input, dim, index, src, reduce, include_self):
+    kind = input.dtype.kind
+    if (reduce == "mean" and kind == "b") or (reduce in ("amax", "amin") and kind == "c"):
+        raise NotImplementedError(f'"scatter_reduce_{reduce}" not implemented for {input.dtype} tensors')
+
+    def write(line, d, at):
+        kernel.scatter_reduce(line, d, at, arrays.apart(input, src).reshape(at.shape), reduce, include_self)
+
+    _scattered(input, dim, index, write)
+
+
+@_scatter_reduce.meta
+def _(input, dim, index, src, reduce, include_self):
+    return input.shape, input.dtype
+
+
+@_scatter_reduce.joint
+def _(grad, input, dim, index, src, reduce, include_self, result, needs):
+    to_input, to_src = _REDUCTION_GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
+    if not include_self:
+        to_input = _scatter_value(to_input, dim, index, 0)  # what was replaced had no part in the result
+    return {"input": to_input if needs["input"] else None, "src": to_src if needs["src"] else None}
+
+
+def _sum_gradient(grad, input, dim, index, src, reduce, include_self, result):
+    return grad, _gather(grad, dim, index)
+
+
+def _mean_gradient(grad, input, dim, index, src, reduce, include_self, result):
+    """Every term gets an equal share."""
+    start = grad.new_ones(grad.shape) if include_self else grad.new_zeros(grad.shape)
+    count = _scatter_add(start, dim, index, grad.new_ones(index.shape))
+    share = grad / count.masked_fill(count == 0, 1)
+    return share, _gather(share, dim, index)
+
+
+def _product_gradient(grad, input, dim, index, src, reduce, include_self, result):
+    """The derivative by one factor is the product of the others: result / factor, except where the factor is zero.
+
+    Then the others' product is found by putting 1 in its place; if two factors are zero, every derivative but none is zero too.
+    """
+    own = input.masked_fill(input == 0, 1)
+    to_input = grad * _scatter_reduce(own, dim, index, src, "prod", include_self) / own
+    is_zero = src == 0
+    zeros = _gather(_scatter_add(grad.new_zeros(grad.shape), dim, index, is_zero.to(grad.dtype)), dim, index)
+    factor = src.masked_fill(is_zero, 1)
+    others = _scatter_reduce(input, dim, index, factor, "prod", include_self)
+    alone = _gather(grad * others, dim, index)
+    shared = _gather(grad * result, dim, index) / factor
+    return to_input, alone.where(is_zero & (zeros == 1), shared)
+
+
+def _extremum_gradient(grad, input, dim, index, src, reduce, include_self, result):
+    """All that equal the result share its gradient evenly."""
+    own = (input == result).to(grad.dtype)
+    theirs = (src == _gather(result, dim, index)).to(grad.dtype)
+    share = grad / _scatter_add(own, dim, index, theirs)
+    return own * share, theirs * _gather(share, dim, index)
+
+
+_REDUCTION_GRADIENTS = {
+    "sum": _sum_gradient,
+    "mean": _mean_gradient,
+    "prod": _product_gradient,
+    "amax": _extremum_gradient,
+    "amin": _extremum_gradient,
+}
+
+
+@choice(inplace=True)
+def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
+    """`input` combined with src at the places along `dim` that the index names: by "sum", "prod", "mean", "amax" or "amin".
+
+    `include_self=False` leaves out of it what stood there; places the index does not name keep their value.
+    """
+    if reduce not in REDUCTIONS:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    dim, src = _prepared("scatter_reduce", input, dim, index, src)
+    return _scatter_reduce, input, dim, index, src, reduce, bool(include_self)

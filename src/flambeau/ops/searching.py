@@ -1,0 +1,91 @@
+"""Searching: where values belong in a sorted sequence, and whether they are among others."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, order
+from flambeau.kernels.reduce import unhalved
+from flambeau.ops.declare import composite, on_arrays
+
+
+@on_arrays(public=False, method=False, promote=("boundaries", "values"))
+def _search(boundaries, values, right, out_int32):
+    """Where each of `values` (..., V) goes into `boundaries` (..., B)."""
+    if boundaries.dtype.kind in "bc":
+        raise NotImplementedError(f'"searchsorted" not implemented for {boundaries.dtype.name}. Try x.int() or x.abs()')
+    found = order.search(boundaries, values, right)
+    return arrays.module_of(values).asarray(found).astype(dtypes.int32.numpy if out_int32 else dtypes.int64.numpy)
+
+
+@composite(out=True, method=False)
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """The index in `sorted_sequence` before which each value of `input` must go to keep it sorted.
+
+    sorted_sequence  (B,), or (*, B) for one sequence per row of input (*, V); the result has input's shape
+    right            whether equal elements stay in front of the value (side="right")
+    sorter           the indices that sort sorted_sequence, if it is not sorted
+    """
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    values = _as_values(sorted_sequence, input)
+    lead, shape = tuple(sorted_sequence.shape), tuple(values.shape)
+    if not values.dim() and sorted_sequence.dim() != 1:
+        raise RuntimeError(
+            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but we got boundaries tensor "
+            f"dim({sorted_sequence.dim()})"
+        )
+    if sorted_sequence.dim() != 1 and lead[:-1] != shape[:-1]:
+        raise RuntimeError(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "
+            f"value tensor must match, but we got boundaries tensor {list(lead)} and input value tensor {list(shape)}"
+        )
+    if sorter is not None:
+        sorted_sequence = _ordered(sorted_sequence, sorter)
+    return _search(sorted_sequence, values, right or side == "right", out_int32)
+
+
+def _as_values(boundaries, input):
+    """The values to look for as a tensor: a number stands for a 0-d one."""
+    return input if hasattr(input, "_array") else boundaries.new_tensor(input, dtype=dtypes.of_scalar(input))
+
+
+def _ordered(sequence, sorter):
+    if tuple(sorter.shape) != tuple(sequence.shape):
+        raise RuntimeError(
+            f"torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor {list(sequence.shape)} and "
+            f"sorter tensor {list(sorter.shape)}"
+        )
+    if sorter.dtype is not dtypes.int64:
+        raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter.dtype.name}")
+    if sorter.numel() and (sorter.min().item() < 0 or sorter.max().item() >= sequence.shape[-1]):
+        raise RuntimeError(f"torch.searchsorted(): sorter index out of range for {sequence.shape[-1]} elements")
+    return sequence.gather(-1, sorter)
+
+
+@composite(out=True, method=False)
+def bucketize(input, boundaries, *, out_int32=False, right=False):
+    """The index of the interval between `boundaries` (B,), sorted, that each value of `input` lies in: 0 below the first."""
+    if boundaries.dim() != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+    return _search(boundaries, _as_values(boundaries, input), right, out_int32)
+
+
+@on_arrays(public=False, method=False, promote=("elements", "test_elements"))
+def _isin(elements, test_elements, invert):
+    """Whether each of `elements` is one of `test_elements`."""
+    xp = arrays.module_of(elements)
+    if elements.dtype.kind in "bc":
+        raise RuntimeError(f"Unsupported input type encountered for isin(): {elements.dtype.name}")
+    return xp.isin(unhalved(elements), unhalved(test_elements), invert=invert)
+
+
+@composite(out=True, method=False)
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    """Whether each of `elements` is one of `test_elements`, as bool; the opposite, if `invert`. The shape of elements."""
+    tensors = [x for x in (elements, test_elements) if hasattr(x, "_array")]
+    if not tensors:
+        raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
+    as_tensor = [x if hasattr(x, "_array") else tensors[0].new_tensor(x, dtype=dtypes.of_scalar(x)) for x in (elements, test_elements)]
+    return _isin(*as_tensor, bool(invert))

@@ -1,0 +1,173 @@
+"""Which elements: nonzero and argwhere say where they are, take and put count through all of them in row-major order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, gather, layout
+from flambeau.ops.declare import choice, composite, on_arrays
+from flambeau.ops.scattering import check_index, check_tensor
+from flambeau.ops.views import whole
+
+INT64 = dtypes.int64.numpy
+
+
+# -- where something is not zero ---------------------------------------------------------------------------------------------
+
+
+def _places(input) -> tuple:
+    """The indices of what is not zero: an int64 array per dimension."""
+    xp = arrays.module_of(input)
+    found = xp.flatnonzero(input)
+    return xp.unravel_index(found, input.shape) if input.ndim > 1 else (found,)
+
+
+@on_arrays(public=False, method=False)
+def _nonzero(input):
+    """The indices of all elements that are not zero, a row each. (*) of n dimensions -> (count, n)."""
+    xp = arrays.module_of(input)
+    if not input.ndim:
+        count = int(bool(input))
+        return arrays.empty_strided((count, 0), (1, count), INT64, arrays.device_of(input))
+    places = _places(input)
+    columns = arrays.empty((input.ndim, places[0].size), INT64, arrays.device_of(input))  # PyTorch too writes one dimension after the other
+    for d, place in enumerate(places):
+        columns[d] = place
+    return xp.swapaxes(columns, 0, 1)
+
+
+@composite(out="same")
+def nonzero(input, *, as_tuple=False):
+    """Where the elements are that are not zero: a row of indices for each, (count, n), in row-major order.
+
+    `as_tuple=True` gives one 1-d tensor per dimension instead, which can be used as an index: x[x.nonzero(as_tuple=True)].
+    """
+    if not as_tuple:
+        return _nonzero(input)
+    return _nonzero(input if input.dim() else input.reshape(1)).unbind(1)
+
+
+@composite
+def argwhere(input):
+    """Where the elements are that are not zero: a row of indices for each. (*) of n dimensions -> (count, n)."""
+    return _nonzero(input)
+
+
+@on_arrays(public=False, method=False)
+def _nonzero_static(input, size, fill_value):
+    out = arrays.empty((size, input.ndim), INT64, arrays.device_of(input))
+    out[...] = fill_value
+    if input.ndim:
+        for d, place in enumerate(_places(input)):
+            out[: place.size, d] = place[:size]
+    return out
+
+
+@_nonzero_static.meta
+def _(input, size, fill_value):
+    return (size, input.ndim), INT64
+
+
+@composite(out="same")
+def nonzero_static(input, *, size, fill_value=-1):
+    """`nonzero` with exactly `size` rows: what is beyond is left out, what is missing is filled up with `fill_value`."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, found {size}")
+    return _nonzero_static(input, whole(size), whole(fill_value))
+
+
+# -- an index into all elements ------------------------------------------------------------------------------------------------
+
+
+def _flat_index(index, size: int):
+    """Indices into `size` elements, negative ones counted from the end."""
+    try:
+        return gather.wrapped(index, size, 0)
+    except IndexError:
+        bad = index[(index < -size) | (index >= size)].reshape(-1)[0]
+        raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {size} elements.") from None
+
+
+def _addresses(array, index):
+    """Addresses of elements counted in row-major order."""
+    shape, strides = arrays.view_of(array)
+    if layout.is_contiguous(shape, strides):
+        return index
+    xp = arrays.module_of(array)
+    return sum((place * np.int64(stride) for place, stride in zip(xp.unravel_index(index, shape), strides, strict=True)), xp.zeros_like(index))
+
+
+@on_arrays(public=False, method=False, grad_name="TakeBackward0")
+def _take(input, index):
+    """out[i] = the element number index[i] of input."""
+    if not input.size and index.size:
+        raise IndexError("take(): tried to take from an empty tensor")
+    return gather.memory(input).take(_addresses(input, _flat_index(index, input.size)))
+
+
+_take.derivative(input=lambda grad, input_shape, index: _put(grad.new_zeros(input_shape), index, grad, True))
+
+
+@_take.meta
+def _(input, index):
+    return index.shape, input.dtype
+
+
+@composite(out="apart")
+def take(input, index):
+    """Elements counted through the whole input in row-major order, in the shape of the index. Negative indices count from the end.
+
+    >>> torch.take(torch.tensor([[4, 3, 5], [6, 7, 8]]), torch.tensor([0, 2, -1]))
+    tensor([4, 5, 8])
+    """
+    check_index("take", index, ("int64",))
+    return _take(input, index)
+
+
+@on_arrays(public=False, method=False, grad_name="PutBackward0")
+def _put(input, index, source, accumulate):
+    """input with source written to, or added at, the elements the index counts off."""
+    out = arrays.copy(input)
+    _put_into(out, index, source, accumulate)
+    return out
+
+
+@_put.writes
+def _put_into(input, index, source, accumulate):
+    if not input.size and index.size:
+        raise IndexError("put_(): Tried to put elements into an empty tensor")
+    at = _addresses(input, _flat_index(index, input.size)).reshape(-1)
+    values = arrays.apart(input, source).reshape(-1)
+    if accumulate:
+        gather.add_rows(gather.memory(input), 0, at, values)
+    else:
+        gather.put_rows(gather.memory(input), 0, at, values)
+
+
+_put.derivative(
+    input=lambda grad, index, accumulate: grad if accumulate else _put(grad, index, grad.new_zeros(index.shape), False),
+    source=lambda grad, index, source_shape: _take(grad, index).reshape(source_shape),
+)
+
+
+@_put.meta
+def _(input, index, source, accumulate):
+    return input.shape, input.dtype
+
+
+@choice(inplace=True)
+def put(input, index, source, accumulate=False):
+    """`input` with the elements of source written to the places that the index counts off in row-major order, or added there."""
+    check_index("put_", index, ("int64",))
+    check_tensor("put_", "source", source)
+    if input.dtype is not source.dtype:
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype, but got self.dtype = {input.dtype} and source.dtype = {source.dtype}"
+        )
+    if index.numel() != source.numel():
+        raise IndexError(
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{source.numel()}, index.numel() = {index.numel()}"
+        )
+    return _put, input, index, source, bool(accumulate)

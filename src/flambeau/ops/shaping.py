@@ -1,0 +1,487 @@
+"""Shapes: flattening, repeating, rolling, flipping, splitting. Views where the strides allow it, copies where they do not."""
+
+from __future__ import annotations
+
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import OPS, composite, on_arrays, view
+from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, _view, listed, sizes_of, whole
+
+
+@composite(public=False)
+def view_as(input, other):
+    """`input` viewed in the shape of `other`."""
+    return _view(input, tuple(other.shape))
+
+
+@composite(public=False)
+def reshape_as(input, other):
+    """`input` in the shape of `other`."""
+    return input.reshape(tuple(other.shape))
+
+
+@composite(public=False)
+def expand_as(input, other):
+    """`input` expanded to the shape of `other`."""
+    return input.expand(tuple(other.shape))
+
+
+@composite
+def broadcast_to(input, *size, **named):
+    """`input` expanded to `size`."""
+    return input.expand(listed("broadcast_to", "size", size, named))
+
+
+@composite(method=False)
+def broadcast_tensors(*tensors):
+    """All tensors expanded to their common shape."""
+    tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    shape = layout.broadcast_shapes(*(tuple(t.shape) for t in tensors))
+    return tuple([t.expand(shape) for t in tensors])
+
+
+@composite
+def flatten(input, start_dim=0, end_dim=-1):
+    """Dimensions start_dim to end_dim made one."""
+    if input.dim() == 0:
+        layout.wrap_dim(start_dim, 0)
+        layout.wrap_dim(end_dim, 0)
+        return input.reshape(1)
+    shape = layout.flatten_shape(tuple(input.shape), start_dim, end_dim)
+    return input if len(shape) == input.dim() else input.reshape(shape)
+
+
+@composite
+def ravel(input):
+    """One dimension, contiguous."""
+    return input.contiguous().view(-1)
+
+
+@composite
+def unflatten(input, dim, sizes):
+    """One dimension cut into `sizes`, of which one may be -1."""
+    return input.view(layout.unflatten_shape(tuple(input.shape), dim, sizes_of((sizes,) if isinstance(sizes, (tuple, list)) else (sizes,))))
+
+
+@composite(aliases=("moveaxis",))
+def movedim(input, source, destination):
+    """Dimensions moved to other places; the others keep their order."""
+    n = input.dim()
+    order, _ = layout.movedim(tuple(range(n)), (0,) * n, source, destination)
+    return _permute(input, order)
+
+
+@composite
+def swapdims(input, dim0, dim1):
+    """Two dimensions exchanged: another name for transpose."""
+    return input.transpose(dim0, dim1)
+
+
+@composite
+def swapaxes(input, axis0, axis1):
+    """Two dimensions exchanged: NumPy's name for transpose."""
+    return input.transpose(axis0, axis1)
+
+
+@composite
+def t(input):
+    """The transpose of a matrix; vectors and numbers as they are."""
+    if input.dim() > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.dim()}D. Try .mT or .transpose(dim0, dim1)")
+    return _t(input)
+
+
+@view(public=False, method=False, name="_t", grad_name="TBackward0")
+def _t(input):
+    shape, strides, offset = input
+    return shape[::-1], strides[::-1], offset
+
+
+_t.derivative(lambda grad: _t(grad))
+
+
+@composite
+def adjoint(input):
+    """The conjugate transpose of the last two dimensions."""
+    if input.dim() == 1:
+        raise RuntimeError("tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    if not input.dim():
+        return input.conj() if input.is_complex() else input.view(())
+    swapped = input.transpose(-2, -1)
+    return swapped.conj() if input.is_complex() else swapped
+
+
+# -- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def _cut(input, size, dim):
+    """Pieces of one size, or of the sizes in a list."""
+    listed = isinstance(size, (list, tuple))
+    bounds = layout.split_bounds(tuple(input.shape), sizes_of((tuple(size),)) if listed else whole(size), whole(dim))
+    return (_split_with_sizes if listed else _split)(input, dim, bounds)
+
+
+@composite
+def split(input, split_size_or_sections=None, dim=0, *, split_size=None):
+    """Pieces of a dimension, of one size (the last may be shorter) or of the sizes in a list, as views."""
+    return _cut(input, split_size if split_size_or_sections is None else split_size_or_sections, dim)
+
+
+@composite
+def split_with_sizes(input, split_sizes, dim=0):
+    """Pieces of a dimension of the given sizes, as views."""
+    return _cut(input, tuple(split_sizes), dim)
+
+
+@composite
+def chunk(input, chunks, dim=0):
+    """At most `chunks` equal pieces of a dimension (the last may be shorter), as views."""
+    return _split(input, dim, layout.chunk_bounds(tuple(input.shape), whole(chunks), whole(dim)))
+
+
+def _unsafe(name: str, cut) -> None:
+    def pieces(input, *args, **kwargs):
+        found = cut(input, *args, **kwargs)
+        for piece in found:
+            piece._base = piece._view_mode = None
+        return found
+
+    pieces.__name__ = f"unsafe_{name}"
+    pieces.__doc__ = f"`{name}`, the pieces being no views as far as history goes: each may be written to, as long as its input is not used."
+    composite(pieces)
+
+
+_unsafe("split", split)
+_unsafe("split_with_sizes", split_with_sizes)
+_unsafe("chunk", chunk)
+
+
+@composite
+def tensor_split(input, indices_or_sections=None, dim=0, *, tensor_indices_or_sections=None, indices=None, sections=None):
+    """Pieces of a dimension: exactly so many, or cut at these indices, as views."""
+    given = next(v for v in (indices_or_sections, tensor_indices_or_sections, indices, sections) if v is not None)
+    if hasattr(given, "_array"):
+        if given.dim() > 1 or given.dtype.name != "int64" or given.device.type != "cpu":
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 tensor on the CPU, "
+                f"found {given.dtype} of shape {tuple(given.shape)} on {given.device}"
+            )
+        given = given.tolist()
+    where = sizes_of((tuple(given),)) if isinstance(given, (list, tuple)) else whole(given)
+    bounds = layout.tensor_split_bounds(tuple(input.shape), where, whole(dim))
+    return tuple([_slice(input, dim, start, start + length, 1) for start, length in bounds])
+
+
+def _numpy_split(name: str, minimum: int, pick_dim):
+    def split_along(input, indices_or_sections=None, *, indices=None, sections=None):
+        indices_or_sections = next(v for v in (indices_or_sections, indices, sections) if v is not None)
+        if input.dim() < minimum:
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {minimum} dimension, but got a tensor with {input.dim()} dimensions!")
+        dim = pick_dim(input.dim())
+        size = input.shape[dim]
+        if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
+            raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {size} is not divisible by the split_size {indices_or_sections}!")
+        return input.tensor_split(indices_or_sections, dim)
+
+    split_along.__name__ = name
+    split_along.__doc__ = f"tensor_split as NumPy's {name}: equal pieces, or pieces cut at indices."
+    return composite(split_along)
+
+
+hsplit = _numpy_split("hsplit", 1, lambda n: 0 if n == 1 else 1)
+vsplit = _numpy_split("vsplit", 2, lambda n: 0)
+dsplit = _numpy_split("dsplit", 3, lambda n: 2)
+
+
+@composite(method=False)
+def atleast_1d(*tensors):
+    """Tensors with at least one dimension."""
+    return _atleast(tensors, lambda x: x.reshape(1) if x.dim() == 0 else x)
+
+
+@composite(method=False)
+def atleast_2d(*tensors):
+    """Tensors with at least two dimensions: new ones come first."""
+    return _atleast(tensors, lambda x: x.reshape(1, 1) if x.dim() == 0 else x.unsqueeze(0) if x.dim() == 1 else x)
+
+
+@composite(method=False)
+def atleast_3d(*tensors):
+    """Tensors with at least three dimensions."""
+
+    def lift(x):
+        if x.dim() == 0:
+            return x.reshape(1, 1, 1)
+        if x.dim() == 1:
+            return x.unsqueeze(0).unsqueeze(-1)
+        return x.unsqueeze(-1) if x.dim() == 2 else x
+
+    return _atleast(tensors, lift)
+
+
+def _atleast(tensors, lift):
+    if len(tensors) == 1:
+        if not isinstance(tensors[0], (list, tuple)):
+            return lift(tensors[0])
+        tensors = tensors[0]
+    return tuple(lift(x) for x in tensors)
+
+
+# -- repeating -------------------------------------------------------------------------------------------------------
+
+
+@composite(public=False)
+def repeat(input, *repeats, **named):
+    """`input` repeated along every dimension, copied. New dimensions come first."""
+    times = listed("repeat", "repeats", repeats, named)
+    if len(times) < input.dim():
+        raise RuntimeError(
+            f"Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: {len(times)} < {input.dim()}"
+        )
+    if any(n < 0 for n in times):
+        raise RuntimeError(f"Trying to create tensor with negative dimension: repeats {list(times)}")
+    return _repeat(input, times)
+
+
+@on_arrays(public=False, method=False, grad_name="RepeatBackward0")
+def _repeat(input, times):
+    """A copy in which every dimension d is there times[d] times."""
+    shape = (1,) * (len(times) - input.ndim) + tuple(input.shape)
+    out = arrays.empty([n * s for n, s in zip(times, shape, strict=True)], input.dtype, arrays.device_of(input))
+    # (n, s) for every dimension, of which the first is broadcast: a copy in one pass.
+    arrays.write(out.reshape(_pairs(times, shape)), input.reshape(_pairs((1,) * len(times), shape)))
+    return out
+
+
+def _pairs(times, shape) -> tuple[int, ...]:
+    return tuple([n for pair in zip(times, shape, strict=True) for n in pair])
+
+
+_repeat.derivative(input=lambda grad, input_shape, times: _folded(grad, tuple(input_shape), times))
+
+
+def _folded(grad, shape, times):
+    """The sum over all repetitions."""
+    if 0 in times:
+        return grad.new_zeros(shape)
+    full = (1,) * (len(times) - len(shape)) + shape
+    summed = grad.reshape(_pairs(times, full)).sum(tuple(range(0, 2 * len(times), 2))) if times else grad
+    return summed.reshape(shape)
+
+
+@_repeat.meta
+def _(input, times):
+    shape = (1,) * (len(times) - input.ndim) + tuple(input.shape)
+    return [n * s for n, s in zip(times, shape, strict=True)], input.dtype
+
+
+def _contiguous():
+    from flambeau.ops.formats import contiguous_format
+
+    return contiguous_format
+
+
+@composite
+def tile(input, *dims, **named):
+    """`input` repeated, NumPy's way: missing counts are 1."""
+    times = listed("tile", "dims", dims, named)
+    return input.repeat((1,) * (input.dim() - len(times)) + times)
+
+
+@composite
+def roll(input, shifts, dims=None):
+    """Elements moved along dimensions, those that fall off the end coming back at the start."""
+    shifts = sizes_of((shifts,)) if not isinstance(shifts, (tuple, list)) else sizes_of((tuple(shifts),))
+    dims = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    if not shifts:
+        raise RuntimeError("`shifts` required: say by how many places the elements move")
+    if not dims:
+        if len(shifts) != 1:
+            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+        return _roll(input, shifts, ())
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+    if input.dim() == 0:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    return _roll(input, shifts, tuple(layout.wrap_dim(d, input.dim()) for d in dims))
+
+
+@on_arrays(public=False, method=False, grad_name="RollBackward0")
+def _roll(input, shifts, dims):
+    """A contiguous copy with elements moved along `dims`, or, if there are none, through all of it."""
+    xp = arrays.module_of(input)
+    return arrays.contiguous(xp.roll(input, shifts, dims) if dims else xp.roll(input, shifts[0]))
+
+
+_roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
+
+
+@_roll.meta
+def _(input, shifts, dims):
+    return input.shape, input.dtype
+
+
+@on_arrays(public=False, method=False, grad_name="FlipBackward0")
+def _flip(input, dims):
+    """A copy with dimensions reversed."""
+    window = input[tuple(slice(None, None, -1) if d in dims else slice(None) for d in range(input.ndim))]
+    out = arrays.empty_like(input)
+    out[...] = window
+    return out
+
+
+_flip.derivative(input=lambda grad, dims: _flip(grad, dims))
+
+
+@_flip.meta
+def _(input, dims):
+    return input.shape, input.dtype
+
+
+@composite
+def flip(input, *dims, **named):
+    """Dimensions reversed, as a copy."""
+    given = listed("flip", "dims", dims, named)
+    return _flip(input, layout.wrap_dims(given, input.dim()))
+
+
+@composite
+def fliplr(input):
+    """The second dimension reversed."""
+    if input.dim() < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return flip(input, 1)
+
+
+@composite
+def flipud(input):
+    """The first dimension reversed."""
+    if input.dim() < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return flip(input, 0)
+
+
+@composite
+def rot90(input, k=1, dims=(0, 1)):
+    """A plane turned by k quarter turns from dims[0] toward dims[1]."""
+    dims = tuple(dims)
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if input.dim() < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.dim()}")
+    a, b = (layout.wrap_dim(d, input.dim()) for d in dims)
+    if a == b:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    return _rot90(input, k % 4, (a, b))
+
+
+@on_arrays(public=False, method=False, grad_name="Rot90Backward0")
+def _rot90(input, k, dims):
+    """A copy turned by k quarter turns: reversed in one dimension, or in both; an odd number of turns exchanges them too."""
+    a, b = dims
+    copy = _flip.forward(input, ((), (b,), (a, b), (a,))[k])
+    return copy.swapaxes(a, b) if k % 2 else copy
+
+
+_rot90.derivative(input=lambda grad, k, dims: _rot90(grad, -k % 4, dims))
+
+
+@_rot90.meta
+def _(input, k, dims):
+    shape = list(input.shape)
+    if k % 2:
+        a, b = dims
+        shape[a], shape[b] = shape[b], shape[a]
+    return shape, input.dtype
+
+
+@composite
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Every element repeated in place: as often as a number says, or each as often as its entry in a tensor."""
+    from flambeau.eager.bind import functions
+
+    if repeats is None:
+        return _indices_repeated(input, output_size)
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    dim = layout.wrap_dim(dim, input.dim())
+    size = input.shape[dim] if input.dim() else 1
+    if not hasattr(repeats, "_array"):
+        repeats = whole(repeats)
+        if repeats < 0:
+            raise RuntimeError("Repeats must be non-negative")
+        shape = tuple(input.shape)
+        wide = input.unsqueeze(dim + 1).expand((*shape[: dim + 1], repeats, *shape[dim + 1 :]))
+        return wide.clone(memory_format=_contiguous()).view((*shape[:dim], size * repeats, *shape[dim + 1 :]))
+    if repeats.dim() == 0 or (repeats.dim() == 1 and repeats.numel() == 1):
+        repeats = repeats.reshape(1).expand((size,))
+    elif repeats.numel() != size:
+        raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = " f"{repeats.numel()} and input.size({dim}) = {size}")
+    return functions["index_select"](input, dim, _indices_repeated(repeats, output_size))
+
+
+def _indices_repeated(repeats, output_size):
+    """0 repeats[0] times, 1 repeats[1] times, ..."""
+    if repeats.dim() > 1:
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+    if repeats.is_floating_point() or repeats.is_complex():
+        raise NotImplementedError(f"repeat_interleave is not implemented for repeats of dtype {repeats.dtype}: they must be int64 or int32. Try .long()")
+    found = _repeat_indices(repeats)
+    if output_size is not None and found.numel() != output_size:
+        raise RuntimeError(f"allocated size does not match required size: output_size is {output_size}, the repeats add up to {found.numel()}")
+    return found
+
+
+@on_arrays(public=False, method=False)
+def _repeat_indices(repeats):
+    xp = arrays.module_of(repeats)
+    if repeats.size and int(repeats.min()) < 0:
+        raise RuntimeError("repeats can not be negative")
+    return xp.repeat(xp.arange(repeats.size, dtype=repeats.dtype), repeats.reshape(-1))
+
+
+# -- copies under the names of views ---------------------------------------------------------------------------------
+
+
+def _copying_twin(name: str, look, method: bool = False) -> None:
+    """Declare <name>_copy: what `look` shows, copied."""
+
+    def twin(input, *args, **kwargs):
+        found = look(input, *args, **kwargs)
+        return tuple([_copied(f) for f in found]) if isinstance(found, (tuple, list)) else _copied(found)
+
+    twin.__name__ = name + "_copy"
+    twin.__doc__ = f"`{name}` as a copy instead of a view."
+    composite(method=method, out="same")(twin)
+
+
+def _copied(view):
+    return view.clone(memory_format=_contiguous())
+
+
+def _method(name: str):
+    def look(input, *args, **kwargs):
+        return getattr(input, name)(*args, **kwargs)
+
+    return look
+
+
+def _narrow(input, dim, start, length):
+    if dim >= input.dim():  # PyTorch raises an IndexError for one that is too far below, as narrow does, but not for this
+        raise RuntimeError(f"narrow_copy: expected dim < {input.dim()}, the number of dimensions, found {dim}")
+    return input.narrow(dim, start, length)
+
+
+def _slice_of(input, dim=0, start=None, end=None, step=1):
+    return _slice(input, dim, start, end, step)
+
+
+for _name in (
+    "as_strided", "detach", "diagonal", "expand", "permute", "select", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
+    "unfold", "unsqueeze", "view",
+):  # fmt: skip
+    _copying_twin(_name, _method(_name))
+_copying_twin("alias", lambda input: input)
+_copying_twin("slice", _slice_of)
+_copying_twin("narrow", _narrow, method=True)
+for _name in ("view_as_real", "view_as_complex"):
+    _copying_twin(_name, lambda input, _name=_name: OPS[_name](input))

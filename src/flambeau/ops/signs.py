@@ -1,0 +1,69 @@
+"""Sizes and signs."""
+
+from __future__ import annotations
+
+from flambeau.kernels import expr as e
+from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.promotion import is_tensor
+
+
+@pointwise(rule="real", inplace=True, dtypes="number", aliases=("absolute",))
+def abs(input):
+    """The absolute value. Its derivative at 0 is taken to be 0."""
+    return e.node("abs", input)
+
+
+@pointwise(inplace=True, complex=False)
+def sign(input):
+    """-1, 0 or 1, as the element is negative, zero or positive."""
+    return e.sgn(input)
+
+
+@pointwise(inplace=True)
+def sgn(input):
+    """The sign; of a complex number z / |z|, or 0."""
+    return e.sgn(input)
+
+
+# For a complex z = r u, a step dz turns u by the part of dz across u, over r; for real numbers nothing is left of this.
+sgn.derivative(input=lambda grad, input, result: _across(grad, input, result))
+
+
+def _across(grad, z, unit):
+    size = e.node("abs", z)
+    along = (grad * e.conj(unit) + e.conj(grad) * unit) / 2  # the real part of conj(unit) * grad
+    return e.where(size > 0, (grad - along * unit) / size, 0)
+
+
+@composite
+def positive(input):
+    """+input: the tensor itself."""
+    if input.dtype.name == "bool":
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported. Try input.int()")
+    return input
+
+
+@pointwise(inplace=True, rule="float", complex=False)
+def copysign(input, other):
+    """The size of input with the sign of other, -0.0 counting as negative."""
+    return e.copysign(input, other)
+
+
+@pointwise(public=False, method=False, complex="heaviside is not yet implemented for complex tensors.", numbers=False)
+def _heaviside(input, values):
+    """0 below zero, 1 above, `values` at zero."""
+    return e.where(e.eq(input, 0), values, e.as_T(input > 0))
+
+
+_heaviside.derivative(input=None, values=None)
+
+
+@choice(inplace=True)
+def heaviside(input, values):
+    """The step function: 0 for negative elements, 1 for positive ones, `values` for zeros."""
+    if is_tensor(values) and values.dtype is not input.dtype:
+        raise RuntimeError(
+            f"heaviside is not yet implemented for tensors with different dtypes: found {input.dtype} and {values.dtype}. "
+            "Try values.to(input.dtype)"
+        )
+    return _heaviside, input, values

@@ -1,0 +1,269 @@
+"""Special functions around the error function, the normal distribution and the gamma function."""
+
+from __future__ import annotations
+
+import math
+
+from flambeau.kernels import expr as e
+from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.gamma_series import gamma_p, gamma_q, hurwitz_zeta, polygamma_series
+from flambeau.ops.promotion import is_tensor
+
+# -- x log y -----------------------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="float", inplace=True, complex=False, number_first=True, aliases=("special.xlogy",))
+def xlogy(input, other):
+    """input * log(other), 0 where input is 0 (unless other is NaN)."""
+    return e.where(e.isnan(other), math.nan, e.where(e.eq(input, 0), 0, input * e.log(other)))
+
+
+xlogy.derivative(
+    input=lambda grad, input, other: e.where(e.eq(input, 0) & (other <= 0), 0, grad * e.log(other)),
+    other=lambda grad, input, other: grad * (input / other),
+)
+
+
+@pointwise(name="special.xlog1py", method=False, rule="float", complex=False, number_first=True, grad_name="SpecialXlog1PyBackward0")
+def xlog1py(input, other):
+    """input * log(1 + other), 0 where input is 0 (unless other is NaN)."""
+    return e.where(e.isnan(other), math.nan, e.where(e.eq(input, 0), 0, input * e.log1p(other)))
+
+
+xlog1py.derivative(
+    input=lambda grad, input, other: e.where(e.eq(input, 0) & (other <= -1), 0, grad * e.log1p(other)),
+    other=lambda grad, input, other: grad * (input / (other + 1)),
+)
+
+
+@pointwise(name="special.entr", method=False, rule="float", complex=False, grad_name="SpecialEntrBackward0")
+def entr(input):
+    """-x log(x): the entropy one outcome of probability x adds. 0 at zero, -inf below."""
+    return e.where(input > 0, -input * e.log(input), e.where(e.eq(input, 0), 0, e.where(e.isnan(input), input, -math.inf)))
+
+
+entr.derivative(input=lambda grad, input: grad * -(1 + e.log(input)))
+
+
+@pointwise(public=False, method=False, name="_logit", rule="float", complex=False)
+def _logit(input):
+    """log(x / (1 - x))."""
+    return e.log(input / (1 - input))
+
+
+_logit.derivative(input=lambda grad, input: e.where((input < 0) | (input > 1), math.nan, grad / (input * (1 - input))))
+
+
+@pointwise(public=False, method=False, name="_logit_within", rule="float", complex=False, grad_name="LogitBackward0")
+def _logit_within(input, eps=0.0):
+    """The same of x moved into eps ... 1 - eps."""
+    inside = e.where(input < eps, eps, e.where(input > 1 - eps, 1 - eps, input))
+    return e.log(inside / (1 - inside))
+
+
+_logit_within.derivative(
+    input=lambda grad, input, eps: e.where((input < eps) | (input > 1 - eps), 0, grad / (input * (1 - input)))
+)
+
+
+@choice(inplace=True, aliases=("special.logit",))
+def logit(input, eps=None):
+    """log(x / (1 - x)), the inverse of the sigmoid; with eps, x is moved into eps ... 1 - eps first."""
+    return (_logit, input) if eps is None else (_logit_within, input, eps)
+
+
+# -- the error function and the normal distribution --------------------------------------------------------------------
+
+
+@pointwise(rule="float", inplace=True, complex=False, aliases=("special.erf",))
+def erf(input):
+    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input."""
+    return e.erf(input)
+
+
+@pointwise(rule="float", inplace=True, complex=False, aliases=("special.erfc",))
+def erfc(input):
+    """1 - erf(input), exact where that is small."""
+    return e.erfc(input)
+
+
+@pointwise(rule="float", inplace=True, complex=False, autocast="float32", aliases=("special.erfinv",))
+def erfinv(input):
+    """The number whose erf is input."""
+    return e.erfinv(input)
+
+
+# (1 + 2 x) exp(x^2) erfc(x) for x >= 0 in t = (x - 3) / (x + 3): Chebyshev coefficients, computed in 40 digits
+ERFCX = (
+    1.17756257419656, 0.005353904539615676, -0.09377550342284209, 0.05436652555744322, -0.018976596707845208,
+    0.004453426061462712, -0.0006335531710553147, 1.7661719523171593e-05, 1.2841532864056671e-05, -2.0072285659059913e-06,
+    -1.807522790414837e-07, 7.549828343825093e-08, 1.885668523838603e-09, -2.699519049798364e-09, -1.460079119939105e-11,
+    1.0361607445969489e-10, 1.475715976623473e-12, -4.277340064396911e-12, -2.07922492859799e-13, 1.8134502003176963e-13,
+    1.973425574544739e-14, -7.287943737592673e-15, -1.5169878690228116e-15, 2.3514112258781403e-16, 1.0006111691821667e-16,
+)
+
+
+def scaled_erfc(x):
+    """exp(x^2) erfc(x), which falls as 1 / x while erfc itself is soon too small to be written down."""
+    size = abs(x)
+    # 1 - 6 / (x + 3) and not (x - 3) / (x + 3), which is NaN at infinity.
+    right = e.chebyshev(1 - 6 / (size + 3), ERFCX) / (1 + 2 * size)
+    return e.where(x < 0, 2 * e.exp(x * x) - right, right)
+
+
+@pointwise(name="special.erfcx", method=False, rule="float", complex=False, grad_name="SpecialErfcxBackward0")
+def erfcx(input):
+    """exp(x^2) erfc(x)."""
+    return scaled_erfc(input)
+
+
+erfcx.derivative(input=lambda grad, input, result: grad * (2 * input * result - 2 / math.sqrt(math.pi)))
+
+
+@pointwise(name="special.ndtr", method=False, rule="float", complex=False)
+def ndtr(input):
+    """The probability that a standard normal variable is below x."""
+    return 0.5 * e.erfc(input * -math.sqrt(0.5))
+
+
+ndtr.derivative(input=lambda grad, input: grad * (e.exp(-0.5 * (input * input)) * (1 / math.sqrt(2 * math.pi))))
+
+
+@pointwise(name="special.log_ndtr", method=False, rule="float", complex=False, grad_name="SpecialLogNdtrBackward0")
+def log_ndtr(input):
+    """log(ndtr(x)), exact in the left tail too, where ndtr itself vanishes."""
+    t = input * math.sqrt(0.5)
+    return e.where(input < -1, e.log(0.5 * scaled_erfc(-t)) - t * t, e.log1p(-0.5 * e.erfc(t)))
+
+
+log_ndtr.derivative(input=lambda grad, input: grad * (math.sqrt(2 / math.pi) / scaled_erfc(input * -math.sqrt(0.5))))
+
+# r (r - log(r) / r - x) for the quantile -x of a tail p, r = sqrt(-2 log p), as a function of 1 / r: for r up to 8, and from 8 to 40
+NDTRI_NEAR = (
+    1.0076518322983208, 0.0484560072772008, -0.0003434412504128023, -7.888783471484124e-05, 2.263761675511031e-05,
+    -4.824280571147674e-06, 9.172602291025897e-07, -1.6748942375521312e-07, 3.076562029763834e-08, -5.8245196049104625e-09,
+    1.1432059239606996e-09, -2.3157520894517774e-10, 4.807273256143614e-11, -1.0170542076178463e-11, 2.18558410686039e-12,
+    -4.761231588758345e-13, 1.0500542466199769e-13, -2.3417044357845184e-14, 5.274607774226151e-15, -1.1987461707138287e-15,
+    2.7462127899942237e-16,
+)
+NDTRI_FAR = (
+    0.9403940828842694, 0.01797714885093382, 0.0007204861229618141, -0.00015515924440180946, 2.766990183752755e-05,
+    -5.2871863320761524e-06, 1.1257975486215228e-06, -2.63130441947549e-07, 6.598571696792872e-08, -1.7454474989197393e-08,
+    4.813437226308787e-09, -1.3723843993819895e-09, 4.020765183199371e-10, -1.2049092786599042e-10, 3.680244733303348e-11,
+    -1.1425423829283465e-11, 3.5973396421448492e-12, -1.1466389375188485e-12, 3.694619836156521e-13, -1.2019329832370284e-13,
+    3.943780055458432e-14, -1.3040352009872962e-14, 4.341972684971495e-15, -1.4548813696997361e-15,
+)
+
+
+def _tail_quantile(p):
+    """The x above which a standard normal variable lies with the small probability p."""
+    r = e.sqrt(-2 * e.log(p))
+    u = 1 / r
+    near = e.chebyshev((u - (NEAR_LOW + NEAR_HIGH) / 2) / ((NEAR_HIGH - NEAR_LOW) / 2), NDTRI_NEAR)
+    far = e.chebyshev((u - (FAR_LOW + NEAR_LOW) / 2) / ((NEAR_LOW - FAR_LOW) / 2), NDTRI_FAR)
+    return r - (e.log(r) + e.where(r < 8, near, far)) * u
+
+
+FAR_LOW, NEAR_LOW, NEAR_HIGH = 1 / 40, 1 / 8, 1 / 2.7  # bounds of 1 / r
+
+
+@pointwise(name="special.ndtri", method=False, rule="float", complex=False, grad_name="SpecialNdtriBackward0")
+def ndtri(input):
+    """The x below which a standard normal variable lies with probability p: the inverse of ndtr."""
+    rest = 1 - input
+    small = e.where(input < 0.5, input, rest)
+    tail = _tail_quantile(small)
+    inside = e.where(small > 0.02, e.erfinv(2 * input - 1) * math.sqrt(2), e.where(input < 0.5, -tail, tail))
+    edge = e.where(e.eq(input, 0), -math.inf, e.where(e.eq(input, 1), math.inf, math.nan))
+    return e.where((input > 0) & (input < 1), inside, edge)
+
+
+ndtri.derivative(input=lambda grad, result: grad * (math.sqrt(2 * math.pi) * e.exp(0.5 * (result * result))))
+
+# -- the gamma function ------------------------------------------------------------------------------------------------
+
+
+@pointwise(rule="float", inplace=True, complex=False, aliases=("special.gammaln",))
+def lgamma(input):
+    """The logarithm of the size of the gamma function."""
+    return e.lgamma(input)
+
+
+@pointwise(rule="float", inplace=True, complex=False, aliases=("special.digamma", "special.psi"))
+def digamma(input):
+    """The derivative of lgamma."""
+    return e.digamma(input)
+
+
+def trigamma(x):
+    """The derivative of digamma: reflected at 1/2, carried up by ten steps of the recurrence, then the asymptotic series."""
+    reflects = x < 0.5
+    y = e.where(reflects, 1 - x, x)
+    sum = e.const(0.0)
+    for k in range(10):
+        sum = sum + 1 / ((y + k) * (y + k))
+    w = 1 / (y + 10)
+    z = w * w
+    series = e.polynomial(z, (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6))
+    right = sum + (w + z * (0.5 + w * series))
+    sine = e.sin(math.pi * x) * (1 / math.pi)
+    return e.where(reflects, 1 / (sine * sine) - right, right)
+
+
+digamma.derivative(input=lambda grad, input: grad * trigamma(input))
+
+
+@pointwise(public=False, method=False, name="_trigamma", rule="float", complex=False, grad_name="PolygammaBackward0")
+def _trigamma(input):
+    """The derivative of digamma."""
+    return trigamma(input)
+
+
+@choice(method=False, number_first=True, aliases=("special.polygamma",))
+def polygamma(n, input):
+    """The n-th derivative of digamma."""
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, found n = {n}")
+    return (digamma, input) if n == 0 else (_trigamma, input) if n == 1 else (polygamma_series, input, n)
+
+
+@choice(public=False, name="Tensor.polygamma", inplace=True)
+def polygamma_of(input, n):
+    """The n-th derivative of digamma."""
+    return polygamma.forward(n, input)
+
+
+@composite(inplace=True, out=True, aliases=("special.multigammaln",))
+def mvlgamma(input, p):
+    """The logarithm of the multivariate gamma function of dimension p: p (p - 1) / 4 log(pi) + the sum over j < p of lgamma(x - j / 2)."""
+    if p < 1:
+        raise RuntimeError(f"p has to be greater than or equal to 1, found {p}")
+    total = lgamma(input) + p * (p - 1) / 4 * math.log(math.pi)
+    for j in range(1, p):
+        total = total + lgamma(input - j / 2)
+    return total
+
+
+@choice(inplace=True, aliases=("special.gammainc",))
+def igamma(input, other):
+    """The lower incomplete gamma function of `input` at `other`, as a fraction of the whole: it goes from 0 to 1."""
+    return gamma_p, input, tensor_only("igamma", other)
+
+
+@choice(inplace=True, aliases=("special.gammaincc",))
+def igammac(input, other):
+    """The upper incomplete gamma function of `input` at `other`, as a fraction of the whole: 1 - igamma, exact where that is small."""
+    return gamma_q, input, tensor_only("igammac", other)
+
+
+def tensor_only(name: str, other):
+    """The second argument, which must not be a number here."""
+    if not is_tensor(other):
+        raise TypeError(f"{name}(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
+    return other
+
+
+@choice(name="special.zeta", method=False, number_first=True)
+def zeta(input, other):
+    """Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, 2, ..."""
+    return hurwitz_zeta, input, other

@@ -1,0 +1,126 @@
+"""Products of tensors over chosen dimensions: tensordot, inner, kron, and the cross product of 3-vectors."""
+
+from __future__ import annotations
+
+from math import prod
+
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.matrix import conj
+from flambeau.ops.views import whole
+
+
+@composite(method=False, out=True)
+def tensordot(a, b, dims=2):
+    """The product of two tensors summed over `dims` pairs of dimensions: the last of a and the first of b, or two lists of dimensions.
+
+    tensordot(a, b, dims=2)               (..., I, J), (I, J, ...) -> (..., ...)
+    tensordot(a, b, dims=([1], [0]))      a matrix product
+    """
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"tensordot: both inputs should have same dtype, found {a.dtype} and {b.dtype}")
+    of_a, of_b = _paired_dims(a, b, dims)
+    for i, j in zip(of_a, of_b, strict=True):
+        m, n = a.shape[i], b.shape[j]
+        if m == 1 != n:
+            b = b.sum(j, keepdim=True, dtype=b.dtype)  # a size of 1 broadcasts: the one element multiplies them all
+        elif n == 1 != m:
+            a = a.sum(i, keepdim=True, dtype=a.dtype)
+        elif m != n:
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {m} in dim {i} and second has size {n} in dim {j}")
+    free_a = [d for d in range(a.dim()) if d not in of_a]
+    free_b = [d for d in range(b.dim()) if d not in of_b]
+    summed = prod(a.shape[d] for d in of_a)
+    shape = [a.shape[d] for d in free_a] + [b.shape[d] for d in free_b]
+    left = a.permute([*free_a, *of_a]).reshape((prod(a.shape[d] for d in free_a), summed))
+    right = b.permute([*of_b, *free_b]).reshape((summed, prod(b.shape[d] for d in free_b)))
+    return left.mm(right).reshape(shape)
+
+
+def _paired_dims(a, b, dims) -> tuple[list[int], list[int]]:
+    """The dimensions of a and of b to sum over, from either way of giving them."""
+    if hasattr(dims, "_array"):
+        dims = dims.tolist()
+    if isinstance(dims, (tuple, list)):
+        if len(dims) == 1:
+            dims = dims[0]
+        else:
+            of_a, of_b = ([layout.wrap_dim(whole(d), t.dim()) for d in given] for t, given in zip((a, b), dims, strict=True))
+            if len(of_a) != len(of_b):
+                raise RuntimeError(f"both dimension lists should have same length, got {len(of_a)} and {len(of_b)}")
+            return of_a, of_b
+    count = whole(dims)
+    if count < 0:
+        raise RuntimeError(f"tensordot expects dims >= 0, but got dims={count}")
+    if count > min(a.dim(), b.dim()):
+        raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={count} for {a.dim()} and {b.dim()} dimensions")
+    return list(range(a.dim() - count, a.dim())), list(range(count))
+
+
+@composite(out=True)
+def inner(input, other):
+    """The products of rows: (..., K), (..., K) summed over K, every row of `input` with every row of `other`. A 0-d tensor multiplies."""
+    if input.dim() == 0 or other.dim() == 0:
+        return input * other
+    if input.shape[-1] != other.shape[-1]:
+        raise RuntimeError(
+            f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}"
+        )
+    return tensordot(input, other, ([-1], [-1]))
+
+
+@composite(out=True)
+def kron(input, other):
+    """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D), in any number of dims."""
+    ndim = max(input.dim(), other.dim())
+    a = (1,) * (ndim - input.dim()) + tuple(input.shape)
+    b = (1,) * (ndim - other.dim()) + tuple(other.shape)
+    apart_a = [n for size in a for n in (size, 1)]
+    apart_b = [n for size in b for n in (1, size)]
+    products = input.reshape(apart_a) * other.reshape(apart_b)
+    return products.reshape([m * n for m, n in zip(a, b, strict=True)])
+
+
+@on_arrays(public=False, method=False, promote=("input", "other"), grad_name="LinalgCrossBackward0")
+def _cross(input, other, dim):
+    """The cross product along `dim`, which has size 3 in both."""
+    xp = arrays.module_of(input)
+    shape = layout.broadcast_shapes(tuple(input.shape), tuple(other.shape))
+    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    a, b, c = (xp.moveaxis(x, dim, 0) for x in (input, other, out))
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        c[i, ...] = a[j] * b[k] - a[k] * b[j]
+    return out
+
+
+_cross.derivative(
+    input=lambda grad, other, dim: _cross(conj(other), grad, dim),
+    other=lambda grad, input, dim: _cross(grad, conj(input), dim),
+)
+
+
+@_cross.meta
+def _(input, other, dim):
+    return layout.broadcast_shapes(tuple(input.shape), tuple(other.shape)), input.dtype
+
+
+@composite(method=False, out=True, name="linalg.cross")
+def linalg_cross(input, other, *, dim=-1):
+    """The cross product of 3-vectors along `dim`; other dimensions broadcast."""
+    if input.dim() != other.dim():
+        raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions, found {input.dim()} and {other.dim()}")
+    at = layout.wrap_dim(whole(dim), input.dim())
+    if input.shape[at] != 3 or other.shape[at] != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[at]} and {other.shape[at]}")
+    return _cross(input, other, at - input.dim())
+
+
+@composite(out=True)
+def cross(input, other, dim=None):
+    """The cross product of 3-vectors along `dim`: the first dimension of size 3 if none is named."""
+    if dim is None:
+        shape = layout.broadcast_shapes(tuple(input.shape), tuple(other.shape))
+        if 3 not in shape:
+            raise RuntimeError(f"no dimension of size 3 in input: linalg.cross takes 3-vectors, found shape {shape}")
+        dim = shape.index(3)
+    return linalg_cross(input, other, dim=dim)

@@ -1,0 +1,113 @@
+"""Triangles and diagonals of matrices: tril, triu, diag, diag_embed, diagflat."""
+
+from __future__ import annotations
+
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.formats import contiguous_format
+
+
+def _keep(name: str, input, diagonal: int, lower: bool):
+    """A contiguous copy with zeros on the other side of a diagonal."""
+    out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+    arrays.write(out, input)
+    _clear(name, out, diagonal, lower)
+    return out
+
+
+def _clear(name: str, out, diagonal, lower: bool) -> None:
+    """Write zeros above (or below) a diagonal, into the array itself."""
+    _check_matrix(name, out)
+    xp = arrays.module_of(out)
+    rows, columns = out.shape[-2:]
+    first = xp.arange(rows).reshape(-1, 1) + int(diagonal)  # the column on the diagonal, for every row
+    gone = xp.arange(columns) > first if lower else xp.arange(columns) < first
+    xp.copyto(out, xp.zeros((), out.dtype), where=gone)
+
+
+def _check_matrix(name: str, input) -> None:
+    if len(input.shape) < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, found shape {tuple(input.shape)}")
+
+
+@on_arrays(inplace=True)
+def tril(input, diagonal=0):
+    """The lower triangle: elements on and below a diagonal (0 the main one, positive above it), zeros elsewhere. (*, M, N) -> (*, M, N)"""
+    _check_matrix("tril", input)
+    return _keep("tril", input, diagonal, lower=True)
+
+
+@on_arrays(inplace=True)
+def triu(input, diagonal=0):
+    """The upper triangle: elements on and above a diagonal (0 the main one, positive above it), zeros elsewhere. (*, M, N) -> (*, M, N)"""
+    _check_matrix("triu", input)
+    return _keep("triu", input, diagonal, lower=False)
+
+
+@tril.writes
+def _(input, diagonal=0):
+    _clear("tril", input, diagonal, lower=True)
+
+
+@triu.writes
+def _(input, diagonal=0):
+    _clear("triu", input, diagonal, lower=False)
+
+
+@tril.meta
+@triu.meta
+def _(input, diagonal=0):
+    _check_matrix("tril", input)
+    return input.shape, input.dtype
+
+
+tril.derivative(input=lambda grad, diagonal: grad.tril(diagonal))
+triu.derivative(input=lambda grad, diagonal: grad.triu(diagonal))
+
+
+@on_arrays
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+    """Matrices with the last dimension of `input` on a diagonal and zeros elsewhere. (*, N) -> (*, N, N) for offset 0"""
+    shape, dim1, dim2 = _embedded(input.shape, offset, dim1, dim2)
+    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    arrays.fill(out, 0)
+    diagonal = layout.diagonal(*arrays.view_of(out), 0, offset, dim1, dim2)
+    arrays.write(arrays.strided_view(out, *diagonal), input)
+    return out
+
+
+def _embedded(shape, offset: int, dim1: int, dim2: int) -> tuple[tuple[int, ...], int, int]:
+    """The shape with the two dimensions of the new matrices, and where they are."""
+    ndim = len(shape) + 1
+    first, second = layout.wrap_dim(dim1, ndim), layout.wrap_dim(dim2, ndim)
+    if first == second:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    n = shape[-1] + abs(offset)
+    new = list(shape[:-1])
+    for d in sorted((first, second)):
+        new.insert(d, n)
+    return tuple(new), first, second
+
+
+@diag_embed.meta
+def _(input, offset=0, dim1=-2, dim2=-1):
+    return _embedded(input.shape, offset, dim1, dim2)[0], input.dtype
+
+
+diag_embed.derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
+
+
+@composite(out=True)
+def diag(input, diagonal=0):
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector. (N,) -> (N, N), (N, N) -> (N,)"""
+    if input.dim() == 1:
+        return diag_embed(input, diagonal)
+    if input.dim() == 2:
+        return input.diagonal(diagonal).clone(memory_format=contiguous_format)
+    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D. Try diagonal() or diag_embed() for batches")
+
+
+@composite
+def diagflat(input, offset=0):
+    """All elements of `input`, in order, as the diagonal of a matrix. n elements -> (n, n) for offset 0"""
+    return diag_embed(input.reshape(-1), offset)

@@ -1,0 +1,384 @@
+"""Views: other shapes and orders over the same memory. Nothing is copied, and a write through a view is a write to its base."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays, view
+
+
+def sizes_of(sizes) -> tuple[int, ...]:
+    """A shape given as numbers or as one sequence: view(2, 3) and view((2, 3)) are the same."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = sizes[0]
+    return tuple([s if type(s) is int else whole(s) for s in sizes])
+
+
+def listed(name: str, keyword: str, sizes: tuple, named: dict) -> tuple[int, ...]:
+    """The sizes or dimensions of a call that takes them as numbers, as one sequence or by keyword: permute(1, 0), permute(dims=(1, 0))."""
+    if not named:
+        return sizes_of(sizes)
+    if sizes or list(named) != [keyword]:
+        raise TypeError(f"{name}() got an unexpected keyword argument {next(k for k in named if sizes or k != keyword)!r}")
+    return sizes_of((named[keyword],))
+
+
+def whole(value) -> int:
+    """An int, or something that stands for one (a NumPy integer, a 0-d integer tensor)."""
+    try:
+        return value.__index__()
+    except AttributeError:
+        raise TypeError(f"expected an int, found {type(value).__name__} {value!r}") from None
+
+
+@view(public=False, method=False, name="_view", grad_name="ViewBackward0")
+def _view(input, size):
+    """The same elements, in order, in another shape."""
+    shape, strides, offset = input
+    new = layout.infer_size(size, _numel(shape))
+    found = layout.view(shape, strides, new)
+    if found is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
+            f"Use .reshape({', '.join(map(str, size))}) instead, which copies when it must, or .contiguous() first. "
+            f"Found shape {tuple(shape)}, strides {tuple(strides)}"
+        )
+    return new, found, offset
+
+
+_view.derivative(lambda grad, input_shape: grad.reshape(input_shape))
+
+
+@composite(public=False, name="view")
+def view_(input, *size, **named):
+    """The same memory in another shape (or, given a dtype, with other elements). One size may be -1."""
+    target = named.get("dtype", size[0] if len(size) == 1 else None)
+    if hasattr(target, "itemsize") and hasattr(target, "category"):
+        return input._reinterpret(target)
+    return _view(input, listed("view", "size", size, named))
+
+
+@view(public=False, method=False, name="_alias", grad_name="AliasBackward0")
+def _alias(input):
+    """The same view of the same memory, as another tensor object."""
+    return input
+
+
+_alias.derivative(lambda grad: grad)
+
+
+def _numel(shape) -> int:
+    n = 1
+    for s in shape:
+        n *= s
+    return n
+
+
+@composite
+def reshape(input, *shape, **named):
+    """The same elements in another shape: a view where the strides allow it, else a copy."""
+    sizes = listed("reshape", "shape", shape, named)
+    array = input._array
+    new = layout.infer_size(sizes, array.size)
+    if layout.view(*arrays.view_of(array), new) is not None:
+        return _view(input, new)
+    return _unsafe_view(input.contiguous(), new)
+
+
+@on_arrays(public=False, method=False, grad_name="UnsafeViewBackward0")
+def _unsafe_view(input, size):
+    """The fresh, contiguous memory of a tensor nobody else has, in another shape."""
+    return input.reshape(size)
+
+
+_unsafe_view.derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+
+
+@_unsafe_view.meta
+def _(input, size):
+    return size, input.dtype
+
+
+@view
+def transpose(input, dim0, dim1):
+    """Two dimensions exchanged."""
+    shape, strides, offset = input
+    return *layout.transpose(shape, strides, whole(dim0), whole(dim1)), offset
+
+
+transpose.derivative(lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
+
+
+@view(public=False, method=False, name="_permute", grad_name="PermuteBackward0")
+def _permute(input, dims):
+    """Dimensions in another order."""
+    shape, strides, offset = input
+    return *layout.permute(shape, strides, dims), offset
+
+
+def _inverse(dims) -> tuple[int, ...]:
+    n = len(dims)
+    inverse = [0] * n
+    for i, d in enumerate(dims):
+        inverse[d % n] = i
+    return tuple(inverse)
+
+
+_permute.derivative(lambda grad, dims: _permute(grad, _inverse(dims)))
+
+
+@composite
+def permute(input, *dims, **named):
+    """The dimensions in another order: permute(2, 0, 1) or permute((2, 0, 1))."""
+    return _permute(input, listed("permute", "dims", dims, named))
+
+
+@view(public=False, method=False, name="_expand", grad_name="ExpandBackward0")
+def _expand(input, size):
+    """Dimensions of size 1 repeated without copying."""
+    shape, strides, offset = input
+    return *layout.expand(shape, strides, size), offset
+
+
+_expand.derivative(lambda grad, input_shape: grad.sum_to_size(input_shape))
+
+
+@composite(public=False)
+def expand(input, *size, implicit=False, **named):
+    """Dimensions of size 1 repeated, and new ones put in front, without copying: their stride is 0. -1 keeps a size."""
+    return _expand(input, listed("expand", "size", size, named))
+
+
+def _squeezing(number: int):
+    """Declare squeeze once for each of the names its node has: without dim (0), with one (1), with several (2)."""
+
+    def squeezed(input, dim):
+        shape, strides, offset = input
+        return *layout.squeeze(shape, strides, dim), offset
+
+    op = view(public=False, method=False, name=f"_squeeze{number}", grad_name=f"SqueezeBackward{number}")(squeezed)
+    op.derivative(lambda grad, input_shape: grad.reshape(input_shape))
+    return op
+
+
+_SQUEEZES = [_squeezing(number) for number in range(3)]
+
+
+@composite
+def squeeze(input, dim=None):
+    """Without the dimensions of size 1: all of them, or those named."""
+    if isinstance(dim, (tuple, list)):
+        return _SQUEEZES[2](input, sizes_of((dim,)))
+    return _SQUEEZES[0](input, None) if dim is None else _SQUEEZES[1](input, whole(dim))
+
+
+@view
+def unsqueeze(input, dim):
+    """With a new dimension of size 1 at `dim`."""
+    shape, strides, offset = input
+    return *layout.unsqueeze(shape, strides, whole(dim)), offset
+
+
+unsqueeze.derivative(lambda grad, input_shape: grad.reshape(input_shape))
+
+
+@view(public=False, method=False, name="_select", grad_name="SelectBackward0")
+def _select(input, dim, index):
+    return layout.select(*input, dim, index)
+
+
+def place_of(function, shape, *args) -> layout.Layout:
+    """The window that a view shows of a contiguous tensor of this shape."""
+    shape = tuple(shape)
+    return function((shape, layout.contiguous_strides(shape), 0), *args)
+
+
+@on_arrays(public=False, method=False)
+def placed(grad, shape, place):
+    """Zeros of `shape` with `grad` in one window of them, whose elements are all different. The gradient of views that show a part."""
+    out = arrays.zeros(shape, grad.dtype, arrays.device_of(grad))
+    arrays.write(arrays.strided_view(out, *place), grad)
+    return out
+
+
+placed.derivative(grad=lambda grad, place: _window(grad.contiguous(), *place))
+
+
+@placed.meta
+def _(grad, shape, place):
+    return shape, grad.dtype
+
+
+_select.derivative(
+    lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index))
+)
+
+
+@composite
+def select(input, dim, index):
+    """The slice at `index` of dimension `dim`, which disappears."""
+    return _select(input, whole(dim), whole(index))
+
+
+@view(public=False, method=False, name="_slice", grad_name="SliceBackward0")
+def _slice(input, dim, start, stop, step):
+    """Every step-th element of a dimension from start to stop."""
+    return layout.slice_dim(*input, dim, start, stop, step)
+
+
+_slice.derivative(
+    lambda grad, input_shape, dim, start, stop, step: placed(
+        grad, input_shape, place_of(_slice.forward, input_shape, dim, start, stop, step)
+    )
+)
+
+
+@view(public=False, method=False, name="_window", grad_name="AsStridedBackward0")
+def _window(input, size, stride, offset):
+    """Any geometry over the memory of `input`, the offset counted from its first element."""
+    return tuple(size), tuple(stride), offset
+
+
+@on_arrays(public=False, method=False)
+def _window_backward(grad, size, stride, offset, shape, strides):
+    """The gradient of `_window`: every element of the input gathers the gradients of all places that showed it."""
+    xp = arrays.module_of(grad)
+    dtype, grad = grad.dtype, _single(grad)
+    low = min(0, offset)
+    extent = max(layout.storage_extent(tuple(shape), tuple(strides), -low), layout.storage_extent(tuple(size), tuple(stride), offset - low))
+    buffer = xp.zeros(max(extent, 1), grad.dtype)
+    window = arrays.strided_view(buffer, size, stride, offset - low)
+    if layout.has_internal_overlap(tuple(size), tuple(stride)) is False:
+        window[...] = grad
+    else:
+        at = arrays.strided_view(xp.arange(buffer.size), size, stride, offset - low)
+        xp.add.at(buffer, at, grad)
+    found = arrays.strided_view(buffer, shape, strides, -low)
+    return arrays.copy(found) if dtype == found.dtype else arrays.cast(found, dtype)
+
+
+def _single(array):
+    """float16 and bfloat16 as float32, to add up many of them."""
+    half = array.dtype.itemsize == 2 and array.dtype.kind in "fV"
+    return arrays.cast(array, dtypes.float32.numpy) if half else array
+
+
+_window_backward.derivative(grad=lambda grad, size, stride, offset: _window(grad.contiguous(), size, stride, offset))
+_window.derivative(
+    lambda grad, size, stride, offset, input_shape, input_stride: _window_backward(grad, size, stride, offset, input_shape, input_stride)
+)
+
+
+@composite
+def as_strided(input, size, stride, storage_offset=None):
+    """A view with any shape, strides and offset (in elements, from the start of the storage)."""
+    size, stride = sizes_of((tuple(size),)), sizes_of((tuple(stride),))
+    now = input.storage_offset()
+    start = now if storage_offset is None else whole(storage_offset)
+    layout.check_as_strided(size, stride, start, input.untyped_storage().nbytes() // input.element_size())
+    return _window(input, size, stride, start - now)
+
+
+@view
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """The diagonal over two dimensions, as the last dimension of the result."""
+    return layout.diagonal(*input, offset, dim1, dim2)
+
+
+diagonal.derivative(
+    lambda grad, input_shape, offset, dim1, dim2: placed(
+        grad, input_shape, place_of(diagonal.forward, input_shape, offset, dim1, dim2)
+    )
+)
+
+
+@view(public=False)
+def unfold(input, dimension, size, step):
+    """All windows of `size` along a dimension, `step` apart, as a new last dimension."""
+    shape, strides, offset = input
+    return *layout.unfold(shape, strides, whole(dimension), whole(size), whole(step)), offset
+
+
+unfold.derivative(lambda grad, input_shape, dimension, size, step: _unfold_backward(grad, tuple(input_shape), dimension, size, step))
+
+
+@on_arrays(public=False, method=False)
+def _unfold_backward(grad, shape, dimension, size, step):
+    """Windows added back to where they came from."""
+    xp = arrays.module_of(grad)
+    if not shape:
+        return grad.reshape(-1).sum(dtype=grad.dtype).reshape(())  # one window, of one element or none
+    dtype, grad = grad.dtype, _single(grad)
+    out = xp.zeros(shape, grad.dtype)
+    view_shape, _ = layout.unfold(tuple(shape), layout.contiguous_strides(tuple(shape)), dimension, size, step)
+    axis = dimension % len(shape)
+    windows = xp.moveaxis(grad, -1, 0)
+    for k in range(size):  # the k-th elements of all windows lie `step` apart: no two of them are the same
+        where = [slice(None)] * len(shape)
+        where[axis] = slice(k, k + step * (view_shape[axis] - 1) + 1, step)
+        out[tuple(where)] += windows[k]
+    return arrays.cast(out, dtype)
+
+
+_unfold_backward.derivative(grad=lambda grad, dimension, size, step: grad.unfold(dimension, size, step))
+
+
+def _splitting(name: str):
+    """Declare the cutting of one dimension into pieces (start, length), whose node is called after split or split_with_sizes."""
+
+    def pieces(input, dim, bounds):
+        return layout.cut(*input, dim, bounds)
+
+    op = view(public=False, method=False, name=f"_{name}", grad_name="".join(map(str.capitalize, name.split("_"))) + "Backward0")(pieces)
+    op.derivative(lambda grads, input_shape, dim, bounds: _pieces_back(grads, input_shape, dim, bounds))
+    return op
+
+
+_split = _splitting("split")
+_split_with_sizes = _splitting("split_with_sizes")
+
+
+def _pieces_back(grads, input_shape, dim, bounds):
+    """The gradients of the pieces laid side by side; a piece nobody used has none."""
+    from flambeau.ops.joining import _cat
+
+    dim = layout.wrap_dim(dim, len(input_shape))
+    like = next(g for g in grads if g is not None)
+    before, after = tuple(input_shape[:dim]), tuple(input_shape[dim + 1 :])
+    return _cat([like.new_zeros((*before, n, *after)) if g is None else g for g, (_, n) in zip(grads, bounds, strict=True)], dim)
+
+
+@view(name="_unbind", public=False, method=False, grad_name="UnbindBackward0")
+def _unbind(input, dim):
+    """Every slice along a dimension."""
+    return layout.unbind(*input, dim)
+
+
+_unbind.derivative(lambda grads, input_shape, dim: _slices_back(grads, input_shape, dim))
+
+
+def _slices_back(grads, input_shape, dim):
+    from flambeau.ops.joining import _stack
+
+    like = next(g for g in grads if g is not None)
+    return _stack([like.new_zeros(like.shape) if g is None else g for g in grads], layout.wrap_dim(dim, len(input_shape)))
+
+
+@composite
+def unbind(input, dim=0):
+    """All slices along a dimension, which disappears, as a tuple of views."""
+    return _unbind(input, dim)
+
+
+@composite
+def narrow(input, dim, start, length):
+    """`length` elements of a dimension from `start` on, as a view."""
+    dim = layout.wrap_dim(whole(dim), input.dim())
+    if hasattr(start, "_array"):
+        if start.dim() or start.dtype.category != dtypes.INTEGER:
+            raise RuntimeError(f"start must be an 0-dim integral Tensor, found {start.dtype} of shape {tuple(start.shape)}")
+        start = start.item()
+    start = whole(start)
+    layout.narrow(*arrays.view_of(input._array), 0, dim, start, whole(length))  # raises where it does not fit
+    start = start % max(input.shape[dim], 1) if start < 0 else start
+    return _slice(input, dim, start, start + whole(length), 1)

@@ -1,0 +1,169 @@
+"""Python's own protocols on tensors: numbers, truth, iteration, membership, indices."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, dtypes
+from flambeau.kernels import arrays
+from flambeau.kernels.meta import MetaArray
+from flambeau.tensor import Tensor
+
+
+def item(self: Tensor) -> Any:
+    """The value of a tensor with one element, as a Python number."""
+    array = self._array
+    if type(array) is MetaArray:
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors: they have a shape but no data")
+    if array.size != 1:
+        raise RuntimeError(
+            f"a Tensor with {array.size} elements cannot be converted to Scalar: item() is for one element, found shape "
+            f"{tuple(array.shape)}. "
+            "Try .tolist(), or reduce it first with .sum() or .mean()"
+        )
+    return array.item()
+
+
+def tolist(self: Tensor) -> Any:
+    """The elements as nested Python lists; a 0-d tensor as a number."""
+    return host_array(self).tolist()
+
+
+def host_array(self: Tensor) -> np.ndarray:
+    """The elements in main memory: the tensor's own array if it is there."""
+    array = self._array
+    if type(array) is np.ndarray:
+        return array
+    if type(array) is MetaArray:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    return arrays.to_device(array, devices.cpu)
+
+
+def _one(self: Tensor, target: str) -> Any:
+    """The single element, for float(), int() and complex()."""
+    if self._array.size != 1:
+        raise ValueError(
+            f"only one element tensors can be converted to Python scalars: {target}() found shape {tuple(self.shape)}. Try .tolist()"
+        )
+    if self.requires_grad:
+        warnings.warn(
+            "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its history is lost. Consider using "
+            "tensor.detach() first.",
+            stacklevel=3,
+        )
+    return item(self)
+
+
+def _float(self: Tensor) -> float:
+    value = _one(self, "float")
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type double without overflow: {value} is complex. Try .real or .abs()")
+        value = value.real
+    return float(value)
+
+
+def _int(self: Tensor) -> int:
+    value = _one(self, "int")
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type int64_t without overflow: {value} is complex. Try .real or .abs()")
+        value = value.real
+    return int(value)
+
+
+def _complex(self: Tensor) -> complex:
+    return complex(_one(self, "complex"))
+
+
+def _index(self: Tensor) -> int:
+    if self._array.size != 1 or self.dtype.category > dtypes.INTEGER:
+        raise TypeError(
+            f"only integer tensors of a single element can be converted to an index: found {self.dtype} of shape {tuple(self.shape)}"
+        )
+    return int(item(self))
+
+
+def _bool(self: Tensor) -> bool:
+    n = self._array.size
+    if n != 1:
+        raise RuntimeError(
+            "Boolean value of Tensor with no values is ambiguous"
+            if not n
+            else f"Boolean value of Tensor with more than one value is ambiguous: shape {tuple(self.shape)}. Try .any() or .all()"
+        )
+    return bool(item(self))
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element of a tensor is not zero."""
+    return _bool(input)
+
+
+def _iter(self: Tensor) -> Iterator[Tensor]:
+    if not self._array.ndim:
+        raise TypeError("iteration over a 0-d tensor: it has one value, t.item()")
+    return iter(self.unbind(0))
+
+
+def _reversed(self: Tensor) -> Tensor:
+    return self.flip(0) if self._array.ndim else self
+
+
+def _contains(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (Tensor, int, float, complex, np.generic)):
+        raise RuntimeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}: whether a tensor holds it "
+            "has no meaning"
+        )
+    return bool((self == element).any().item())
+
+
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace every element x by callable(x), one at a time in Python: slow, for the CPU only."""
+    _check_elementwise("apply_", self)
+    _overwrite(self, [callable(value) for value in self._array.reshape(-1).tolist()])
+    return self
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Replace every element x by callable(x, y), y being the element of `tensor` at that place."""
+    _check_elementwise("map_", self)
+    _check_elementwise("map_", tensor)
+    others = tensor.expand(self.shape)._array.reshape(-1).tolist()
+    _overwrite(self, [callable(x, y) for x, y in zip(self._array.reshape(-1).tolist(), others, strict=True)])
+    return self
+
+
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    """Replace every element s by callable(s, x, y), x and y being the elements of two other tensors at that place."""
+    for t in (self, x, y):
+        _check_elementwise("map2_", t)
+    columns = [t.expand(self.shape)._array.reshape(-1).tolist() for t in (self, x, y)]
+    _overwrite(self, [callable(*values) for values in zip(*columns, strict=True)])
+    return self
+
+
+def _overwrite(self: Tensor, values: list) -> None:
+    """Write a list of numbers, in order."""
+    self._array[...] = np.array(values).astype(self._array.dtype).reshape(self._array.shape)
+    self._bump()
+
+
+def _check_elementwise(name: str, tensor: Tensor) -> None:
+    if not tensor.is_cpu:
+        raise TypeError(f"{name} is only implemented on CPU tensors: it calls Python for every element, found one on {tensor.device}")
+    if tensor.requires_grad:
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+
+
+for _name, _function in {
+    "item": item, "tolist": tolist, "apply_": apply_, "map_": map_, "map2_": map2_, "is_nonzero": is_nonzero,
+    "__float__": _float, "__int__": _int, "__long__": _int, "__complex__": _complex, "__index__": _index, "__bool__": _bool,
+    "__nonzero__": _bool, "__iter__": _iter, "__reversed__": _reversed, "__contains__": _contains,
+}.items():  # fmt: skip
+    setattr(Tensor, _name, _function)

@@ -1,0 +1,73 @@
+"""Small questions about tensors that PyTorch asks as functions: is_tensor, is_floating_point, numel, broadcast_shapes, ..."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.kernels import layout
+from flambeau.tensor import Size, Tensor
+
+__all__ = [
+    "broadcast_shapes", "get_device", "is_complex", "is_conj", "is_distributed", "is_floating_point", "is_inference", "is_neg",
+    "is_nonzero",
+    "is_same_size", "is_signed", "is_tensor", "numel",
+]  # fmt: skip
+
+
+def is_tensor(obj: Any, /) -> bool:
+    """Whether an object is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def _ask(name: str, doc: str):
+    """The function form of a method without arguments."""
+
+    def question(input):
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return getattr(input, name)()
+
+    question.__name__ = question.__qualname__ = name
+    question.__doc__ = doc
+    return question
+
+
+numel = _ask("numel", "The number of elements.")
+is_floating_point = _ask("is_floating_point", "Whether the elements are real floating-point numbers.")
+is_complex = _ask("is_complex", "Whether the elements are complex numbers.")
+is_signed = _ask("is_signed", "Whether the elements can be negative.")
+is_nonzero = _ask("is_nonzero", "Whether the one element of a tensor is not zero.")
+is_inference = _ask("is_inference", "Whether a tensor was made in inference mode.")
+is_conj = _ask("is_conj", "Whether conjugation is still pending: it never is here.")
+is_neg = _ask("is_neg", "Whether negation is still pending: it never is here.")
+is_distributed = _ask("is_distributed", "False.")
+get_device = _ask("get_device", "The index of the GPU a tensor is on, -1 on the CPU.")
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return input.is_same_size(other)
+
+
+def broadcast_shapes(*shapes) -> Size:
+    """The shape that tensors of these shapes broadcast to. A number counts as a shape of one dimension."""
+    return Size(layout.broadcast_shapes(*[(s,) if hasattr(s, "__index__") else tuple(s) for s in shapes]))
+
+
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Let every node remember where it was made, and look for NaN in gradients."""
+    if bool(mode) != modes.state.anomaly:
+        modes.state.anomaly = bool(mode)
+        modes.enter() if mode else modes.leave()
+    modes.state.check_nan = bool(check_nan)
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether anomaly mode is on."""
+    return modes.state.anomaly
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly mode looks for NaN."""
+    return modes.state.check_nan

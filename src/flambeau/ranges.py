@@ -1,0 +1,214 @@
+"""Numbers at equal distances: arange, range, linspace, logspace.
+
+Each is computed from the index, never by adding a step again and again, so that no error accumulates; in `linspace` the upper half is
+computed from the end, which makes both ends exact.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.factories import check_options, device_of, dtype_of, factory, finish, into, number
+from flambeau.kernels import arrays
+from flambeau.tensor import Tensor
+
+__all__ = ["arange", "linspace", "logspace", "range"]
+
+
+@factory
+def arange(
+    start=None, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+) -> Tensor:
+    """start, start + step, ... up to but without `end`. Integers give int64, a float among the arguments the default dtype.
+
+    >>> arange(1, 2.5, 0.5)
+    tensor([1.0000, 1.5000, 2.0000])
+    """
+    if end is None:
+        if start is None:
+            raise TypeError('arange() missing 1 required positional arguments: "end"')
+        start, end = 0, start
+    return _counted("arange", 0 if start is None else start, end, step, _half_open, out, dtype, layout, device, pin_memory, requires_grad)
+
+
+@factory
+def range(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False) -> Tensor:
+    """start, start + step, ... up to and including `end`; `arange`, which leaves the end out as Python's range does, is preferred."""
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
+        "range builtin. "
+        "Instead, use torch.arange, which produces values in [start, end).",
+        stacklevel=3,
+    )
+    if end is None:
+        raise TypeError('range() missing 1 required positional arguments: "end"')
+    dtype = dtype_of("range", dtype) or (dtypes.get_default_dtype() if out is None else None)
+    return _counted("range", start, end, step, _closed, out, dtype, layout, device, pin_memory, requires_grad)
+
+
+def _counted(name: str, start, end, step, length: Callable, out, dtype, layout, device, pin_memory, requires_grad) -> Tensor:
+    start, end, step = (number(name, v, p) for v, p in ((start, "start"), (end, "end"), (step, "step")))
+    if any(isinstance(v, complex) for v in (start, end, step)):
+        raise RuntimeError(f"value cannot be converted to type double without overflow: {name} counts in real numbers")
+    _check_range(start, end, step)
+    check_options(name, layout, pin_memory)
+    dtype = dtype_of(name, dtype)
+    if dtype is None and out is None:
+        whole = all(isinstance(v, int) for v in (start, end, step))
+        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
+
+    def make(d: dtypes.dtype, where) -> Any:
+        return _arithmetic(name, start, step, length(start, end, step, d), d, where)
+
+    if out is not None:
+        return into(name, out, dtype, device, make, requires_grad)
+    return finish(make(dtype, device_of(device)), requires_grad)
+
+
+def _check_range(start, end, step) -> None:
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if not (end >= start if step > 0 else end <= start):
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: from {start} to {end} by {step}")
+
+
+def _half_open(start, end, step, dtype: dtypes.dtype) -> int:
+    """How many steps fit below the end. int64 counts in integers, so that large ones are exact."""
+    if dtype is dtypes.int64:
+        start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ValueError("step must be nonzero: as an integer it is 0")
+        return max(-((start - end) // step), 0)
+    return math.ceil((float(end) - float(start)) / float(step))
+
+
+def _closed(start, end, step, dtype: dtypes.dtype) -> int:
+    return math.floor((float(end) - float(start)) / float(step)) + 1
+
+
+def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> Any:
+    """start + step * i for i below n."""
+    if dtype is dtypes.bool or dtype.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
+    if device.type == "meta":
+        return arrays.empty((n,), dtype.numpy, device)
+    if dtype.is_floating_point:
+        values = float(start) + float(step) * np.arange(n, dtype=np.float64)
+        return arrays.to_device(_rounded(values, dtype), device)
+    if dtype is dtypes.int64:
+        return arrays.to_device(np.arange(n, dtype=np.int64) * int(step) + int(start), device)
+    with np.errstate(over="ignore"):
+        wide = np.uint64 if dtype is dtypes.uint64 else np.int64
+        return arrays.to_device((np.arange(n, dtype=wide) * wide(int(step)) + wide(int(start))).astype(dtype.numpy), device)
+
+
+def _rounded(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
+    """To the dtype; to half precision by way of float32, as PyTorch does."""
+    with np.errstate(over="ignore"):
+        if dtype.itemsize == 2:
+            values = values.astype(np.float32)
+        return values.astype(dtype.numpy, copy=False)
+
+
+# -- between two ends ----------------------------------------------------------------------------------------------
+
+
+@factory
+def linspace(start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False) -> Tensor:
+    """`steps` numbers from start to end, both included, at equal distances."""
+    start, end, n, dtype = _ends("linspace", start, end, steps, dtype, out)
+    check_options("linspace", layout, pin_memory)
+
+    def make(d: dtypes.dtype, where) -> Any:
+        if where.type == "meta":
+            return arrays.empty((n,), d.numpy, where)
+        return arrays.to_device(_spread(start, end, n, d), where)
+
+    if out is not None:
+        return into("linspace", out, dtype, device, make, requires_grad)
+    return finish(make(dtype, device_of(device)), requires_grad)
+
+
+@factory
+def logspace(
+    start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+) -> Tensor:
+    """base ** x for `steps` numbers x from start to end: equal ratios between neighbours."""
+    start, end, n, dtype = _ends("logspace", start, end, steps, dtype, out)
+    check_options("logspace", layout, pin_memory)
+    if isinstance(number("logspace", base, "base"), complex):
+        raise TypeError("logspace(): argument 'base' must be float, not complex")
+
+    def make(d: dtypes.dtype, where) -> Any:
+        if where.type == "meta":
+            return arrays.empty((n,), d.numpy, where)
+        return arrays.to_device(_powers(float(base), start, end, n, d), where)
+
+    if out is not None:
+        return into("logspace", out, dtype, device, make, requires_grad)
+    return finish(make(dtype, device_of(device)), requires_grad)
+
+
+def _ends(name: str, start, end, steps, dtype, out) -> tuple[Any, Any, int, dtypes.dtype | None]:
+    """The arguments as numbers, and the dtype: the default one, or its complex form if an end is complex."""
+    shapes = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
+    if any(shapes):
+        raise RuntimeError(
+            f"{name} only supports 0-dimensional start and end tensors, but got start with {shapes[0]} dimension(s) and end with "
+            f"{shapes[1]} "
+            "dimension(s)."
+        )
+    start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
+    if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, found {steps}")
+    dtype = dtype_of(name, dtype)
+    if isinstance(start, complex) or isinstance(end, complex):
+        found = dtypes.get_default_dtype().to_complex()
+        if dtype is not None and not dtype.is_complex:
+            raise RuntimeError(f"torch.{name}(): inferred dtype {found.name} can't be safely cast to passed dtype {dtype.name}")
+        dtype = dtype or found
+    if dtype is None and out is None:
+        dtype = dtypes.get_default_dtype()
+    return start, end, steps.__index__(), dtype
+
+
+def _spread(start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:
+    """The lower half counted up from the start, the upper half down from the end. Integers are computed in float64 and cut off."""
+    if dtype is dtypes.bool:
+        raise NotImplementedError('"linspace" not implemented for bool')
+    whole = dtype.category == dtypes.INTEGER
+    kind = np.dtype(np.float64) if whole else dtype.numpy
+    if n == 1:
+        return np.array([start]).astype(dtype.numpy)
+    if whole:
+        start, end = int(start), int(end)
+    with np.errstate(all="ignore"):
+        first, last = np.array(start).astype(kind), np.array(end).astype(kind)
+        step = ((last - first) / kind.type(max(n - 1, 1))).astype(kind)
+        index = np.arange(n)
+        half = n // 2
+        out = np.empty(n, dtype.numpy)
+        out[:half] = first + step * index[:half].astype(kind)
+        out[half:] = last - step * (n - 1 - index[half:]).astype(kind)
+    return out
+
+
+def _powers(base: float, start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:
+    if dtype is dtypes.bool:
+        raise NotImplementedError('"logspace" not implemented for bool')
+    wide = {2: np.dtype(np.float32)}.get(dtype.itemsize, dtype.numpy) if dtype.category >= dtypes.FLOAT else np.dtype(np.float64)
+    if dtype.category == dtypes.INTEGER:
+        start, end = int(start), int(end)
+    exponents = _spread(start, end, n, dtypes.OF_NUMPY[wide])
+    with np.errstate(all="ignore"):
+        return np.power(wide.type(base), exponents).astype(dtype.numpy)

@@ -1,0 +1,102 @@
+"""Random state as tensors: what users call to seed, save and restore the generators. The stream itself is in `random.py`.
+
+>>> _ = manual_seed(0); state = get_rng_state()
+>>> tuple(state.shape), state.dtype
+((5056,), torch.uint8)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from flambeau.host_memory import cuda_is_available
+from flambeau.kernels import arrays
+from flambeau.random import Generator, default_generator
+from flambeau.tensor import Tensor, wrap
+
+__all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
+
+def manual_seed(seed: Any) -> Generator:
+    """Start the stream of int(seed) on every device; the CPU's generator is returned."""
+    seed = int(seed)
+    if cuda_is_available():
+        arrays.cuda().manual_seed_all(seed)
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Start a stream nobody can predict on every device, and return its seed."""
+    chosen = default_generator.seed()
+    if cuda_is_available():
+        arrays.cuda().manual_seed_all(chosen)
+    return chosen
+
+
+def initial_seed() -> int:
+    """The seed the CPU's default generator started from."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator, in PyTorch's own format. -> (5056,) uint8"""
+    return get_state(default_generator)
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Put the CPU's default generator where `get_rng_state` found it."""
+    set_state(default_generator, new_state)
+
+
+def get_state(self: Generator) -> Tensor:
+    """Everything that determines the rest of the stream. -> (5056,) uint8"""
+    return wrap(self.get_state_bytes())
+
+
+def set_state(self: Generator, new_state: Tensor) -> Generator:
+    """Continue where the generator that gave `new_state` stood."""
+    if not isinstance(new_state, Tensor) or new_state._array.dtype != np.uint8:
+        found = new_state.dtype if isinstance(new_state, Tensor) else type(new_state).__name__
+        raise TypeError(f"RNG state must be a torch.ByteTensor (a tensor of uint8), found {found}")
+    self.set_state_bytes(np.ascontiguousarray(new_state.cpu()._array))
+    return self
+
+
+def _only_on_gpu(name: str):
+    def method(self: Generator, *args):
+        raise RuntimeError(f"{name}: a generator on the CPU has a state, not an offset; only generators of GPUs count in steps")
+
+    method.__name__ = name
+    method.__doc__ = "For generators of GPUs only."
+    return method
+
+
+@contextlib.contextmanager
+def fork_rng(
+    devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices", device_type: str = "cuda"
+) -> Iterator[None]:
+    """Within it random numbers may be drawn and seeds set; afterwards the generators stand where they stood before."""
+    if not enabled:
+        yield
+        return
+    indices = list(devices) if devices is not None else list(range(arrays.cuda().device_count())) if cuda_is_available() else []
+    cpu = default_generator.get_state_bytes()
+    on_gpus = [(i, arrays.cuda().get_rng_state(i)) for i in indices]
+    try:
+        yield
+    finally:
+        default_generator.set_state_bytes(cpu)
+        for i, state in on_gpus:
+            arrays.cuda().set_rng_state(state, i)
+
+
+Generator.get_state = get_state
+Generator.set_state = set_state
+Generator.graphsafe_get_state = lambda self: self
+Generator.graphsafe_set_state = lambda self, state: self.set_state_bytes(state.get_state_bytes())
+Generator.get_offset = _only_on_gpu("get_offset")
+Generator.set_offset = _only_on_gpu("set_offset")

@@ -1,0 +1,118 @@
+"""Switches of the whole program: threads, determinism, matmul precision, warnings."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from flambeau.kernels import native
+
+# -- threads -------------------------------------------------------------------------------------------------------
+
+_interop = os.cpu_count() or 1
+
+
+def get_num_threads() -> int:
+    """How many threads share the work of one large operation."""
+    return native.lib.get_num_threads() if native.lib is not None else 1
+
+
+def set_num_threads(n: int, /) -> None:
+    """Let `n` threads share the work of one large operation. Results are the same bits with any number."""
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise RuntimeError(f"set_num_threads expects an int, but got {type(n).__name__}")
+    if n <= 0:
+        raise RuntimeError(f"set_num_threads expects a positive integer, found {n}")
+    if native.lib is not None:
+        native.lib.set_num_threads(n.__index__())
+
+
+def get_num_interop_threads() -> int:
+    """The number PyTorch would use to run independent operations at once; kept for programs that ask."""
+    return _interop
+
+
+def set_num_interop_threads(n: int, /) -> None:
+    """Remember a number for `get_num_interop_threads`: operations run one after another here, so nothing else follows from it."""
+    global _interop
+    if n <= 0:
+        raise RuntimeError(f"Expected positive number of threads, found {n}")
+    _interop = n
+
+
+# -- determinism ---------------------------------------------------------------------------------------------------
+
+_deterministic = False
+_warn_only = False
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for the same bits in every run. On the CPU that is always so; on a GPU operations that cannot promise it raise (or warn)."""
+    global _deterministic, _warn_only
+    _deterministic, _warn_only = bool(mode), bool(mode) and bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether `use_deterministic_algorithms` is on."""
+    return _deterministic
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether it only warns."""
+    return _warn_only
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """0 or "default": off; 1 or "warn"; 2 or "error"."""
+    levels = {"default": 0, "warn": 1, "error": 2}
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    level = levels.get(debug_mode, -1) if isinstance(debug_mode, str) else debug_mode
+    if level not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected one of default, warn, error or 0, 1, 2, but got {debug_mode}")
+    use_deterministic_algorithms(level > 0, warn_only=level == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """The level `set_deterministic_debug_mode` set."""
+    return 0 if not _deterministic else 1 if _warn_only else 2
+
+
+# -- precision -----------------------------------------------------------------------------------------------------
+
+_matmul_precision = "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Allow float32 matrix products to use shorter formats inside, where the device has them: "highest" (never), "high", "medium"."""
+    global _matmul_precision
+    if precision not in ("highest", "high", "medium"):
+        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept", stacklevel=2)
+        return
+    _matmul_precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """The setting of `set_float32_matmul_precision`."""
+    return _matmul_precision
+
+
+def set_flush_denormal(mode: bool, /) -> bool:
+    """False: denormal numbers keep their values, and whether they do is not changed."""
+    return False
+
+
+# -- warnings ------------------------------------------------------------------------------------------------------
+
+_warn_always = False
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Remember whether repeated warnings are wanted; Python's own filters decide here, see the `warnings` module."""
+    global _warn_always
+    _warn_always = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    """The setting of `set_warn_always`."""
+    return _warn_always

@@ -1,0 +1,5 @@
+"""flambeau.signal: window functions for signals."""
+
+from flambeau.signal import windows
+
+__all__ = ["windows"]

@@ -1,0 +1,38 @@
+"""The memory behind a tensor and all its views: one buffer, one version counter.
+
+A fresh tensor has no `Storage` object; one is made when something needs to share it (a view, `detach`, an in-place write,
+`untyped_storage()`), so that plain arithmetic does not pay for it.
+"""
+
+from __future__ import annotations
+
+from flambeau import devices
+from flambeau.kernels import arrays
+
+
+class Storage:
+    """A buffer: `array` is the array that owns it (or starts where it starts), `version` counts in-place writes."""
+
+    __slots__ = ("array", "version", "nbytes_", "public", "__weakref__")
+
+    def __init__(self, array):
+        self.array = array
+        self.version = 0
+        self.nbytes_: int | None = None
+        self.public = None
+
+    def nbytes(self) -> int:
+        """Bytes from the first to the last element of the owning array."""
+        if self.nbytes_ is None:
+            from flambeau.kernels import layout
+
+            extent = layout.storage_extent(self.array.shape, arrays.element_strides(self.array))
+            self.nbytes_ = extent * self.array.itemsize
+        return self.nbytes_
+
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+        return arrays.data_pointer(self.array) if self.nbytes() else 0
+
+    def device(self) -> devices.device:
+        return arrays.device_of(self.array)

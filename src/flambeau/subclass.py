@@ -1,0 +1,44 @@
+"""Tensors of other classes over the same memory: as_subclass, _make_subclass."""
+
+from __future__ import annotations
+
+from flambeau.autograd import modes
+from flambeau.ops.views import _alias
+from flambeau.tensor import Tensor, wrap
+
+
+def as_subclass(self: Tensor, cls: type) -> Tensor:
+    """The same memory and history as an instance of a subclass of Tensor."""
+    _check(cls)
+    if self.requires_grad and modes.state.grad:
+        from flambeau.eager.overrides import DisableTorchFunctionSubclass
+
+        with DisableTorchFunctionSubclass():
+            result = _alias(self)
+    else:
+        result = self.detach()
+    result.__class__ = cls
+    return result
+
+
+def make_subclass(
+    cls: type, data: Tensor, require_grad: bool = False, *, dispatch_sizes_strides_policy=None, dispatch_device=False
+) -> Tensor:
+    """An instance of `cls` over the memory of `data`, a leaf without its history."""
+    _check(cls)
+    result = wrap(data._array)
+    result._storage = data._shared_storage()
+    result.__class__ = cls
+    return result.requires_grad_() if require_grad else result
+
+
+def _check(cls: type) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(
+            "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your class inherits from "
+            f"Tensor: found {cls!r}"
+        )
+
+
+Tensor.as_subclass = as_subclass
+Tensor._make_subclass = staticmethod(make_subclass)

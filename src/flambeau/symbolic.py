@@ -1,0 +1,71 @@
+"""Sizes that are not numbers yet, as PyTorch's tracer has them. Here sizes are always numbers, and these names say so.
+
+Libraries ask `isinstance(n, torch.SymInt)` and call `torch.sym_max(a, b)` on sizes that may be symbolic: the answers are False and max.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+
+class _Symbolic:
+    def __new__(cls, *args):
+        raise NotImplementedError(f"{cls.__name__}: sizes are always numbers here, there is nothing symbolic to make")
+
+
+class SymInt(_Symbolic):
+    """An integer known only when a traced program runs. No size here is one."""
+
+
+class SymFloat(_Symbolic):
+    """A float known only when a traced program runs. No number here is one."""
+
+
+class SymBool(_Symbolic):
+    """A truth value known only when a traced program runs. None here is one."""
+
+
+def sym_int(a: Any) -> int:
+    """The number as an int, cut off towards zero."""
+    return int(a)
+
+
+def sym_float(a: Any) -> float:
+    """The number as a float."""
+    return float(a)
+
+
+def sym_not(a: Any) -> bool:
+    """The opposite truth value."""
+    return not a
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    """The larger number; a float if one of them is."""
+    return _common(max(a, b), a, b)
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    """The smaller number; a float if one of them is."""
+    return _common(min(a, b), a, b)
+
+
+def _common(value: Any, a: Any, b: Any) -> Any:
+    return float(value) if isinstance(a, float) or isinstance(b, float) else value
+
+
+def sym_sum(args: Iterable) -> Any:
+    """The sum of numbers."""
+    return sum(args)
+
+
+def sym_sqrt(a: Any) -> float:
+    """The square root."""
+    return math.sqrt(a)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """t if b, else f."""
+    return t if b else f

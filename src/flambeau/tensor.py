@@ -1,0 +1,519 @@
+"""The tensor: a strided array with a dtype, a device and perhaps a history.
+
+This file has what a tensor *is*: its data, geometry, storage and gradient. What can be *done* with it, every method that is an
+operation, is attached by `eager/bind.py` from the declarations in `ops/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, dtypes
+from flambeau.autograd import modes
+from flambeau.autograd.node import LEAF, Node, RemovableHandle
+from flambeau.kernels import arrays, layout
+from flambeau.ops import formats
+from flambeau.storage import Storage
+
+
+class Size(tuple):
+    """A shape. Prints as torch.Size([2, 3]); slicing and adding give Sizes again."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(repr, self))}])"
+
+    def numel(self) -> int:
+        """The number of elements a tensor of this shape has."""
+        n = 1
+        for s in self:
+            n *= s
+        return n
+
+    def __getitem__(self, index):
+        found = tuple.__getitem__(self, index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other):
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, times):
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __reduce__(self):
+        return Size, (tuple(self),)
+
+
+class _TensorMeta(type):
+    """So that `isinstance(x, Tensor)` also accepts what declares itself a tensor."""
+
+
+class Tensor(metaclass=_TensorMeta):
+    """A multi-dimensional array whose history can be differentiated.
+
+    >>> Tensor([1, 2]) + 1
+    tensor([2., 3.])
+    """
+
+    _array: Any  # numpy.ndarray, cupy.ndarray or MetaArray
+    _storage: Storage | None = None
+    _needs = False  # takes part in differentiation
+    _node: Node | None = None  # the operation that made it
+    _nr = 0  # which output of that operation it is
+    _grad: Tensor | None = None
+    _base: Tensor | None = None  # the tensor this one is a view of
+    _replay: Any = None  # the operation and arguments that made this view of its base
+    _stamp = 0  # for views: the base's rewrite count when `_node` was last made
+    _rewrites = 0  # for bases: how often an in-place write has rewritten history
+    _inference = False
+    _hooks: dict | None = None  # of a leaf: called with its gradient
+    _post_accumulate: dict | None = None
+    _accumulator_hooks: dict | None = None
+    _retains = False
+
+    __array_priority__ = 1000  # NumPy leaves `ndarray * tensor` to us
+
+    def __new__(cls, *args, **kwargs):
+        from flambeau import legacy
+
+        return legacy.constructor(cls, *args, **kwargs)
+
+    # -- geometry
+
+    @property
+    def shape(self) -> Size:
+        """The size of every dimension."""
+        return Size(self._array.shape)
+
+    def size(self, dim: int | None = None):
+        """The shape, or the size of one dimension."""
+        if dim is None:
+            return Size(self._array.shape)
+        shape = self._array.shape
+        return shape[layout.wrap_dim(dim, len(shape), scalar_ok=False)]
+
+    def stride(self, dim: int | None = None):
+        """The step, in elements, to the next element along every dimension, or along one."""
+        strides = arrays.element_strides(self._array)
+        if dim is None:
+            return strides
+        return strides[layout.wrap_dim(dim, len(strides), scalar_ok=False)]
+
+    def storage_offset(self) -> int:
+        """Where in its storage the first element lies, in elements."""
+        s = self._storage
+        if s is None or not self._array.size:
+            return 0
+        return (arrays.data_pointer(self._array) - arrays.data_pointer(s.array)) // self._array.itemsize
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._array.size
+
+    nelement = numel
+
+    def __len__(self) -> int:
+        if not self._array.ndim:
+            raise TypeError("len() of a 0-d tensor: it has no first dimension. Its value is t.item()")
+        return self._array.shape[0]
+
+    def is_contiguous(self, memory_format=None) -> bool:
+        """Whether the elements lie in memory in the order of their indices (or in channels-last order, if asked)."""
+        return formats.holds(*arrays.view_of(self._array), memory_format)
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return arrays.data_pointer(self._array) if self._array.size else 0
+
+    # -- what the elements are
+
+    @property
+    def dtype(self) -> dtypes.dtype:
+        """The type of the elements."""
+        return dtypes.OF_NUMPY[self._array.dtype]
+
+    @property
+    def device(self) -> devices.device:
+        """Where the elements are."""
+        return arrays.device_of(self._array)
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self._array.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self._array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.size * self._array.itemsize
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on a GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is in main memory."""
+        return type(self._array) is np.ndarray
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether it has a shape but no data."""
+        return self.device.type == "meta"
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are real floating-point numbers."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the elements are complex numbers."""
+        return self.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        """Whether the elements can be negative."""
+        return self.dtype.is_signed
+
+    # -- storage
+
+    def _shared_storage(self) -> Storage:
+        """The storage, made now if nothing has shared it so far."""
+        s = self._storage
+        if s is None:
+            s = self._storage = Storage(self._array)
+        return s
+
+    @property
+    def _version(self) -> int:
+        if self._inference:
+            raise RuntimeError("Inference tensors do not track version counter.")
+        return 0 if self._storage is None else self._storage.version
+
+    def _bump(self) -> None:
+        """Note an in-place write."""
+        self._shared_storage().version += 1
+
+    def untyped_storage(self):
+        """The bytes behind the tensor and its views."""
+        from flambeau.untyped_storage import UntypedStorage
+
+        return UntypedStorage._of(self._shared_storage())
+
+    # -- history
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to this tensor."""
+        return self._needs or (self._base is not None and self._base._needs and self._is_float())
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Start (or stop) recording operations on this leaf, so that `backward` fills its `.grad`."""
+        if not self.is_leaf:
+            if requires_grad:
+                return self
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that "
+                "doesn't require differentiation use var_no_grad = var.detach()."
+            )
+        if requires_grad and not self._is_float():
+            raise RuntimeError(
+                f"only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float() first."
+            )
+        if requires_grad and self._inference and not modes.state.inference:
+            raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+        self._needs = bool(requires_grad)
+        return self
+
+    def _is_float(self) -> bool:
+        return dtypes.OF_NUMPY[self._array.dtype].category >= dtypes.FLOAT
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it was made by the user and not by a recorded operation."""
+        return self.grad_fn is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The operation that made this tensor, if it was recorded."""
+        if self._base is not None:
+            return self._view_node()
+        return self._node
+
+    def _view_node(self) -> Node | None:
+        """The history of a view, made anew if its base was written to since."""
+        base = self._base
+        if base._needs and self._stamp != base._rewrites:
+            from flambeau.eager import inplace
+
+            inplace.replay_view(self)
+        return self._node
+
+    def _edge(self) -> tuple | None:
+        """Where a gradient for this tensor goes."""
+        node = self._node if self._base is None else self._view_node()
+        if node is not None:
+            return node, self._nr
+        return (self, LEAF) if self._needs else None
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of its `grad_fn` it is."""
+        return self._nr
+
+    def _is_view(self) -> bool:
+        return self._base is not None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient `backward` has accumulated here: None before the first."""
+        if self._grad is None and not self.is_leaf and not self._retains and self._needs:
+            import warnings
+
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
+                "autograd.backward(). If you want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on it.",
+                stacklevel=2,
+            )
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            self._check_grad(value)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    def _check_grad(self, value) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+        if value is self:
+            raise RuntimeError("can't assign Variable as its own grad")
+        if value.dtype is not self.dtype:
+            raise RuntimeError(f"assigned grad has data of a different type: expected {self.dtype}, found {value.dtype}")
+        if value.device != self.device:
+            raise RuntimeError(f"assigned grad has data located on a different device: expected {self.device}, found {value.device}")
+        if value._array.shape != self._array.shape:
+            raise RuntimeError(
+                f"assigned grad has data of a different size: expected {tuple(self.shape)}, found {tuple(value.shape)}"
+            )
+
+    def backward(self, gradient=None, retain_graph: bool | None = None, create_graph: bool = False, inputs=None) -> None:
+        """Add to the `.grad` of every leaf the derivative of this tensor (weighted by `gradient`, if it is not a scalar)."""
+        from flambeau.autograd import api
+
+        api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad` during backward."""
+        if not self.requires_grad:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        node = self.grad_fn
+        if node is None or self._retains:
+            return
+        import weakref
+
+        if node.retains is None:
+            node.retains = {}
+        node.retains[self._nr] = weakref.ref(self)
+        self._retains = True
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this non-leaf keeps its gradient."""
+        return self._retains and not self.is_leaf
+
+    def _retain(self, grad: Tensor) -> None:
+        self._grad = grad if self._grad is None else self._grad + grad
+
+    def register_hook(self, hook) -> RemovableHandle:
+        """Call hook(grad) when the gradient of this tensor is known; what it returns replaces the gradient."""
+        if not self.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        node = self.grad_fn
+        if node is None:
+            if self._hooks is None:
+                self._hooks = {}
+            return RemovableHandle(self._hooks, hook)
+        if node.tensor_hooks is None:
+            node.tensor_hooks = {}
+        return RemovableHandle(node.tensor_hooks.setdefault(self._nr, {}), hook)
+
+    def register_post_accumulate_grad_hook(self, hook) -> RemovableHandle:
+        """Call hook(tensor) each time a gradient has been added to this leaf's `.grad`."""
+        if not self.requires_grad:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if not self.is_leaf:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        if self._post_accumulate is None:
+            self._post_accumulate = {}
+        return RemovableHandle(self._post_accumulate, hook)
+
+    def _register_accumulator_hook(self, when: str, hook) -> RemovableHandle:
+        if self._accumulator_hooks is None:
+            self._accumulator_hooks = {"pre": {}, "post": {}}
+        return RemovableHandle(self._accumulator_hooks[when], hook)
+
+    def _run_grad_hooks(self, grad: Tensor) -> Tensor:
+        for hook in list((self._hooks or {}).values()):
+            replaced = hook(grad)
+            if replaced is not None:
+                grad = replaced
+        return grad
+
+    def _accumulate(self, grad: Tensor) -> None:
+        """Add a gradient that has fully arrived to `.grad`, running the hooks of a leaf."""
+        if self._hooks:
+            grad = self._run_grad_hooks(grad)
+        hooks = self._accumulator_hooks
+        if hooks:
+            for hook in list(hooks["pre"].values()):
+                replaced = hook((grad,))
+                grad = grad if replaced is None else replaced[0]
+        self._add_to_grad(grad)
+        if hooks:
+            for hook in list(hooks["post"].values()):
+                hook((), (grad,))
+        if self._post_accumulate:
+            for hook in list(self._post_accumulate.values()):
+                hook(self)
+
+    def _add_to_grad(self, grad: Tensor) -> None:
+        have = self._grad
+        if have is None:
+            if modes.state.grad:
+                self._grad = grad.clone()
+            else:
+                # Note [stealing gradients]: a gradient nobody else holds is kept as it is; one that is shared (the same array went
+                # to several leaves, or the user passed it in) is copied, so that writing to one .grad never changes another.
+                mine = sys.getrefcount(grad._array) <= 2 and grad._base is None and grad._storage is None
+                if mine and layout.is_non_overlapping_and_dense(*arrays.view_of(grad._array)):
+                    self._grad = wrap(grad._array)
+                else:
+                    self._grad = wrap(_dense_copy_like(grad._array, self._array))
+        elif modes.state.grad:
+            self._grad = have + grad
+        else:
+            have.add_(grad)
+
+    @staticmethod
+    def _fit_grad(grad: Tensor, shape: tuple, numpy_dtype) -> Tensor:
+        """A gradient summed over broadcast dimensions and cast back to what it is the gradient of."""
+        array = grad._array
+        if array.shape != shape:
+            grad = grad.sum_to_size(shape)
+        if array.dtype != numpy_dtype:
+            if array.dtype.kind == "c" and numpy_dtype.kind != "c":
+                grad = grad.real
+            grad = grad.to(dtypes.OF_NUMPY[numpy_dtype])
+        return grad
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history; writing through it is not noticed by backward (prefer `detach`)."""
+        alias = wrap(self._array)
+        alias._storage = Storage(self._shared_storage().array)
+        return alias
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if self._needs and not value._is_float():
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        self._array = value._array
+        self._storage = value._shared_storage()
+
+    def detach(self) -> Tensor:
+        """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""
+        alias = wrap(self._array)
+        alias._storage = self._shared_storage()
+        alias._inference = self._inference
+        return alias
+
+    def detach_(self) -> Tensor:
+        """Forget this tensor's own history."""
+        if self._base is not None and self._base._needs:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        self._node, self._nr, self._needs, self._base = None, 0, False, None
+        return self
+
+    def _reinterpret(self, dtype: dtypes.dtype) -> Tensor:
+        """The same bytes read as another dtype: a view without history."""
+        shape, strides, offset = layout.view_dtype(*arrays.view_of(self._array), 0, self._array.itemsize, dtype.itemsize)
+        alias = wrap(arrays.reinterpret(self._array, dtype.numpy, shape, strides))
+        alias._storage = self._shared_storage()
+        if not self.requires_grad:
+            alias._base = self._base if self._base is not None else self
+        return alias
+
+    def is_inference(self) -> bool:
+        """Whether it was made in inference mode."""
+        return self._inference
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # -- Python protocols that are not operations
+
+    def __repr__(self, *, tensor_contents=None) -> str:
+        from flambeau import printing
+
+        return printing.tensor_repr(self, tensor_contents=tensor_contents, default_dtype=dtypes.get_default_dtype())
+
+    def __format__(self, spec: str) -> str:
+        from flambeau import printing
+
+        return printing.tensor_format(self, spec)
+
+    def __dir__(self):
+        return sorted(set(super().__dir__()))
+
+
+def _dense_copy_like(array, like):
+    """A copy in the memory order of `like`, which is the leaf the gradient belongs to."""
+    strides = layout.preserve_format_strides(like.shape, arrays.element_strides(like))
+    out = arrays.empty_strided(array.shape, strides, array.dtype, arrays.device_of(array))
+    arrays.write(out, array)
+    return out
+
+
+_new = object.__new__
+PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __torch_function__ of their own
+
+
+def wrap(array) -> Tensor:
+    """A new tensor over an array, without history."""
+    t = _new(Tensor)
+    t._array = array
+    return t

@@ -1,0 +1,556 @@
+"""Storages as users see them: the bytes behind tensors (`UntypedStorage`), and the same read as numbers (`TypedStorage`, for old programs).
+
+A tensor is a window on a storage. This file has what moves windows and what replaces the memory behind them: `set_`, `resize_`,
+`resize_as_`, `UntypedStorage.resize_`.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, dtypes
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.meta import MetaArray
+from flambeau.ops import formats
+from flambeau.storage import Storage
+from flambeau.tensor import Tensor, wrap
+
+
+class UntypedStorage:
+    """A row of bytes: UntypedStorage(8), UntypedStorage([1, 2, 3]), or `tensor.untyped_storage()`."""
+
+    _storage: Storage
+
+    def __new__(cls, *args, device: Any = None):
+        if len(args) > 1:
+            raise TypeError(f"UntypedStorage() takes a number of bytes, or a sequence of them; found {len(args)} arguments")
+        given: Any = args[0] if args else 0
+        where = devices.device("cpu") if device is None else devices.device(device)
+        if hasattr(given, "__index__"):
+            array = arrays.empty((given.__index__(),), np.dtype(np.uint8), where)
+        else:
+            array = arrays.to_device(np.array(list(given)).astype(np.uint8), where)
+        return cls._of(Storage(array))
+
+    @classmethod
+    def _of(cls, storage: Storage) -> UntypedStorage:
+        """The public face of a storage: one object for its whole life, so that `is` and pickle's memo see what is shared."""
+        if storage.public is None:
+            storage.public = self = object.__new__(cls)
+            self._storage = storage
+        return storage.public
+
+    # -- what it is
+
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self._storage.nbytes()
+
+    size = __len__ = nbytes
+
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+        return self._storage.data_ptr()
+
+    @property
+    def device(self) -> devices.device:
+        """Where the bytes are."""
+        return self._storage.device()
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the bytes are on a GPU."""
+        return self.device.type == "cuda"
+
+    is_sparse = is_sparse_csr = False
+
+    def element_size(self) -> int:
+        """1: the elements are bytes."""
+        return 1
+
+    def get_device(self) -> int:
+        """The index of its GPU, -1 on the CPU."""
+        return self.device.index if self.is_cuda else -1
+
+    @property
+    def _cdata(self) -> int:
+        """What tells two storages apart."""
+        return id(self._storage)
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, UntypedStorage) and self._storage is other._storage
+
+    def __hash__(self) -> int:
+        return id(self._storage)
+
+    def is_shared(self) -> bool:
+        """Whether other processes see writes to it."""
+        from flambeau import host_memory
+
+        return host_memory.is_shared(self._storage)
+
+    def share_memory_(self) -> UntypedStorage:
+        """Move the bytes to memory that child processes share."""
+        from flambeau import host_memory
+
+        host_memory.share(self._storage)
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether a GPU can copy from it directly: never on a machine without one."""
+        return False
+
+    # -- bytes
+
+    def _bytes(self) -> Any:
+        """The bytes as a 1-D uint8 array over the same memory."""
+        return flat_view(self._storage, dtypes.uint8)
+
+    def tolist(self) -> list[int]:
+        """The bytes as a list."""
+        return arrays.to_device(self._bytes(), devices.cpu).tolist()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise ValueError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+            return UntypedStorage._of(Storage(self._bytes()[index]))
+        return int(self._bytes()[index])
+
+    def __setitem__(self, index, value) -> None:
+        self._bytes()[index] = value
+        self._storage.version += 1
+
+    def fill_(self, value: int) -> UntypedStorage:
+        """Set every byte."""
+        self._bytes()[...] = value
+        self._storage.version += 1
+        return self
+
+    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
+        """Overwrite the bytes with those of another storage of the same size."""
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
+        arrays.write(self._bytes(), arrays.to_device(source._bytes(), self.device))
+        self._storage.version += 1
+        return self
+
+    def clone(self) -> UntypedStorage:
+        """A copy."""
+        return UntypedStorage._of(Storage(arrays.copy(self._bytes())))
+
+    def new(self) -> UntypedStorage:
+        """An empty storage on the same device."""
+        return UntypedStorage(0, device=self.device)
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """The bytes on another device: itself if they are there."""
+        where = devices.device(device)
+        moved = arrays.to_device(self._storage.array, where) if where != self.device else self._storage.array
+        return self if moved is self._storage.array else UntypedStorage._of(Storage(moved))
+
+    def cpu(self) -> UntypedStorage:
+        """The bytes in main memory."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """The bytes on a GPU."""
+        return self.to(device=devices.device("cuda", arrays.cuda().current_device()) if device is None else device)
+
+    def untyped(self) -> UntypedStorage:
+        """Itself."""
+        return self
+
+    def resize_(self, size: int) -> UntypedStorage:
+        """Change the number of bytes. Those that remain keep their values, and every tensor on this storage goes along."""
+        resize_storage(self._storage, size)
+        return self
+
+    def __deepcopy__(self, memo: dict) -> UntypedStorage:
+        if id(self) not in memo:
+            memo[id(self)] = self.clone()
+        return memo[id(self)]
+
+    __copy__ = clone
+
+    def __reduce_ex__(self, protocol):
+        if self.device.type == "meta":
+            return _meta_storage, (self.nbytes(),)
+        raw: Any = np.ascontiguousarray(arrays.to_device(self._bytes(), devices.cpu))
+        if protocol >= 5:
+            import pickle
+
+            raw = pickle.PickleBuffer(raw)  # bytes that travel beside the pickle, uncopied, if the pickler wants that
+        else:
+            raw = raw.tobytes()
+        return _storage_from_bytes, (raw, str(self.device))
+
+    def __repr__(self) -> str:
+        rows = "" if self.device.type == "meta" else "".join(f" {b}\n" for b in self.tolist())
+        return f"{rows}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+def _storage_from_bytes(raw, device: str) -> UntypedStorage:
+    array = np.frombuffer(raw, np.uint8)
+    if not array.flags.writeable:
+        array = array.copy()
+    return UntypedStorage._of(Storage(arrays.to_device(array, devices.device(device))))
+
+
+def _meta_storage(nbytes: int) -> UntypedStorage:
+    return UntypedStorage(nbytes, device="meta")
+
+
+# -- windows on a storage ------------------------------------------------------------------------------------------
+
+
+def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
+    """All whole elements of a storage as a 1-D array of `dtype` over the same memory."""
+    owner, nbytes, size = storage.array, storage.nbytes(), dtype.itemsize
+    n = nbytes // size
+    if type(owner) is MetaArray or not n:
+        return arrays.empty((n,), dtype.numpy, storage.device())
+    own = arrays.strided_view(owner, (nbytes // owner.itemsize,), (1,))
+    return own.view(np.uint8)[: n * size].view(dtype.numpy)
+
+
+def window(storage: Storage, dtype: dtypes.dtype, offset: int, shape, strides) -> Any:
+    """Any geometry over a storage; the offset in elements."""
+    flat = flat_view(storage, dtype)
+    extent = layout.storage_extent(tuple(shape), tuple(strides), offset)
+    if extent > flat.size:
+        raise RuntimeError(
+            f"setStorage: sizes {list(shape)}, strides {list(strides)}, storage offset {offset}, and itemsize {dtype.itemsize} requiring a "
+            f"storage size of {extent * dtype.itemsize} are out of bounds for storage of size {storage.nbytes()}"
+        )
+    return arrays.strided_view(flat, tuple(shape), tuple(strides), offset)
+
+
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Make this tensor a window on another tensor's (or storage's) memory; without arguments, an empty one."""
+    from flambeau.eager import inplace
+
+    inplace.check_writable("set_", self)
+    if source is None:
+        storage, offset, size, stride = Storage(arrays.empty((0,), self._array.dtype, self.device)), 0, (0,), (1,)
+    elif isinstance(source, Tensor):
+        if source.dtype is not self.dtype:
+            raise RuntimeError(f"Could not set tensor of type {source.dtype.name} to a tensor of type {self.dtype.name}")
+        storage = source._shared_storage()
+        offset = source.storage_offset() if size is None else storage_offset
+        size, stride = (source.shape, source.stride()) if size is None else (size, stride)
+    else:
+        storage, offset = untyped(source)._storage, storage_offset
+        size = (storage.nbytes() // self.element_size(),) if size is None else size
+    size = tuple(size) if not hasattr(size, "__index__") else (size,)
+    stride = layout.contiguous_strides(size) if not stride and len(size) else tuple(stride or ())
+    self._array = window(storage, self.dtype, offset, size, stride)
+    self._storage = storage
+    storage.version += 1
+    return self
+
+
+def untyped(storage: Any) -> UntypedStorage:
+    """The bytes of either kind of storage."""
+    if isinstance(storage, UntypedStorage):
+        return storage
+    if isinstance(storage, TypedStorage):
+        return storage.untyped()
+    raise TypeError(f"expected a Tensor or a storage, found {type(storage).__name__}")
+
+
+def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
+    """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
+    from flambeau.factories import shape_of
+
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    shape = shape_of("resize_", sizes)
+    if shape == tuple(self._array.shape) and memory_format is formats.contiguous_format:
+        return self
+    strides = formats.strides_for(memory_format, shape, ())
+    offset, storage = self.storage_offset(), self._shared_storage()
+    needed = layout.storage_extent(shape, strides, offset) * self.element_size()
+    if needed > storage.nbytes():
+        resize_storage(storage, needed)
+    self._array = window(storage, self.dtype, offset, shape, strides)
+    return self
+
+
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format=formats.contiguous_format) -> Tensor:
+    """`resize_` to the shape of another tensor."""
+    if memory_format is formats.preserve_format:
+        memory_format = formats.contiguous_format
+    return resize_(self, tuple(the_template.shape), memory_format=memory_format)
+
+
+def resize_storage(storage: Storage, nbytes: int) -> None:
+    """Give a storage another size, keeping the bytes that fit."""
+    if nbytes < 0:
+        raise RuntimeError(f"a storage cannot have {nbytes} bytes")
+    before = flat_view(storage, dtypes.uint8)
+    after = arrays.empty((nbytes,), np.dtype(np.uint8), storage.device())
+    kept = min(nbytes, before.size)
+    if kept and type(after) is not MetaArray:
+        after[:kept] = before[:kept]
+    exchange(storage, after)
+
+
+def exchange(storage: Storage, memory: Any) -> None:
+    """Put other memory behind a storage, and behind every tensor that looks at it.
+
+    Arrays know their memory by address, so the tensors must be found; the garbage collector knows who refers to the storage. That takes
+    milliseconds, and it is for the rare programs that resize a storage or move it to shared memory while tensors look at it.
+    """
+    users = [t for t in _tensors_on(storage) if t._array.size]
+    geometry = [(t, t.dtype, t.storage_offset(), *arrays.view_of(t._array)) for t in users]
+    replacement = Storage(memory)
+    for _, dtype, offset, shape, strides in geometry:
+        if layout.storage_extent(tuple(shape), strides, offset) * dtype.itemsize > replacement.nbytes():
+            raise NotImplementedError(
+                f"a storage cannot shrink to {replacement.nbytes()} bytes while a tensor of shape {tuple(shape)} needs more of it: "
+                "delete the tensor, or resize_ it first"
+            )
+    storage.array, storage.nbytes_ = memory, None
+    for t, dtype, offset, shape, strides in geometry:
+        t._array = window(storage, dtype, offset, shape, strides)
+
+
+def _tensors_on(storage: Storage) -> list[Tensor]:
+    """All tensors whose storage this is."""
+    found: dict[int, Tensor] = {}
+    for holder in gc.get_referrers(storage):
+        # An object's attributes lie in the object itself, or in a dict that the object refers to.
+        for candidate in (holder,) if not isinstance(holder, dict) else gc.get_referrers(holder):
+            if isinstance(candidate, Tensor) and candidate._storage is storage:
+                found[id(candidate)] = candidate
+    return list(found.values())
+
+
+# -- storages with a dtype -----------------------------------------------------------------------------------------
+
+
+class TypedStorage:
+    """A storage read as numbers of one dtype. PyTorch keeps it for old programs; `UntypedStorage` is what it recommends."""
+
+    def __init__(
+        self, *args, dtype: dtypes.dtype | None = None, device: Any = None, wrap_storage: UntypedStorage | None = None, _internal=False
+    ):
+        self.dtype: dtypes.dtype = dtype or getattr(type(self), "_dtype", None) or dtypes.get_default_dtype()
+        if wrap_storage is not None:
+            self._untyped = wrap_storage
+            return
+        given: Any = args[0] if args else 0
+        if hasattr(given, "__index__"):
+            self._untyped = UntypedStorage(given.__index__() * self.dtype.itemsize, device=device)
+        else:
+            from flambeau.factories import tensor
+
+            self._untyped = tensor(list(given), dtype=self.dtype, device=device).untyped_storage()
+
+    def untyped(self) -> UntypedStorage:
+        """The bytes."""
+        return self._untyped
+
+    def _values(self) -> Any:
+        return flat_view(self._untyped._storage, self.dtype)
+
+    def size(self) -> int:
+        """The number of elements."""
+        return self._untyped.nbytes() // self.dtype.itemsize
+
+    __len__ = _size = size
+
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self._untyped.nbytes()
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+        return self._untyped.data_ptr()
+
+    @property
+    def device(self) -> devices.device:
+        """Where the elements are."""
+        return self._untyped.device
+
+    is_cuda = property(lambda self: self._untyped.is_cuda)
+    is_sparse = False
+
+    def tolist(self) -> list:
+        """The elements as a list."""
+        return arrays.to_device(self._values(), devices.cpu).tolist()
+
+    def __iter__(self) -> Iterator:
+        return iter(self.tolist())
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        return self._values()[index].item()
+
+    def __setitem__(self, index, value) -> None:
+        self._values()[index] = value
+        self._untyped._storage.version += 1
+
+    def fill_(self, value) -> TypedStorage:
+        """Set every element."""
+        self[:] = value
+        return self
+
+    def copy_(self, source: TypedStorage, non_blocking: bool | None = None) -> TypedStorage:
+        """Overwrite the elements with those of another storage, converting them."""
+        arrays.write(self._values(), arrays.to_device(source._values(), self.device))
+        self._untyped._storage.version += 1
+        return self
+
+    def clone(self) -> TypedStorage:
+        """A copy."""
+        return TypedStorage(wrap_storage=self._untyped.clone(), dtype=self.dtype)
+
+    def resize_(self, size: int) -> TypedStorage:
+        """Change the number of elements."""
+        self._untyped.resize_(size * self.dtype.itemsize)
+        return self
+
+    def _converted(self, dtype: dtypes.dtype) -> TypedStorage:
+        values = wrap(self._values()).to(dtype)
+        return TypedStorage(wrap_storage=values.untyped_storage(), dtype=dtype)
+
+    def type(self, dtype: Any = None) -> Any:
+        """The name of its type, or a copy with another."""
+        if dtype is None:
+            return f"torch.{storage_name(self.dtype)}"
+        return self._converted(dtype if isinstance(dtype, dtypes.dtype) else dtype._dtype)
+
+    def cpu(self) -> TypedStorage:
+        """The elements in main memory."""
+        return TypedStorage(wrap_storage=self._untyped.cpu(), dtype=self.dtype)
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        """The elements on a GPU."""
+        return TypedStorage(wrap_storage=self._untyped.cuda(device), dtype=self.dtype)
+
+    def is_shared(self) -> bool:
+        """Whether other processes see writes to it."""
+        return self._untyped.is_shared()
+
+    def share_memory_(self) -> TypedStorage:
+        """Move the elements to memory that child processes share."""
+        self._untyped.share_memory_()
+        return self
+
+    def pickle_storage_type(self) -> str:
+        """The name PyTorch's files call it by."""
+        return storage_name(self.dtype)
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, TypedStorage) and self._untyped == other._untyped and self.dtype is other.dtype
+
+    def __hash__(self) -> int:
+        return hash((self._untyped, self.dtype.name))
+
+    def __deepcopy__(self, memo: dict) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped.__deepcopy__(memo), dtype=self.dtype)
+
+    def __reduce__(self):
+        return _typed_storage, (self._untyped, self.dtype)
+
+    def __repr__(self) -> str:
+        rows = "".join(f" {v}\n" for v in self.tolist())
+        return f"{rows}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
+
+
+for _kind in ("double", "float", "half", "long", "int", "short", "bool", "bfloat16"):
+    setattr(TypedStorage, _kind, lambda self, _d=dtypes.BY_NAME[_kind]: self._converted(_d))
+TypedStorage.char = lambda self: self._converted(dtypes.int8)
+TypedStorage.byte = lambda self: self._converted(dtypes.uint8)
+
+
+def _typed_storage(storage: UntypedStorage, dtype: dtypes.dtype) -> TypedStorage:
+    return TypedStorage(wrap_storage=storage, dtype=dtype)
+
+
+# PyTorch's old names of dtypes: torch.FloatStorage, torch.LongTensor.
+OLD_NAMES: dict[str, dtypes.dtype] = {
+    "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
+    "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": dtypes.bool,
+    "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
+}  # fmt: skip
+OLD_NAME_OF: dict[dtypes.dtype, str] = {d: name for name, d in OLD_NAMES.items()} | {
+    d: d.name.replace("uint", "UInt") for d in (dtypes.uint16, dtypes.uint32, dtypes.uint64)
+}
+
+
+def storage_name(dtype: dtypes.dtype) -> str:
+    """FloatStorage for float32, and so on."""
+    return f"{OLD_NAME_OF[dtype]}Storage"
+
+
+class _LegacyStorage(type):
+    """torch.FloatStorage(3) makes a TypedStorage, and isinstance asks for the dtype."""
+
+    def __call__(cls, *args, **kwargs):
+        return TypedStorage(*args, dtype=cls._dtype, **kwargs)
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, TypedStorage) and instance.dtype is cls._dtype
+
+    @property
+    def dtype(cls) -> dtypes.dtype:
+        return cls._dtype
+
+
+LEGACY_STORAGES: dict[str, type] = {
+    f"{name}Storage": _LegacyStorage(f"{name}Storage", (), {"_dtype": d, "__module__": "torch"}) for name, d in OLD_NAMES.items()
+}
+
+
+def storage(self: Tensor) -> TypedStorage:
+    """The storage as numbers; `untyped_storage()` is preferred."""
+    warnings.warn(
+        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. Use "
+        "tensor.untyped_storage() instead of tensor.storage()",
+        stacklevel=2,
+    )
+    return typed_storage(self)
+
+
+def typed_storage(self: Tensor) -> TypedStorage:
+    """The storage of a tensor as numbers of its dtype, without a warning."""
+    return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
+
+
+def storage_type(self: Tensor) -> type:
+    """The old class of the storage, such as torch.FloatStorage."""
+    return LEGACY_STORAGES[storage_name(self.dtype)]
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is a storage."""
+    return isinstance(obj, (UntypedStorage, TypedStorage))
+
+
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether two tensors are the same window on the same storage."""
+    mine, other = self._shared_storage(), tensor._shared_storage()
+    return (
+        mine is other and self.storage_offset() == tensor.storage_offset() and arrays.view_of(self._array) == arrays.view_of(tensor._array)
+    )
+
+
+for _method in (set_, resize_, resize_as_, storage, storage_type, is_set_to):
+    setattr(Tensor, _method.__name__, _method)
+Tensor._typed_storage = typed_storage
