@@ -29,11 +29,11 @@ from flambeau.symbolic import (
 # tensors, and what they are asked
 from flambeau.tensor import Size, Tensor
 from flambeau.queries import (
-    broadcast_shapes, get_device, is_anomaly_check_nan_enabled, is_anomaly_enabled, is_complex, is_conj, is_distributed, is_floating_point,
-    is_inference, is_neg, is_nonzero, is_same_size, is_signed, is_tensor, numel, set_anomaly_enabled,
+    broadcast_shapes, detach, get_device, is_complex, is_conj, is_distributed, is_floating_point, is_inference, is_neg, is_nonzero,
+    is_same_size, is_signed, is_tensor, numel,
 )  # fmt: skip
 from flambeau.untyped_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage, UntypedStorage, is_storage
-from flambeau.legacy import TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
+from flambeau.legacy import REMOVED as _REMOVED, TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
 from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickling, protocols, subclass, untyped_storage  # attach methods
 
 # making tensors
@@ -49,6 +49,7 @@ from flambeau.rng import Generator, default_generator, get_rng_state, initial_se
 from flambeau.random_factories import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 
 # how programs run
+from flambeau.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly as set_anomaly_enabled
 from flambeau.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
 )  # fmt: skip
@@ -78,7 +79,6 @@ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ resize_as_ round_ rrelu_ r
 tan_ tanh_ threshold_ trunc_ xlogy_ zero_
 """.split()
 globals().update({name: getattr(Tensor, name) for name in _IN_PLACE if hasattr(Tensor, name)})
-detach = Tensor.detach
 
 # -- constants and old names ---------------------------------------------------------------------------------------
 
@@ -89,6 +89,7 @@ storage = untyped_storage  # in the same way, the module flambeau.storage is wha
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)
 globals().update(dense_only.SPARSE_FACTORIES)
+globals().update({name: function for name, function in _REMOVED.items() if name not in globals()})
 has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
 # -- rooms that are imported when asked for ------------------------------------------------------------------------

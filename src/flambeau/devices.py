@@ -87,9 +87,12 @@ class _State(threading.local):
 _state = _State()
 
 
-def set_default_device(d) -> None:
+def set_default_device(device) -> None:
     """Factories without `device=` create their tensors here. None means the CPU."""
-    _state.default = cpu if d is None else device(d)
+    _state.default = cpu if device is None else _Device(device)
+
+
+_Device = device  # the class, where a parameter of PyTorch's takes its name
 
 
 def get_default_device() -> device:

@@ -161,5 +161,26 @@ def typename(obj: Any, /) -> str:
     return name if module in ("", "builtins") else f"{module}.{name}"
 
 
+# -- what PyTorch has taken away -----------------------------------------------------------------------------------
+
+
+def _removed(name: str, instead: str):
+    def function(*args, **kwargs):
+        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed: use torch.{instead} instead of {name}")
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Removed from PyTorch in favour of torch.{instead}."
+    return function
+
+
+REMOVED = {
+    name: _removed(name, instead)
+    for name, instead in {
+        "eig": "linalg.eig", "symeig": "linalg.eigh", "solve": "linalg.solve", "lstsq": "linalg.lstsq", "matrix_rank": "linalg.matrix_rank",
+    }.items()
+}  # fmt: skip
+
 Tensor.new = new
 Tensor.type = type_
+for _name in ("eig", "symeig", "solve", "lstsq"):
+    setattr(Tensor, _name, REMOVED[_name])

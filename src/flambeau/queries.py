@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.tensor import Size, Tensor
 
 __all__ = [
-    "broadcast_shapes", "get_device", "is_complex", "is_conj", "is_distributed", "is_floating_point", "is_inference", "is_neg",
+    "broadcast_shapes", "detach", "get_device", "is_complex", "is_conj", "is_distributed", "is_floating_point", "is_inference", "is_neg",
     "is_nonzero",
     "is_same_size", "is_signed", "is_tensor", "numel",
 ]  # fmt: skip
@@ -50,24 +49,11 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     return input.is_same_size(other)
 
 
+def detach(input: Tensor) -> Tensor:
+    """The same memory without history: gradients stop here."""
+    return input.detach()
+
+
 def broadcast_shapes(*shapes) -> Size:
     """The shape that tensors of these shapes broadcast to. A number counts as a shape of one dimension."""
     return Size(layout.broadcast_shapes(*[(s,) if hasattr(s, "__index__") else tuple(s) for s in shapes]))
-
-
-def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Let every node remember where it was made, and look for NaN in gradients."""
-    if bool(mode) != modes.state.anomaly:
-        modes.state.anomaly = bool(mode)
-        modes.enter() if mode else modes.leave()
-    modes.state.check_nan = bool(check_nan)
-
-
-def is_anomaly_enabled() -> bool:
-    """Whether anomaly mode is on."""
-    return modes.state.anomaly
-
-
-def is_anomaly_check_nan_enabled() -> bool:
-    """Whether anomaly mode looks for NaN."""
-    return modes.state.check_nan

@@ -29,6 +29,7 @@ class Modes(threading.local):
 
 state = Modes()
 special = 0  # number of settings, over all threads, that are not as they start
+grad_off = 0  # how many of these are gradient modes switched off
 
 
 def enter() -> None:
@@ -58,6 +59,13 @@ def set_grad(value: bool) -> None:
     if value != state.grad:
         state.grad = value
         leave() if value else enter()
+        global grad_off
+        grad_off += -1 if value else 1
+
+
+def recording_is_off() -> bool:
+    """Whether this thread does not record, and nothing else is special in any thread: operations just run."""
+    return special == grad_off and not state.grad
 
 
 class _Decorator:

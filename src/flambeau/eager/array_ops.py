@@ -52,17 +52,28 @@ def run(op, by_name: dict[str, Any]):
 
 def compute(op, by_name: dict[str, Any]):
     """(arguments after promotion, resulting array or arrays)."""
-    tensors = list(_tensors(by_name.values()))
+    if op.promote:
+        by_name = promote(op, by_name)
+    tensors = []
+    arguments = {}
+    for name, value in by_name.items():
+        if isinstance(value, Tensor):
+            tensors.append(value)
+            value = value._array
+        elif type(value) in (list, tuple):
+            inside = [v for v in value if isinstance(v, Tensor)]
+            tensors += inside
+            value = _unwrap(value) if inside else value
+        arguments[name] = value
     if not tensors:
         raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
     if len(tensors) > 1:
         common_device(op, tensors)
-    if op.promote:
-        by_name = promote(op, by_name)
-    arguments = {name: _unwrap(value) for name, value in by_name.items()}
     if type(tensors[0]._array) is MetaArray:
         return by_name, _on_meta(op, arguments)
     found = op.forward(**arguments)
+    if type(found) is np.ndarray and found.size:
+        return by_name, found
     if isinstance(found, (tuple, list)):
         return by_name, type(found)([_as_array(a) for a in found])
     return by_name, _as_array(found)

@@ -79,8 +79,6 @@ def _window(self: Tensor, geometry: tuple, index: Any) -> Tensor:
     result = make(self, *geometry)
     if self._needs or result._base._needs:
         _remember(result, self, geometry, index)
-    if modes.special:
-        result._inference = self._inference
     return result
 
 

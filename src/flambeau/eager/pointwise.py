@@ -37,12 +37,12 @@ def _bind_unary(op) -> Callable:
     records = op.differentiable
 
     def front(input, *, out=None):
-        if out is None and not modes.special and type(input) in PLAIN:
+        if out is None and type(input) in PLAIN and (not modes.special or modes.recording_is_off()):
             array = launch(input._array)
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if records and (input._needs or input._base is not None and input.requires_grad):
+                if records and (input._needs or input._base is not None and input.requires_grad) and not modes.special:
                     record_pointwise(op, result, (input,), ())
                 return result
         return general(op, (input,), (), out)
@@ -57,7 +57,7 @@ def _bind_binary(op) -> Callable:
     first = op.number_first
 
     def front(input, other, *, out=None):
-        if out is None and not modes.special:
+        if out is None and (not modes.special or modes.recording_is_off()):
             if type(input) in PLAIN:
                 if type(other) in PLAIN:
                     array = launch(input._array, other._array)
@@ -75,7 +75,7 @@ def _bind_binary(op) -> Callable:
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if needs and records and (_wants(input) or _wants(other)):
+                if needs and records and (_wants(input) or _wants(other)) and not modes.special:
                     record_pointwise(op, result, (input, other), ())
                 return result
         return general(op, (input, other), (), out)
@@ -90,26 +90,39 @@ def _wants(operand) -> bool:
 def _bind_general(op) -> Callable:
     """Operations with options or three and more operands: arguments by position or name."""
     launch = op.kernel.launch
-    arguments = Arguments(op)
-    operand_at = [op.parameters.index(p) for p in op.operands]
-    option_at = [op.parameters.index(p) for p in op.options]
+    sort = _sorter(op)
 
     def front(*args, out=None, **kwargs):
-        values = arguments.values(args, kwargs)
-        operands = tuple([values[i] for i in operand_at])
-        options = tuple([values[i] for i in option_at])
-        if out is None and not modes.special:
+        operands, options = sort(args, kwargs)
+        if out is None and type(operands[0]) in PLAIN and (not modes.special or modes.recording_is_off()):
             given = [v._array if type(v) in PLAIN else v for v in operands]
             array = launch(*given, *options)
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if op.differentiable and any(map(_wants, operands)):
+                if op.differentiable and any(map(_wants, operands)) and not modes.special:
                     record_pointwise(op, result, operands, options)
                 return result
         return general(op, operands, options, out)
 
     return front
+
+
+def _sorter(op) -> Callable:
+    """The function that tells the operands from the options among the arguments of a call."""
+    arguments = Arguments(op)
+    n, last = len(op.operands), tuple(op.defaults[p] for p in op.options) if set(op.options) <= set(op.defaults) else None
+    positional = last is not None and op.parameters == (*op.operands, *op.options) and op.n_positional == len(op.parameters)
+    operand_at = [op.parameters.index(p) for p in op.operands]
+    option_at = [op.parameters.index(p) for p in op.options]
+
+    def sort(args: tuple, kwargs: dict) -> tuple[tuple, tuple]:
+        if positional and not kwargs and n <= len(args) <= n + len(last):
+            return args[:n], args[n:] + last[len(args) - n :]
+        values = arguments.values(args, kwargs)
+        return tuple([values[i] for i in operand_at]), tuple([values[i] for i in option_at])
+
+    return sort
 
 
 # -- the general path ----------------------------------------------------------------------------------------------
@@ -287,26 +300,55 @@ def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tens
 
 def bind_inplace(op) -> Callable:
     """Tensor.<name>_: the result is written over the first operand."""
+    if op.parameters == ("input", "other"):
+        return _bind_binary_inplace(op)
     launch_into = op.kernel.launch_into
-    arguments = Arguments(op)
-    operand_at = [op.parameters.index(p) for p in op.operands]
-    option_at = [op.parameters.index(p) for p in op.options]
+    sort = _sorter(op)
 
     def front(*args, **kwargs):
-        values = arguments.values(args, kwargs)
-        operands = tuple([values[i] for i in operand_at])
-        options = tuple([values[i] for i in option_at])
+        operands, options = sort(args, kwargs)
+        input = operands[0]
+        if type(input) in PLAIN and (modes.special or not any(map(_wants, operands[1:]))) and _just_runs(input):
+            given = [v._array if type(v) in PLAIN else v for v in operands]
+            if launch_into(input._array, *given, *options) is not NotImplemented:
+                input._bump()
+                return input
         if overrides.needed(operands):
             return overrides.call(front, operands, args, kwargs)
-        self = operands[0]
-        if not modes.special and type(self) in PLAIN and not any(map(_wants, operands)) and not self._inference:
-            given = [v._array if type(v) in PLAIN else v for v in operands]
-            if launch_into(self._array, *given, *options) is not NotImplemented:
-                self._bump()
-                return self
         return run_inplace(op, operands, options)
 
     return front
+
+
+def _bind_binary_inplace(op) -> Callable:
+    launch_into = op.kernel.launch_into
+    numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
+
+    def front(input, other):
+        if type(input) in PLAIN:
+            if type(other) in PLAIN:
+                given, needs = other._array, other._needs or other._base is not None and other.requires_grad
+            else:
+                given, needs = other if type(other) in numbers else None, False
+            if given is not None and (not needs or modes.special) and _just_runs(input):
+                array = input._array
+                if launch_into(array, array, given) is not NotImplemented:
+                    input._bump()
+                    return input
+        if overrides.needed((input, other)):
+            return overrides.call(front, (input, other), (input, other), {})
+        return run_inplace(op, (input, other), ())
+
+    return front
+
+
+def _just_runs(input: Tensor) -> bool:
+    """Whether a write over `input` has nothing to record and nothing to ask: whatever else is wrong with it, the loop refuses."""
+    if input._inference:
+        return False
+    if modes.special:
+        return modes.recording_is_off()
+    return not (input._needs or input._base is not None and input.requires_grad)
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:

@@ -51,8 +51,12 @@ def make(input: Tensor, shape, strides, offset: int) -> Tensor:
     base = input._base
     if base is None:
         base = input
+    elif input._view_mode is not None:
+        result._view_mode = input._view_mode
     result._base = base
     result._stamp = base._rewrites
+    if input._inference:
+        result._inference = True
     return result
 
 

@@ -124,8 +124,11 @@ def copy(array: Array) -> Array:
 
 def contiguous(array: Array) -> Array:
     """The array itself if it is C-contiguous, else a C-contiguous copy."""
-    if layout.is_contiguous(array.shape, element_strides(array)):
-        return array
+    return array if layout.is_contiguous(array.shape, element_strides(array)) else contiguous_copy(array)
+
+
+def contiguous_copy(array: Array) -> Array:
+    """A C-contiguous copy."""
     out = empty(array.shape, array.dtype, device_of(array))
     write(out, array)
     return out
@@ -182,7 +185,7 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
             result = kernel.launch(*operands, *params)
         else:
             result = kernel.launch_into(out, *operands, *params)
-        if result is NotImplemented and key in HALVES and native.lib is not None:
+        if result is NotImplemented and key in HALVES and native.lib is not None and kernel.out == "T":
             return _in_float32(kernel, operands, params, out_dtype, out)
         return result if result is not NotImplemented else _evaluate(kernel, operands, params, key, out_dtype, out)
     if kind is MetaArray:

@@ -25,10 +25,9 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     if exact is None:
         return None
     array, sizes, steps = _geometry(array, dims)
-    out = native.empty(_kept_shape(array.shape, dims, keepdim) if sizes is None else sizes[3], out_dtype)
+    out = native.empty(sizes[4 if keepdim else 3], out_dtype)
     total = float(sizes[1]) if count is None else float(count)
-    done = native.lib.fold(exact, array, sizes[:3], steps, out, None, shift, total)
-    return out.reshape(sizes[4 if keepdim else 3]) if done else None
+    return out if native.lib.fold(exact, array, sizes[:3], steps, out, None, shift, total) else None
 
 
 def positions(name: str, array, dims: tuple[int, ...], keepdim: bool, values: bool = False):
@@ -61,6 +60,8 @@ def _kept_shape(shape, dims, keepdim: bool) -> tuple[int, ...]:
 def _geometry(array, dims: tuple[int, ...]):
     """(array, (outer, n, inner, shape without dims, shape with them as 1), steps in bytes)."""
     shape, steps = array.shape, array.strides
+    if len(dims) == len(shape) and array.flags.c_contiguous:
+        return array, (1, array.size, 1, (), (1,) * len(shape)), (0, array.itemsize, 0)
     kept, ones = _kept_shape(shape, dims, False), _kept_shape(shape, dims, True)
     groups: list[list[int]] = []  # runs of neighbouring dimensions of one sort: [reduced?, size, step]
     for d, n in enumerate(shape):

@@ -37,7 +37,7 @@ def functional_relu(input, inplace=False):
 
 
 @pointwise(
-    public=False, method=False, name="_hardtanh", dtypes="number", complex=False, refuse_bool="Bool inputs not supported for hardtanh"
+    public=False, method=False, dtypes="number", complex=False, refuse_bool="Bool inputs not supported for hardtanh"
 )
 def _hardtanh(input, min_val=-1.0, max_val=1.0):
     """x between min_val and max_val."""
@@ -65,7 +65,7 @@ def relu6(input, inplace=False):
     return run(_hardtanh, inplace, input, 0.0, 6.0)
 
 
-@pointwise(public=False, method=False, name="_leaky_relu", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _leaky_relu(input, negative_slope=0.01):
     """x above zero, negative_slope * x below."""
     return e.where(input > 0, input, input * negative_slope)
@@ -77,7 +77,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return run(_leaky_relu, inplace, input, negative_slope)
 
 
-@pointwise(public=False, method=False, name="_prelu", dtypes="float", complex=False, grad_name="PreluKernelBackward0")
+@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="PreluKernelBackward0")
 def _prelu(input, weight):
     """x above zero, weight * x below."""
     return e.where(input > 0, input, weight * input)
@@ -100,7 +100,7 @@ def prelu(input, weight):
     return _prelu(input, weight)
 
 
-@pointwise(public=False, method=False, name="_threshold", dtypes="number", complex=False)
+@pointwise(public=False, method=False, dtypes="number", complex=False)
 def _threshold(input, threshold=0.0, value=0.0):
     """x above the threshold, value elsewhere."""
     return e.where(input <= threshold, value, input)
@@ -123,7 +123,7 @@ def functional_threshold(input, threshold, value, inplace=False):
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # mean 0 and variance 1 stay 0 and 1
 
 
-@pointwise(public=False, method=False, name="_elu", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _elu(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
     return e.where(input <= 0, e.expm1(input * input_scale) * (alpha * scale), input * scale)
@@ -136,7 +136,7 @@ _elu.derivative(
 )
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="CeluBackward0", kernel=_elu.kernel)
+@pointwise(public=False, method=False, dtypes="float", complex=False, kernel=_elu.kernel)
 def _celu(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """The same under another name."""
 
@@ -176,7 +176,7 @@ def functional_celu(input, alpha=1.0, inplace=False):
 # -- smooth ones -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_gelu", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _gelu(input):
     """x times the probability that a standard normal variable is below x."""
     return input * 0.5 * (1 + e.erf(input * math.sqrt(0.5)))
@@ -188,11 +188,20 @@ _gelu.derivative(
 )
 
 
-@pointwise(public=False, method=False, name="_gelu_tanh", dtypes="float", complex=False, grad_name="GeluBackward0")
+@pointwise(public=False, method=False, shown="gelu", dtypes="float", complex=False)
 def _gelu_tanh(input):
-    """gelu with a tanh in place of erf."""
+    """gelu with a tanh in place of erf: x / 2 (1 + tanh(u)), which is x * sigmoid(2 u) and keeps its digits where tanh is near -1."""
     inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
-    return 0.5 * input * (1 + e.tanh(inner))
+    return input * e.sigmoid(2 * inner)
+
+
+_gelu_tanh.derivative(input=lambda grad, input: grad * _gelu_tanh_slope(input, input * input))
+
+
+def _gelu_tanh_slope(x, square):
+    twice = 2 * math.sqrt(2 / math.pi)
+    s = e.sigmoid(x * (twice + twice * 0.044715 * square))
+    return s + x * (s * (1 - s)) * (twice + 3 * twice * 0.044715 * square)
 
 
 @choice(name="nn.functional.gelu", method=False)
@@ -203,7 +212,7 @@ def gelu(input, *, approximate="none"):
     return (_gelu if approximate == "none" else _gelu_tanh), input
 
 
-@pointwise(public=False, method=False, name="_silu", dtypes="float")
+@pointwise(public=False, method=False, dtypes="float")
 def _silu(input):
     """x * sigmoid(x)."""
     return input * e.sigmoid(input)
@@ -222,7 +231,7 @@ def silu(input, inplace=False):
     return run(_silu, inplace, input)
 
 
-@pointwise(public=False, method=False, name="_mish", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _mish(input):
     """x * tanh(log(1 + exp(x)))."""
     return input * e.tanh(e.log1p(e.exp(input)))
@@ -269,7 +278,7 @@ def tanhshrink(input):
     return input - e.tanh(input)
 
 
-@pointwise(public=False, method=False, name="_softsign", rule="float", complex=False, grad_name="DivBackward0")
+@pointwise(public=False, method=False, rule="float", complex=False, grad_name="DivBackward0")
 def _softsign(input):
     """x / (1 + |x|)."""
     return input / (1 + abs(input))
@@ -287,7 +296,7 @@ def softsign(input):
 # -- of straight lines -------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_hardsigmoid", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _hardsigmoid(input):
     """(x + 3) / 6 between 0 and 1."""
     return e.minimum(e.maximum(input + 3, 0), 6) / 6
@@ -302,7 +311,7 @@ def hardsigmoid(input, inplace=False):
     return run(_hardsigmoid, inplace, input)
 
 
-@pointwise(public=False, method=False, name="_hardswish", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _hardswish(input):
     """x * hardsigmoid(x)."""
     return input * e.minimum(e.maximum(input + 3, 0), 6) / 6
@@ -325,7 +334,7 @@ def hardshrink(input, lambd=0.5):
     return e.where((input >= -lambd) & (input <= lambd), 0, input)
 
 
-@pointwise(public=False, method=False, name="_softshrink", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _softshrink(input, lambd=0.5):
     """x moved towards zero by lambd, and not beyond."""
     return e.where(input > lambd, input - lambd, e.where(input < -lambd, input + lambd, input * 0))

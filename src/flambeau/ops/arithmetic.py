@@ -12,13 +12,13 @@ from flambeau.ops.promotion import is_tensor, promoted
 # -- sums ------------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_add")
+@pointwise(public=False, method=False)
 def _add(input, other):
     """input + other."""
     return input + other
 
 
-@pointwise(public=False, method=False, name="_add_scaled", grad_name="AddBackward0")
+@pointwise(public=False, method=False, shown="add")
 def _add_scaled(input, other, alpha=1):
     """input + alpha * other."""
     return input + alpha * other
@@ -29,12 +29,15 @@ def add(input, other, *, alpha=1):
     """input + alpha * other, elementwise. Shapes broadcast."""
     if type(alpha) is int and alpha == 1:
         return _add, input, other
-    check_alpha(promoted(input, other), alpha)
+    check_alpha(input, other, alpha)
     return _add_scaled, input, other, alpha
 
 
-def check_alpha(common: dtypes.dtype, alpha) -> None:
+def check_alpha(input, other, alpha) -> None:
     """RuntimeError unless the factor `alpha` is of the same category as the result, or of a lower one."""
+    if type(alpha) is int:
+        return
+    common = promoted(input, other)
     if isinstance(alpha, bool) and common is not dtypes.bool:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, float) and common.category < dtypes.FLOAT:
@@ -49,13 +52,13 @@ NO_BOOL_SUB = (
 )
 
 
-@pointwise(public=False, method=False, name="_sub", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@pointwise(public=False, method=False, dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _sub(input, other):
     """input - other."""
     return input - other
 
 
-@pointwise(public=False, method=False, name="_sub_scaled", grad_name="SubBackward0", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@pointwise(public=False, method=False, shown="sub", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _sub_scaled(input, other, alpha=1):
     """input - alpha * other."""
     return input - alpha * other
@@ -66,17 +69,17 @@ def sub(input, other, *, alpha=1):
     """input - alpha * other, elementwise. Shapes broadcast."""
     if type(alpha) is int and alpha == 1:
         return _sub, input, other
-    check_alpha(promoted(input, other), alpha)
+    check_alpha(input, other, alpha)
     return _sub_scaled, input, other, alpha
 
 
-@pointwise(public=False, method=False, name="_rsub", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@pointwise(public=False, method=False, grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _rsub(input, other):
     """other - input."""
     return other - input
 
 
-@pointwise(public=False, method=False, name="_rsub_scaled", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@pointwise(public=False, method=False, shown="rsub", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _rsub_scaled(input, other, alpha=1):
     """other - alpha * input."""
     return other - alpha * input
@@ -87,7 +90,7 @@ def rsub(input, other, *, alpha=1):
     """other - alpha * input: subtraction the other way round."""
     if type(alpha) is int and alpha == 1:
         return _rsub, input, other
-    check_alpha(promoted(input, other), alpha)
+    check_alpha(input, other, alpha)
     return _rsub_scaled, input, other, alpha
 
 
@@ -118,7 +121,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return input + value * tensor1 * tensor2
 
 
-@pointwise(public=False, method=False, name="_addcdiv", dtypes="float", autocast="widest")
+@pointwise(public=False, method=False, dtypes="float", autocast="widest")
 def _addcdiv(input, tensor1, tensor2, value=1):
     """input + value * tensor1 / tensor2."""
     return input + value * (tensor1 / tensor2)
@@ -135,7 +138,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
     return _addcdiv, input, tensor1, tensor2, value
 
 
-@pointwise(public=False, method=False, name="_lerp", dtypes="float")
+@pointwise(public=False, method=False, dtypes="float")
 def _lerp(input, end, weight):
     """input + weight * (end - input), from the nearer end, so that the weights 0 and 1 are exact."""
     step = end - input
@@ -162,25 +165,25 @@ def lerp(input, end, weight):
 # -- quotients -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_div", rule="float")
+@pointwise(public=False, method=False, rule="float")
 def _div(input, other):
     """input / other."""
     return input / other
 
 
-@pointwise(public=False, method=False, name="_div_floor", grad_name="DivBackward2", dtypes="number", complex=False)
+@pointwise(public=False, method=False, shown="div", grad_name="DivBackward2", dtypes="number", complex=False)
 def _div_floor(input, other):
     """The quotient rounded down."""
     return e.floordiv(input, other)
 
 
-@pointwise(public=False, method=False, name="_div_trunc", grad_name="DivBackward2", dtypes="float", complex=False)
+@pointwise(public=False, method=False, shown="div", grad_name="DivBackward2", dtypes="float", complex=False)
 def _div_trunc(input, other):
     """The quotient rounded towards zero."""
     return e.trunc(input / other)
 
 
-@on_arrays(public=False, method=False, grad_name="DivBackward2", promote=("input", "other"))
+@on_arrays(public=False, method=False, shown="div", grad_name="DivBackward2", promote=("input", "other"))
 def _div_trunc_halves(input, other):
     """The same for the half precisions. As in PyTorch the quotient itself is rounded to the dtype first, and 17.99 may be 18."""
     dtype = (input if hasattr(input, "dtype") else other).dtype
@@ -191,7 +194,7 @@ def _div_trunc_halves(input, other):
 _div_trunc_halves.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad: grad.new_zeros(grad.shape))
 
 
-@pointwise(public=False, method=False, name="_div_trunc_integers", dtypes=INTEGERS)
+@pointwise(public=False, method=False, shown="div", dtypes=INTEGERS)
 def _div_trunc_integers(input, other):
     """The quotient of integers rounded towards zero: one more than the floor where that was below an inexact quotient."""
     floor = e.floordiv(input, other)
@@ -220,7 +223,7 @@ def true_divide(input, other):
     return _div, input, other
 
 
-@pointwise(public=False, method=False, name="_floor_divide", dtypes="number", complex=False)
+@pointwise(public=False, method=False, dtypes="number", complex=False)
 def _floor_divide(input, other):
     """The quotient rounded down."""
     return e.floordiv(input, other)
@@ -254,7 +257,7 @@ def refuse_zero(input, other) -> bool:
     return True
 
 
-@pointwise(public=False, method=False, name="_fmod", grad_name="FmodBackward1", dtypes="number", complex=False)
+@pointwise(public=False, method=False, grad_name="FmodBackward1", dtypes="number", complex=False)
 def _fmod(input, other):
     """The remainder of the quotient rounded towards zero."""
     return e.fmod(input, other)
@@ -267,7 +270,7 @@ def fmod(input, other):
     return _fmod, input, other
 
 
-@pointwise(public=False, method=False, name="_remainder", grad_name="RemainderBackward1", dtypes="number", complex=False)
+@pointwise(public=False, method=False, grad_name="RemainderBackward1", dtypes="number", complex=False)
 def _remainder(input, other):
     """The remainder of the quotient rounded down."""
     return e.remainder(input, other)

@@ -36,7 +36,7 @@ def fmin(input, other):
 # -- bounds ----------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_clamp", complex=False, grad_name="ClampBackward1")
+@pointwise(public=False, method=False, complex=False, grad_name="ClampBackward1")
 def _clamp(input, min, max):
     """min(max(input, min), max)."""
     return e.minimum(e.maximum(input, min), max)
@@ -50,7 +50,7 @@ _clamp.derivative(
 )
 
 
-@pointwise(public=False, method=False, name="_clamp_min", complex=False)
+@pointwise(public=False, method=False, complex=False)
 def _clamp_min(input, min):
     """max(input, min)."""
     return e.maximum(input, min)
@@ -62,7 +62,7 @@ _clamp_min.derivative(
 )
 
 
-@pointwise(public=False, method=False, name="_clamp_max", complex=False)
+@pointwise(public=False, method=False, complex=False)
 def _clamp_max(input, max):
     """min(input, max)."""
     return e.minimum(input, max)
@@ -106,6 +106,8 @@ def check_bounds(input, min, max) -> None:
     given = [b for b in (min, max) if b is not None]
     if not given:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if input.is_floating_point():
+        return
     common = promoted(input, *given)
     if common.category != dtypes.INTEGER:
         return
@@ -121,7 +123,7 @@ def check_bounds(input, min, max) -> None:
 # -- NaN and infinity replaced ----------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_nan_to_num", dtypes="float", complex=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False)
 def _nan_to_num(input, nan=0.0, posinf=0.0, neginf=0.0):
     """The numbers given for NaN, inf and -inf, every other element as it is."""
     finite_or_infinite = e.where(e.isinf(input), e.where(input > 0, posinf, neginf), input)

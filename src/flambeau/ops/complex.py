@@ -21,14 +21,14 @@ COMPLEX_OF = {real: complex for complex, real in REAL_OF.items()}
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
-@view(public=False, method=False, name="_view_as_real", retype=REAL_OF.__getitem__)
+@view(public=False, method=False, retype=REAL_OF.__getitem__)
 def _view_as_real(input):
     """(*shape) of complex numbers as (*shape, 2) of real ones."""
     shape, strides, offset = input
     return (*shape, 2), (*(2 * s for s in strides), 1), offset
 
 
-@view(public=False, method=False, name="_view_as_complex", retype=COMPLEX_OF.__getitem__)
+@view(public=False, method=False, retype=COMPLEX_OF.__getitem__)
 def _view_as_complex(input):
     """(*shape, 2) of real numbers as (*shape) of complex ones."""
     shape, strides, offset = input
@@ -76,7 +76,7 @@ def imag(input):
     return _view_as_real(input).select(-1, 1)
 
 
-@pointwise(public=False, method=False, name="_angle_of_real", rule="float", complex=False, grad_name="AngleBackward0")
+@pointwise(public=False, method=False, shown="angle", rule="float", complex=False)
 def _angle_of_real(input):
     """pi for negative numbers, else 0."""
     return e.where(e.isnan(input), input, e.where(input < 0, math.pi, 0))
@@ -99,7 +99,7 @@ def angle(input):
 # -- conjugates ------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, name="_conj_physical")
+@pointwise(public=False, method=False)
 def _conj_physical(input):
     """real - i imaginary."""
     return e.conj(input)
@@ -138,7 +138,7 @@ def resolve_neg(input):
 # -- making complex numbers ------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, name="_complex", out="same")
+@on_arrays(public=False, method=False, out="same")
 def _complex(real, imag):
     """real + i imag in fresh memory."""
     xp = arrays.module_of(real)

@@ -6,7 +6,7 @@ from flambeau.kernels import expr as e
 from flambeau.ops.declare import composite, pointwise
 
 
-@pointwise(kinds=("bool", "T", "T"), method=False, public=False, name="_where")
+@pointwise(kinds=("bool", "T", "T"), method=False, public=False)
 def _where(condition, input, other):
     """input where condition holds, else other."""
     return e.where(condition, input, other)

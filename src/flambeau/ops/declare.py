@@ -41,6 +41,7 @@ class Op:
     inplace   whether Tensor.<name>_ exists
     autocast  "keep", "half", "float32" or "widest": what autocast does with its operands
     aliases   further public names
+    shown     the name in messages and tracebacks, where it is another
     """
 
     kind = "op"
@@ -50,11 +51,11 @@ class Op:
 
     def __init__(
         self, function: Callable, *, name=None, public=True, method=True, attribute=False, inplace=False, autocast="keep", aliases=(),
-        grad_name=None,
+        grad_name=None, shown=None,
     ):  # fmt: skip
         self.forward = function
         self.name: str = name or function.__name__
-        self.short = self.name.rpartition(".")[2]
+        self.short = shown or self.name.rpartition(".")[2]
         if not public and not method:
             self.short = self.short.lstrip("_")  # a building block is shown under the name of what it builds
         self.public: bool = public

@@ -65,8 +65,6 @@ def _cholesky_gradient(grads, L, upper):
     lower, grad = (adjoint(L), adjoint(grad)) if upper else (L, grad)
     inside = (adjoint(lower) @ grad).tril()
     inside = 0.5 * (inside + adjoint(inside.tril(-1)))
-    if inside.is_complex():  # L has a real diagonal: only the real part of its gradient counts
-        inside = inside - as_diagonal(1j * diagonal(inside).imag)
     turned = adjoint(lower)
     left = _solve_triangular(turned, inside, True, False)
     return adjoint(_solve_triangular(turned, adjoint(left), True, False))

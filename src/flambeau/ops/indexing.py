@@ -36,13 +36,14 @@ VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "a
 def _index(input, indices):
     """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
     plan = _as_plan(input, indices)
-    result_shape(plan, _count)  # raises where the indices do not fit each other
-    found = gather.read(input, indices)
+    shape = result_shape(plan, _count)
+    found = gather.read(input, indices) if 0 not in shape else None  # where nothing is read, no index is out of bounds
     wanted = _strides(plan)
-    if arrays.element_strides(found) == wanted:
+    if found is not None and arrays.element_strides(found) == wanted:
         return found
-    out = arrays.empty_strided(found.shape, wanted, found.dtype, arrays.device_of(found))
-    arrays.write(out, found)
+    out = arrays.empty_strided(shape, wanted, input.dtype, arrays.device_of(input))
+    if found is not None:
+        arrays.write(out, found)
     return out
 
 
@@ -95,7 +96,8 @@ def _write(input, indices, values, accumulate):
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
         )
-    gather.write(input, indices, arrays.apart(input, values), accumulate)
+    if 0 not in shape:
+        gather.write(input, indices, arrays.apart(input, values), accumulate)
 
 
 _index_put.derivative(

@@ -74,7 +74,7 @@ def masked_select(input, mask):
 @on_arrays(public=False, method=False, grad_name="MaskedScatterBackward0")
 def _masked_scatter(input, mask, source):
     """input with the elements of source, one after the other, where the mask is true."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _masked_scatter_into(out, mask, source)
     return out
 

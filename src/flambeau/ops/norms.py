@@ -27,9 +27,9 @@ def _vector_norm(input, ord, dims, keepdim, dtype):
     out_dtype = _norm_dtype(input, dtype)
     _check_identity(input.shape, ord, dims)
     xp = arrays.module_of(input)
+    input = arrays.cast(input, input.dtype if dtype is None else dtype.numpy)
     if input.dtype.kind == "c":
         input = xp.asarray(abs(input))
-    input = arrays.cast(input, out_dtype)
     if ord in (1, 2):
         found = folding.fold(f"norm{int(ord)}", input, dims, keepdim, out_dtype)
         if found is not None:

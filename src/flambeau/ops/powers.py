@@ -13,11 +13,12 @@ def pow(input, exponent):
     """input to the power of exponent, elementwise; one of them may be a number. A whole power of integers is an integer."""
     if is_tensor(exponent):
         return (_pow if is_tensor(input) else _power_of_number), input, exponent
-    common = promoted(input, exponent)
-    if common is input.dtype:
+    category = input.dtype.category
+    if category >= dtypes.FLOAT or category == dtypes.INTEGER and type(exponent) is int and exponent > 0:
         quick = QUICK.get(exponent)
-        if quick is not None and (common.category >= dtypes.FLOAT or exponent > 0):
+        if quick is not None:
             return quick, input
+    common = promoted(input, exponent)
     if common.category == dtypes.INTEGER and exponent < 0:
         raise RuntimeError(
             f"Integers to negative integer powers are not allowed: found {input.dtype} ** {exponent}. Try input.float() ** {exponent}"
@@ -25,18 +26,18 @@ def pow(input, exponent):
     return _power_to_number, input, exponent
 
 
-@pointwise(public=False, method=False, name="_pow", grad_name="PowBackward1", dtypes="number", autocast="float32")
+@pointwise(public=False, method=False, grad_name="PowBackward1", dtypes="number", autocast="float32")
 def _pow(input, exponent):
     """input ** exponent."""
     return e.power(input, exponent)
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="number", autocast="float32", kernel=_pow.kernel)
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="number", autocast="float32", kernel=_pow.kernel)
 def _power_to_number(input, exponent):
     """input ** exponent, the exponent being a number."""
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward2", dtypes="number", autocast="float32", kernel=_pow.kernel)
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward2", dtypes="number", autocast="float32", kernel=_pow.kernel)
 def _power_of_number(input, exponent):
     """input ** exponent, the base being a number."""
 
@@ -45,7 +46,7 @@ def _power_of_number(input, exponent):
 # The derivatives read the input, never the result: PyTorch lets a program write over x ** 0.5 before backward.
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="number", autocast="float32")
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="number", autocast="float32")
 def _square(input):
     """x * x."""
     return input * input
@@ -54,7 +55,7 @@ def _square(input):
 _square.derivative(input=lambda grad, input: grad * e.conj(2 * input))
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="number", autocast="float32")
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="number", autocast="float32")
 def _cube(input):
     """x * x * x."""
     return input * input * input
@@ -63,7 +64,7 @@ def _cube(input):
 _cube.derivative(input=lambda grad, input: grad * e.conj(3 * (input * input)))
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
 def _root(input):
     """x ** 0.5."""
     return e.sqrt(input)
@@ -72,7 +73,7 @@ def _root(input):
 _root.derivative(input=lambda grad, input: grad * e.conj(0.5 * e.rsqrt(input)))
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
 def _inverse_root(input):
     """x ** -0.5."""
     return e.rsqrt(input)
@@ -81,7 +82,7 @@ def _inverse_root(input):
 _inverse_root.derivative(input=lambda grad, input: grad * e.conj(-0.5 * e.power(input, -1.5)))
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
 def _inverse(input):
     """x ** -1."""
     return 1 / input
@@ -90,7 +91,7 @@ def _inverse(input):
 _inverse.derivative(input=lambda grad, input: -(grad * e.conj(1 / (input * input))))
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward0", dtypes="float", autocast="float32")
+@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
 def _inverse_square(input):
     """x ** -2."""
     return 1 / (input * input)

@@ -263,7 +263,9 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
         return outer(vec1 * bool(alpha), vec2).logical_or(input * bool(beta))
     # The factors are rounded to the dtype before they are multiplied with: half precision shows the difference.
     added = outer(vec1.to(dtype) * vec1.new_full((), alpha, dtype=dtype), vec2.to(dtype))
-    return added if beta == 0 else input.to(dtype) * input.new_full((), beta, dtype=dtype) + added
+    if beta == 0:  # input is not read: NaN times 0 would be NaN; but it has a gradient, of zeros
+        return added + input.to(dtype, copy=True).zero_() if input.requires_grad else added
+    return input.to(dtype) * input.new_full((), beta, dtype=dtype) + added
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
@@ -34,19 +36,19 @@ def frac(input):
     return input - e.trunc(input)
 
 
-@pointwise(public=False, method=False, name="_round", dtypes="number", complex=False)
+@pointwise(public=False, method=False, dtypes="number", complex=False)
 def _round(input):
     """The nearest whole number, halves to the even one."""
     return e.rint(input)
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="RoundBackward1")
+@pointwise(public=False, method=False, shown="round", dtypes="float", complex=False, grad_name="RoundBackward1")
 def _round_digits(input, scale=1.0):
     """The nearest multiple of 1 / scale."""
     return e.rint(input * scale) / scale
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="RoundBackward1")
+@pointwise(public=False, method=False, shown="round", dtypes="float", complex=False, grad_name="RoundBackward1")
 def _round_tens(input, unit=1.0):
     """The nearest multiple of unit."""
     return e.rint(input / unit) * unit
@@ -69,7 +71,7 @@ def ldexp(input, other):
     return input * e.exp2(other)
 
 
-@on_arrays(public=False, method=False, name="_frexp", returns="mantissa exponent")
+@on_arrays(public=False, method=False, returns="mantissa exponent")
 def _frexp(input):
     """NumPy's own, in float32 for the half precisions."""
     xp = arrays.module_of(input)
@@ -78,6 +80,7 @@ def _frexp(input):
     return arrays.cast(xp.asarray(mantissa), input.dtype), xp.asarray(exponent).astype("int32")
 
 
+_frexp.meta(lambda input: [(input.shape, input.dtype), (input.shape, dtypes.int32.numpy)])
 _frexp.derivative(input=lambda grads, results: grads[0] / results[1].exp2())
 
 
@@ -89,12 +92,13 @@ def frexp(input):
     return _frexp, input
 
 
-@on_arrays(public=False, method=False, name="_nextafter", promote=("input", "other"))
+@on_arrays(public=False, method=False, promote=("input", "other"))
 def _nextafter(input, other):
     """NumPy's own: the neighbour in the dtype itself, which no computation in a wider one finds."""
     return arrays.module_of(input).nextafter(input, other)
 
 
+_nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
 # A neighbour moves along with its number, unless there is no step to take.
 _nextafter.derivative(
     input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape)

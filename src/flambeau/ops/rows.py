@@ -74,7 +74,7 @@ def index_select(input, dim, index):
 @on_arrays(public=False, method=False, grad_name="IndexAddBackward0")
 def _index_add(input, dim, index, source, alpha):
     """input with alpha * source added to the slices of `dim` at the index."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _add_into(out, dim, index, source, alpha)
     return out
 
@@ -145,7 +145,7 @@ def _check_source(name: str, input, dim, index, source, error: type[Exception] =
 @on_arrays(public=False, method=False, grad_name="IndexCopyBackward0")
 def _index_copy(input, dim, index, source):
     """input with the slices of `dim` at the index replaced by those of source."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _copy_into(out, dim, index, source)
     return out
 

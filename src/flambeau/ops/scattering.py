@@ -184,7 +184,7 @@ def _scattered(input, dim, index, write) -> None:
 @on_arrays(public=False, method=False, grad_name="ScatterBackward0")
 def _scatter(input, dim, index, src):
     """input with src written to the places along `dim` that the index names."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _scatter_into(out, dim, index, src)
     return out
 
@@ -208,7 +208,7 @@ def _(input, dim, index, src):
 @on_arrays(public=False, method=False, grad_name="ScatterBackward1")
 def _scatter_value(input, dim, index, value):
     """input with one number written to the places along `dim` that the index names."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _scatter_value_into(out, dim, index, value)
     return out
 
@@ -256,7 +256,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
 @on_arrays(public=False, method=False, grad_name="ScatterAddBackward0")
 def _scatter_add(input, dim, index, src):
     """input with src added at the places along `dim` that the index names."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _scatter_add_into(out, dim, index, src)
     return out
 
@@ -287,7 +287,7 @@ def scatter_add(input, dim, index, src):
 @on_arrays(public=False, method=False, grad_name="ScatterReduceBackward0")
 def _scatter_reduce(input, dim, index, src, reduce, include_self):
     """input combined with src at the places along `dim` that the index names."""
-    out = arrays.copy(input)
+    out = arrays.contiguous_copy(input)
     _scatter_reduce_into(out, dim, index, src, reduce, include_self)
     return out
 

@@ -45,7 +45,7 @@ def entr(input):
 entr.derivative(input=lambda grad, input: grad * -(1 + e.log(input)))
 
 
-@pointwise(public=False, method=False, name="_logit", rule="float", complex=False)
+@pointwise(public=False, method=False, rule="float", complex=False)
 def _logit(input):
     """log(x / (1 - x))."""
     return e.log(input / (1 - input))
@@ -54,7 +54,7 @@ def _logit(input):
 _logit.derivative(input=lambda grad, input: e.where((input < 0) | (input > 1), math.nan, grad / (input * (1 - input))))
 
 
-@pointwise(public=False, method=False, name="_logit_within", rule="float", complex=False, grad_name="LogitBackward0")
+@pointwise(public=False, method=False, shown="logit", rule="float", complex=False)
 def _logit_within(input, eps=0.0):
     """The same of x moved into eps ... 1 - eps."""
     inside = e.where(input < eps, eps, e.where(input > 1 - eps, 1 - eps, input))
@@ -213,7 +213,7 @@ def trigamma(x):
 digamma.derivative(input=lambda grad, input: grad * trigamma(input))
 
 
-@pointwise(public=False, method=False, name="_trigamma", rule="float", complex=False, grad_name="PolygammaBackward0")
+@pointwise(public=False, method=False, shown="polygamma", rule="float", complex=False)
 def _trigamma(input):
     """The derivative of digamma."""
     return trigamma(input)

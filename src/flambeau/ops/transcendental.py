@@ -62,7 +62,7 @@ def log1p(input):
     return e.log1p(input)
 
 
-@pointwise(public=False, method=False, name="_logaddexp", dtypes="float", complex=False, numbers=False)
+@pointwise(public=False, method=False, dtypes="float", complex=False, numbers=False)
 def _logaddexp(input, other):
     """The larger plus log1p(exp(-difference)): nothing overflows."""
     larger, difference = e.maximum(input, other), abs(input - other)

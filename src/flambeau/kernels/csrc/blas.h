@@ -8,7 +8,7 @@
    0, or -1 if the library cannot be opened or lacks one of them. */
 int fl_blas_bind(const char *library_path, const char *prefix, const char *suffix);
 
-/* C = alpha op(A) op(B) + beta C for each of `batch` products of float32 (type 0), float64, complex64 or complex128 (3).
+/* C = alpha op(A) op(B) + beta C for each of `batch` products; type 0 float32, 1 float64, 2 complex64, 3 complex128.
      op(A) (m, k)   stored (k, m) if transa
      op(B) (k, n)   stored (n, k) if transb
      C     (m, n)
