@@ -6,7 +6,6 @@ operation, is attached by `eager/bind.py` from the declarations in `ops/`.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -71,9 +70,7 @@ class Tensor(metaclass=_TensorMeta):
     _nr = 0  # which output of that operation it is
     _grad: Tensor | None = None
     _base: Tensor | None = None  # the tensor this one is a view of
-    _replay: Any = None  # the operation and arguments that made this view of its base
-    _stamp = 0  # for views: the base's rewrite count when `_node` was last made
-    _rewrites = 0  # for bases: how often an in-place write has rewritten history
+    _stamp = 0  # for views: the version of the storage when `_node` was last made
     _inference = False
     _hooks: dict | None = None  # of a leaf: called with its gradient
     _post_accumulate: dict | None = None
@@ -111,7 +108,7 @@ class Tensor(metaclass=_TensorMeta):
     def storage_offset(self) -> int:
         """Where in its storage the first element lies, in elements."""
         s = self._storage
-        if s is None or not self._array.size:
+        if s is None:
             return 0
         return (arrays.data_pointer(self._array) - arrays.data_pointer(s.array)) // self._array.itemsize
 
@@ -269,8 +266,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def _view_node(self) -> Node | None:
         """The history of a view, made anew if its base was written to since."""
-        base = self._base
-        if base._needs and self._stamp != base._rewrites:
+        if self._stamp != self._storage.version and (self._node is not None or self._base._needs) and self._is_float():
             from flambeau.eager import inplace
 
             inplace.replay_view(self)
@@ -281,7 +277,7 @@ class Tensor(metaclass=_TensorMeta):
         node = self._node if self._base is None else self._view_node()
         if node is not None:
             return node, self._nr
-        return (self, LEAF) if self._needs else None
+        return (self, LEAF) if self.requires_grad else None
 
     @property
     def output_nr(self) -> int:
@@ -353,9 +349,6 @@ class Tensor(metaclass=_TensorMeta):
         """Whether this non-leaf keeps its gradient."""
         return self._retains and not self.is_leaf
 
-    def _retain(self, grad: Tensor) -> None:
-        self._grad = grad if self._grad is None else self._grad + grad
-
     def register_hook(self, hook) -> RemovableHandle:
         """Call hook(grad) when the gradient of this tensor is known; what it returns replaces the gradient."""
         if not self.requires_grad:
@@ -378,65 +371,6 @@ class Tensor(metaclass=_TensorMeta):
         if self._post_accumulate is None:
             self._post_accumulate = {}
         return RemovableHandle(self._post_accumulate, hook)
-
-    def _register_accumulator_hook(self, when: str, hook) -> RemovableHandle:
-        if self._accumulator_hooks is None:
-            self._accumulator_hooks = {"pre": {}, "post": {}}
-        return RemovableHandle(self._accumulator_hooks[when], hook)
-
-    def _run_grad_hooks(self, grad: Tensor) -> Tensor:
-        for hook in list((self._hooks or {}).values()):
-            replaced = hook(grad)
-            if replaced is not None:
-                grad = replaced
-        return grad
-
-    def _accumulate(self, grad: Tensor) -> None:
-        """Add a gradient that has fully arrived to `.grad`, running the hooks of a leaf."""
-        if self._hooks:
-            grad = self._run_grad_hooks(grad)
-        hooks = self._accumulator_hooks
-        if hooks:
-            for hook in list(hooks["pre"].values()):
-                replaced = hook((grad,))
-                grad = grad if replaced is None else replaced[0]
-        self._add_to_grad(grad)
-        if hooks:
-            for hook in list(hooks["post"].values()):
-                hook((), (grad,))
-        if self._post_accumulate:
-            for hook in list(self._post_accumulate.values()):
-                hook(self)
-
-    def _add_to_grad(self, grad: Tensor) -> None:
-        have = self._grad
-        if have is None:
-            if modes.state.grad:
-                self._grad = grad.clone()
-            else:
-                # Note [stealing gradients]: a gradient nobody else holds is kept as it is; one that is shared (the same array went
-                # to several leaves, or the user passed it in) is copied, so that writing to one .grad never changes another.
-                mine = sys.getrefcount(grad._array) <= 2 and grad._base is None and grad._storage is None
-                if mine and layout.is_non_overlapping_and_dense(*arrays.view_of(grad._array)):
-                    self._grad = wrap(grad._array)
-                else:
-                    self._grad = wrap(_dense_copy_like(grad._array, self._array))
-        elif modes.state.grad:
-            self._grad = have + grad
-        else:
-            have.add_(grad)
-
-    @staticmethod
-    def _fit_grad(grad: Tensor, shape: tuple, numpy_dtype) -> Tensor:
-        """A gradient summed over broadcast dimensions and cast back to what it is the gradient of."""
-        array = grad._array
-        if array.shape != shape:
-            grad = grad.sum_to_size(shape)
-        if array.dtype != numpy_dtype:
-            if array.dtype.kind == "c" and numpy_dtype.kind != "c":
-                grad = grad.real
-            grad = grad.to(dtypes.OF_NUMPY[numpy_dtype])
-        return grad
 
     @property
     def data(self) -> Tensor:
@@ -463,8 +397,8 @@ class Tensor(metaclass=_TensorMeta):
 
     def detach_(self) -> Tensor:
         """Forget this tensor's own history."""
-        if self._base is not None and self._base._needs:
-            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        if self._base is not None:
+            raise RuntimeError("Can't detach views in-place: their base has a history, too. Use detach() instead.")
         self._node, self._nr, self._needs, self._base = None, 0, False, None
         return self
 
@@ -475,6 +409,7 @@ class Tensor(metaclass=_TensorMeta):
         alias._storage = self._shared_storage()
         if not self.requires_grad:
             alias._base = self._base if self._base is not None else self
+            alias._stamp = alias._storage.version
         return alias
 
     def is_inference(self) -> bool:
@@ -498,14 +433,6 @@ class Tensor(metaclass=_TensorMeta):
 
     def __dir__(self):
         return sorted(set(super().__dir__()))
-
-
-def _dense_copy_like(array, like):
-    """A copy in the memory order of `like`, which is the leaf the gradient belongs to."""
-    strides = layout.preserve_format_strides(like.shape, arrays.element_strides(like))
-    out = arrays.empty_strided(array.shape, strides, array.dtype, arrays.device_of(array))
-    arrays.write(out, array)
-    return out
 
 
 _new = object.__new__

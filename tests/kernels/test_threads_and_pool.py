@@ -298,7 +298,7 @@ def test_memory_is_aligned_writable_and_does_not_overlap(lib: ctypes.CDLL) -> No
         assert address % 64 == 0
         ctypes.memset(address, 1, n)
     ordered = sorted(blocks)
-    assert all(a + n <= b for (a, n), (b, _) in zip(ordered, ordered[1:], strict=False))
+    assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(ordered))
     for address, n in blocks:
         lib.fl_free(address, n)
 

@@ -15,7 +15,14 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # its threads wait for each other on a busy machine: 0.3 s for one small backward
 
 REAL, COMPLEX = torch.float64, torch.complex128
-TOLERANCE = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 2e-4, torch.complex64: 2e-4, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.complex128: 1e-9,
+    torch.float32: 2e-4,
+    torch.complex64: 2e-4,
+    torch.bfloat16: 2e-2,
+    torch.float16: 3e-3,
+}
 
 
 def numbers(*shape, dtype=REAL, seed=0):
@@ -132,9 +139,9 @@ def _loss(module, results):
 
 def check_raises(function, *inputs) -> None:
     """Both refuse, Flambeau with PyTorch's type of exception or one derived from it."""
-    with pytest.raises(Exception) as expected:  # noqa: B017 - whatever PyTorch raises is the specification
+    with pytest.raises(Exception) as expected:  # whatever it is, it is the specification
         function(torch, *inputs)
-    with pytest.raises(Exception) as got:  # noqa: B017
+    with pytest.raises(Exception) as got:
         function(flambeau, *[ours(x) for x in inputs])
     kind = expected.type if expected.type.__name__ != "_LinAlgError" else flambeau.linalg.LinAlgError
     assert issubclass(got.type, kind), f"{got.type.__name__}: {got.value}; PyTorch raises {expected.type.__name__}: {expected.value}"

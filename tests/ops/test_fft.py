@@ -1,5 +1,7 @@
 """Fourier transforms of all kinds, their norms, sizes and derivatives; the short-time transform and its inverse."""
 
+# ruff: noqa: B023 - every lambda is called before its loop goes on
+
 from __future__ import annotations
 
 import numpy as np

@@ -322,9 +322,9 @@ def test_writing_anything(case, wanted):
     before = ours._version
     theirs, found = outcome(x.__setitem__, index, value), outcome(ours.__setitem__, twins(index), twins(value))
     assert_same(found, theirs, f"{index!r} = {value!r}")
-    np.testing.assert_array_equal(numbers(memory(ours)), numbers(memory(x)), err_msg=f"{index!r} = {value!r}")
-    if theirs is None:
-        assert ours._version == before + 1
+    if theirs is None:  # PyTorch may write a part before it finds an index out of bounds
+        np.testing.assert_array_equal(numbers(memory(ours)), numbers(memory(x)), err_msg=f"{index!r} = {value!r}")
+        assert ours._version == before + (index is not False)
 
 
 @many
@@ -335,7 +335,8 @@ def test_history_of_writing_anything(case, wanted, through_view, of_leaf):
     x = x.detach().clone().double()
     value = value_for(x, index, wanted)
     value = value.double() if isinstance(value, torch.Tensor) else value
-    if isinstance(outcome(x.clone().__setitem__, index, value), Exception) or (not of_leaf and not isinstance(value, torch.Tensor)):
+    recorded = of_leaf or (isinstance(value, torch.Tensor) and index is not False)
+    if isinstance(outcome(x.clone().__setitem__, index, value), Exception) or not recorded:
         return
     ours_index = twins(index)
 

@@ -1,5 +1,7 @@
 """Linear algebra: inverses, systems, factorisations, norms, functions of matrices; with first and second derivatives."""
 
+# ruff: noqa: B023 - every lambda is called before its loop goes on
+
 from __future__ import annotations
 
 import pickle
@@ -66,7 +68,9 @@ def test_inverses(dtype, batch):
 
 
 @BOTH
-@pytest.mark.parametrize("shapes", [((3, 3), (3, 2)), ((3, 3), (3,)), ((2, 3, 3), (2, 3)), ((2, 3, 3), (3, 1)), ((3, 3), (2, 3, 4)), ((0, 0), (0, 2))])
+@pytest.mark.parametrize(
+    "shapes", [((3, 3), (3, 2)), ((3, 3), (3,)), ((2, 3, 3), (2, 3)), ((2, 3, 3), (3, 1)), ((3, 3), (2, 3, 4)), ((0, 0), (0, 2))]
+)
 def test_solve(dtype, shapes):
     """A X = B for vectors, matrices and batches that broadcast, and X A = B."""
     a, b = (numbers(*s, dtype=dtype) for s in shapes)
@@ -222,7 +226,10 @@ def test_lu_solve(dtype):
     for left in (True, False):
         for turned in (True, False):
             check(
-                lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b, left=left, adjoint=turned), a, b if left else b.mT, tolerance=1e-7
+                lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b, left=left, adjoint=turned),
+                a,
+                b if left else b.mT,
+                tolerance=1e-7,
             )
     check(lambda t, a, b: t.lu_solve(b, *t.linalg.lu_factor(a)), a, b, tolerance=1e-7)
 
@@ -234,7 +241,8 @@ def test_ldl(dtype):
         a = hermitian(2, 4, 4, dtype=dtype) if turned else numbers(2, 4, 4, dtype=dtype)
         a = a if turned else a + a.mT
         check(lambda t, a: t.linalg.ldl_factor(a, hermitian=turned), a, gradient=False)
-        check(lambda t, a, b: t.linalg.ldl_solve(*t.linalg.ldl_factor(a, hermitian=turned), b, hermitian=turned), a, numbers(2, 4, 3, dtype=dtype), gradient=False)  # fmt: skip
+        factors = torch.linalg.ldl_factor(a, hermitian=turned)
+        check(lambda t, *x: t.linalg.ldl_solve(*x, hermitian=turned), *factors, numbers(2, 4, 3, dtype=dtype), gradient=False)
 
 
 @BOTH
@@ -374,8 +382,8 @@ def test_small_ones(dtype):
 NAMED = {
     "linalg.svd": lambda t, a: t.linalg.svd(a), "linalg.qr": lambda t, a: t.linalg.qr(a), "linalg.eigh": lambda t, a: t.linalg.eigh(a),
     "linalg.eig": lambda t, a: t.linalg.eig(a), "linalg.slogdet": lambda t, a: t.linalg.slogdet(a), "slogdet": lambda t, a: t.slogdet(a),
-    "linalg.inv_ex": lambda t, a: t.linalg.inv_ex(a), "linalg.cholesky_ex": lambda t, a: t.linalg.cholesky_ex(a), "svd": lambda t, a: t.svd(a),
-    "qr": lambda t, a: t.qr(a), "geqrf": lambda t, a: t.geqrf(a), "linalg.lu": lambda t, a: t.linalg.lu(a),
+    "linalg.inv_ex": lambda t, a: t.linalg.inv_ex(a), "linalg.cholesky_ex": lambda t, a: t.linalg.cholesky_ex(a),
+    "svd": lambda t, a: t.svd(a), "qr": lambda t, a: t.qr(a), "geqrf": lambda t, a: t.geqrf(a), "linalg.lu": lambda t, a: t.linalg.lu(a),
     "linalg.lu_factor": lambda t, a: t.linalg.lu_factor(a), "linalg.lu_factor_ex": lambda t, a: t.linalg.lu_factor_ex(a),
     "lu_unpack": lambda t, a: t.lu_unpack(*t.linalg.lu_factor(a)), "linalg.ldl_factor": lambda t, a: t.linalg.ldl_factor(a),
     "linalg.ldl_factor_ex": lambda t, a: t.linalg.ldl_factor_ex(a), "linalg.lstsq": lambda t, a: t.linalg.lstsq(a, a),
@@ -471,12 +479,56 @@ def test_single_precision(dtype):
     check(lambda t, a: t.linalg.matrix_exp(a / 8), a, second=False, tolerance=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [REAL, COMPLEX, torch.float32, torch.complex64], ids=str)
+def test_larger_matrices(dtype):
+    """Beyond 16 rows matrices go to LAPACK one by one: the same numbers, for batches, tall and wide ones too."""
+    tolerance = 1e-7 if dtype in (REAL, COMPLEX) else 2e-2
+    square, b = numbers(2, 20, 20, dtype=dtype), numbers(2, 20, 3, dtype=dtype)
+    symmetric = hermitian(2, 20, 20, dtype=dtype)
+    first = {"second": False, "tolerance": tolerance}
+    check(lambda t, a: t.linalg.inv(a), square, **first)
+    check(lambda t, a, b: t.linalg.solve(a, b), square[0], b, **first)
+    check(lambda t, a: t.linalg.det(a), square, gradient=False, tolerance=tolerance)
+    check(lambda t, a: t.linalg.slogdet(a), square, **first)
+    check(lambda t, a: t.linalg.cholesky(a), positive(2, 20, 20, dtype=dtype), **first)
+    check(lambda t, a: t.linalg.eigvalsh(a), symmetric, **first)
+    check(lambda t, a: t.linalg.eigh(a, UPLO="U").eigenvectors.abs(), symmetric, gradient=False, tolerance=tolerance)
+    for shape in ((20, 20), (2, 30, 20), (20, 30)):
+        a = numbers(*shape, dtype=dtype)
+        check(lambda t, a: t.linalg.svdvals(a), a, **first)
+        for full in (False, True):
+            check(lambda t, a: t.linalg.svd(a, full_matrices=full).S, a, gradient=False, tolerance=tolerance)
+            u, s, vh = flambeau.linalg.svd(ours(a), full_matrices=full)
+            k = s.shape[-1]
+            np.testing.assert_allclose(
+                ((u[..., :k] * s.unsqueeze(-2)) @ vh[..., :k, :]).numpy(), a.numpy(), atol=1e-3 if tolerance > 1e-3 else 1e-9
+            )
+            assert u.shape[-1] == (shape[-2] if full else k)
+        check(lambda t, a: t.linalg.qr(a), a, gradient=False, tolerance=tolerance)
+        check(lambda t, a: t.linalg.qr(a, mode="complete"), a, gradient=False, tolerance=tolerance)
+        check(lambda t, a: t.linalg.qr(a, mode="r").R, a, gradient=False, tolerance=tolerance)
+        check(lambda t, a: t.geqrf(a), a, gradient=False, tolerance=tolerance)
+    values, vectors = flambeau.linalg.eig(ours(square))
+    np.testing.assert_allclose((ours(square).to(values.dtype) @ vectors).numpy(), (vectors * values.unsqueeze(-2)).numpy(), atol=1e-3)
+    np.testing.assert_allclose(np.sort_complex(flambeau.linalg.eigvals(ours(square)).numpy()), np.sort_complex(values.numpy()), atol=1e-3)
+    check_raises(lambda t, a: t.linalg.svd(a * float("nan")), square)
+    check_raises(lambda t, a: t.linalg.inv(a * 0), square)
+    check_raises(lambda t, a: t.linalg.cholesky(-(a @ a.mH)), square)
+
+
+def test_many_small_systems():
+    """A batch of many small matrices is solved as a whole, to the same numbers."""
+    a, b = numbers(100, 3, 3, dtype=COMPLEX), numbers(100, 3, 2, dtype=COMPLEX)
+    check(lambda t, a: t.linalg.lu_factor_ex(a), a, second=False)
+    check(lambda t, a, b: t.linalg.solve_triangular(a, b, upper=False), a, b, second=False, tolerance=1e-5)
+
+
 def test_without_the_library(monkeypatch):
     """Without scipy-openblas32 LU and triangular systems are computed here, to the same numbers; LDL^T says what is missing."""
-    from flambeau.kernels import lapack
+    from flambeau.kernels import matrices
 
     a, b = numbers(3, 5, 5, dtype=COMPLEX), numbers(3, 5, 2, dtype=COMPLEX)
-    monkeypatch.setattr(lapack, "_library", lambda: None)
+    monkeypatch.setattr(matrices, "library", lambda: None)
     check(lambda t, a: t.linalg.lu_factor_ex(a), a)
     check(lambda t, a, b: t.linalg.solve_triangular(a, b, upper=True), a, b, tolerance=1e-6)
     with pytest.raises(NotImplementedError, match="scipy-openblas32"):

@@ -1,5 +1,7 @@
 """Products: of matrices and vectors, in batches, added to something, by Einstein's summation; with first and second derivatives."""
 
+# ruff: noqa: B023 - every lambda is called before its loop goes on
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,8 +17,10 @@ pytestmark = [
 BOTH = pytest.mark.parametrize("dtype", [REAL, COMPLEX], ids=["real", "complex"])
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.int32, torch.uint8]
 MATMUL = [
-    ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)), ((3,), (5, 3, 4)), ((2, 3), (5, 3, 4)),
-    ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (1, 3, 4)), ((1, 2, 3), (5, 3, 4)), ((4, 1, 2, 3), (5, 3, 4)), ((4, 5, 2, 3), (3, 4)), ((0, 3), (3, 2)),
+    ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)), ((3,), (5, 3, 4)),
+    ((2, 3), (5, 3, 4)),
+    ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (1, 3, 4)), ((1, 2, 3), (5, 3, 4)), ((4, 1, 2, 3), (5, 3, 4)), ((4, 5, 2, 3), (3, 4)),
+    ((0, 3), (3, 2)),
     ((2, 0), (0, 3)), ((2, 0, 3), (3, 4)), ((0, 2, 3), (0, 3, 4)), ((0,), (0,)), ((1, 1), (1, 1)), ((2, 3, 0), (0,)),
 ]  # fmt: skip
 
@@ -51,7 +55,12 @@ def test_strides(layout):
     b = numbers(a.shape[1], 3)
     check(lambda t, a, b: t.mm(a, b), a, b)
     check(lambda t, a, b: t.mm(b.mT, a.mT), a, b)
-    view = {"transposed": lambda x: x.mT, "every other": lambda x: x[::2, ::2], "expanded": lambda x: x[:1].expand(4, 8), "reversed": lambda x: x.flip(1)}
+    view = {
+        "transposed": lambda x: x.mT,
+        "every other": lambda x: x[::2, ::2],
+        "expanded": lambda x: x[:1].expand(4, 8),
+        "reversed": lambda x: x.flip(1),
+    }
     check(lambda t, x, b: t.mm(view[layout](x), b), wide, b)
 
 
@@ -60,7 +69,13 @@ def test_products_added_to_something(dtype):
     """addmm, baddbmm, addbmm, addmv, addr: the addend broadcasts, beta and alpha scale; beta = 0 forgets even NaN."""
     m, n, v, w = numbers(3, 4, dtype=dtype), numbers(4, 5, dtype=dtype), numbers(4, dtype=dtype), numbers(3, dtype=dtype)
     b1, b2 = numbers(2, 3, 4, dtype=dtype), numbers(2, 4, 5, dtype=dtype)
-    for factors in ({}, {"beta": 0.5, "alpha": 2}, {"beta": 0}, {"alpha": 0}, {"beta": 1 + 2j, "alpha": 3j} if dtype is COMPLEX else {"beta": -1}):
+    for factors in (
+        {},
+        {"beta": 0.5, "alpha": 2},
+        {"beta": 0},
+        {"alpha": 0},
+        {"beta": 1 + 2j, "alpha": 3j} if dtype is COMPLEX else {"beta": -1},
+    ):
         for shape in ((3, 5), (5,), (1,), (), (3, 1)):
             check(lambda t, x, m, n: t.addmm(x, m, n, **factors), numbers(*shape, dtype=dtype), m, n)
             check(lambda t, x, b, c: t.baddbmm(x, b, c, **factors), numbers(*shape, dtype=dtype), b1, b2)
@@ -113,11 +128,16 @@ def test_tensor_products():
 EQUATIONS = [
     ("ij,jk->ik", (2, 3), (3, 4)), ("ij,jk", (2, 3), (3, 4)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("ii", (3, 3)), ("ii->i", (3, 3)),
     ("iji->j", (3, 2, 3)), ("ij->ji", (2, 3)), ("ij->", (2, 3)), ("i,j->ij", (2,), (3,)), ("i,i->", (3,), (3,)), ("i,i->i", (3,), (3,)),
-    ("...ij->...ji", (2, 3, 4)), ("...ij,...jk->...ik", (5, 1, 2, 3), (4, 3, 2)), ("...ij,jk", (2, 2, 3), (3, 4)), ("i...->...", (2, 3, 4)),
-    ("b...,b...->b", (2, 3, 4), (2, 3, 4)), ("ij,kl,jm->ilm", (2, 3), (4, 5), (3, 2)), ("ab,bc,cd,de->ae", (2, 3), (3, 4), (4, 5), (5, 2)),
-    ("ij,jk->ik", (2, 1), (3, 4)), ("ij,ij->ij", (1, 3), (2, 3)), ("bn,anm,bm->ba", (2, 3), (4, 3, 5), (2, 5)), (" i j , j -> i ", (2, 3), (3,)),
-    ("Ab,bA", (2, 3), (3, 2)), ("zaB->", (2, 1, 3)), ("zaB", (2, 1, 3)), ("...,...", (2, 3), (3,)), ("...,...->", (2, 3), (3,)), ("ij...,jk...->ik...", (2, 3, 4), (3, 5, 1)),
-    ("i,i,i->i", (3,), (3,), (3,)), ("ik,jk,lk->ijl", (2, 3), (4, 3), (2, 3)), (",i->i", (), (3,)), ("ij,j->i", (0, 3), (3,)), ("ij,jk->ik", (2, 0), (0, 3)),
+    ("...ij->...ji", (2, 3, 4)), ("...ij,...jk->...ik", (5, 1, 2, 3), (4, 3, 2)), ("...ij,jk", (2, 2, 3), (3, 4)),
+    ("i...->...", (2, 3, 4)),
+    ("b...,b...->b", (2, 3, 4), (2, 3, 4)), ("ij,kl,jm->ilm", (2, 3), (4, 5), (3, 2)),
+    ("ab,bc,cd,de->ae", (2, 3), (3, 4), (4, 5), (5, 2)),
+    ("ij,jk->ik", (2, 1), (3, 4)), ("ij,ij->ij", (1, 3), (2, 3)), ("bn,anm,bm->ba", (2, 3), (4, 3, 5), (2, 5)),
+    (" i j , j -> i ", (2, 3), (3,)),
+    ("Ab,bA", (2, 3), (3, 2)), ("zaB->", (2, 1, 3)), ("zaB", (2, 1, 3)), ("...,...", (2, 3), (3,)), ("...,...->", (2, 3), (3,)),
+    ("ij...,jk...->ik...", (2, 3, 4), (3, 5, 1)),
+    ("i,i,i->i", (3,), (3,), (3,)), ("ik,jk,lk->ijl", (2, 3), (4, 3), (2, 3)), (",i->i", (), (3,)), ("ij,j->i", (0, 3), (3,)),
+    ("ij,jk->ik", (2, 0), (0, 3)),
 ]  # fmt: skip
 
 

@@ -1,17 +1,23 @@
 """Backward: gradients flow from the roots to the leaves, each node once, the latest recorded first.
 
-A loop, not a recursion: `dependencies` counts how many gradients a node will receive, a heap ordered by sequence number holds the nodes
-that have received all of theirs. The gradient of each output waits in `buffers[node]`.
+A loop, not a recursion. Every node was recorded after those its inputs came from, so its number is larger than theirs: of the nodes that have
+received a gradient, the one with the largest number can receive no more, and it is the next to run. A heap finds it. The gradients of a node's
+outputs wait in `buffers[node]`, those of a leaf in `arrived`, until all its uses, which are counted beforehand, have sent theirs; so a leaf
+has its `.grad` as early as possible, and hooks on it can work while backward goes on.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Any
 
+from flambeau import dtypes
 from flambeau.autograd import modes
+from flambeau.autograd.accumulate import accumulate, add_to_grad, run_grad_hooks, run_hooks
 from flambeau.autograd.node import LEAF, Node
+
+state = modes.state
 
 
 def run_backward(
@@ -21,204 +27,208 @@ def run_backward(
     keep_graph: bool,
     create_graph: bool,
     capture: Sequence[tuple] | None = None,
-    accumulate_into: set[int] | None = None,
+    only: Sequence[tuple] | None = None,
 ) -> list[Any] | None:
     """Send `grads` into the edges `roots`.
 
-    Without `capture`, gradients are added to the leaves (only to those whose ids are in `accumulate_into`, if given). With it, the
+    Without `capture`, gradients are added to the leaves (if `only` is given, just those that lead to its edges are computed). With it, the
     gradients that arrive at those edges are returned instead, and the leaves are left alone.
     """
-    before = modes.state.grad
-    modes.set_grad(create_graph)
+    before = state.grad
+    state.grad = create_graph
     try:
-        return _Task(keep_graph, create_graph, capture, accumulate_into).run(roots, grads)
+        goal = None if capture is None and only is None else Goal(roots, capture, only)
+        flow(roots, list(grads), keep_graph, goal)
+        return None if goal is None else goal.captured
     finally:
-        modes.set_grad(before)
+        state.grad = before
 
 
-class _Task:
-    def __init__(self, keep_graph, create_graph, capture, accumulate_into):
-        self.keep_graph, self.create_graph = keep_graph, create_graph
-        self.accumulate_into = accumulate_into
-        self.wanted = None if capture is None else {_key(edge): i for i, edge in enumerate(capture)}
-        self.captured = None if capture is None else [None] * len(capture)
-        self.dependencies: dict[Any, int] = {}  # node or leaf -> gradients still to come
-        self.buffers: dict[Node, list] = {}
-        self.leaves: dict[int, Any] = {}  # id of a leaf -> its gradient so far
-        self.ready: list[tuple[int, int, Node]] = []
-        self.queued: set[Node] = set()
-        self.needed: set | None = None
-
-    def run(self, roots, grads):
-        self.count(roots)
-        if self.wanted is not None or self.accumulate_into is not None:
-            self.needed = self.mark_needed(roots)
-        for edge, grad in zip(roots, grads, strict=True):
-            self.receive(edge, grad)
-        for target, nr in roots:
-            if not self.dependencies.get(target):
-                self.deliver(target) if nr == LEAF else self.push(target)
-        while self.ready:
-            self.step(heapq.heappop(self.ready)[2])
-        return self.captured
-
-    def count(self, roots) -> None:
-        """How many gradients each node and leaf will receive from nodes (those of the roots are delivered at once)."""
-        dependencies, seen = self.dependencies, set()
-        stack = [target for target, nr in roots if nr != LEAF]
-        while stack:
-            node = stack.pop()
-            if node in seen:
+def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
+    """Run backward: `sent` are the gradients for `edges`. The roots count as the edges of a node that has already run."""
+    uses = count_uses(edges)
+    arrived: dict[int, Any] = {}
+    buffers: dict[Node, list] = {}
+    ready: list[tuple[int, Node]] = []
+    node: Any = None
+    while True:
+        for i, edge in enumerate(edges):
+            if edge is None:
                 continue
-            seen.add(node)
-            for edge in node.edges:
-                if edge is not None:
-                    target = edge[0]
-                    dependencies[target] = dependencies.get(target, 0) + 1
-                    if edge[1] != LEAF and target not in seen:
-                        stack.append(target)
-
-    def mark_needed(self, roots) -> set:
-        """The nodes on a path to something wanted: only these run. Depth first without recursion."""
-        order, seen = [], set()
-        stack = [(target, False) for target, nr in roots if nr != LEAF]
-        while stack:
-            node, done = stack.pop()
-            if done:
-                order.append(node)
-            elif node not in seen:
-                seen.add(node)
-                stack.append((node, True))
-                stack.extend((e[0], False) for e in node.edges if e is not None and e[1] != LEAF and e[0] not in seen)
-        needed: set = set()
-        for node in order:  # children before parents
-            if any(e is not None and (self.is_wanted(e) or e[0] in needed) for e in node.edges):
-                needed.add(node)
-        return needed
-
-    def is_wanted(self, edge) -> bool:
-        if self.wanted is not None:
-            return _key(edge) in self.wanted
-        if edge[1] == LEAF:
-            return id(edge[0]) in self.accumulate_into
-        return False
-
-    def push(self, node: Node) -> None:
-        if node not in self.queued:
-            self.queued.add(node)
-            heapq.heappush(self.ready, (-node.sequence, id(node), node))
-
-    def receive(self, edge, grad) -> None:
-        """Add a gradient to the buffer of the output it belongs to."""
-        target, nr = edge
-        if grad is None:
-            return
-        if nr == LEAF:
-            key = id(target)
-            grad = target._fit_grad(grad, target._array.shape, target._array.dtype)
-            have = self.leaves.get(key)
-            self.leaves[key] = grad if have is None else have + grad
-            return
-        buffer = self.buffers.get(target)
-        if target.n_outputs == 1:
-            grad = grad._fit_grad(grad, target.shape, target.numpy_dtype)
+            grad = sent[i]
+            sent[i] = None  # so that a gradient that ends in a leaf is nobody else's: see Note [stealing gradients]
+            target, nr = edge
+            if goal is not None and id(target) not in goal.visited:
+                continue
+            if nr == LEAF:
+                key = id(target)
+                left = uses[key] = uses[key] - 1
+                if grad is not None:
+                    own = target._array
+                    if grad._array.shape != own.shape or grad._array.dtype is not own.dtype:
+                        grad = fit(grad, own.shape, own.dtype, node, i)
+                if key in arrived:
+                    have = arrived.pop(key)
+                    grad = have if grad is None else have + grad
+                if left:
+                    if grad is not None:
+                        arrived[key] = grad
+                elif grad is None:
+                    continue
+                elif goal is not None and goal.wanted is not None:
+                    goal.keep(target, LEAF, run_grad_hooks(target, grad))
+                elif target._hooks or target._accumulator_hooks or target._post_accumulate:
+                    accumulate(target, grad)
+                else:
+                    add_to_grad(target, grad)
+                continue
+            several = target.n_outputs > 1
+            if grad is not None:
+                shape, dtype = (target.shape[nr], target.numpy_dtype[nr]) if several else (target.shape, target.numpy_dtype)
+                if grad._array.shape != shape or grad._array.dtype is not dtype:
+                    grad = fit(grad, shape, dtype, node, i)
+            buffer = buffers.get(target)
             if buffer is None:
-                self.buffers[target] = [grad]
-            else:
-                buffer[0] = grad if buffer[0] is None else buffer[0] + grad
+                buffer = buffers[target] = [None] * target.n_outputs if several else [grad]
+                if several:
+                    buffer[nr] = grad
+                heappush(ready, (-target.sequence, target))
+            elif grad is not None:
+                buffer[nr] = grad if buffer[nr] is None else buffer[nr] + grad
+        if not ready:
             return
-        grad = grad._fit_grad(grad, target.shape[nr], target.numpy_dtype[nr])
-        if buffer is None:
-            buffer = self.buffers[target] = [None] * target.n_outputs
-        buffer[nr] = grad if buffer[nr] is None else buffer[nr] + grad
-
-    def step(self, node: Node) -> None:
-        """Run one node whose gradients have all arrived."""
-        grads = self.buffers.pop(node, None)
-        if grads is None:
-            grads = [None] * node.n_outputs
+        grad = None
+        node = heappop(ready)[1]
+        grads = buffers.pop(node)
         if node.tensor_hooks is not None or node.retains is not None:
             _run_tensor_hooks(node, grads)
-        if self.wanted is not None:
-            self.capture(node, grads)
-        if self.needed is not None and node not in self.needed:
-            self.pass_on(node, None)
-            return
+        if goal is not None and not goal.passes(node, grads):
+            edges = ()
+            continue
         if node.pre_hooks:
             grads = _run_pre_hooks(node, grads)
-        if all(g is None for g in grads) and not getattr(node, "runs_without_grad", False):
-            sent = None
+        if grads[0] is None and not node.runs_without_grad and all(g is None for g in grads):
+            sent = [None] * len(node.edges)
+        elif modes.special and state.anomaly:
+            sent = _apply_watched(node, grads)
         else:
-            sent = node.apply(*grads) if not modes.state.anomaly else _apply_watched(node, grads)
-        if not self.keep_graph:
+            sent = node.apply(*grads)
+        if not keep_graph:
             node.release()
         if node.post_hooks:
             sent = _run_post_hooks(node, sent, grads)
-        self.pass_on(node, sent)
+        grads = None
+        edges = node.edges
 
-    def pass_on(self, node: Node, sent) -> None:
-        """Hand the gradients on to the inputs; a node that has now received all of its own becomes ready."""
-        dependencies = self.dependencies
-        for i, edge in enumerate(node.edges):
-            if edge is None:
-                continue
-            if sent is not None and sent[i] is not None:
-                self.receive(edge, sent[i])
-            target = edge[0]
-            left = dependencies[target] = dependencies[target] - 1
-            if left == 0:
-                self.deliver(target) if edge[1] == LEAF else self.push(target)
 
-    def capture(self, node: Node, grads) -> None:
-        for nr, grad in enumerate(grads):
-            at = self.wanted.get((id(node), nr))
-            if at is not None:
-                self.captured[at] = grad
+def count_uses(roots: Sequence) -> dict[int, int]:
+    """How many gradients each leaf (by its id) will receive."""
+    uses: dict[int, int] = {}
+    seen: set[Node] = set()
+    stack: list[Sequence] = [roots]
+    while stack:
+        for edge in stack.pop():
+            if edge is not None:
+                target, nr = edge
+                if nr == LEAF:
+                    uses[id(target)] = uses.get(id(target), 0) + 1
+                elif target not in seen:
+                    seen.add(target)
+                    stack.append(target.edges)
+    return uses
 
-    def deliver(self, leaf) -> None:
-        """All gradients of a leaf have arrived."""
-        grad = self.leaves.pop(id(leaf), None)
-        if grad is None:
-            return
+
+class Goal:
+    """What a backward pass is for, where it is not for all leaves: gradients to return, or leaves and nodes to reach."""
+
+    def __init__(self, roots: Sequence[tuple], capture: Sequence[tuple] | None, only: Sequence[tuple] | None):
+        self.wanted = None if capture is None else {(id(target), nr): i for i, (target, nr) in enumerate(capture)}
+        self.captured: list | None = None if capture is None else [None] * len(capture)
+        aims = (capture if only is None else only) or ()
+        self.visited = {id(target) for target, _ in aims}  # what receives gradients
+        self.running: set[int] = set() if only is None else {id(target) for target, nr in only if nr != LEAF}
+        self._mark(roots)
+        self.visited |= self.running
+
+    def _mark(self, roots: Sequence[tuple]) -> None:
+        """Only nodes on a way to an aim run. Going by their numbers, a node comes after all it leads to."""
+        nodes: dict[int, Node] = {id(target): target for target, nr in roots if nr != LEAF}
+        stack = list(nodes.values())
+        while stack:
+            for edge in stack.pop().edges:
+                if edge is not None and edge[1] != LEAF and id(edge[0]) not in nodes:
+                    nodes[id(edge[0])] = edge[0]
+                    stack.append(edge[0])
+        for node in sorted(nodes.values(), key=lambda n: n.sequence):
+            for edge in node.edges:
+                if edge is not None and (id(edge[0]) in self.running or id(edge[0]) in self.visited):
+                    self.running.add(id(node))
+                    break
+
+    def keep(self, target, nr: int, grad) -> None:
+        """Note the gradient of something wanted."""
+        at = self.wanted.get((id(target), nr))
+        if at is not None:
+            self.captured[at] = grad
+
+    def passes(self, node: Node, grads: list) -> bool:
+        """Whether the node is to run, after what is wanted of the gradients that arrived has been noted."""
         if self.wanted is not None:
-            at = self.wanted.get((id(leaf), LEAF))
-            if at is not None:
-                self.captured[at] = leaf._run_grad_hooks(grad)
-        elif self.accumulate_into is None or id(leaf) in self.accumulate_into:
-            leaf._accumulate(grad)
+            for nr, grad in enumerate(grads):
+                self.keep(node, nr, grad)
+        return id(node) in self.running
 
 
-def _apply_watched(node: Node, grads):
-    """Anomaly mode: what goes wrong in a node is reported with the line that recorded it."""
-    from flambeau.autograd import anomaly
-
-    try:
-        sent = node.apply(*grads)
-        if modes.state.check_nan:
-            anomaly.check(node, sent)
-    except Exception:
-        anomaly.explain(node)
-        raise
-    return sent
+# -- fitting -------------------------------------------------------------------------------------------------------
 
 
-def _key(edge) -> tuple[int, int]:
-    return id(edge[0]), edge[1]
+def fit(grad, shape: tuple, numpy_dtype, node: Node | None = None, position: int = 0):
+    """A gradient summed over broadcast dimensions and cast back to what it is the gradient of."""
+    array = grad._array
+    if array.shape != shape:
+        try:
+            grad = grad.sum_to_size(shape)
+        except RuntimeError:
+            raise RuntimeError(
+                f"Function {'backward' if node is None else type(node).__name__} returned an invalid gradient at index {position} - got "
+                f"{list(array.shape)} but expected shape compatible with {list(shape)}"
+            ) from None
+    if array.dtype != numpy_dtype:
+        if array.dtype.kind == "c" and numpy_dtype.kind != "c":
+            grad = grad.real
+        grad = grad.to(dtypes.OF_NUMPY[numpy_dtype])
+    return grad
+
+
+def fit_all(node: Node, sent: Sequence) -> list:
+    """The gradients a node sends, each fitted to what it is the gradient of."""
+    found: list = []
+    for i, (edge, grad) in enumerate(zip(node.edges, sent, strict=True)):
+        if edge is not None and grad is not None:
+            target, nr = edge
+            if nr == LEAF:
+                grad = fit(grad, target._array.shape, target._array.dtype, node, i)
+            elif target.n_outputs > 1:
+                grad = fit(grad, target.shape[nr], target.numpy_dtype[nr], node, i)
+            else:
+                grad = fit(grad, target.shape, target.numpy_dtype, node, i)
+        found.append(grad)
+    return found
+
+
+# -- hooks ---------------------------------------------------------------------------------------------------------
 
 
 def _run_tensor_hooks(node: Node, grads: list) -> None:
     """Hooks of the output tensors, in the order they were registered, then retain_grad."""
     for nr, hooks in (node.tensor_hooks or {}).items():
-        if grads[nr] is None:
-            continue
-        for hook in list(hooks.values()):
-            replaced = hook(grads[nr])
-            if replaced is not None:
-                grads[nr] = replaced
+        if grads[nr] is not None:
+            grads[nr] = run_hooks(hooks, grads[nr])
     for nr, reference in (node.retains or {}).items():
         tensor = reference()
         if tensor is not None and grads[nr] is not None:
-            tensor._retain(grads[nr])
+            have = tensor._grad
+            tensor._grad = grads[nr].clone() if have is None else have + grads[nr]
 
 
 def _run_pre_hooks(node: Node, grads: list) -> list:
@@ -229,10 +239,27 @@ def _run_pre_hooks(node: Node, grads: list) -> list:
     return grads
 
 
-def _run_post_hooks(node: Node, sent, grads) -> tuple:
-    sent = (None,) * len(node.edges) if sent is None else sent
+def _run_post_hooks(node: Node, sent: list, grads: list) -> list:
+    sent = fit_all(node, sent)
     for hook in list(node.post_hooks.values()):
         replaced = hook(tuple(sent), tuple(grads))
         if replaced is not None:
-            sent = tuple(replaced) if isinstance(replaced, (tuple, list)) else (replaced,)
+            sent = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+    return sent
+
+
+def _apply_watched(node: Node, grads: list) -> list:
+    """Anomaly mode: what goes wrong in a node is reported with the line that recorded it."""
+    from flambeau.autograd import anomaly
+
+    outer, state.running = state.running, node
+    try:
+        sent = node.apply(*grads)
+        if state.check_nan:
+            anomaly.check(node, sent)
+    except Exception:
+        anomaly.explain(node)
+        raise
+    finally:
+        state.running = outer
     return sent

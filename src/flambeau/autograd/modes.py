@@ -1,13 +1,15 @@
 """What changes how an operation runs: gradient mode, inference mode, autocast, saved-tensor hooks, anomaly detection, function modes.
 
 The hot path asks one question, `modes.special`: is any mode in any thread other than it is at start? Only then does it look at the
-thread's own settings. So the common case costs one global read, and threads stay independent of each other.
+thread's own settings. So the common case costs one global read, and threads stay independent of each other. Whether gradients are recorded
+(`state.grad`) is not counted: it changes with every `no_grad`, and matters only to operations on tensors that require a gradient.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,23 +27,26 @@ class Modes(threading.local):
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.multithreading = True
         self.autocast: dict[str, Any] = {}
+        self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
 
 
 state = Modes()
 special = 0  # number of settings, over all threads, that are not as they start
-grad_off = 0  # how many of these are gradient modes switched off
+_counting = threading.Lock()
 
 
 def enter() -> None:
     """Note that one more setting differs from its start."""
     global special
-    special += 1
+    with _counting:
+        special += 1
 
 
 def leave() -> None:
     """Note that one setting is back as it started."""
     global special
-    special -= 1
+    with _counting:
+        special -= 1
 
 
 def is_grad_enabled() -> bool:
@@ -56,16 +61,7 @@ def is_inference_mode_enabled() -> bool:
 
 def set_grad(value: bool) -> None:
     """Switch recording on or off in this thread, for good."""
-    if value != state.grad:
-        state.grad = value
-        leave() if value else enter()
-        global grad_off
-        grad_off += -1 if value else 1
-
-
-def recording_is_off() -> bool:
-    """Whether this thread does not record, and nothing else is special in any thread: operations just run."""
-    return special == grad_off and not state.grad
+    state.grad = value
 
 
 class _Decorator:
@@ -75,8 +71,13 @@ class _Decorator:
         import inspect
 
         if inspect.isclass(function):
-            raise TypeError("decorate a function, not a class: this mode would hold only while the class is created")
-        if inspect.isgeneratorfunction(function):
+            warnings.warn(
+                f"Decorating classes is deprecated: the mode would hold only while {function.__name__} objects are created. Decorate its "
+                "__init__, or the methods that are meant.",
+                FutureWarning,
+                stacklevel=2,
+            )
+        elif inspect.isgeneratorfunction(function):
             return self._wrap_generator(function)
 
         @functools.wraps(function)
@@ -156,6 +157,8 @@ class set_grad_enabled(_GradMode):
     """Switch recording to `mode` at once, and back at the end if used as a context manager."""
 
     def __init__(self, mode: bool):
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
         self.before = state.grad
         self.value = mode
         set_grad(mode)
@@ -181,12 +184,10 @@ class inference_mode(_Decorator):
     """`no_grad` for good: tensors made inside can never take part in a recorded computation that would have to save them."""
 
     def __new__(cls, mode=True):
-        if isinstance(mode, bool):
-            return super().__new__(cls)
-        return cls()(mode)
+        return cls()(mode) if callable(mode) else super().__new__(cls)
 
     def __init__(self, mode: bool = True):
-        self.mode = mode
+        self.mode = bool(mode)
 
     def __enter__(self):
         self.before = (state.grad, state.inference)
@@ -204,3 +205,26 @@ class inference_mode(_Decorator):
 
     def clone(self):
         return self.__class__(self.mode)
+
+
+def is_multithreading_enabled() -> bool:
+    """Whether backward may use several threads. It runs in the caller's thread here; the answer is what was set."""
+    return state.multithreading
+
+
+class set_multithreading_enabled(_Decorator):
+    """Kept for programs that ask for single-threaded backward, which is what they get in any case."""
+
+    def __init__(self, mode: bool):
+        self.before = state.multithreading
+        self.value = bool(mode)
+        state.multithreading = self.value
+
+    def __enter__(self):
+        state.multithreading = self.value
+
+    def __exit__(self, *exc) -> None:
+        state.multithreading = self.before
+
+    def clone(self):
+        return self.__class__(self.value)

@@ -8,6 +8,7 @@ dtype of what they made, so that a gradient can be summed back over broadcast di
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,11 @@ class Node:
     tensor_hooks: dict | None = None  # output number -> hooks registered on that output tensor
     retains: dict | None = None  # output number -> weak reference to a tensor that retains its gradient
     metadata_: dict | None = None
+    runs_without_grad = False  # whether it runs even if no gradient has arrived
+    requires_grad = True
 
-    def apply(self, *grads):
-        """Gradients of the inputs, one per edge; None where nothing flows."""
+    def apply(self, *grads) -> list:
+        """Gradients of the inputs, one per edge; None where nothing flows. The list is the engine's to empty."""
         raise NotImplementedError
 
     def release(self) -> None:
@@ -43,7 +46,7 @@ class Node:
 
     def name(self) -> str:
         """The name PyTorch gives this kind of node, such as 'MulBackward0'."""
-        return type(self).__name__
+        return type(self).__name__ if type(self).__name__ not in _PREFIXED else f"torch::autograd::{type(self).__name__}"
 
     @property
     def next_functions(self) -> tuple:
@@ -60,8 +63,15 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.sequence
 
+    def _set_sequence_nr(self, value: int) -> None:
+        self.sequence = value
+
     def __call__(self, *grads):
-        return self.apply(*grads)
+        """Run this one node: gradients of its outputs in, gradients of its inputs out."""
+        from flambeau.autograd.engine import fit_all
+
+        found = tuple(fit_all(self, self.apply(*grads)))
+        return found[0] if len(found) == 1 else found
 
     def register_hook(self, fn: Callable) -> RemovableHandle:
         """Call fn(grad_inputs, grad_outputs) after the node has run; what it returns replaces grad_inputs."""
@@ -75,8 +85,14 @@ class Node:
             self.pre_hooks = {}
         return RemovableHandle(self.pre_hooks, fn)
 
+    def _register_hook_dict(self, hooks: dict) -> None:
+        self.pre_hooks = hooks
+
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+_PREFIXED = {"AccumulateGrad", "CopySlices", "CopyBackwards"}  # PyTorch wrote these by hand, inside a namespace
 
 
 class _Freed:
@@ -96,33 +112,45 @@ def freed_error() -> RuntimeError:
 
 
 class AccumulateGrad(Node):
-    """The face a leaf shows in `next_functions`. The engine itself adds to `leaf.grad` directly."""
+    """The face a leaf shows in `next_functions`. The engine itself adds to `leaf.grad` directly; the hooks are kept by the leaf."""
 
     def __init__(self, leaf):
         self.variable = leaf
+        self.shape, self.numpy_dtype = leaf._array.shape, leaf._array.dtype
 
-    def apply(self, *grads):
-        self.variable._accumulate(grads[0])
-        return ()
+    def apply(self, *grads) -> list:
+        from flambeau.autograd.accumulate import accumulate
+
+        accumulate(self.variable, grads[0])
+        return []
+
+    def __call__(self, *grads):
+        self.apply(*grads)
 
     def register_hook(self, fn: Callable) -> RemovableHandle:
         """Call fn(grad_inputs, grad_outputs) after the gradient has been accumulated."""
-        return self.variable._register_accumulator_hook("post", fn)
+        return RemovableHandle(self._hooks("post"), fn)
 
     def register_prehook(self, fn: Callable) -> RemovableHandle:
-        """Call fn(grad_outputs) before the gradient is accumulated."""
-        return self.variable._register_accumulator_hook("pre", fn)
+        """Call fn(grad_outputs) before the gradient is accumulated; what it returns replaces them."""
+        return RemovableHandle(self._hooks("pre"), fn)
 
-    def __eq__(self, other) -> bool:
-        return isinstance(other, AccumulateGrad) and self.variable is other.variable
+    def _hooks(self, when: str) -> dict:
+        leaf = self.variable
+        if leaf._accumulator_hooks is None:
+            leaf._accumulator_hooks = {"pre": {}, "post": {}}
+        return leaf._accumulator_hooks[when]
 
-    def __hash__(self) -> int:
-        return id(self.variable)
+
+_accumulators: weakref.WeakValueDictionary[int, AccumulateGrad] = weakref.WeakValueDictionary()
 
 
 def accumulator(leaf) -> AccumulateGrad:
-    """The AccumulateGrad node of a leaf."""
-    return AccumulateGrad(leaf)
+    """The AccumulateGrad node of a leaf: the same object as long as somebody holds it."""
+    found = _accumulators.get(id(leaf))
+    if found is None:
+        found = _accumulators[id(leaf)] = AccumulateGrad(leaf)
+    return found
 
 
 class RemovableHandle:

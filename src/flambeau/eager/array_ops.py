@@ -44,7 +44,7 @@ def run(op, by_name: dict[str, Any]):
         for r in results:
             r._inference = modes.state.inference
     elif op.differentiable and any(t.requires_grad for t in _tensors(given.values())) and any(r._is_float() for r in results):
-        record_array(op, results, given)
+        record_array(op, results, tuple(given.values()))
     if op.result_type is not None:
         return op.result_type(*results)
     return results if isinstance(found, (tuple, list)) else results[0]
@@ -154,20 +154,18 @@ def bind_inplace(op) -> Callable:
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()
-        originals = {}
+        original = None
         if recorded and any(first in f.__code__.co_varnames[: f.__code__.co_argcount] for f in _derivatives(op)):
-            before = wrap(arrays.copy(self._array))
-            before._node, before._nr, before._needs = self.grad_fn, self._nr, self._needs
-            originals[first] = before
+            original = wrap(arrays.copy(self._array))
+            original._node, original._nr, original._needs = self.grad_fn, self._nr, self._needs
         if found is None:
             op.write(**{name: _unwrap(value) for name, value in given.items()})
         else:
             arrays.write(self._array, found)
         self._bump()
         if recorded:
-            given = dict(given)
-            given[first] = self
-            inplace.rewrite(self, lambda result, _: record_array(op, (result,), given, originals), tuple(given.values()))
+            operands = (self, *list(given.values())[1:])
+            inplace.rewrite(self, lambda result: record_array(op, (result,), operands, original, before=self._storage))
         return self
 
     return front

@@ -12,9 +12,8 @@ import numpy as np
 
 from flambeau import dtypes, literals
 from flambeau.autograd import modes
-from flambeau.autograd.node import next_sequence
 from flambeau.eager import inplace, overrides
-from flambeau.eager.record import attach
+from flambeau.eager.record import record_array
 from flambeau.eager.views import make
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
@@ -32,6 +31,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     geometry = basic_view(index, array.shape, tuple([s // size for s in array.strides]), 0)
     if geometry is not None:
         return _window(self, geometry, index)
+    if type(index) is Tensor and _is_plain_index(index._array) and type(array) is np.ndarray and array.ndim:
+        return _index(self, [index])
     wanted = _plan(self, index)
     view = _view(self, wanted, index)
     return _index(view, _indices(self, wanted)) if wanted.indices else view
@@ -47,6 +48,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         raise TypeError(
             f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. Try torch.as_tensor(value)"
         )
+    if index is False:
+        return  # PyTorch does not even look whether the value would fit
     array = self._array
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     wanted = None
@@ -87,7 +90,6 @@ def _remember(result: Tensor, input: Tensor, geometry: tuple, index: Any) -> Non
     if not input._is_float():
         return
     if not modes.state.grad:
-        result._view_mode = "no_grad"
         return
     shape, strides = arrays.view_of(input._array)
     contiguous = layout.contiguous_strides(shape)
@@ -96,17 +98,7 @@ def _remember(result: Tensor, input: Tensor, geometry: tuple, index: Any) -> Non
         place = (wanted.shape, wanted.strides, wanted.offset)
     else:
         place = geometry
-    node = VIEWS[_kind(index)].node_class()
-    node.edges = (input._edge(),)
-    node.sequence = next_sequence()
-    node.shape, node.numpy_dtype = result._array.shape, result._array.dtype
-    node.wanted = (("input", True),)
-    node.saved = {"input_shape": shape, "place": place}
-    if modes.state.anomaly:
-        import traceback
-
-        node.metadata["traceback_"] = traceback.format_stack()[:-3]
-    attach(result, node)
+    record_array(VIEWS[_kind(index)], (result,), (input, geometry, place))
 
 
 def _kind(index: Any) -> str:
@@ -143,6 +135,11 @@ def _view(self: Tensor, wanted: Plan, index: Any) -> Tensor:
 
 
 # -- index tensors -----------------------------------------------------------------------------------------------------
+
+
+def _is_plain_index(index) -> bool:
+    """Whether an index is int64 in main memory and has dimensions: then x[index] needs no plan."""
+    return type(index) is np.ndarray and index.dtype == np.int64 and index.ndim > 0
 
 
 class _Described:
@@ -231,4 +228,9 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
     if not is_tensor:
         value = wrap(arrays.number(literals.stored(value, view.dtype), view._array, view._array.dtype))
     check_dtypes(view, value)
-    _index_put.call_inplace(view, indices, value, False)
+    if modes.state.grad and (view.requires_grad or value.requires_grad):
+        _index_put.call_inplace(view, indices, value, False)
+        return
+    inplace.check_writable(_index_put, view)
+    _index_put.write(view._array, [None if i is None else i._array for i in indices], value._array, False)
+    view._bump()

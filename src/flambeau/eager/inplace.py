@@ -2,8 +2,8 @@
 
 Note [in-place writes and history]: after `x.mul_(y)` the tensor x is the output of a new node whose input is what x was before. If x is a
 view of `base`, the write changes base, so base gets a new node too: `CopySlices`, which routes the part of base's gradient that lies in the
-view through the operation and lets the rest pass. Every view of base then has an outdated history; `base._rewrites` counts the writes, and
-a view that lags behind makes its node anew, as an `as_strided` of base, when it is next asked for it.
+view through the operation and lets the rest pass. Every view of base then has an outdated history. A view knows the storage's version it was
+made at (`_stamp`); if it lags behind, it makes its node anew, as an `as_strided` of base, when it is next asked for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.node import Node, next_sequence
+from flambeau.autograd.node import Node
+from flambeau.eager.record import attach, edge_of, move_retained, start
 from flambeau.kernels import arrays, layout
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.views import _window
@@ -44,30 +45,42 @@ def check_writable(op, self: Tensor, operands=()) -> None:
 
 
 def _check_leaf(self: Tensor, operands) -> None:
-    if self._base is None:
-        if self._needs and self._node is None:
-            raise RuntimeError(
-                "a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on x.clone()."
-            )
+    """RuntimeError if the write would have to be recorded and cannot be."""
+    own = self.requires_grad
+    if not own and not any(isinstance(v, Tensor) and v.requires_grad for v in operands):
         return
-    base = self._base
-    recorded = self.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)
-    if base._needs and base.is_leaf:
+    if self._base is not None:
+        if self._view_mode is not None:
+            raise view_error(self, "is being")
+        if own and self._base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on a clone."
+            )
+    if own and self.is_leaf:
         raise RuntimeError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on a clone."
+            "a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on x.clone()."
         )
-    if recorded and self._view_mode is not None:
-        raise RuntimeError(_VIEW_MODES[self._view_mode].format(name=self._node.name() if self._node else "this function", nr=self._nr))
 
 
 Tensor._view_mode = None  # how a view came about, where that forbids writing to it
 _VIEW_MODES = {
-    "multi": "Output {nr} of {name} is a view and is being modified inplace. This view is the output of a function that returns multiple "
+    "multi": "Output {nr} of {name} is a view and {what} modified inplace. This view is the output of a function that returns multiple "
     "views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an "
     "out-of-place one.",
-    "no_grad": "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Make the view with grad mode "
-    "enabled, or write under no_grad.",
+    "no_grad": "A view was created in no_grad mode and {what} modified inplace with grad mode enabled. Whether the write is to be recorded is "
+    "then ambiguous: put both, the view and the write, inside the no_grad block, or both outside.",
+    "inference": "A view was created in inference mode and {what} modified inplace in normal mode. Whether the write is to be recorded is "
+    "then ambiguous: put both, the view and the write, inside the inference_mode block, or both outside.",
+    "function": "Output {nr} of {name} is a view and {what} modified inplace. This view was created inside a custom Function (or because an "
+    "input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom "
+    "Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.",
 }
+
+
+def view_error(view: Tensor, what: str) -> RuntimeError:
+    """A write that cannot be recorded because of how the view came about; `what` says who was written to."""
+    name = "this function" if view._node is None else type(view._node).__name__
+    return RuntimeError(_VIEW_MODES[view._view_mode].format(name=name, nr=view._nr, what=what))
 
 
 def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
@@ -151,38 +164,23 @@ def deliver(op, results, operands, out):
 # -- history -------------------------------------------------------------------------------------------------------
 
 
-def rewrite(self: Tensor, record: Callable[[Tensor, tuple], None], operands: tuple) -> None:
-    """Give `self` the history of an operation that has just been written into it. `record(result, operands)` records it."""
-    if self._base is None:
-        record(self, operands)
-        return
+def rewrite(self: Tensor, record: Callable[[Tensor], None]) -> None:
+    """Give `self` the history of an operation that has just been written into it. `record(result)` records it, `self` being its first operand."""
     base = self._base
-    geometry = _within(self, base)
+    if base is None:
+        record(self)
+        return
+    self._stamp = self._storage.version  # as an operand, it is what it was before the write
     stand_in = wrap(self._array)
-    old = self._edge()
-    record(stand_in, operands)
+    stand_in._storage = self._storage
+    record(stand_in)
     inner = stand_in._node
     node = CopySlices()
-    node.inner, node.geometry, node.view_dtype = inner, geometry, self._array.dtype
+    node.inner, node.geometry, node.view_dtype = inner, _within(self, base), self._array.dtype
     node.base_layout = arrays.view_of(base._array)
-    position = next((i for i, v in enumerate(_flat(operands)) if v is self), None)
-    node.position = position
-    others = tuple(e for i, e in enumerate(inner.edges) if i != position)
-    node.edges = (base._edge() if old is not None or base._needs else None, *others)
-    node.sequence = next_sequence()
-    node.shape, node.numpy_dtype = base._array.shape, base._array.dtype
-    base._node, base._nr, base._needs = node, 0, True
-    base._rewrites += 1
-
-
-def _flat(operands):
-    for v in operands:
-        if isinstance(v, (list, tuple)):
-            yield from v
-        elif isinstance(v, Tensor):
-            yield v
-        else:
-            yield v
+    start(node, [edge_of(base), *inner.edges[1:]], [base._array])
+    attach(base, node)
+    self._stamp = -1
 
 
 def _within(view: Tensor, base: Tensor) -> tuple:
@@ -205,27 +203,24 @@ def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
 
 
 class CopySlices(Node):
-    """A base tensor part of which was overwritten through a view by `inner`."""
+    """A base tensor part of which was overwritten through a view by `inner`, whose first operand is that part as it was."""
 
     inner: Node
     geometry: tuple
     view_dtype: Any
     base_layout: tuple
-    position: int | None
 
     def apply(self, grad):
         shape, strides = self.base_layout
         result = grad.new_empty_strided(shape, strides)
         result.copy_(grad)
         window = _seen_as(result, self.geometry, self.view_dtype)
-        inner = self.inner.apply(window.clone())
-        position = self.position
-        own = inner[position] if position is not None and self.edges[0] is not None else None
+        own, *others = self.inner.apply(window.clone())
         if own is None:
             window.zero_()
         else:
             window.copy_(own)
-        return (result, *(g for i, g in enumerate(inner) if i != position))
+        return [result, *others]
 
     def release(self) -> None:
         self.inner.release()
@@ -233,9 +228,12 @@ class CopySlices(Node):
 
 def replay_view(view: Tensor) -> None:
     """Make the history of a view anew, from its base as it is now."""
+    if view._view_mode is not None:
+        raise view_error(view, "its base or another view of its base has been")
     base = view._base
-    view._stamp = base._rewrites
-    shape, strides, offset = _within(view, base)
+    view._stamp = view._storage.version
     with modes.enable_grad():
-        again = _seen_as(base, (shape, strides, offset), view._array.dtype)
+        again = _seen_as(base, _within(view, base), view._array.dtype)
+    if view._retains:
+        move_retained(view, again._node, again._nr)
     view._node, view._nr, view._needs = again._node, again._nr, again._needs

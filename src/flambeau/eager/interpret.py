@@ -22,7 +22,15 @@ RENAMED = {
 def gradient(plan, grad: Tensor, saved: list, options: tuple) -> Tensor:
     """`plan.expr` with the gradient, the saved operands and the options in place."""
     known: dict = {GRAD: grad} | dict(zip(plan.uses, saved, strict=True))
-    return _value(plan.expr, known, options, grad, {})
+    found = _value(plan.expr, known, options, grad, {})
+    return found if isinstance(found, Tensor) else _constant(found, grad)
+
+
+def _constant(value, grad: Tensor) -> Tensor:
+    """A derivative that is one number for these options: x ** 0 does not depend on x."""
+    array = arrays.empty(grad._array.shape, grad._array.dtype, grad.device)
+    arrays.fill(array, value)
+    return wrap(array)
 
 
 def _value(expr: Expr, known: dict, options: tuple, grad: Tensor, memo: dict):

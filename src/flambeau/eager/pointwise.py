@@ -37,12 +37,12 @@ def _bind_unary(op) -> Callable:
     records = op.differentiable
 
     def front(input, *, out=None):
-        if out is None and type(input) in PLAIN and (not modes.special or modes.recording_is_off()):
+        if out is None and type(input) in PLAIN and not modes.special:
             array = launch(input._array)
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if records and (input._needs or input._base is not None and input.requires_grad) and not modes.special:
+                if records and (input._needs or input._base is not None and input.requires_grad):
                     record_pointwise(op, result, (input,), ())
                 return result
         return general(op, (input,), (), out)
@@ -57,7 +57,7 @@ def _bind_binary(op) -> Callable:
     first = op.number_first
 
     def front(input, other, *, out=None):
-        if out is None and (not modes.special or modes.recording_is_off()):
+        if out is None and not modes.special:
             if type(input) in PLAIN:
                 if type(other) in PLAIN:
                     array = launch(input._array, other._array)
@@ -75,7 +75,7 @@ def _bind_binary(op) -> Callable:
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if needs and records and (_wants(input) or _wants(other)) and not modes.special:
+                if needs and records and (_wants(input) or _wants(other)):
                     record_pointwise(op, result, (input, other), ())
                 return result
         return general(op, (input, other), (), out)
@@ -94,13 +94,13 @@ def _bind_general(op) -> Callable:
 
     def front(*args, out=None, **kwargs):
         operands, options = sort(args, kwargs)
-        if out is None and type(operands[0]) in PLAIN and (not modes.special or modes.recording_is_off()):
+        if out is None and type(operands[0]) in PLAIN and not modes.special:
             given = [v._array if type(v) in PLAIN else v for v in operands]
             array = launch(*given, *options)
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if op.differentiable and any(map(_wants, operands)) and not modes.special:
+                if op.differentiable and any(map(_wants, operands)):
                     record_pointwise(op, result, operands, options)
                 return result
         return general(op, operands, options, out)
@@ -182,8 +182,6 @@ def prepare(op, operands: tuple):
     device = common_device(op, tensors)
     generic = [v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"]
     key = compute_dtype(op, promoted(generic))
-    if op.rule == "compare" and key.category == dtypes.INTEGER:
-        key = wide_enough(key, generic)
     shape_check([v._array.shape for v in tensors])
     ready = []
     for value, kind in zip(operands, op.kernel.kinds, strict=True):
@@ -250,13 +248,6 @@ def unsupported(op, d: dtypes.dtype) -> NotImplementedError:
     return NotImplementedError(f'"{op.short}" not implemented for {d.name} tensors; it takes {", ".join(op.dtypes)}')
 
 
-def wide_enough(key: dtypes.dtype, operands) -> dtypes.dtype:
-    """Comparing bytes with 300 is a fair question: int64 where a number does not fit into the tensors' dtype."""
-    limits = dtypes.iinfo(key)
-    fits = all(limits.min <= v <= limits.max for v in operands if not isinstance(v, Tensor))
-    return key if fits else dtypes.int64
-
-
 def result_dtype(op, key: dtypes.dtype) -> dtypes.dtype:
     if op.rule in ("compare", "logical"):
         return dtypes.bool
@@ -308,7 +299,7 @@ def bind_inplace(op) -> Callable:
     def front(*args, **kwargs):
         operands, options = sort(args, kwargs)
         input = operands[0]
-        if type(input) in PLAIN and (modes.special or not any(map(_wants, operands[1:]))) and _just_runs(input):
+        if type(input) in PLAIN and _just_runs(input, *operands[1:]):
             given = [v._array if type(v) in PLAIN else v for v in operands]
             if launch_into(input._array, *given, *options) is not NotImplemented:
                 input._bump()
@@ -326,11 +317,8 @@ def _bind_binary_inplace(op) -> Callable:
 
     def front(input, other):
         if type(input) in PLAIN:
-            if type(other) in PLAIN:
-                given, needs = other._array, other._needs or other._base is not None and other.requires_grad
-            else:
-                given, needs = other if type(other) in numbers else None, False
-            if given is not None and (not needs or modes.special) and _just_runs(input):
+            given = other._array if type(other) in PLAIN else other if type(other) in numbers else None
+            if given is not None and _just_runs(input, other):
                 array = input._array
                 if launch_into(array, array, given) is not NotImplemented:
                     input._bump()
@@ -342,13 +330,16 @@ def _bind_binary_inplace(op) -> Callable:
     return front
 
 
-def _just_runs(input: Tensor) -> bool:
+def _just_runs(input: Tensor, *others) -> bool:
     """Whether a write over `input` has nothing to record and nothing to ask: whatever else is wrong with it, the loop refuses."""
-    if input._inference:
+    if modes.special or input._inference:
         return False
-    if modes.special:
-        return modes.recording_is_off()
-    return not (input._needs or input._base is not None and input.requires_grad)
+    storage = input._storage
+    for v in others:
+        # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
+        if type(v) in PLAIN and (storage is not None and v._storage is storage and v is not input or modes.state.grad and v.requires_grad):
+            return False
+    return not (input._needs or input._base is not None and input.requires_grad) or not modes.state.grad
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
@@ -364,13 +355,15 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
         original = wrap(arrays.copy(self._array))
         original._node, original._nr, original._needs = self.grad_fn, self._nr, self._needs
     array = self._array
-    if array.dtype == out_dtype and not overlaps(array, ready):
+    if overlaps(array, ready):
+        ready = [v if isinstance(v, arrays.NUMBERS) else arrays.apart(array, v) for v in ready]
+    if array.dtype == out_dtype:
         arrays.run(op.kernel, ready, options, key, out_dtype, out=array)
     else:
         arrays.write(array, arrays.run(op.kernel, ready, options, key, out_dtype))
     self._bump()
     if recorded:
-        inplace.rewrite(self, lambda result, base_operands: record_pointwise(op, result, base_operands, options, original), operands)
+        inplace.rewrite(self, lambda result: record_pointwise(op, result, operands, options, original, before=self._storage))
     return self
 
 

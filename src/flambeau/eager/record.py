@@ -1,46 +1,35 @@
 """Recording: the nodes of pointwise and array operations, and how they save what their derivatives need.
 
+What an operation must save depends only on which of its operands want a gradient. So that is worked out once, as a `Recipe`, and every later
+call with the same wants follows it.
+
 Note [saved tensors and versions]: a node saves a tensor as `(tensor, array, version)`. When backward unpacks it, a storage written to
-since then is an error, because the derivative would be computed from other numbers than the forward pass saw. A result is saved as an
-alias without history: node -> result -> node would be a cycle, and the memory would wait for the garbage collector.
+since then is an error, because the derivative would be computed from other numbers than the forward pass saw. A result is saved as
+`(None, array, version, storage, number)`, without the tensor itself: node -> result -> node would be a cycle, and the memory would wait for
+the garbage collector. An in-place form records after it has written; the operands that share the memory it wrote to (`before`) are saved
+with the version they had, so that backward refuses them.
 """
 
 from __future__ import annotations
 
-import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
 from flambeau.kernels import arrays
 from flambeau.kernels.pointwise import RESULT
-from flambeau.tensor import Tensor, wrap
+from flambeau.storage import Storage
+from flambeau.tensor import PLAIN, Tensor, wrap
 
 NUMBERS = arrays.NUMBERS
+state = modes.state
 
 
-class Hooked:
-    """A tensor saved through the user's pack hook."""
-
-    __slots__ = ("packed", "unpack", "is_result", "nr")
-
-    def __init__(self, packed, unpack, is_result, nr=0):
-        self.packed, self.unpack, self.is_result, self.nr = packed, unpack, is_result, nr
+# -- saving --------------------------------------------------------------------------------------------------------
 
 
-class SavedResult:
-    """A result saved by its own node."""
-
-    __slots__ = ("array", "storage", "version", "nr")
-
-    def __init__(self, tensor: Tensor, nr: int = 0):
-        self.array = tensor._array
-        self.storage = tensor._shared_storage()
-        self.version = self.storage.version
-        self.nr = nr
-
-
-def save(value: Any) -> Any:
+def save(value: Any, before: Storage | None = None) -> Any:
     """What a node keeps of an operand: a tensor with its version, anything else as it is."""
     if not isinstance(value, Tensor):
         return value
@@ -50,62 +39,101 @@ def save(value: Any) -> Any:
             "by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use "
             "`torch.no_grad()` instead of `torch.inference_mode()`."
         )
-    if modes.special and modes.state.pack_hooks:
-        pack, unpack = modes.state.pack_hooks[-1]
-        with modes.no_grad():
-            return Hooked(pack(value), unpack, False)
+    if modes.special and state.pack_hooks:
+        return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
     s = value._storage
-    return value, value._array, 0 if s is None else s.version
+    if s is None:
+        return value, value._array, 0
+    return value, value._array, s.version - 1 if s is before else s.version
 
 
 def save_result(tensor: Tensor, nr: int = 0) -> Any:
-    """What a node keeps of its own result."""
-    if modes.special and modes.state.pack_hooks:
-        pack, unpack = modes.state.pack_hooks[-1]
-        with modes.no_grad():
-            return Hooked(pack(tensor.detach()), unpack, True, nr)
-    return SavedResult(tensor, nr)
+    """What a node keeps of its own result, which is output number `nr`."""
+    if modes.special and state.pack_hooks:
+        return Hooked(tensor, *state.pack_hooks[-1], nr=nr)
+    s = tensor._storage
+    if s is None:
+        s = tensor._storage = Storage(tensor._array)
+    return None, tensor._array, s.version, s, nr
+
+
+class Hooked:
+    """A tensor saved through the user's pack hook. `edge` is where its gradient goes; a result's goes to the node that saved it."""
+
+    __slots__ = ("packed", "unpack", "edge", "nr")
+
+    def __init__(self, tensor: Tensor, pack: Callable, unpack: Callable, edge: tuple | None = None, nr: int | None = None):
+        self.unpack, self.edge, self.nr = unpack, edge, nr
+        grad, state.grad = state.grad, False
+        try:
+            alias = tensor.detach()
+            version = alias._version
+            self.packed = pack(alias)
+        finally:
+            state.grad = grad
+        if alias._version != version:
+            raise RuntimeError(
+                "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by "
+                "in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place "
+                "operations on the input to a pack hook."
+            )
+
+    def value(self, node: Node) -> Tensor:
+        """What the unpack hook gives back, with the history of what was packed."""
+        found = self.unpack(self.packed)
+        if not isinstance(found, Tensor):
+            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}")
+        edge = (node, self.nr) if self.nr is not None else self.edge
+        return found if edge is None else with_history(wrap(found._array), *edge)
 
 
 def unpack(entry: Any, node: Node) -> Any:
     """A saved value again: the tensor, with its history if it has one."""
     kind = type(entry)
-    if kind is tuple and len(entry) == 3 and isinstance(entry[0], Tensor):
-        tensor, array, version = entry
-        s = tensor._storage
-        now = 0 if s is None else s.version
-        if tensor._array is not array:  # .data was exchanged: the old memory is what the forward pass saw
-            return _alias(array, tensor)
-        if now != version:
-            raise modified_error(tensor, version, now, node)
-        return tensor
-    if kind is SavedResult:
-        if entry.storage.version != entry.version:
-            raise modified_error(wrap(entry.array), entry.version, entry.storage.version, node, nr=entry.nr)
-        return _with_history(wrap(entry.array), node, entry.nr)
-    if kind is Hooked:
-        value = entry.unpack(entry.packed)
-        if not isinstance(value, Tensor):
-            raise TypeError(f"a saved-tensor unpack hook must return a Tensor, found {type(value).__name__}")
-        return _with_history(wrap(value._array), node, entry.nr) if entry.is_result else value
-    return entry
+    if kind is tuple:
+        if len(entry) == 3:
+            tensor, array, version = entry
+            s = tensor._storage
+            if tensor._array is not array:
+                # .data was exchanged. PyTorch keeps a leaf itself, so that backward sees its new values; of others, what they were.
+                return tensor if tensor._node is None else with_history(wrap(array), tensor._node, tensor._nr)
+            now = 0 if s is None else s.version
+            if now != version:
+                raise modified_error(tensor, version, now, node)
+            return tensor
+        _, array, version, storage, nr = entry
+        if storage.version != version:
+            raise modified_error(wrap(array), version, storage.version, node, nr=nr)
+        result = wrap(array)
+        result._storage = storage
+        return with_history(result, node, nr)
+    return entry.value(node) if kind is Hooked else entry
 
 
-def _alias(array, like: Tensor) -> Tensor:
-    alias = wrap(array)
-    alias._node, alias._nr, alias._needs = like._node, like._nr, like._needs
-    return alias
-
-
-def _with_history(tensor: Tensor, node: Node, nr: int) -> Tensor:
-    if modes.state.grad:
-        tensor._node, tensor._nr, tensor._needs = node, nr, True
+def with_history(tensor: Tensor, target, nr: int) -> Tensor:
+    """`tensor`, whose gradient will go to this edge if operations are being recorded."""
+    if state.grad:
+        if nr == LEAF:
+            node = Alias()
+            node.edges = ((target, LEAF),)
+            node.sequence = next_sequence()
+            node.shape, node.numpy_dtype = tensor._array.shape, tensor._array.dtype
+            target, nr = node, 0
+        tensor._node, tensor._nr, tensor._needs = target, nr, True
     return tensor
+
+
+class Alias(Node):
+    """Stands between a leaf and another tensor that means it: the gradient passes unchanged."""
+
+    def apply(self, grad):
+        return [grad]
 
 
 def modified_error(tensor: Tensor, expected: int, found: int, node: Node, nr: int | None = None) -> RuntimeError:
     """A saved tensor was changed in place between forward and backward."""
-    origin = f", which is output {nr} of {node.name()}," if nr is not None else ""
+    made_by, nr = (tensor.grad_fn, tensor._nr) if nr is None else (node, nr)
+    origin = f", which is output {nr} of {type(made_by).__name__}," if made_by is not None else ""
     where = node.metadata_.get("traceback_") if node.metadata_ else None
     hint = (
         "\nThe operation that saved it was called here:\n" + "".join(where)
@@ -116,67 +144,162 @@ def modified_error(tensor: Tensor, expected: int, found: int, node: Node, nr: in
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.dtype} {list(tensor.shape)}]{origin} is at version {found}; expected version {expected} instead "
-        f"(saved for {node.name()}). Use the out-of-place form of the operation that changed it, or .clone() it first.{hint}"
+        f"(saved for {type(node).__name__}). Use the out-of-place form of the operation that changed it, or .clone() it first.{hint}"
     )
 
 
-def start(node: Node, tensors, result_arrays) -> None:
+# -- nodes ---------------------------------------------------------------------------------------------------------
+
+
+class OpNode(Node):
+    """A node of a declared operation. `recipe` says what `saved` holds and how it becomes gradients."""
+
+    op: Any = None
+    recipes: dict[Any, Any]
+    recipe: Any = None
+
+    def __init_subclass__(cls, **options) -> None:
+        super().__init_subclass__(**options)
+        cls.recipes = {}
+
+    def saved_at(self, name: str) -> int | None:
+        """Where in `saved` the operand, result or option of this name is."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str):
+        """_saved_self, _saved_other, _saved_result, ...: what the node saved, by PyTorch's names; with _raw_ in front, for hooks on it."""
+        for prefix, answer in (("_saved_", _saved_value), ("_raw_saved_", SavedTensor)):
+            if name.startswith(prefix):
+                what = name[len(prefix) :]
+                at = self.saved_at("input" if what == "self" else what)
+                if at is not None:
+                    return answer(self, at)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _saved_value(node: OpNode, at: int):
+    if node.saved is FREED:
+        raise freed_error()
+    entry = node.saved[at]
+    return [unpack(v, node) for v in entry] if isinstance(entry, list) else unpack(entry, node)
+
+
+class SavedTensor:
+    """A saved tensor before it is unpacked: `register_hooks` packs it after the fact."""
+
+    def __init__(self, node: Node, at: int):
+        self.node, self.at = node, at
+
+    def register_hooks(self, pack_hook: Callable, unpack_hook: Callable) -> None:
+        """Replace the saved tensor by pack_hook(tensor); backward will use unpack_hook of that."""
+        saved = self.node.saved
+        if saved is FREED:
+            raise freed_error()
+        entry = saved[self.at]
+        if isinstance(entry, Hooked):
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.")
+        if type(entry) is not tuple:
+            raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
+        tensor = entry[0]
+        if tensor is None:
+            saved[self.at] = Hooked(wrap(entry[1]), pack_hook, unpack_hook, nr=entry[4])
+        else:
+            saved[self.at] = Hooked(tensor, pack_hook, unpack_hook, edge=tensor._edge() if tensor.requires_grad else None)
+
+
+def edge_of(value: Any) -> tuple | None:
+    """Where the gradient of an operand goes, None if it wants none."""
+    if type(value) in PLAIN or isinstance(value, Tensor):
+        if value._base is None:
+            if value._needs:
+                node = value._node
+                return (value, LEAF) if node is None else (node, value._nr)
+        elif value.requires_grad:
+            return value._edge()
+    return None
+
+
+def start(node: Node, edges: Sequence, result_arrays: Sequence) -> None:
     """What every new node gets: edges, sequence number, the shapes and dtypes of its results."""
-    node.edges = tuple([t._edge() if isinstance(t, Tensor) and t.requires_grad else None for t in tensors])
+    node.edges = edges
     node.sequence = next_sequence()
     if len(result_arrays) == 1:
-        node.shape, node.numpy_dtype = result_arrays[0].shape, result_arrays[0].dtype
+        array = result_arrays[0]
+        node.shape, node.numpy_dtype = array.shape, array.dtype
     else:
         node.n_outputs = len(result_arrays)
         node.shape = [a.shape for a in result_arrays]
         node.numpy_dtype = [a.dtype for a in result_arrays]
-    if modes.state.anomaly:
-        node.metadata["traceback_"] = traceback.format_stack()[:-3]
+    if modes.special and state.anomaly:
+        remember_origin(node)
+
+
+def remember_origin(node: Node) -> None:
+    """Anomaly mode: the lines of the program that made this node, and the node whose backward did, if one did."""
+    from flambeau.autograd import anomaly
+
+    node.metadata["traceback_"] = anomaly.callers()
+    if state.running is not None:
+        node.metadata["parent_"] = state.running
 
 
 def attach(tensor: Tensor, node: Node, nr: int = 0) -> None:
     """Make `node` the origin of `tensor`."""
+    if tensor._retains:
+        move_retained(tensor, node, nr)
     tensor._node, tensor._nr, tensor._needs = node, nr, True
 
 
-class OpNode(Node):
-    """A node of a declared operation."""
-
-    op: Any = None
+def move_retained(tensor: Tensor, node: Node, nr: int) -> None:
+    """A tensor that retains its gradient and is written to retains that of its new value."""
+    before = tensor._node
+    if before is not None and before.retains:
+        reference = before.retains.pop(tensor._nr, None)
+        if reference is not None:
+            node.retains = {**(node.retains or {}), nr: reference}
 
 
 # -- pointwise -----------------------------------------------------------------------------------------------------
 
 
+class PointwiseRecipe:
+    """keep: the operands (and RESULT) that are saved;  steps: per operand None, or (its Gradient, where in `saved` it finds what it uses)."""
+
+    def __init__(self, op, needed: int):
+        plans = [op.kernel.gradient(i) if needed >> i & 1 else None for i in range(len(op.operands))]
+        self.keep: tuple[int, ...] = tuple(sorted({i for plan in plans if plan is not None for i in plan.uses}))
+        self.steps = tuple([None if plan is None else (plan, tuple([self.keep.index(i) for i in plan.uses])) for plan in plans])
+
+
 class PointwiseNode(OpNode):
-    """saved: one entry per operand, then the result, None where the derivative does not read it;  options: the numbers of the call."""
+    """saved: the operands and the result that the derivatives read;  options: the numbers of the call."""
 
     options: tuple = ()
 
     def apply(self, grad):
-        if self.saved is FREED:
+        saved = self.saved
+        if saved is FREED:
             raise freed_error()
-        gradient = self.op.kernel.gradient
         sent: list = []
-        for i, edge in enumerate(self.edges):
-            if edge is None:
+        for step in self.recipe.steps:
+            if step is None:
                 sent.append(None)
                 continue
-            plan = gradient(i)
+            plan, slots = step
             if plan.kind == "same":
                 sent.append(grad)
+            elif plan.kind == "kernel":
+                sent.append(self.through(plan, grad, [unpack(saved[i], self) for i in slots]))
             elif plan.kind == "zero":
                 sent.append(grad.new_zeros(grad.shape))
-            elif plan.kind == "kernel":
-                sent.append(self.through(plan, grad))
             else:
-                raise RuntimeError(f"derivative for {self.op.short} with respect to {self.op.operands[i]} is not implemented")
+                name = self.op.operands[plan.index]
+                raise RuntimeError(f"derivative for {self.op.short} with respect to {name} is not implemented")
         return sent
 
-    def through(self, plan, grad: Tensor) -> Tensor:
+    def through(self, plan, grad: Tensor, saved: list) -> Tensor:
         """The gradient of one operand, by the kernel of its derivative (by operations, if it is to be differentiated again)."""
-        saved = [self.value(i) for i in plan.uses]
-        if modes.state.grad:
+        if state.grad:
             from flambeau.eager import interpret
 
             return interpret.gradient(plan, grad, saved, self.options)
@@ -191,8 +314,9 @@ class PointwiseNode(OpNode):
             result = arrays.run(kernel, (array, *operands), self.options, key, key)
         return wrap(result)
 
-    def value(self, index: int):
-        return unpack(self.saved[-1 if index == RESULT else index], self)
+    def saved_at(self, name: str) -> int | None:
+        place = RESULT if name == "result" else self.op.operands.index(name) if name in self.op.operands else None
+        return self.recipe.keep.index(place) if place in self.recipe.keep else None
 
 
 def _widest(key, operands):
@@ -209,120 +333,132 @@ def bring(array, key, kind: str):
     return arrays.cast(array, key) if kind == "T" and array.dtype != key else array
 
 
-def record_pointwise(op, result: Tensor, operands: tuple, options: tuple, original=None) -> None:
-    """Make `result` the output of a node of `op`. `original` replaces operand 0 in what is saved (in-place forms)."""
-    node = op.node_class()
+def record_pointwise(
+    op, result: Tensor, operands: tuple, options: tuple = (), original: Tensor | None = None, before: Storage | None = None
+) -> None:
+    """Make `result` the output of a node of `op`, unless nothing is being recorded.
+
+    In-place forms: `original` replaces operand 0 in what is saved, `before` is the storage that was written to.
+    """
+    if not state.grad:
+        return
     edges: list = []
-    needed = 0  # bit i: operand i wants a gradient
-    for i, v in enumerate(operands):
+    needed, bit = 0, 1  # bit i: operand i wants a gradient
+    for v in operands:
         edge = None
-        if isinstance(v, Tensor):
-            if v._base is not None:
-                edge = v._edge() if v.requires_grad else None
-            elif v._needs:
-                edge = (v, LEAF) if v._node is None else (v._node, v._nr)
+        if type(v) in PLAIN and v._base is None:
+            if v._needs:
+                node = v._node
+                edge = (v, LEAF) if node is None else (node, v._nr)
+                needed |= bit
+        else:
+            edge = edge_of(v)
             if edge is not None:
-                needed |= 1 << i
+                needed |= bit
         edges.append(edge)
+        bit += bit
+    cls = op.node_class
+    recipe = cls.recipes.get(needed)
+    if recipe is None:
+        recipe = cls.recipes[needed] = PointwiseRecipe(op, needed)
+    node = cls()
     node.edges = edges
+    node.recipe = recipe
     node.sequence = next_sequence()
     array = result._array
     node.shape, node.numpy_dtype = array.shape, array.dtype
-    plan = op.saving.get(needed)
-    if plan is None:
-        plan = op.saving[needed] = _what_to_save(op, needed)
-    if plan:
-        saved: list = [None] * (len(operands) + 1)
-        for i in plan:
+    if recipe.keep:
+        saved = node.saved = []
+        for i in recipe.keep:
             if i == RESULT:
-                saved[-1] = save_result(result)
+                saved.append(save_result(result))
             else:
-                saved[i] = save(original if i == 0 and original is not None else operands[i])
-        node.saved = saved
+                saved.append(save(original if i == 0 and original is not None else operands[i], before))
     if options:
         node.options = options
-    if modes.special and modes.state.anomaly:
-        node.metadata["traceback_"] = traceback.format_stack()[:-3]
+    if modes.special and state.anomaly:
+        remember_origin(node)
+    if result._retains:
+        move_retained(result, node, 0)
     result._node, result._nr, result._needs = node, 0, True
 
 
-def _what_to_save(op, needed: int) -> tuple[int, ...]:
-    """The operands (and RESULT) that the derivatives of the operands in `needed` read."""
-    used: set[int] = set()
-    for i in range(len(op.operands)):
-        if needed >> i & 1:
-            used.update(op.kernel.gradient(i).uses)
-    return tuple(sorted(used))
+# -- functions on arrays, and views --------------------------------------------------------------------------------
+
+OPERAND, OPERANDS, OPTION, ONE_RESULT, ALL_RESULTS, FACT = range(6)  # what a slot of `saved` holds
+GRAD, GRADS, NEEDS = -1, -2, -3  # arguments of a derivative that are not in `saved`
+MANY, MANY_WANTED = "many", "many wanted"  # an argument that is a list of tensors
+FACTS: dict[str, Callable] = {
+    "_shape": lambda t: tuple(t._array.shape),
+    "_dtype": lambda t: t.dtype,
+    "_stride": lambda t: arrays.element_strides(t._array),
+    "_device": lambda t: t.device,
+}
 
 
-# -- functions on arrays -------------------------------------------------------------------------------------------
+class ArrayRecipe:
+    """What to do when the arguments are as `key` says: per argument None if it is no tensor, True or False if it is one that wants a gradient
+    or does not, MANY_WANTED or MANY if it is a list of tensors.
 
+    keep   what is saved, as (what it is, which argument or result, which fact of it)
+    calls  per tensor argument None, or (its derivative, where that finds its arguments); for a joint derivative one call for all
+    frees  whether tensors are among what is saved, so that a second backward is an error
+    """
 
-class ArrayNode(OpNode):
-    """saved: what the derivatives take, by name;  wanted: the tensor parameters that need a gradient."""
-
-    wanted: tuple = ()
-    differentiable: tuple = ()  # which results the outputs of this node are
-
-    def apply(self, *grads):
-        if self.saved is FREED:
-            raise freed_error()
-        op = self.op
-        known = _Known(self, grads)
-        if op.joint_derivative is not None:
-            found = _call(op.joint_derivative, known | {"needs": dict(self.wanted)})
+    def __init__(self, op, key: tuple):
+        self.names = names = _names(op)
+        self.wants = [(name, wanted in (True, MANY_WANTED)) for name, wanted in zip(names, key, strict=True) if wanted is not None]
+        self.keep: list[tuple] = []
+        self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS}
+        self.joint = op.joint_derivative
+        if self.joint is not None:
+            self.joint_places = self._placed(op, self.joint, key)
         else:
-            found = {name: _call(op.derivatives[name], known) for name, needed in self.wanted if needed}
-        sent: list = []
-        for name, _ in self.wanted:
-            value = found.get(name)
-            count = self.counts.get(name)
-            if count is None:
-                sent.append(value)
-            else:
-                sent.extend(value if value is not None else (None,) * count)
-        return tuple(sent)
+            self._check(op)
+            self.calls = [
+                (op.derivatives[name], self._placed(op, op.derivatives[name], key)) if wanted else None for name, wanted in self.wants
+            ]
+        self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
+        self.frees = not all(self.plain)
 
-    counts: dict = {}
+    def _check(self, op) -> None:
+        missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
+        if missing:
+            raise NotImplementedError(
+                f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented. "
+                f"Pass {missing[0]}.detach() if no gradient should flow there."
+            )
 
-    def release(self) -> None:
-        if self.saved is not FREED and any(map(_is_tensor_entry, self.saved.values())):
-            self.saved = FREED
+    def _placed(self, op, derivative: Callable, key: tuple) -> list[int]:
+        found = []
+        for name in needed_names(derivative):
+            if name not in self.places:
+                self.places[name] = len(self.keep)
+                self.keep.append(self._source(op, name, key))
+            found.append(self.places[name])
+        return found
 
-
-def _is_tensor_entry(value) -> bool:
-    """Whether something saved is a tensor: shapes and numbers need not be forgotten."""
-    if isinstance(value, list):
-        return any(map(_is_tensor_entry, value))
-    return isinstance(value, (SavedResult, Hooked)) or (isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], Tensor))
-
-
-class _Known(dict):
-    """The names a derivative may ask for. Saved tensors are unpacked when asked, so that only those used are checked."""
-
-    def __init__(self, node: ArrayNode, grads):
-        super().__init__()
-        self.node = node
-        self.grads = grads
-
-    def __missing__(self, name: str):
-        node = self.node
-        if name == "grad":
-            return self.grads[0]
-        if name == "grads":
-            return self.grads
-        value = node.saved[name]
-        if isinstance(value, list):
-            return [unpack(v, node) for v in value]
-        return unpack(value, node)
-
-    def __or__(self, other):
-        self.update(other)
-        return self
+    def _source(self, op, name: str, key: tuple) -> tuple:
+        """Where the value of a name that a derivative asks for comes from."""
+        if name in self.names:
+            at = self.names.index(name)
+            return (OPTION if key[at] is None else OPERAND if isinstance(key[at], bool) else OPERANDS), at, None
+        if name == "result":
+            return ONE_RESULT, 0, None
+        if name == "results":
+            return ALL_RESULTS, 0, None
+        if name in op.returns:
+            return ONE_RESULT, op.returns.index(name), None
+        parameter, underscore, fact = name.rpartition("_")
+        if underscore + fact in FACTS and parameter in self.names:
+            return FACT, self.names.index(parameter), FACTS[underscore + fact]
+        raise TypeError(f"the derivative of {op.name} asks for {name!r}, which is no parameter of it")
 
 
-def _call(function, known):
-    return function(*[known[name] for name in needed_names(function)])
+def _names(op) -> tuple[str, ...]:
+    code = op.forward.__code__
+    variadic = (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],) if code.co_flags & 4 else ()
+    return (*op.parameters, *variadic)
 
 
 def needed_names(function) -> tuple[str, ...]:
@@ -331,68 +467,127 @@ def needed_names(function) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount]
 
 
-def record_array(op, results: tuple[Tensor, ...], values: dict[str, Any], originals: dict[str, Any] | None = None) -> None:
-    """Make the floating results the outputs of a node of `op`; `values` are the arguments by name."""
-    node = op.node_class()
-    outputs = [r for r in results if r._is_float()]
-    flat: list = []
-    wanted: list[tuple[str, bool]] = []
-    counts: dict[str, int] = {}
-    for name, value in values.items():
-        if isinstance(value, Tensor):
-            flat.append(value)
-            wanted.append((name, value.requires_grad))
-        elif isinstance(value, (list, tuple)) and value and all(isinstance(v, Tensor) or v is None for v in value):
-            flat.extend(value)
-            counts[name] = len(value)
-            wanted.append((name, any(v is not None and v.requires_grad for v in value)))
-    missing = [n for n, needed in wanted if needed and n not in op.derivatives] if op.joint_derivative is None else []
-    if missing:
-        raise NotImplementedError(
-            f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented. "
-            f"Pass {missing[0]}.detach() if no gradient should flow there."
-        )
-    start(node, flat, [r._array for r in outputs])
-    node.wanted, node.counts = tuple(wanted), counts
-    node.saved = _save_by_name(op, node, outputs, results, values, originals or {})
+class ArrayNode(OpNode):
+    """saved: what the recipe keeps;  counts: how many tensors each argument that is a list of them has."""
+
+    counts: dict[int, int] | None = None
+
+    def apply(self, *grads):
+        if self.saved is FREED:
+            raise freed_error()
+        recipe = self.recipe
+        if recipe.joint is not None:
+            found = recipe.joint(*self._arguments(recipe.joint_places, grads))
+            sent = [found.get(name) for name, _ in recipe.wants]
+        else:
+            sent = [None if call is None else call[0](*self._arguments(call[1], grads)) for call in recipe.calls]
+        return sent if self.counts is None else self._flat(sent)
+
+    def _arguments(self, places: list[int], grads: tuple) -> list:
+        """What a derivative takes. Saved tensors are unpacked now, so that only those used are checked."""
+        recipe, saved = self.recipe, self.saved
+        found: list = []
+        for place in places:
+            if place >= 0:
+                value = saved[place]
+                if not recipe.plain[place]:
+                    value = [unpack(v, self) for v in value] if type(value) is list else unpack(value, self)
+            elif place == GRAD:
+                value = grads[0]
+            else:
+                value = grads if place == GRADS else dict(recipe.wants)
+            found.append(value)
+        return found
+
+    def _flat(self, sent: list) -> list:
+        """Gradients of tensors and of lists of them, one after another."""
+        flat: list = []
+        for i, value in enumerate(sent):
+            count = self.counts.get(i)
+            if count is None:
+                flat.append(value)
+            else:
+                flat.extend(value if value is not None else (None,) * count)
+        return flat
+
+    def release(self) -> None:
+        if self.recipe.frees:
+            self.saved = FREED
+
+    def saved_at(self, name: str) -> int | None:
+        at = self.recipe.places.get(name)
+        return at if at is None or at >= 0 else None
+
+
+def record_array(
+    op, results: tuple[Tensor, ...], values: Sequence, original: Tensor | None = None, before: Storage | None = None
+) -> None:
+    """Make the floating results the outputs of a node of `op`, unless nothing is being recorded; `values` are the arguments in order.
+
+    In-place forms: `original` replaces the first argument in what is saved, `before` is the storage that was written to.
+    """
+    if not state.grad:
+        return
+    edges: list = []
+    key: list = []  # per argument: see ArrayRecipe
+    counts = None
+    for v in values:
+        if type(v) in PLAIN or isinstance(v, Tensor):
+            edge = edge_of(v)
+            edges.append(edge)
+            key.append(edge is not None)
+        elif type(v) in (list, tuple) and _are_tensors(v):
+            found = [edge_of(t) for t in v]
+            counts = counts or {}
+            counts[len(key) - key.count(None)] = len(found)
+            edges += found
+            key.append(MANY_WANTED if any(e is not None for e in found) else MANY)
+        else:
+            key.append(None)
+    cls = op.node_class
+    wanted = tuple(key)
+    recipe = cls.recipes.get(wanted)
+    if recipe is None:
+        recipe = cls.recipes[wanted] = ArrayRecipe(op, wanted)
+    node = cls()
+    node.recipe = recipe
+    if counts:
+        node.counts = counts
+    outputs = results if len(results) == 1 else [r for r in results if r._is_float()]
+    start(node, edges, [r._array for r in outputs])
+    node.saved = [_saved(slot, values, results, outputs, original, before) for slot in recipe.keep]
     for nr, output in enumerate(outputs):
         attach(output, node, nr)
 
 
-def _save_by_name(op, node, outputs, results, values, originals) -> dict[str, Any]:
-    if op.joint_derivative is not None:
-        names = set(needed_names(op.joint_derivative))
-    else:
-        names = {n for p, needed in node.wanted if needed for n in needed_names(op.derivatives[p])}
-    saved: dict[str, Any] = {}
-    for name in names - {"grad", "grads", "needs"}:
-        if name in values:
-            value = originals.get(name, values[name])
-            saved[name] = [save(v) for v in value] if isinstance(value, (list, tuple)) and name in node.counts else save(value)
-        elif name == "result":
-            saved[name] = save_result(outputs[0]) if results[0] is outputs[0] else save(results[0])
-        elif name == "results":
-            saved[name] = [_save_output(r, outputs) for r in results]
-        elif name in op.returns:
-            saved[name] = _save_output(results[op.returns.index(name)], outputs)
-        elif name.endswith("_shape"):
-            saved[name] = _facts(values[name[:-6]], lambda t: tuple(t._array.shape))
-        elif name.endswith("_dtype"):
-            saved[name] = _facts(values[name[:-6]], lambda t: t.dtype)
-        elif name.endswith("_stride"):
-            saved[name] = _facts(values[name[:-7]], lambda t: arrays.element_strides(t._array))
-        elif name.endswith("_device"):
-            saved[name] = _facts(values[name[:-7]], lambda t: t.device)
-        else:
-            raise TypeError(f"the derivative of {op.name} asks for {name!r}, which is no parameter of it")
-    return saved
+def _are_tensors(values) -> bool:
+    """Whether a list or tuple holds tensors (and Nones) only."""
+    found = False
+    for v in values:
+        if isinstance(v, Tensor):
+            found = True
+        elif v is not None:
+            return False
+    return found
 
 
-def _save_output(result: Tensor, outputs: list[Tensor]) -> Any:
+def _saved(slot: tuple, values, results, outputs, original, before):
+    kind, at, fact = slot
+    if kind == FACT:
+        value = values[at]
+        return [None if v is None else fact(v) for v in value] if type(value) in (list, tuple) else fact(value)
+    if kind == OPTION:
+        return values[at]
+    if kind == OPERAND:
+        return save(original if at == 0 and original is not None else values[at], before)
+    if kind == OPERANDS:
+        return [save(v, before) for v in values[at]]
+    if kind == ONE_RESULT:
+        return _save_output(results[at], outputs)
+    return [_save_output(r, outputs) for r in results]
+
+
+def _save_output(result: Tensor, outputs: Sequence[Tensor]) -> Any:
     """One of several results: by its number if gradients flow through it."""
     nr = next((i for i, o in enumerate(outputs) if o is result), None)
     return save(result) if nr is None else save_result(result, nr)
-
-
-def _facts(value, fact):
-    return [fact(v) for v in value] if isinstance(value, (list, tuple)) else fact(value)

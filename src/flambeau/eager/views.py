@@ -12,6 +12,7 @@ from flambeau.kernels import arrays
 from flambeau.tensor import PLAIN, Tensor
 
 _new = object.__new__
+state = modes.state
 
 
 def bind(op) -> Callable:
@@ -35,8 +36,6 @@ def bind(op) -> Callable:
         result = make(input, *found) if op.retype is None else make_retyped(input, op.retype(array.dtype), *found)
         if input._needs or result._base._needs:
             remember(op, (result,), input, args, kwargs, arguments)
-        if modes.special:
-            result._inference = input._inference
         return result
 
     return front
@@ -54,7 +53,9 @@ def make(input: Tensor, shape, strides, offset: int) -> Tensor:
     elif input._view_mode is not None:
         result._view_mode = input._view_mode
     result._base = base
-    result._stamp = base._rewrites
+    result._stamp = result._storage.version
+    if not state.grad:
+        result._view_mode = "inference" if state.inference else "no_grad"
     if input._inference:
         result._inference = True
     return result
@@ -72,17 +73,14 @@ def several(op, input: Tensor, found: list, args, kwargs, arguments) -> tuple[Te
     results = tuple([make(input, *geometry) for geometry in found])
     if results and input.requires_grad:
         remember(op, results, input, args, kwargs, arguments)
-        for r in results:
-            r._view_mode = r._view_mode or "multi"
+    for r in results:
+        r._view_mode = r._view_mode or "multi"
     return results
 
 
 def remember(op, results, input: Tensor, args, kwargs, arguments) -> None:
-    """Record the view, if gradients are wanted; note where they are not, because writing to such a view would lose them."""
-    if not input._is_float():
-        return
-    if modes.state.grad:
-        record_array(op, results, arguments.by_name(input, args, kwargs))
-    else:
-        for r in results:
-            r._view_mode = "no_grad"
+    """Record the view, if gradients are wanted."""
+    if state.grad and input._is_float():
+        n = len(arguments.parameters)
+        values = (input, *args) if not kwargs and len(args) == n - 1 else arguments.values((input, *args), kwargs)
+        record_array(op, results, values)

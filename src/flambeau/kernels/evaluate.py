@@ -64,7 +64,10 @@ def _lgamma(x: float) -> float:
         return abs(x)
     if x <= 0 and x == math.floor(x):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:  # Python raises where C answers infinity
+        return math.inf
 
 
 def digamma(x: float) -> float:
@@ -76,7 +79,7 @@ def digamma(x: float) -> float:
     if x < 0:
         if math.isinf(x) or x == math.floor(x):
             return math.nan
-        return digamma(1 - x) - math.pi / math.tan(math.pi * math.fmod(x, 1.0))
+        return digamma(1 - x) - math.pi / math.tan(math.pi * math.remainder(x, 1.0))  # the distance to the nearest pole is exact
     shift = 0.0
     while x < 10:
         shift -= 1 / x

@@ -5,7 +5,8 @@
     combine   how two contributions become one
     finish    the result from the accumulated value (count is a number per call)
 
-Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its
+Along a contiguous row the compiler may add the lanes of its vectors in any order (`omp simd`), which depends on the CPU variant but never
+on the number of threads. Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its
 digits along any axis. `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
 """
 
@@ -32,6 +33,7 @@ class Fold:
     finish: Callable = staticmethod(lambda acc, count, shift: acc)
     out: str = "T"
     dtypes: tuple[str, ...] = ALL
+    lanes: str = "+"  # the operator by which the lanes of a vector are combined
     find: bool = False  # whether the position of the result can be asked for
 
 
@@ -48,12 +50,12 @@ FOLDS = [
     Fold("isum", 0, _sum, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool")),
     Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS),
     Fold("mean", 0, _sum, finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),
-    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS),
-    Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool")),
-    Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, find=True),
-    Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, find=True),
-    Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool"),
-    Fold("all", 1, e.minimum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool"),
+    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*"),
+    Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool"), lanes="*"),
+    Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", find=True),
+    Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, lanes="min", find=True),
+    Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="max"),
+    Fold("all", 1, e.minimum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="min"),
     Fold("count_nonzero", 0, _sum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="int64"),
     Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
     Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
@@ -84,16 +86,24 @@ void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
     for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
 }}
 void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
-    {wide} lane[16], total = *({wide} *)acc;
+    {wide} total = *({wide} *)acc;
     const {narrow} s = ({narrow})shift;
-    int64_t i = 0;
-    FL_NAME({name}_init)(lane, 16);
-    if (step == sizeof({storage}))
-        for (const {storage} *a = (const {storage} *)x; i + 16 <= n; i += 16)
-            for (int l = 0; l < 16; l++) lane[l] = {name}_combine(lane[l], {name}_map({element.read("T", "a[i + l]")}, s));
-    for (; i < n; i++) total = {name}_combine(total, {name}_map({element.read("T", f"*(const {storage} *)(x + i * step)")}, s));
-    for (int l = 0; l < 16; l++) total = {name}_combine(total, lane[l]);
-    *({wide} *)acc = total;
+    int bad = 0;
+    if (step == sizeof({storage})) {{
+        const {storage} *const a = (const {storage} *)x;
+        {_simd(fold.lanes, "total")}
+        for (int64_t i = 0; i < n; i++) {{
+            const {wide} v = {name}_map({element.read("T", "a[i]")}, s);
+            bad |= v != v;
+            total = {name}_combine(total, v);
+        }}
+    }} else
+        for (int64_t i = 0; i < n; i++) {{
+            const {wide} v = {name}_map({element.read("T", f"*(const {storage} *)(x + i * step)")}, s);
+            bad |= v != v;
+            total = {name}_combine(total, v);
+        }}
+    *({wide} *)acc = {"bad ? NAN : total" if wide == "double" and fold.lanes in ("max", "min") else "total"};
 }}
 void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
     {wide} *const total = ({wide} *)acc;
@@ -108,6 +118,11 @@ void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const doubl
         (({TYPES[out][1]} *)out)[i] = {_stored(out, f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)")};
 }}
 {_find(name, element, storage, wide) if fold.find else ""}"""
+
+
+def _simd(operator: str, total: str) -> str:
+    """Leave to combine the lanes of a vector in any order. Comparing lanes loses a NaN: `bad` keeps it."""
+    return f"_Pragma(\"omp simd reduction({operator}:{total}) reduction(|:bad)\")"
 
 
 def _stored(out: str, value: str) -> str:

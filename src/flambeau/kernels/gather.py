@@ -184,6 +184,16 @@ def take_rows(array: Array, dim: int, index: Array) -> Array:
     return arrays.contiguous(array[(slice(None),) * dim + (index,)])
 
 
+def pick_rows(array: Array, index: Array) -> Array:
+    """array[index] along the first dimension, negative indices counting from the end: the most common index there is, in one call."""
+    if type(array) is not np.ndarray:
+        return take_rows(array, 0, wrapped(index, array.shape[0], 0))
+    try:
+        return array.take(index, axis=0) if array.flags.c_contiguous else arrays.contiguous(array[index])
+    except IndexError as problem:  # NumPy looks at every index anyway, and says what PyTorch says but for one word
+        raise IndexError(str(problem).replace("axis", "dimension")) from None
+
+
 def put_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
     """Overwrite the slices of `dim` at the index; `rows` broadcasts to what take_rows would give."""
     bits(array)[(slice(None),) * dim + (index,)] = bits(rows)
@@ -226,6 +236,9 @@ def _add_rows(array, dim, index, rows):
 def read(array: Array, indices: Sequence[Array | None]) -> Array:
     """array[indices], a fresh array. An entry per dimension from the first on: None keeps it, integers pick in it, a mask of n dimensions
     answers for n. The picked dimensions become one group, where they stood if they were neighbours, else in front."""
+    first = indices[0]
+    if len(indices) == 1 and first.dtype.kind == "i":
+        return pick_rows(array, first)
     whole = _mask_of_all(array, indices)
     if whole is not None:
         return memory(array).take(whole)

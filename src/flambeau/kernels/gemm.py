@@ -38,19 +38,31 @@ def blas() -> str:
 
 def product(a, b):
     """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype."""
+    found = quick(a, b)
+    if found is not NotImplemented:
+        return found
     if a.dtype in HALVES:
         return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
     if type(a) is not np.ndarray:
         return arrays.cuda().product(a, b)
-    blas()
     if native.lib is not None:
-        found = native.lib.matmul(a, b)
-        if found is NotImplemented:
-            found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
+        found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
         if found is not NotImplemented:
             return found
     with np.errstate(all="ignore"):
         return np.matmul(a, b)
+
+
+def _bind_first(a, b):
+    """`quick` before its first use: finds the library, then gives way to what it was bound to."""
+    global quick
+    blas()
+    quick = native.not_compiled if native.lib is None else native.lib.matmul
+    return quick(a, b)
+
+
+# The compiled product: a @ b as above, or NotImplemented where shapes, dtypes, strides or devices are not what BLAS takes.
+quick = _bind_first
 
 
 def batched(a, b):
@@ -70,11 +82,12 @@ def batched(a, b):
 
 def product_into(out, a, b, alpha, beta):
     """out = alpha a @ b + beta out, in place. beta = 0 ignores what out holds."""
-    if type(out) is np.ndarray and native.lib is not None and out.dtype not in HALVES:
+    if type(out) is np.ndarray and native.lib is not None:
         blas()
-        for x, y in ((a, b), (arrays.contiguous(a), arrays.contiguous(b))):
-            if native.lib.gemm(x, y, out, alpha, beta) is not NotImplemented:
-                return out
+        if native.lib.gemm(a, b, out, alpha, beta) is not NotImplemented:
+            return out
+        if native.lib.gemm(arrays.contiguous(a), arrays.contiguous(b), out, alpha, beta) is not NotImplemented:
+            return out
     wide = FLOAT32 if out.dtype in HALVES else out.dtype
     total = product(arrays.cast(a, wide), arrays.cast(b, wide))
     if alpha != 1:

@@ -40,8 +40,20 @@ def _compiled(name: str, array: Array, dims: tuple[int, ...], keepdim: bool, out
         found = folding.positions(name[3:], arrays.contiguous(array) if whole else array, dims, keepdim)
         return None if found is None else found[1]
     if name == "logsumexp":
-        return None
+        return _compiled_logsumexp(array, dims, keepdim, out_dtype)
     return folding.fold(name, array, dims, keepdim, out_dtype)
+
+
+def _compiled_logsumexp(array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array | None:
+    """The maximum first, so that no exponential overflows; where it is infinite there is nothing to shift by."""
+    if array.dtype != out_dtype or not array.size:
+        return None
+    peak = folding.fold("max", array, dims, keepdim, out_dtype)
+    if peak is None:
+        return None
+    shift = np.ascontiguousarray(peak, np.float64)
+    shift[~np.isfinite(shift)] = 0.0
+    return folding.fold("logsumexp", array, dims, keepdim, out_dtype, shift)
 
 
 def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: float, root: bool = False) -> tuple[Array, Array]:

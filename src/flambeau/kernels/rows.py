@@ -181,42 +181,33 @@ class _Print:
         return "\n".join(lines) + "\n", len(self.kept)
 
     def _pass(self, level: int, chosen: list[Expr], done: set[Expr]) -> Iterator[str]:
-        """One loop: lanes of partial results side by side, so that the compiler can vectorise them without reordering sums."""
+        """One loop over the row: sums in double, maxima with a flag for NaN, lanes of vectors combined in any order."""
         t = self.p.compute
         new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
         numbers = [self.reductions.index(r) for r in chosen]
+        clauses = ""
         for r, k in zip(chosen, numbers, strict=True):
-            wide, start = ("double", "0") if r.op == "row_sum" else (t, "-INFINITY")
-            yield f"    {wide} lane{k}[16], s{k} = {start};"
-            yield f"    for (int l = 0; l < 16; l++) lane{k}[l] = {start};"
+            yield f"    double s{k} = 0;" if r.op == "row_sum" else f"    {t} s{k} = -INFINITY; int nan{k} = 0;"
+            clauses += f" reduction(+:s{k})" if r.op == "row_sum" else f" reduction(max:s{k}) reduction(|:nan{k})"
         values = [self._named(r.args[0], done, new) for r in chosen]
         extra = [self._named(k, done, set(new) - {k}) for k in new]
 
-        def body(target: str):
-            def finish(found: list[str]) -> str:
-                text = "".join(f"k{self.kept.index(k)}[i] = {v}; " for k, v in zip(new, found[len(chosen) :], strict=True))
-                for r, k, v in zip(chosen, numbers, found, strict=False):
-                    into = target.format(k=k)
-                    text += f"{into} += {v}; " if r.op == "row_sum" else f"{{ const {t} v = {v}; {into} = v > {into} || v != v ? v : {into}; }} "
-                return text
+        def finish(found: list[str]) -> str:
+            text = "".join(f"k{self.kept.index(k)}[i] = {v}; " for k, v in zip(new, found[len(chosen) :], strict=True))
+            for r, k, v in zip(chosen, numbers, found, strict=False):
+                if r.op == "row_sum":
+                    text += f"s{k} += {v}; "
+                else:
+                    text += f"{{ const {t} v = {v}; nan{k} |= v != v; s{k} = v > s{k} ? v : s{k}; }} "
+            return text
 
-            return self._body([*values, *extra], finish)
-
-        yield "    int64_t j = 0;" if level == 0 else "    j = 0;"
-        yield "    for (; j + 16 <= n; j += 16)"
-        yield "        for (int l = 0; l < 16; l++) {"
-        yield "            const int64_t i = j + l;"
-        for line in body("lane{k}[l]"):
-            yield f"            {line}"
-        yield "        }"
-        yield "    for (int64_t i = j; i < n; i++) {"
-        for line in body("s{k}"):
+        yield f'    _Pragma("omp simd{clauses}")'
+        yield "    for (int64_t i = 0; i < n; i++) {"
+        for line in self._body([*values, *extra], finish):
             yield f"        {line}"
         yield "    }"
         for r, k in zip(chosen, numbers, strict=True):
-            merge = f"s{k} += lane{k}[l];" if r.op == "row_sum" else f"s{k} = lane{k}[l] > s{k} || lane{k}[l] != lane{k}[l] ? lane{k}[l] : s{k};"
-            yield f"    for (int l = 0; l < 16; l++) {merge}"
-            yield f"    const {t} x{200 + k} = ({t})s{k};"
+            yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if r.op == "row_sum" else f"nan{k} ? NAN : s{k};")
         done.update(chosen)
         done.update(new)
 

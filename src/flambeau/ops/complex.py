@@ -147,6 +147,7 @@ def _complex(real, imag):
     return out
 
 
+_complex.meta(lambda real, imag: (np.broadcast_shapes(real.shape, imag.shape), COMPLEX_OF[real.dtype]))
 _complex.derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
 
 

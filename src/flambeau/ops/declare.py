@@ -64,7 +64,7 @@ class Op:
         self.inplace: bool = inplace
         self.autocast: str = autocast
         self.aliases: tuple[str, ...] = tuple(aliases)
-        self.grad_name = grad_name or "".join(p[:1].upper() + p[1:] for p in self.short.split("_")) + "Backward0"
+        self.grad_name = grad_name or "".join(p.title() for p in self.short.split("_")) + "Backward0"
         self.__doc__ = function.__doc__
         self.__name__ = self.short
         code = function.__code__
@@ -123,7 +123,6 @@ class PointwiseOp(Op):
         options = [p for p in self.parameters if p not in operands]
         self.operands, self.options = tuple(operands), tuple(options)
         self.gradient_formulas: dict[str, Callable | None] = {}
-        self.saving: dict[int, tuple[int, ...]] = {}  # which operands want a gradient -> what must be saved
         self.kernel = kernel or Pointwise(
             self.name.replace(".", "_"),
             function,

@@ -1,7 +1,7 @@
 """Factorisations of matrices: Cholesky, LU, LDL^T, QR, singular values, eigenvalues.
 
 A matrix is the last two dimensions, (..., M, N); K stands for min(M, N). Forwards are LAPACK's, through NumPy where it has them and through
-`kernels.lapack` where not. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
+. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
 then solving for the factors' differentials. X^H is the conjugate transpose, ∘ the elementwise product.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, lapack
+from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import (
     adjoint,
@@ -24,19 +23,18 @@ from flambeau.ops.matrix import (
     identity_like,
     real,
     refuse,
-    transposed,
 )
 from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve, _solve_triangular
 
 
-def _decompose(name: str, function, *args, **options):
-    """Call a function of NumPy's (or CuPy's) linalg, its failure being PyTorch's."""
-    xp = arrays.module_of(args[0])
+def _decompose(name: str, function, A, *options):
+    """Call a function of kernels.matrices, its failure being PyTorch's."""
+    check_float(name, A)  # here and not before: autocast has made float32 of half precision by now
     try:
-        return lapack.raising(xp, getattr(xp.linalg, function), *args, **options)
+        return function(A, *options)
     except np.linalg.LinAlgError:
-        finite = bool(xp.isfinite(args[0]).all())
+        finite = bool(arrays.module_of(A).isfinite(A).all())
         why = "has too many repeated singular or eigenvalues" if finite else "contained non-finite values"
         raise LinAlgError(f"{name}: The algorithm failed to converge because the input matrix {why}.") from None
 
@@ -53,9 +51,10 @@ def _decompose(name: str, function, *args, **options):
 )
 def _cholesky(A, upper):
     """(L, info), or with `upper` (L^H, info)."""
+    check_float("linalg.cholesky", A)
     xp = arrays.module_of(A)
     source = xp.swapaxes(A, -1, -2).conj() if upper else A
-    factor, info = lapack.cholesky(source)
+    factor, info = matrices.cholesky(source)
     return (xp.ascontiguousarray(xp.swapaxes(factor, -1, -2).conj()) if upper else factor), info
 
 
@@ -82,7 +81,6 @@ def _not_positive(info: int) -> str:
 
 def _checked_cholesky(name: str, A, upper, check_errors: bool = True):
     check_square(name, A._array)
-    check_float(name, A._array)
     found = _cholesky(A, bool(upper))
     if check_errors:
         refuse(name, found.info._array, _not_positive)
@@ -103,7 +101,7 @@ def cholesky(input, upper=False):
 
 @composite(name="linalg.cholesky_ex", method=False, out=True)
 def cholesky_ex(A, *, upper=False, check_errors=False):
-    """(L, info): no error where A is not positive definite, unless `check_errors`; info is the size of the first block that is not, else 0."""
+    """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
     return _checked_cholesky("linalg.cholesky_ex", A, upper, check_errors)
 
 
@@ -113,10 +111,8 @@ def cholesky_ex(A, *, upper=False, check_errors=False):
 @on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_qr", "Q R"), grad_name="LinalgQrBackward0")
 def _qr(A, mode):
     """Q (..., M, K) with orthonormal columns and R (..., K, N) upper triangular; 'complete': Q (..., M, M), R (..., M, N)."""
-    if mode == "r":
-        return arrays.module_of(A).zeros(0, A.dtype), _decompose("linalg.qr", "qr", A, mode="r")
-    q, r = _decompose("linalg.qr", "qr", A, mode=mode)
-    return q, r
+    q, r = _decompose("linalg.qr", matrices.qr, A, mode)
+    return (arrays.module_of(A).zeros(0, A.dtype) if q is None else q), r
 
 
 def _qr_gradient(grads, Q, R, mode, A_shape):
@@ -127,8 +123,8 @@ def _qr_gradient(grads, Q, R, mode, A_shape):
     m, n = A_shape[-2:]
     if mode == "r":
         raise RuntimeError(
-            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are "
-            "going to use its derivative."
+            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you "
+            "are going to use its derivative."
         )
     if mode == "complete" and m > n:
         raise RuntimeError(
@@ -173,7 +169,6 @@ def linalg_qr(A, mode="reduced"):
     'reduced': (..., M, K), (..., K, N);  'complete': (..., M, M), (..., M, N);  'r': an empty Q, (..., K, N)
     """
     check_matrices("linalg.qr", A._array)
-    check_float("linalg.qr", A._array)
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
     return _qr(A, mode)
@@ -186,7 +181,6 @@ _Qr = named_result("qr", "Q R")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
     check_matrices("torch.qr", input._array, "input")
-    check_float("torch.qr", input._array)
     return _Qr(*_qr(input, "reduced" if some else "complete"))
 
 
@@ -196,7 +190,7 @@ def qr(input, some=True):
 @on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_svd", "U S Vh"), grad_name="LinalgSvdBackward0")
 def _svd(A, full_matrices):
     """U (..., M, K), S (..., K), V^H (..., K, N); with full_matrices U (..., M, M) and V^H (..., N, N)."""
-    return tuple(_decompose("linalg.svd", "svd", A, full_matrices=full_matrices))
+    return tuple(_decompose("linalg.svd", matrices.svd, A, full_matrices))
 
 
 def _svd_gradient(grads, U, S, Vh, full_matrices):
@@ -253,8 +247,8 @@ def _check_phase(name: str, turn) -> None:
     phases = diagonal(turn).imag.detach().abs()
     if phases.numel() and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
         raise RuntimeError(
-            f"{name}: The singular vectors or eigenvectors in the complex case are specified up to multiplication by e^{{i phi}}. The specified "
-            "loss function depends on this quantity, so it is ill-defined."
+            f"{name}: The singular vectors or eigenvectors in the complex case are specified up to multiplication by e^{{i phi}}. The "
+            "specified loss function depends on this quantity, so it is ill-defined."
         )
 
 
@@ -264,7 +258,7 @@ _svd.derivative(A=_svd_gradient)
 @on_arrays(public=False, method=False, autocast="float32")
 def _singular_values(A):
     """Singular values alone, in descending order. (..., M, N) -> (..., K)."""
-    return _decompose("linalg.svd", "svd", A, compute_uv=False)
+    return _decompose("linalg.svd", matrices.svd, A, False, False)
 
 
 def _wants_gradient(A) -> bool:
@@ -277,7 +271,6 @@ def _wants_gradient(A) -> bool:
 def linalg_svd(A, full_matrices=True, *, driver=None):
     """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending. (..., M, N) -> see `_svd` for the shapes."""
     check_matrices("linalg.svd", A._array)
-    check_float("linalg.svd", A._array)
     _check_driver(A, driver)
     return _svd(A, bool(full_matrices))
 
@@ -291,7 +284,6 @@ def _check_driver(A, driver) -> None:
 def svdvals(A, *, driver=None):
     """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
     check_matrices("linalg.svd", A._array)
-    check_float("linalg.svd", A._array)
     _check_driver(A, driver)
     return _svd(A, False).S if _wants_gradient(A) else _singular_values(A)  # the derivative needs the vectors
 
@@ -303,7 +295,6 @@ _Svd = named_result("svd", "U S V")
 def svd(input, some=True, compute_uv=True):
     """(U, S, V) with input = U diag(S) V^H; the older form of linalg.svd. Without compute_uv, U and V are zeros."""
     check_matrices("linalg.svd", input._array)
-    check_float("linalg.svd", input._array)
     if compute_uv:
         u, s, vh = _svd(input, not some)
         return _Svd(u, s, adjoint(vh))
@@ -324,7 +315,7 @@ def svd(input, some=True, compute_uv=True):
 )
 def _eigh(A, UPLO):
     """Real eigenvalues (..., N), ascending, and orthonormal eigenvectors (..., N, N) of Hermitian matrices, read from one triangle."""
-    return tuple(_decompose("linalg.eigh", "eigh", A, UPLO))
+    return tuple(_decompose("linalg.eigh", matrices.eigh, A, UPLO))
 
 
 def _eigh_gradient(grads, eigenvalues, eigenvectors):
@@ -356,20 +347,18 @@ def _triangle(UPLO: str) -> str:
 def eigh(A, UPLO="L"):
     """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
     check_square("linalg.eigh", A._array)
-    check_float("linalg.eigh", A._array)
     return _eigh(A, _triangle(UPLO))
 
 
 @on_arrays(public=False, method=False, autocast="float32")
 def _eigvalsh(A, UPLO):
-    return _decompose("linalg.eigvalsh", "eigvalsh", A, UPLO)
+    return _decompose("linalg.eigvalsh", matrices.eigh, A, UPLO, False)
 
 
 @composite(name="linalg.eigvalsh", method=False, out=True)
 def eigvalsh(A, UPLO="L"):
     """The eigenvalues of Hermitian matrices, real and ascending. (..., N, N) -> (..., N)."""
     check_square("linalg.eigvalsh", A._array)
-    check_float("linalg.eigvalsh", A._array)
     UPLO = _triangle(UPLO)
     return _eigh(A, UPLO).eigenvalues if _wants_gradient(A) else _eigvalsh(A, UPLO)
 
@@ -383,8 +372,13 @@ def eigvalsh(A, UPLO="L"):
 )
 def _eig(A):
     """Complex eigenvalues (..., N) and eigenvectors (..., N, N), each of length 1."""
-    complex_dtype = dtypes.OF_NUMPY[A.dtype].to_complex().numpy
-    return tuple(x.astype(complex_dtype) for x in _decompose("linalg.eig", "eig", A))
+    _check_finite("linalg.eig", A)
+    return _decompose("linalg.eig", matrices.eig, A)
+
+
+def _check_finite(name: str, A) -> None:
+    if not bool(arrays.module_of(A).isfinite(A).all()):
+        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
 
 
 def _eig_gradient(grads, eigenvalues, eigenvectors):
@@ -408,27 +402,24 @@ def _eig_gradient(grads, eigenvalues, eigenvectors):
 _eig.derivative(A=_eig_gradient)
 
 
-def _check_eig(name: str, A) -> None:
-    check_square(name, A._array)
-    check_float(name, A._array)
-    if not bool(arrays.module_of(A._array).isfinite(A._array).all()):
-        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
-
-
 @composite(name="linalg.eig", method=False, out=True)
 def eig(A):
-    """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L). Both complex, in no particular order. (..., N, N) -> (..., N), (..., N, N)."""
-    _check_eig("linalg.eig", A)
+    """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L), both complex, in no particular order.
+
+    (..., N, N) -> (..., N), (..., N, N)
+    """
+    check_square("linalg.eig", A._array)
     return _eig(A)
 
 
 @on_arrays(public=False, method=False, autocast="float32")
 def _eigvals(A):
-    return _decompose("linalg.eigvals", "eigvals", A).astype(dtypes.OF_NUMPY[A.dtype].to_complex().numpy)
+    _check_finite("linalg.eigvals", A)
+    return _decompose("linalg.eigvals", matrices.eig, A, False)
 
 
 @composite(name="linalg.eigvals", method=False, out=True)
 def eigvals(A):
     """The complex eigenvalues of square matrices, in no particular order. (..., N, N) -> (..., N)."""
-    _check_eig("linalg.eigvals", A)
+    check_square("linalg.eigvals", A._array)
     return _eig(A).eigenvalues if _wants_gradient(A) else _eigvals(A)

@@ -5,32 +5,24 @@
     einsum("...ij->...ji", a)        a transpose
     einsum(a, [0, 1], b, [1, 2], [0, 2])
 
-How it runs: every operand becomes a `Term`, a tensor whose dimensions carry distinct labels. Terms are multiplied two at a time, the
-cheapest pair first, each pair as one batched matrix product; a label that no later term and not the result needs is summed on the way.
+How it runs: operands are multiplied two at a time, the cheapest pair first, each pair as one batched matrix product; a label that no later
+operand and not the result needs is summed on the way. What to do depends on the equation and the shapes only, so it is planned once for
+each: a `Plan` is a list of views, sums and products, which `_follow` carries out.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from flambeau import dtypes
 from flambeau.ops.declare import composite
-from flambeau.ops.matrix import transposed
+from flambeau.ops.products import bmm
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of an implicit result
 Label = int  # 0 to 51: a letter; negative: a dimension an ellipsis stands for, counted from its right
-ELLIPSIS = None  # in a list of labels that has just been read
-
-
-class Term(NamedTuple):
-    """A tensor and the label of each of its dimensions."""
-
-    tensor: object
-    labels: tuple[Label, ...]
-
-    def size(self, label: Label) -> int:
-        return self.tensor.shape[self.labels.index(label)]
+ELLIPSIS = None  # in a list of labels as it was read
 
 
 @composite(method=False)
@@ -41,24 +33,113 @@ def einsum(*args):
     A dimension of size 1 broadcasts. A label repeated within one operand is a diagonal.
     """
     operands, inputs, output = _read(args)
-    lead = max([t.dim() - len(labels) + 1 for t, labels in zip(operands, inputs, strict=True) if ELLIPSIS in labels], default=0)
-    terms = [_term(i, t, labels) for i, (t, labels) in enumerate(zip(operands, inputs, strict=True))]
+    return _follow(_plan(inputs, output, tuple([tuple(t._array.shape) for t in operands])), operands)
+
+
+# -- carrying out a plan ---------------------------------------------------------------------------------------------------
+
+
+class Move(NamedTuple):
+    """A Tensor method and its arguments."""
+
+    method: str
+    args: tuple
+
+
+class Step(NamedTuple):
+    """The product of two operands: how each is laid out first, whether they are matrices, how the result is laid out."""
+
+    first: int
+    second: int
+    before_first: tuple[Move, ...]
+    before_second: tuple[Move, ...]
+    matrices: bool
+    after: tuple[Move, ...]
+
+
+class Plan(NamedTuple):
+    before: tuple[tuple[Move, ...], ...]  # for each operand
+    steps: tuple[Step, ...]
+    after: tuple[Move, ...]
+
+
+def _follow(plan: Plan, operands):
+    tensors = [_moved(t, moves) for t, moves in zip(operands, plan.before, strict=True)]
+    for step in plan.steps:
+        a, b = _moved(tensors[step.first], step.before_first), _moved(tensors[step.second], step.before_second)
+        product = bmm(*_one_dtype(a, b)) if step.matrices else a * b
+        tensors = [t for i, t in enumerate(tensors) if i not in (step.first, step.second)] + [_moved(product, step.after)]
+    return _moved(tensors[0], plan.after)
+
+
+def _moved(tensor, moves):
+    for method, args in moves:
+        tensor = getattr(tensor, method)(*args)
+    return tensor
+
+
+def _one_dtype(a, b):
+    """Integers that were summed are int64, and go with others that were not; floats of two dtypes are left for bmm to refuse."""
+    if a.dtype is b.dtype or a.dtype.category >= dtypes.FLOAT:
+        return a, b
+    common = dtypes.promote_types(a.dtype, b.dtype)
+    return a.to(common), b.to(common)
+
+
+# -- planning --------------------------------------------------------------------------------------------------------------
+
+
+class Term(NamedTuple):
+    """An operand on its way: its shape, the label of each dimension, and the moves that have brought it there."""
+
+    shape: tuple[int, ...]
+    labels: tuple[Label, ...]
+    moves: tuple[Move, ...] = ()
+
+    def size(self, label: Label) -> int:
+        return self.shape[self.labels.index(label)]
+
+    def without(self, dims, method: str) -> Term:
+        """Fewer dimensions: `method` is sum or squeeze."""
+        if not dims:
+            return self
+        kept = [d for d in range(len(self.labels)) if d not in dims]
+        labels = tuple([self.labels[d] for d in kept])
+        return Term(tuple([self.shape[d] for d in kept]), labels, (*self.moves, Move(method, (tuple(dims),))))
+
+    def summed(self, keep: set[Label]) -> Term:
+        """Without the labels nobody needs."""
+        return self.without([d for d, label in enumerate(self.labels) if label not in keep], "sum")
+
+    def laid_out(self, order, shape) -> tuple[Move, ...]:
+        """The moves, and then those that put the dimensions in the order of labels `order` and make of them a tensor of `shape`."""
+        permuted = tuple([self.labels.index(label) for label in order])
+        moves = self.moves
+        if permuted != tuple(range(len(permuted))):
+            moves = (*moves, Move("permute", (permuted,)))
+        if tuple([self.shape[d] for d in permuted]) != tuple(shape):
+            moves = (*moves, Move("reshape", (tuple(shape),)))
+        return moves
+
+
+@lru_cache(1024)
+def _plan(inputs, output, shapes) -> Plan:
+    lead = max([len(s) - len(labels) + 1 for s, labels in zip(shapes, inputs, strict=True) if ELLIPSIS in labels], default=0)
+    terms = [_term(i, s, labels) for i, (s, labels) in enumerate(zip(shapes, inputs, strict=True))]
     result = _implicit(inputs, lead) if output is None else _explicit(output, inputs, lead)
     _check_sizes(terms)
-    found = _contract(terms, result)
-    return found.tensor.permute([found.labels.index(label) for label in result])
-
-
-# -- contraction -----------------------------------------------------------------------------------------------------------
-
-
-def _contract(terms: list[Term], result: tuple[Label, ...]) -> Term:
-    terms = [_summed(t, _needed(result, terms[:i] + terms[i + 1 :])) for i, t in enumerate(terms)]
+    terms = [t.summed(_needed(result, terms[:i] + terms[i + 1 :])) for i, t in enumerate(terms)]
+    before = tuple([t.moves for t in terms])
+    terms = [Term(t.shape, t.labels) for t in terms]
+    steps = []
     while len(terms) > 1:
         i, j = _cheapest(terms)
         rest = [t for k, t in enumerate(terms) if k not in (i, j)]
-        terms = [*rest, _pair(terms[i], terms[j], _needed(result, rest))]
-    return terms[0]
+        step, product = _pair(i, j, terms[i], terms[j], _needed(result, rest))
+        steps.append(step)
+        terms = [*rest, product]
+    last = terms[0]
+    return Plan(before, tuple(steps), last.laid_out(result, [last.size(label) for label in result]))
 
 
 def _needed(result, others) -> set[Label]:
@@ -69,62 +150,99 @@ def _needed(result, others) -> set[Label]:
 def _cheapest(terms: list[Term]) -> tuple[int, int]:
     """The pair with the fewest multiplications."""
     pairs = [(i, j) for j in range(len(terms)) for i in range(j)]
-    return min(pairs, key=lambda p: _multiplications(terms[p[0]], terms[p[1]])) if len(pairs) > 1 else pairs[0]
+    return min(pairs, key=lambda pair: _multiplications(terms[pair[0]], terms[pair[1]]))
 
 
 def _multiplications(a: Term, b: Term) -> int:
-    sizes = {label: max(t.size(label) for t in (a, b) if label in t.labels) for label in {*a.labels, *b.labels}}
-    return prod(sizes.values())
+    return prod(max(t.size(label) for t in (a, b) if label in t.labels) for label in {*a.labels, *b.labels})
 
 
-def _summed(term: Term, keep: set[Label]) -> Term:
-    """Without the labels nobody needs: summed."""
-    dims = [d for d, label in enumerate(term.labels) if label not in keep]
-    if not dims:
-        return term
-    return Term(term.tensor.sum(dims), tuple(label for label in term.labels if label in keep))
-
-
-def _pair(a: Term, b: Term, keep: set[Label]) -> Term:
+def _pair(i: int, j: int, a: Term, b: Term, keep: set[Label]) -> tuple[Step, Term]:
     """The product of two terms, summed over what they share and nobody else needs."""
     a, b = _without_ones(a, b), _without_ones(b, a)
-    a, b = _summed(a, keep.union(b.labels)), _summed(b, keep.union(a.labels))
+    a, b = a.summed(keep.union(b.labels)), b.summed(keep.union(a.labels))
     shared = [label for label in a.labels if label in b.labels]
     batch = [label for label in shared if label in keep]
     inner = [label for label in shared if label not in keep]
     rows = [label for label in a.labels if label not in shared]
     columns = [label for label in b.labels if label not in shared]
     labels = (*batch, *rows, *columns)
+    sizes = tuple([a.size(label) if label in a.labels else b.size(label) for label in labels])
     if not inner:
-        return Term(_aligned(a, labels) * _aligned(b, labels), labels)
-    left = _grouped(a, batch, rows, inner)  # (batch, rows, inner)
-    right = _grouped(b, batch, columns, inner)  # (batch, columns, inner)
-    if left.dtype is not right.dtype and not (left.is_floating_point() or left.is_complex()):  # a sum of integers is int64
-        dtype = dtypes.promote_types(left.dtype, right.dtype)
-        left, right = left.to(dtype), right.to(dtype)
-    shape = [*map(a.size, batch), *map(a.size, rows), *map(b.size, columns)]
-    return Term(left.bmm(transposed(right)).reshape(shape), labels)
+        left = a.laid_out([*batch, *rows], [a.size(label) if label in a.labels else 1 for label in labels])
+        right = b.laid_out([*batch, *columns], [b.size(label) if label in b.labels else 1 for label in labels])
+        return Step(i, j, left, right, False, ()), Term(sizes, labels)
+    count, m, n, k = (prod(map(t.size, group)) for t, group in ((a, batch), (a, rows), (b, columns), (a, inner)))
+    left = a.laid_out([*batch, *rows, *inner], (count, m, k))
+    right = b.laid_out([*batch, *inner, *columns], (count, k, n))
+    after = (Move("reshape", (sizes,)),) if sizes != (count, m, n) else ()
+    return Step(i, j, left, right, True, after), Term(sizes, labels)
 
 
 def _without_ones(a: Term, b: Term) -> Term:
     """`a` without the dimensions of size 1 that only repeat along a dimension of b."""
-    ones = [d for d, label in enumerate(a.labels) if a.tensor.shape[d] == 1 and label in b.labels and b.size(label) != 1]
-    if not ones:
-        return a
-    return Term(a.tensor.squeeze(tuple(ones)), tuple(label for d, label in enumerate(a.labels) if d not in ones))
+    ones = [d for d, label in enumerate(a.labels) if a.shape[d] == 1 and label in b.labels and b.size(label) != 1]
+    return a.without(ones, "squeeze")
 
 
-def _aligned(term: Term, labels) -> object:
-    """The tensor with its dimensions in the order of `labels`, and of size 1 where it has none."""
-    own = [label for label in labels if label in term.labels]
-    tensor = term.tensor.permute([term.labels.index(label) for label in own])
-    return tensor.reshape([term.size(label) if label in own else 1 for label in labels])
+def _term(index: int, shape, labels) -> Term:
+    """An operand as a term: its ellipsis spelled out, and a repeated label made a diagonal."""
+    named = len(labels) - (ELLIPSIS in labels)
+    extra = len(shape) - named
+    if extra < 0 or (extra and ELLIPSIS not in labels):
+        raise RuntimeError(
+            f"einsum(): the number of subscripts in the equation ({named}) {'is more than' if extra < 0 else 'does not match'} the number "
+            f"of dimensions ({len(shape)}) for operand {index}" + ("" if extra < 0 else " and no ellipsis was given")
+        )
+    spelled: list[Label] = []
+    for label in labels:
+        spelled.extend(range(-extra, 0) if label is ELLIPSIS else [label])
+    sizes, moves = list(shape), []
+    for label in dict.fromkeys(spelled):
+        while spelled.count(label) > 1:
+            first = spelled.index(label)
+            second = spelled.index(label, first + 1)
+            if sizes[first] != sizes[second]:
+                raise RuntimeError(
+                    f"einsum(): subscript {LETTERS[label]} is repeated for operand {index} but the sizes don't match, "
+                    f"{sizes[second]} != {sizes[first]}"
+                )
+            moves.append(Move("diagonal", (0, first, second)))
+            kept = [d for d in range(len(sizes)) if d not in (first, second)]
+            spelled, sizes = [spelled[d] for d in kept] + [label], [sizes[d] for d in kept] + [sizes[first]]
+    return Term(tuple(sizes), tuple(spelled), tuple(moves))
 
 
-def _grouped(term: Term, *groups):
-    """The tensor with its dimensions collected into as many as there are groups of labels."""
-    tensor = term.tensor.permute([term.labels.index(label) for group in groups for label in group])
-    return tensor.reshape([prod(map(term.size, group)) for group in groups])
+def _implicit(inputs, lead: int) -> tuple[Label, ...]:
+    """The labels that occur once, after those of the ellipsis."""
+    every = [label for labels in inputs for label in labels if label is not ELLIPSIS]
+    return (*range(-lead, 0), *sorted(label for label in set(every) if every.count(label) == 1))
+
+
+def _explicit(output, inputs, lead: int) -> tuple[Label, ...]:
+    known = {label for labels in inputs for label in labels}
+    for label in output:
+        if label is not ELLIPSIS and label not in known:
+            raise RuntimeError(f"einsum(): output subscript {LETTERS[label]} does not appear in the equation for any input operand")
+        if label is not ELLIPSIS and output.count(label) > 1:
+            raise RuntimeError(f"einsum(): output subscript {LETTERS[label]} appears more than once in the output")
+    return tuple([x for label in output for x in (range(-lead, 0) if label is ELLIPSIS else (label,))])
+
+
+def _check_sizes(terms: list[Term]) -> None:
+    """RuntimeError unless every label has one size, apart from ones."""
+    sizes: dict[Label, tuple[int, int]] = {}
+    for i, term in enumerate(terms):
+        for label, size in zip(term.labels, term.shape, strict=True):
+            known, where = sizes.setdefault(label, (size, i))
+            if known == 1:
+                sizes[label] = size, i
+            elif size not in (1, known):
+                name = LETTERS[label] if label >= 0 else "..."
+                raise RuntimeError(
+                    f"einsum(): subscript {name} has size {size} for operand {i} which does not broadcast with previously seen size "
+                    f"{known} (operand {where})"
+                )
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------
@@ -142,9 +260,10 @@ def _read(args):
             operands = list(operands[0])
         inputs, output = _read_equation(equation)
     else:
-        operands = list(args[:-1:2] if len(args) % 2 else args[::2])
-        inputs = [_read_sublist(s) for s in (args[1:-1:2] if len(args) % 2 else args[1::2])]
-        output = _read_sublist(args[-1]) if len(args) % 2 else None
+        ends_with_result = len(args) % 2 == 1
+        pairs = args[:-1] if ends_with_result else args
+        operands, inputs = list(pairs[::2]), tuple([_read_sublist(s) for s in pairs[1::2]])
+        output = _read_sublist(args[-1]) if ends_with_result else None
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
     if len(operands) != len(inputs):
@@ -152,13 +271,14 @@ def _read(args):
     return operands, inputs, output
 
 
+@lru_cache(1024)
 def _read_equation(equation: str):
     left, arrow, right = equation.partition("->")
-    inputs = [_read_labels(part, f"operand {i}") for i, part in enumerate(left.split(","))]
+    inputs = tuple([_read_labels(part, f"operand {i}") for i, part in enumerate(left.split(","))])
     return inputs, _read_labels(right, "the output") if arrow else None
 
 
-def _read_labels(text: str, where: str) -> list[Label | None]:
+def _read_labels(text: str, where: str) -> tuple[Label | None, ...]:
     labels: list[Label | None] = []
     text = text.replace(" ", "")
     while text:
@@ -171,13 +291,11 @@ def _read_labels(text: str, where: str) -> list[Label | None]:
             labels.append(LETTERS.index(text[0]))
             text = text[1:]
         else:
-            raise RuntimeError(
-                f"einsum(): invalid subscript given for {where}: {text[0]!r}. Subscripts are letters (a-zA-Z) or an ellipsis '...'"
-            )
-    return labels
+            raise RuntimeError(f"einsum(): invalid subscript given for {where}: {text[0]!r}. Subscripts are letters (a-zA-Z) or '...'")
+    return tuple(labels)
 
 
-def _read_sublist(given) -> list[Label | None]:
+def _read_sublist(given) -> tuple[Label | None, ...]:
     labels: list[Label | None] = []
     for item in given:
         if item is Ellipsis:
@@ -188,62 +306,4 @@ def _read_sublist(given) -> list[Label | None]:
             raise ValueError(f"einsum(): subscripts must be Ellipsis or integers in the range [0, {len(LETTERS)}), found {item!r}")
     if labels.count(ELLIPSIS) > 1:
         raise RuntimeError("einsum(): a list of subscripts can have only one ellipsis")
-    return labels
-
-
-def _term(index: int, tensor, labels) -> Term:
-    """An operand as a term: its ellipsis spelled out, and a repeated label made a diagonal."""
-    named = len(labels) - (ELLIPSIS in labels)
-    extra = tensor.dim() - named
-    if extra < 0 or (extra and ELLIPSIS not in labels):
-        raise RuntimeError(
-            f"einsum(): the number of subscripts in the equation ({named}) {'is more than' if extra < 0 else 'does not match'} the number of "
-            f"dimensions ({tensor.dim()}) for operand {index}" + ("" if extra < 0 else " and no ellipsis was given")
-        )
-    spelled: list[Label] = []
-    for label in labels:
-        spelled.extend(range(-extra, 0) if label is ELLIPSIS else [label])
-    for label in dict.fromkeys(spelled):
-        while spelled.count(label) > 1:
-            first = spelled.index(label)
-            second = spelled.index(label, first + 1)
-            if tensor.shape[first] != tensor.shape[second]:
-                raise RuntimeError(
-                    f"einsum(): subscript {LETTERS[label]} is repeated for operand {index} but the sizes don't match, "
-                    f"{tensor.shape[second]} != {tensor.shape[first]}"
-                )
-            tensor = tensor.diagonal(0, first, second)
-            spelled = [s for d, s in enumerate(spelled) if d not in (first, second)] + [label]
-    return Term(tensor, tuple(spelled))
-
-
-def _implicit(inputs, lead: int) -> tuple[Label, ...]:
-    """The labels that occur once, after those of the ellipsis."""
-    every = [label for labels in inputs for label in labels if label is not ELLIPSIS]
-    return (*range(-lead, 0), *sorted(label for label in set(every) if every.count(label) == 1))
-
-
-def _explicit(output, inputs, lead: int) -> tuple[Label, ...]:
-    known = {label for labels in inputs for label in labels}
-    for label in output:
-        if label is not ELLIPSIS and label not in known:
-            raise RuntimeError(f"einsum(): output subscript {LETTERS[label]} does not appear in the equation for any input operand")
-        if output.count(label) > 1:
-            raise RuntimeError(f"einsum(): output subscript {LETTERS[label]} appears more than once in the output")
-    return tuple(x for label in output for x in (range(-lead, 0) if label is ELLIPSIS else (label,)))
-
-
-def _check_sizes(terms: list[Term]) -> None:
-    """RuntimeError unless every label has one size, apart from ones."""
-    sizes: dict[Label, tuple[int, int]] = {}
-    for i, term in enumerate(terms):
-        for label, size in zip(term.labels, term.tensor.shape, strict=True):
-            known, where = sizes.setdefault(label, (size, i))
-            if known == 1:
-                sizes[label] = size, i
-            elif size not in (1, known):
-                name = LETTERS[label] if label >= 0 else "..."
-                raise RuntimeError(
-                    f"einsum(): subscript {name} has size {size} for operand {i} which does not broadcast with previously seen size {known} "
-                    f"(operand {where})"
-                )
+    return tuple(labels)

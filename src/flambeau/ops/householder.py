@@ -10,26 +10,23 @@ so that it runs at the speed of a product, and its derivative is that of product
 
 from __future__ import annotations
 
-from flambeau.kernels import arrays
+from flambeau.kernels import matrices
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.decompositions import _decompose
-from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same_dtype, identity_like
+from flambeau.ops.matrix import adjoint, check_float, check_lapack, check_matrices, check_same_dtype, identity_like
 from flambeau.ops.results import named_result
-from flambeau.ops.solvers import _check_lapack, _solve_triangular
+from flambeau.ops.solvers import _solve_triangular
 
 
 @on_arrays(public=False, method=False, autocast="float32", returns=named_result("geqrf", "a tau"))
 def _geqrf(input):
-    xp = arrays.module_of(input)
-    packed, tau = _decompose("geqrf", "qr", input, mode="raw")
-    return xp.swapaxes(packed, -1, -2), tau
+    check_lapack("geqrf", input)
+    return matrices.qr_packed(input)
 
 
 @composite(out=True)
 def geqrf(input):
     """(a, tau): R on and above the diagonal of a, the vectors of the reflections that make up Q below it. (..., M, N), (..., K)."""
     check_matrices("torch.geqrf", input._array, "input")
-    _check_lapack("geqrf", input)
     return _geqrf(input)
 
 
@@ -47,10 +44,11 @@ def _check_reflections(name: str, input, tau) -> None:
     check_matrices(name, input._array, "input")
     check_float(name, input._array)
     check_same_dtype(name, input, tau, "input and tau")
-    m, n = input.shape[-2:]
+    n = input.shape[-1]
     if tau.dim() != input.dim() - 1 or tuple(tau.shape[:-1]) != tuple(input.shape[:-2]):
         raise RuntimeError(
-            f"{name}: Expected tau to have one dimension less than input, and the same batch, found {tuple(tau.shape)} for {tuple(input.shape)}"
+            f"{name}: Expected tau to have one dimension less than input, and the same batch, found {tuple(tau.shape)} for "
+            f"{tuple(input.shape)}"
         )
     if n < tau.shape[-1]:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")

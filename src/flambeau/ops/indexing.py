@@ -35,16 +35,25 @@ VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "a
 @on_arrays(public=False, method=False, grad_name="IndexBackward0")
 def _index(input, indices):
     """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
+    if picks_rows(input, indices):
+        return gather.pick_rows(input, indices[0])
     plan = _as_plan(input, indices)
     shape = result_shape(plan, _count)
-    found = gather.read(input, indices) if 0 not in shape else None  # where nothing is read, no index is out of bounds
-    wanted = _strides(plan)
-    if found is not None and arrays.element_strides(found) == wanted:
+    dense = plan.strides == layout.contiguous_strides(plan.shape)
+    strides = layout.contiguous_strides(shape) if dense else result_strides(plan, _count)
+    if 0 in shape:  # where nothing is read, no index is out of bounds
+        return arrays.empty_strided(shape, strides, input.dtype, arrays.device_of(input))
+    found = gather.read(input, indices)
+    if arrays.element_strides(found) == strides:
         return found
-    out = arrays.empty_strided(shape, wanted, input.dtype, arrays.device_of(input))
-    if found is not None:
-        arrays.write(out, found)
+    out = arrays.empty_strided(shape, strides, input.dtype, arrays.device_of(input))
+    arrays.write(out, found)
     return out
+
+
+def picks_rows(input, indices) -> bool:
+    """Whether a contiguous array with elements is indexed by one array of integers: x[index], as in an embedding."""
+    return len(indices) == 1 and input.size and input.ndim and indices[0].dtype.kind == "i" and input.flags.c_contiguous and indices[0].size
 
 
 _index.derivative(input=lambda grad, input_shape, indices: _index_put(grad.new_zeros(input_shape), indices, grad, True))
@@ -69,12 +78,6 @@ def _as_plan(input, indices) -> Plan:
 
 def _count(mask) -> int:
     return int(arrays.module_of(mask).count_nonzero(mask))
-
-
-def _strides(plan: Plan) -> tuple[int, ...]:
-    if plan.strides == layout.contiguous_strides(plan.shape):
-        return layout.contiguous_strides(result_shape(plan, _count))
-    return result_strides(plan, _count)
 
 
 # -- writing by index tensors ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ def _cat(tensors, dim):
     shape[dim] = sum(a.shape[dim] for a in tensors)
     views = [arrays.view_of(a) for a in tensors]
     same_order = all(layout.is_contiguous(*v) for v in views)
-    strides = layout.contiguous_strides(tuple(shape)) if same_order else _joined_strides(tuple(shape), views)
+    strides = layout.contiguous_strides(tuple(shape)) if same_order else joined_strides(tuple(shape), views)
     out = arrays.empty_strided(tuple(shape), strides, first.dtype, arrays.device_of(first))
     at = 0
     for a in tensors:
@@ -27,7 +27,7 @@ def _cat(tensors, dim):
     return out
 
 
-def _joined_strides(shape, views):
+def joined_strides(shape, views):
     """Channels-last inputs give a channels-last result; anything else a contiguous one."""
     if len(shape) in (4, 5) and all(layout.is_channels_last(*v) for v in views):
         return layout.channels_last_strides(shape)

@@ -5,13 +5,14 @@ A matrix is the last two dimensions; whatever comes before them is a batch.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, lapack
+from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.decompositions import _svd, eigvalsh, svdvals
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_square, conj, identity_like
@@ -29,17 +30,12 @@ from flambeau.ops.views import whole
 def linalg_det(A):
     """The determinant of square matrices. (..., N, N) -> (...)."""
     _check_det("linalg.det", A)
-    return _quietly(A, "det")
+    return matrices.det(A)
 
 
 def _check_det(name: str, A) -> None:
     check_square(name, A)
     check_float(name, A)
-
-
-def _quietly(A, function: str):
-    xp = arrays.module_of(A)
-    return lapack.raising(xp, getattr(xp.linalg, function), A)
 
 
 def _det_gradient(grad, A, result):
@@ -81,7 +77,7 @@ def det(input):
 def linalg_slogdet(A):
     """(sign, log |det|) of square matrices: det = sign exp(logabsdet), which neither over- nor underflows. (..., N, N) -> (...), (...)."""
     _check_det("linalg.slogdet", A)
-    return tuple(np.asarray(x) if not hasattr(x, "ndim") else x for x in _quietly(A, "slogdet"))
+    return matrices.slogdet(A)
 
 
 def _slogdet_gradient(grads, A, sign):
@@ -141,7 +137,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
 
 @composite(name="linalg.cond", method=False, out=True)
 def cond(A, p=None):
-    """How much A can magnify a relative error: |A| |A^-1| in the matrix norm p, by default 2. (..., M, N) -> (...). inf for a singular A."""
+    """How much A can magnify a relative error: |A| |A^-1| in the matrix norm p, by default 2. (..., M, N) -> (...). Singular: inf."""
     check_matrices("linalg.cond", A._array)
     if p is None or p in (2, -2):
         values = svdvals(A)
@@ -238,7 +234,7 @@ def _pade(xp, a):
     a6 = a4 @ a2
     u = a @ (a6 @ (b[13] * a6 + b[11] * a4 + b[9] * a2) + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * one)
     v = a6 @ (b[12] * a6 + b[10] * a4 + b[8] * a2) + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * one
-    return xp.linalg.solve(v - u, v + u)
+    return matrices.solve(v - u, v + u)
 
 
 def _matrix_exp_gradient(grad, A):
@@ -279,7 +275,7 @@ def multi_dot(tensors):
         tensors[0] = tensors[0].unsqueeze(0)
     if column:
         tensors[-1] = tensors[-1].unsqueeze(1)
-    for i, (a, b) in enumerate(zip(tensors, tensors[1:], strict=False)):
+    for i, (a, b) in enumerate(pairwise(tensors)):
         if a.shape[1] != b.shape[0]:
             raise RuntimeError(f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a.shape)} and {list(b.shape)} cannot be multiplied")
     found = _multiplied(tensors)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, lapack, layout
+from flambeau.kernels import arrays, layout, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import (
     adjoint,
@@ -36,7 +36,8 @@ from flambeau.ops.solvers import _solve_triangular
 )
 def _lu_factor(A, pivot):
     """(LU, pivots, info). (..., M, N) -> (..., M, N), (..., K), (...)."""
-    return lapack.lu_factor(A, pivot)
+    check_float("linalg.lu_factor", A)
+    return matrices.lu_factor(A, pivot)
 
 
 def _lu_factor_gradient(grads, LU, pivots):
@@ -92,7 +93,6 @@ def _joined(tensors, dim: int):
 
 def _checked_lu(name: str, A, pivot: bool):
     check_matrices(name, A._array)
-    check_float(name, A._array)
     if not pivot and A.device.type == "cpu":
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
     return _lu_factor(A, bool(pivot))
@@ -100,8 +100,8 @@ def _checked_lu(name: str, A, pivot: bool):
 
 def _zero_pivot(info: int) -> str:
     return (
-        f"U[{info},{info}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the factorization, "
-        "consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+        f"U[{info},{info}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
+        "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
     )
 
 
@@ -239,12 +239,12 @@ def lu_solve(input, LU_data, LU_pivots):
 
 @on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_ldl_factor_ex", "LD pivots info"))
 def _ldl_factor(A, hermitian):
-    return lapack.ldl_factor(A, hermitian)
+    check_float("linalg.ldl_factor", A)
+    return matrices.ldl_factor(A, hermitian)
 
 
 def _checked_ldl(name: str, A, hermitian):
     check_square(name, A._array)
-    check_float(name, A._array)
     return _ldl_factor(A.detach(), bool(hermitian))
 
 
@@ -287,4 +287,4 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     if B.shape[-2] != LD.shape[-1]:
         raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")
     layout.broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2]))
-    return lapack.ldl_solve(LD, pivots, B, bool(hermitian))
+    return matrices.ldl_solve(LD, pivots, B, bool(hermitian))

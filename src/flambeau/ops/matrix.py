@@ -1,7 +1,7 @@
 """What matrix operations have in common: the checks they begin with, the errors they end with, and small pieces of their derivatives.
 
-A matrix is the last two dimensions of a tensor; whatever comes before them is a batch. Checks take arrays (or anything with shape and dtype)
-and the name to complain under, pieces take tensors.
+A matrix is the last two dimensions of a tensor; whatever comes before them is a batch. Checks take arrays (or anything with shape and
+dtype) and the name to complain under, pieces take tensors.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ def check_float(name: str, *matrices) -> None:
         if a.dtype.kind in "biu":
             raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {found}. Try x.float()")
         raise NotImplementedError(f"{name}: Low precision dtypes not supported (not implemented for {found}). Try x.float()")
+
+
+def check_lapack(name: str, a) -> None:
+    """As check_float, with PyTorch's NotImplementedError for integers too: some functions leave the refusal to LAPACK's dispatch."""
+    if a.dtype.kind in "biu":
+        raise NotImplementedError(f'"{name}" is not implemented for {dtypes.OF_NUMPY[a.dtype].name}. Try x.float()')
+    check_float(name, a)
 
 
 def check_matrices(name: str, a, what: str = "A") -> None:

@@ -1,6 +1,6 @@
 """Norms of vectors and matrices, and what is made of them: torch.norm, linalg.norm, dist, renorm.
 
-A vector norm of order p is (sum |x|^p)^(1/p): 2 is the length, inf the largest, -inf the smallest, 0 the number of elements that are not zero.
+A vector norm of order p is (sum |x|^p)^(1/p): 2 is the length, inf the largest, -inf the smallest, 0 the number of what is not zero.
 A matrix norm is 'fro' (the length of all elements), 'nuc' (the sum of singular values), 2 or -2 (the largest or smallest singular value),
 1 or -1 (of the sums of columns), inf or -inf (of the sums of rows).
 """
@@ -65,7 +65,8 @@ def _norm_dtype(array, dtype):
         raise RuntimeError(f"linalg.vector_norm: dtype should be floating point and {kind} inputs, but got {dtype.name}")
     if dtypes.promote_types(own, dtype) is not dtype:
         raise RuntimeError(
-            f"linalg.vector_norm: the dtype of the input ({own.name}) should be convertible without narrowing to the specified dtype ({dtype.name})"
+            f"linalg.vector_norm: the dtype of the input ({own.name}) should be convertible without narrowing to the specified dtype "
+            f"({dtype.name})"
         )
     return dtype.to_real().numpy
 
@@ -74,8 +75,8 @@ def _check_identity(shape, ord, dims) -> None:
     """RuntimeError where the norm of nothing would be asked for, and has no value."""
     if (ord < 0 or ord == inf) and count(shape, dims) == 0 and all(shape[d] for d in range(len(shape)) if d not in dims):
         raise RuntimeError(
-            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor (shape {tuple(shape)}) because the operation does not have an "
-            "identity"
+            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor (shape {tuple(shape)}) because the operation does not "
+            "have an identity"
         )
 
 
@@ -152,11 +153,7 @@ def _singular_norm(A, ord, rows: int, columns: int, keepdim: bool):
     if A.dtype in (dtypes.float16, dtypes.bfloat16):
         raise RuntimeError(f"linalg.matrix_norm: Low precision dtypes not supported. Got {A.dtype.name}. Try x.float()")
     values = svdvals(A.movedim((rows, columns), (-2, -1)))
-    if ord == "nuc":
-        found = values.sum(-1, keepdim=True)
-    else:
-        found = _extreme(values, values.dim() - 1, ord > 0)
-    found = found.squeeze(-1)
+    found = values.sum(-1) if ord == "nuc" else _extreme(values, values.dim() - 1, ord > 0).squeeze(-1)
     if keepdim:
         for d in sorted((rows, columns)):
             found = found.unsqueeze(d)
@@ -198,13 +195,13 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
 
 @composite(out=True)
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
-    """The p-norm of all elements or over dimensions; p may be 'fro' (2) or, of matrices, 'nuc'. See linalg.vector_norm, linalg.matrix_norm."""
+    """The p-norm of all elements or over dimensions; p may be 'fro' (2) or, of matrices, 'nuc'. See linalg.norm."""
     if isinstance(p, str):
         dims = tuple(range(input.dim())) if dim is None else tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
         if p != "fro" or (dim is not None and len(dims) > 2):
             return matrix_norm(input, p, dims, keepdim, dtype=dtype)
         p = 2
-    return vector_norm(input, 2 if p is None else p, dim, keepdim, dtype=dtype)
+    return _vector_norm(input, 2 if p is None else p, dims_of(dim, input.dim()), keepdim, dtype)
 
 
 @composite(method=False, out=True)

@@ -16,6 +16,10 @@ from flambeau.ops.matrix import adjoint, conj
 @on_arrays(autocast="half")
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
+    if input.ndim == 2:
+        found = gemm.quick(input, mat2)
+        if found is not NotImplemented:
+            return found
     _check_matrices("mm", input, mat2)
     return gemm.product(input, mat2)
 
@@ -32,6 +36,10 @@ def _(input, mat2):
 @on_arrays(autocast="half")
 def bmm(input, mat2):
     """The products of two batches of matrices. (B, M, K), (B, K, N) -> (B, M, N)."""
+    if input.ndim == 3:
+        found = gemm.quick(input, mat2)
+        if found is not NotImplemented:
+            return found
     _check_batches("bmm", input, mat2)
     return gemm.product(input, mat2)
 
@@ -179,7 +187,7 @@ def _accumulate(input, mat1, mat2, beta, alpha):
     """beta input + alpha mat1 @ mat2, `input` broadcast; for matrices and batches of them. With beta = 0, input is not read."""
     out = arrays.empty((*mat1.shape[:-1], mat2.shape[-1]), mat1.dtype, arrays.device_of(mat1))
     if beta != 0:
-        arrays.write(out, input)
+        out[...] = input  # of the same dtype
     return gemm.product_into(out, mat1, mat2, alpha, beta)
 
 
@@ -287,8 +295,8 @@ def _refuse_shapes(a, b) -> None:
     elif a[-2] == b[-2]:
         hint = ". Did you mean mat1.mT @ mat2?"
     raise RuntimeError(
-        f"mat1 and mat2 shapes cannot be multiplied ({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]}): the columns of the first ({a[-1]}) must be as many "
-        f"as the rows of the second ({b[-2]}){hint}"
+        f"mat1 and mat2 shapes cannot be multiplied ({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]}): the columns of the first ({a[-1]}) must be "
+        f"as many as the rows of the second ({b[-2]}){hint}"
     )
 
 
@@ -309,7 +317,8 @@ def _check_batches(name: str, a, b) -> None:
     _check_dtypes(name, a, b)
     if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but got: [{b.shape[0]}, {b.shape[1]}]."
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but got: "
+            f"[{b.shape[0]}, {b.shape[1]}]."
         )
 
 
@@ -350,4 +359,5 @@ def _check_addend(name: str, input, shape, dtype) -> None:
     if input.dtype != dtype:
         found = f"{dtypes.of_array(input).name} and {dtypes.OF_NUMPY[dtype].name}"
         raise RuntimeError(f"{name}: self and mat2 must have the same dtype, but got {found}. Convert one with .to(...)")
-    layout.expand(tuple(input.shape), arrays.element_strides(input), shape)  # raises where it does not broadcast
+    if input.shape != shape and input.shape != shape[-1:]:
+        layout.expand(tuple(input.shape), arrays.element_strides(input), shape)  # raises where it does not broadcast

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+import numpy as np
+
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
@@ -81,6 +83,7 @@ def _frexp(input):
 
 
 _frexp.meta(lambda input: [(input.shape, input.dtype), (input.shape, dtypes.int32.numpy)])
+_frexp.meta(lambda input: [(input.shape, input.dtype), (input.shape, dtypes.int32.numpy)])
 _frexp.derivative(input=lambda grads, results: grads[0] / results[1].exp2())
 
 
@@ -98,6 +101,7 @@ def _nextafter(input, other):
     return arrays.module_of(input).nextafter(input, other)
 
 
+_nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
 _nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
 # A neighbour moves along with its number, unless there is no step to take.
 _nextafter.derivative(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import OPS, composite, on_arrays, view
+from flambeau.ops.joining import joined_strides
 from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, _view, listed, sizes_of, whole
 
 
@@ -300,6 +301,8 @@ def roll(input, shifts, dims=None):
         return _roll(input, shifts, ())
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+    if len(dims) == 1 and not input.numel():
+        return input.clone()  # PyTorch does not look at the dimension of a tensor without elements
     if input.dim() == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     return _roll(input, shifts, tuple(layout.wrap_dim(d, input.dim()) for d in dims))
@@ -307,9 +310,13 @@ def roll(input, shifts, dims=None):
 
 @on_arrays(public=False, method=False, grad_name="RollBackward0")
 def _roll(input, shifts, dims):
-    """A contiguous copy with elements moved along `dims`, or, if there are none, through all of it."""
+    """A copy with elements moved along `dims`, or, if there are none, through all of it. Its memory order is that of a join of its pieces."""
     xp = arrays.module_of(input)
-    return arrays.contiguous(xp.roll(input, shifts, dims) if dims else xp.roll(input, shifts[0]))
+    if not dims:
+        return arrays.contiguous(xp.roll(input, shifts[0]))
+    out = arrays.empty_strided(input.shape, joined_strides(input.shape, [arrays.view_of(input)]), input.dtype, arrays.device_of(input))
+    arrays.write(out, xp.roll(input, shifts, dims))
+    return out
 
 
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
@@ -377,8 +384,10 @@ def rot90(input, k=1, dims=(0, 1)):
 @on_arrays(public=False, method=False, grad_name="Rot90Backward0")
 def _rot90(input, k, dims):
     """A copy turned by k quarter turns: reversed in one dimension, or in both; an odd number of turns exchanges them too."""
+    if not k:
+        return arrays.contiguous_copy(input)
     a, b = dims
-    copy = _flip.forward(input, ((), (b,), (a, b), (a,))[k])
+    copy = _flip.forward(input, ((b,), (a, b), (a,))[k - 1])
     return copy.swapaxes(a, b) if k % 2 else copy
 
 

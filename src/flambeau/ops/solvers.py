@@ -1,6 +1,6 @@
 """Linear systems and inverses: A X = B for general, triangular and factored A; least squares; pseudo-inverses.
 
-Notation in derivatives: g is the gradient of the result, X^H the conjugate transpose; a function f(A) with df = P dA Q sends g to P^H g Q^H.
+Notation in derivatives: g is the gradient of the result, X^H the conjugate transpose; an f(A) with df = P dA Q sends g to P^H g Q^H.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, lapack, layout
+from flambeau.kernels import arrays, layout, matrices
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import (
     adjoint,
     check_float,
+    check_lapack,
     check_matrices,
     check_same_dtype,
     check_square,
@@ -34,11 +35,10 @@ def _inverse(name: str, a):
     """Inverses of square matrices; LinAlgError names the first that has none."""
     check_square(name, a)
     check_float(name, a)
-    xp = arrays.module_of(a)
     try:
-        return lapack.raising(xp, xp.linalg.inv, a)
+        return matrices.inverse(a)
     except np.linalg.LinAlgError:
-        refuse(name, lapack.lu_factor(a)[2], singular)
+        refuse(name, matrices.lu_factor(a)[2], singular)
         raise LinAlgError(f"{name}: the inversion could not be completed because the input matrix is singular.") from None
 
 
@@ -77,10 +77,10 @@ def _inv_ex(A):
     check_square("linalg.inv_ex", A)
     check_float("linalg.inv_ex", A)
     xp = arrays.module_of(A)
-    info = lapack.lu_factor(A)[2]
+    info = matrices.lu_factor(A)[2]
     found = xp.full(A.shape, np.nan, A.dtype)
     fine = info == 0
-    found[fine] = lapack.raising(xp, xp.linalg.inv, A[fine])
+    found[fine] = matrices.inverse(A[fine])
     return found, info
 
 
@@ -103,13 +103,10 @@ def inv_ex(A, *, check_errors=False):
 def _solve(A, B):
     """X with A X = B. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
     check_float("linalg.solve", A, B)
-    xp = arrays.module_of(A)
-    batch = layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2]))
     try:
-        # NumPy takes a B with one dimension fewer than A for vectors, so both get all of the batch.
-        return lapack.raising(xp, xp.linalg.solve, A, xp.broadcast_to(B, (*batch, *B.shape[-2:])))
+        return matrices.solve(A, B)
     except np.linalg.LinAlgError:
-        refuse("torch.linalg.solve", lapack.lu_factor(A)[2], lambda i: "The solver failed because the input matrix is singular.")
+        refuse("torch.linalg.solve", matrices.lu_factor(A)[2], lambda i: "The solver failed because the input matrix is singular.")
         raise LinAlgError("torch.linalg.solve: The solver failed because the input matrix is singular.") from None
 
 
@@ -168,7 +165,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
 @on_arrays(public=False, method=False)
 def _lu_info(A):
     """LAPACK's report on the LU factorisation: the position of the first zero pivot."""
-    return lapack.lu_factor(A)[2]
+    return matrices.lu_factor(A)[2]
 
 
 # -- triangular systems ----------------------------------------------------------------------------------------------------
@@ -177,7 +174,8 @@ def _lu_info(A):
 @on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgSolveTriangularBackward0")
 def _solve_triangular(A, B, upper, unitriangular):
     """X with A X = B, reading one triangle of A. (..., N, N), (..., N, K) -> (..., N, K)."""
-    return lapack.solve_triangular(A, B, upper, unitriangular)
+    check_lapack("linalg.solve_triangular", A)
+    return matrices.solve_triangular(A, B, upper, unitriangular)
 
 
 @_solve_triangular.joint
@@ -201,17 +199,9 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     """X with A X = B (X A = B if not `left`) for triangular A; with `unitriangular` its diagonal is taken for ones."""
     check_same_dtype("linalg.solve_triangular", A, B)
     check_system("linalg.solve_triangular", A._array, B._array, left)
-    _check_lapack("linalg.solve_triangular", A)
     if left:
         return _solve_triangular(A, B, bool(upper), bool(unitriangular))
     return transposed(_solve_triangular(transposed(A), transposed(B), not upper, bool(unitriangular)))
-
-
-def _check_lapack(name: str, a) -> None:
-    """NotImplementedError for integers too: these functions take what LAPACK takes."""
-    if a.dtype.category < dtypes.FLOAT:
-        raise NotImplementedError(f'"{name}" is not implemented for {a.dtype.name}. Try x.float()')
-    check_float(name, a._array)
 
 
 _TriangularSolve = named_result("triangular_solve", "solution cloned_coefficient")
@@ -227,7 +217,6 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
             )
     check_same_dtype("triangular_solve", input, A, "b and A")
     check_system("triangular_solve", A._array, input._array, True)
-    _check_lapack("triangular_solve", A)
     coefficient, upper = (transposed(A), not upper) if transpose else (A, upper)
     solution = _solve_triangular(coefficient, input, bool(upper), bool(unitriangular))
     return _TriangularSolve(solution, A.expand((*solution.shape[:-2], *A.shape[-2:])).clone())
@@ -239,8 +228,8 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
 def _factored(xp, L, B, upper):
     """X with A X = B on arrays, A being given by its Cholesky factor."""
     lower = xp.swapaxes(L, -1, -2).conj() if upper else L
-    half = lapack.solve_triangular(lower, B, False, False)
-    return lapack.solve_triangular(xp.swapaxes(lower, -1, -2).conj(), half, True, False)
+    half = matrices.solve_triangular(lower, B, False, False)
+    return matrices.solve_triangular(xp.swapaxes(lower, -1, -2).conj(), half, True, False)
 
 
 def _factor_gradient(of_a, L, upper):
@@ -251,6 +240,7 @@ def _factor_gradient(of_a, L, upper):
 
 @on_arrays(public=False, method=False, autocast="float32", grad_name="CholeskySolveBackward0")
 def _cholesky_solve(input, L, upper):
+    check_lapack("cholesky_solve", L)
     return _factored(arrays.module_of(L), L, input, upper)
 
 
@@ -268,12 +258,12 @@ def cholesky_solve(input, L, upper=False):
             raise RuntimeError(f"{name} should have at least 2 dimensions, but has {t.dim()} dimensions instead (cholesky_solve)")
     check_same_dtype("cholesky_solve", input, L, "b and A")
     check_system("cholesky_solve", L._array, input._array, True)
-    _check_lapack("cholesky_solve", L)
     return _cholesky_solve(input, L, bool(upper))
 
 
 @on_arrays(public=False, method=False, autocast="float32", grad_name="CholeskyInverseBackward0")
 def _cholesky_inverse(L, upper):
+    check_lapack("cholesky_inverse", L)
     xp = arrays.module_of(L)
     return _factored(xp, L, xp.broadcast_to(xp.eye(L.shape[-1], dtype=L.dtype), L.shape), upper)
 
@@ -285,16 +275,16 @@ _cholesky_inverse.derivative(L=lambda grad, L, result, upper: _factor_gradient(-
 def cholesky_inverse(L, upper=False):
     """The inverse of A, given its Cholesky factor: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
     check_square("cholesky_inverse", L._array)
-    _check_lapack("cholesky_inverse", L)
     return _cholesky_inverse(L, bool(upper))
 
 
 # -- least squares ---------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(
-    public=False, method=False, autocast="float32", grad_name="LinalgLstsqBackward0", returns=named_result("linalg_lstsq", "solution residuals rank singular_values")
-)  # fmt: skip
+_Lstsq = named_result("linalg_lstsq", "solution residuals rank singular_values")
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgLstsqBackward0", returns=_Lstsq)
 def _lstsq(A, B, rcond, driver):
     """The solution of least norm by the singular value decomposition, whatever the driver; the driver decides which results are given."""
     xp = arrays.module_of(A)
@@ -315,9 +305,8 @@ def _lstsq(A, B, rcond, driver):
 
 
 def _svd_arrays(a):
-    xp = arrays.module_of(a)
     try:
-        return lapack.raising(xp, xp.linalg.svd, a, full_matrices=False)
+        return matrices.svd(a, False)
     except np.linalg.LinAlgError:
         raise LinAlgError("linalg.lstsq: the singular value decomposition did not converge: are there NaNs in the input?") from None
 
@@ -363,7 +352,8 @@ def lstsq(A, B, rcond=None, *, driver=None):
         B = B.unsqueeze(-1)
     if B.dim() < 2 or A.shape[-2] != B.shape[-2]:
         raise RuntimeError(
-            f"{name}: input.size(-2) should match other.size(-2), found {tuple(A.shape)} and {tuple(B.shape)}. A vector on the right is (..., M)"
+            f"{name}: input.size(-2) should match other.size(-2), found {tuple(A.shape)} and {tuple(B.shape)}. "
+            "A vector on the right is (..., M)"
         )
     if rcond is None:
         rcond = max(A.shape[-2:]) * float(np.finfo(A._array.dtype).eps)
@@ -387,7 +377,7 @@ def _pinv(A, atol, rtol, hermitian):
     if 0 in (m, n):
         return xp.zeros((*A.shape[:-2], n, m), A.dtype)
     if hermitian:
-        s, v = lapack.raising(xp, xp.linalg.eigh, A)
+        s, v = matrices.eigh(A, "L")
         u, vh, size = v, xp.swapaxes(v, -1, -2).conj(), abs(s)
     else:
         u, s, vh = _svd_arrays(A)

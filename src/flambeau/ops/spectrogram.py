@@ -33,8 +33,8 @@ def stft(
     if return_complex is None:
         if not is_complex:
             raise RuntimeError(
-                "stft requires the return_complex parameter be given for real inputs, and will further require that return_complex=True in a "
-                "future PyTorch release."
+                "stft requires the return_complex parameter be given for real inputs, and will further require that return_complex=True in "
+                "a future PyTorch release."
             )
         return_complex = True
     onesided = not is_complex if onesided is None else bool(onesided)
@@ -102,8 +102,8 @@ def _continued(signal, before: int, after: int, mode: str):
     elif mode == "reflect":
         if max(before, after) >= length:
             raise RuntimeError(
-                f"Padding size should be less than the corresponding input dimension, but got: padding ({before}, {after}) at the last dimension "
-                f"of input {list(signal.shape)}. Use a shorter n_fft, pad_mode='constant' or center=False"
+                f"Padding size should be less than the corresponding input dimension, but got: padding ({before}, {after}) at the last "
+                f"dimension of input {list(signal.shape)}. Use a shorter n_fft, pad_mode='constant' or center=False"
             )
         ends = signal.narrow(-1, 1, before).flip(-1), signal.narrow(-1, length - 1 - after, after).flip(-1)
     elif mode == "replicate":
@@ -151,8 +151,8 @@ def istft(
     signal = signal / weight
     if end > total:
         warnings.warn(
-            "The length of signal is shorter than the length parameter. Result is being padded with zeros in the tail. Please check your center "
-            "and hop_length settings.",
+            "The length of signal is shorter than the length parameter. Result is being padded with zeros in the tail. Please check your "
+            "center and hop_length settings.",
             stacklevel=3,
         )
         signal = _continued(signal, 0, end - total, "constant")
@@ -174,8 +174,8 @@ def _check_istft(input, n_fft, hop_length, win_length, window, onesided, return_
     expected = n_fft // 2 + 1 if onesided else n_fft
     if bins != expected:
         raise RuntimeError(
-            f"istft: expected the frequency dimension (3rd to the last) of the input tensor to match n_fft{' / 2 + 1' if onesided else ''} = "
-            f"{expected} when onesided={bool(onesided)}, but got {bins}"
+            f"istft: expected the frequency dimension (3rd to the last) of the input tensor to match "
+            f"n_fft{' / 2 + 1' if onesided else ''} = {expected} when onesided={bool(onesided)}, but got {bins}"
         )
     if return_complex and onesided:
         raise RuntimeError("Cannot have onesided output if window or input is complex. Try onesided=False")

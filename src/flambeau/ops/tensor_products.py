@@ -71,7 +71,7 @@ def inner(input, other):
 
 @composite(out=True)
 def kron(input, other):
-    """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D), in any number of dims."""
+    """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D)."""
     ndim = max(input.dim(), other.dim())
     a = (1,) * (ndim - input.dim()) + tuple(input.shape)
     b = (1,) * (ndim - other.dim()) + tuple(other.shape)

@@ -373,12 +373,12 @@ def unbind(input, dim=0):
 @composite
 def narrow(input, dim, start, length):
     """`length` elements of a dimension from `start` on, as a view."""
-    dim = layout.wrap_dim(whole(dim), input.dim())
     if hasattr(start, "_array"):
         if start.dim() or start.dtype.category != dtypes.INTEGER:
             raise RuntimeError(f"start must be an 0-dim integral Tensor, found {start.dtype} of shape {tuple(start.shape)}")
         start = start.item()
-    start = whole(start)
-    layout.narrow(*arrays.view_of(input._array), 0, dim, start, whole(length))  # raises where it does not fit
-    start = start % max(input.shape[dim], 1) if start < 0 else start
-    return _slice(input, dim, start, start + whole(length), 1)
+    dim, start, length = whole(dim), whole(start), whole(length)
+    layout.narrow(*arrays.view_of(input._array), 0, dim, start, length)  # raises where it does not fit
+    if start < 0:
+        start += input._array.shape[dim]
+    return _slice(input, dim, start, start + length, 1)

@@ -2,13 +2,13 @@
 
    Note [panels]
    OpenBLAS's usual kernel copies both operands into a layout of its own in every call, which pays for big pieces only.
-   For AVX-512 it has another, taken when m n k <= 10^6, which reads them where they lie: within 3 % of the CPU's peak
-   if nothing is transposed and C is 64 columns wide. So there we do the copying, once for all pieces:
+   For AVX-512 it has another, taken when m n k <= 10^6, which reads them where they lie: 170 GFLOP/s a core instead of
+   100 to 130, if nothing is transposed and C is 64 columns wide. So there we do the copying, once for all pieces:
      B   is cut into panels of 64 columns, whose rows then lie side by side (in place if A has few rows);
      A   is turned if it is transposed and small, and B wide;
      K   is walked in chunks that keep a call below 10^6.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B A^T costs less to turn.
-   Measured on two threads of an Ice Lake: 0.65 to 0.95 of the time of OpenBLAS's own threads up to 1024 x 1024. */
+   Measured with two threads of an Ice Lake, 64 x 784 x 256 to 1024^3: 0.75 to 1 of the time of OpenBLAS's threads. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* setenv, strdup */
 #endif
@@ -300,7 +300,7 @@ static void *find(void *library, const char *prefix, const char *name, const cha
     return dlsym(library, symbol);
 }
 
-/* When it is loaded, OpenBLAS starts a thread per CPU, and they spin for 0.1 s, unless it is told not to. */
+/* When it is loaded, OpenBLAS starts a thread per CPU, and they spin for a while, unless it is told not to. */
 static void *open_quietly(const char *path) {
     static const char *const variable = "OPENBLAS_NUM_THREADS";
     char *before = getenv(variable) ? strdup(getenv(variable)) : NULL;

@@ -1,0 +1,130 @@
+"""The end of backward: a gradient has fully arrived at a leaf. Its hooks run, and it is added to `.grad`.
+
+Note [stealing gradients]: the first gradient of a leaf is kept as it is, not copied, if nobody else can see it. A gradient that is shared (it
+went to several places, a hook kept it, the user passed it in, it is a view) is copied, so that writing to one `.grad` never changes
+another tensor. Who holds a gradient is read off Python's reference counts: of the tensor, of its array, of its storage.
+"""
+
+from __future__ import annotations
+
+import threading
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from flambeau.autograd import modes
+from flambeau.kernels import arrays, layout
+from flambeau.ops.arithmetic import _add
+from flambeau.tensor import Tensor, wrap
+
+state = modes.state
+_adding = threading.Lock()  # two threads may run backward into the same leaves
+
+
+def accumulate(leaf: Tensor, grad: Tensor) -> None:
+    """Add a gradient that has fully arrived to `leaf.grad`, running the leaf's hooks."""
+    grad = run_grad_hooks(leaf, grad)
+    hooks = leaf._accumulator_hooks
+    if hooks:
+        for hook in list(hooks["pre"].values()):
+            replaced = hook((grad,))
+            if replaced is not None:
+                grad = replaced[0] if isinstance(replaced, (tuple, list)) else replaced
+    add_to_grad(leaf, grad)
+    for hook in list((leaf._post_accumulate or {}).values()):
+        hook(leaf)
+    if hooks:
+        for hook in list(hooks["post"].values()):
+            hook((), (grad,))
+
+
+def run_grad_hooks(leaf: Tensor, grad: Tensor) -> Tensor:
+    """The gradient as the hooks of the leaf leave it."""
+    return run_hooks(leaf._hooks, grad) if leaf._hooks else grad
+
+
+def run_hooks(hooks: dict, grad: Tensor) -> Tensor:
+    """Call hooks one after the other; what one returns, the next receives."""
+    for hook in list(hooks.values()):
+        replaced = hook(grad)
+        if replaced is not None:
+            grad = checked(hook, grad, replaced)
+    return grad
+
+
+def checked(hook: Any, grad: Tensor, replaced: Any) -> Tensor:
+    """What a hook returned, if it can stand for the gradient."""
+    if not isinstance(replaced, Tensor):
+        raise TypeError(f"expected Variable, but hook {_name(hook)} returned {type(replaced).__name__}: a hook returns a tensor or None")
+    if replaced.dtype is not grad.dtype:
+        raise RuntimeError(f"hook {_name(hook)} has changed the type of value (was {grad.dtype} got {replaced.dtype})")
+    if replaced._array.shape != grad._array.shape:
+        raise RuntimeError(f"hook {_name(hook)} has changed the size of value: {tuple(grad.shape)} became {tuple(replaced.shape)}")
+    return replaced
+
+
+def _name(hook: Any) -> str:
+    return repr(getattr(hook, "__name__", type(hook).__name__))
+
+
+def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
+    """leaf.grad += grad, where no .grad counts as zero."""
+    with _adding:
+        have = leaf._grad
+        if state.grad:  # create_graph: the sum is part of the graph, and nothing in it is written to
+            leaf._grad = grad.clone() if have is None else have + grad
+        elif have is not None:
+            _add.call_inplace(have, grad)
+        elif (
+            getrefcount(grad) <= ALONE[0]
+            and getrefcount(grad._array) <= ALONE[1]
+            and _owns_memory(grad)
+            and _laid_out_like(grad._array, leaf._array)
+        ):
+            leaf._grad = grad if type(grad) is Tensor and not grad._needs else wrap(grad._array)
+        else:
+            leaf._grad = wrap(copied(grad._array, leaf._array))
+
+
+def _count(grad: Tensor) -> tuple[int, int]:
+    return getrefcount(grad), getrefcount(grad._array)
+
+
+def _count_when_alone() -> tuple[int, int]:
+    """The reference counts that `add_to_grad` sees of a gradient that only its caller holds."""
+    grad = wrap(np.zeros(1))
+    return _count(grad)
+
+
+ALONE = _count_when_alone()
+
+
+def _owns_memory(grad: Tensor) -> bool:
+    """Whether no other tensor looks at the same memory: this one is no view, and has no views."""
+    if grad._base is not None:
+        return False
+    storage = grad._storage
+    if storage is not None and getrefcount(storage) > 3:  # the tensor's, the variable's, the argument's
+        return False
+    return type(grad._array.base) is not np.ndarray
+
+
+def _laid_out_like(array, leaf) -> bool:
+    """Whether a gradient has the memory order of its leaf; that of a leaf with holes or overlaps is contiguous."""
+    strides = array.strides
+    if strides == leaf.strides and 0 not in strides:
+        return layout.is_non_overlapping_and_dense(*arrays.view_of(leaf))
+    return arrays.element_strides(array) == _strides_of_grad(leaf)
+
+
+def _strides_of_grad(leaf) -> tuple[int, ...]:
+    shape, strides = arrays.view_of(leaf)
+    return strides if layout.is_non_overlapping_and_dense(shape, strides) else layout.contiguous_strides(shape)
+
+
+def copied(array, leaf):
+    """A copy in the memory order of the leaf the gradient belongs to."""
+    out = arrays.empty_strided(array.shape, _strides_of_grad(leaf), array.dtype, arrays.device_of(array))
+    arrays.write(out, array)
+    return out

@@ -1,0 +1,144 @@
+"""Matrix products on a GPU, by cuBLAS.
+
+cuBLAS counts columns first, tensors count rows first; but C = A B by rows is C^T = B^T A^T by columns, in the very same memory. So the
+factors are handed over in reverse order, and a factor stored column after column is one that cuBLAS is asked to transpose: nothing is
+copied unless neither of a matrix's two strides is 1.
+
+Half precision is multiplied by the tensor cores, summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cupy
+import ml_dtypes
+import numpy as np
+from cupy.cuda import Device, runtime
+from cupy.cuda.device import get_cublas_handle
+
+PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
+DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
+
+
+class Kind(NamedTuple):
+    """How cuBLAS names a dtype: of the elements, of the computation, and the NumPy dtype of alpha and beta."""
+
+    data: int
+    compute: int
+    scalar: np.dtype
+
+
+KINDS = {
+    np.dtype(np.float16): Kind(2, 68, np.dtype(np.float32)),
+    np.dtype(ml_dtypes.bfloat16): Kind(14, 68, np.dtype(np.float32)),
+    np.dtype(np.float32): Kind(0, 68, np.dtype(np.float32)),
+    np.dtype(np.float64): Kind(1, 70, np.dtype(np.float64)),
+    np.dtype(np.complex64): Kind(4, 68, np.dtype(np.complex64)),
+    np.dtype(np.complex128): Kind(5, 70, np.dtype(np.complex128)),
+}
+TF32 = 77  # float32 and complex64 with factors shortened to 10 bits behind the point
+allow_tf32 = False  # set by whoever offers the choice to users
+
+
+def product(a, b):
+    """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype. Fresh and contiguous."""
+    if a.dtype not in KINDS:
+        return cupy.matmul(a, b)  # integers: CuPy has a kernel of its own
+    with _on(a):
+        out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+        _multiply(out, a, b, 1, 0)
+    return out
+
+
+def product_into(out, a, b, alpha, beta):
+    """out = alpha a @ b + beta out, in place, where out is contiguous and of a dtype that cuBLAS knows; else NotImplemented.
+
+    beta = 0 ignores what out holds.
+    """
+    if out.dtype not in KINDS or not out.flags.c_contiguous or a.dtype != out.dtype or b.dtype != out.dtype:
+        return NotImplemented
+    with _on(out):
+        _multiply(out, a, b, alpha, beta)
+    return out
+
+
+def _on(array):
+    """The array's device made current; nothing to do where it is."""
+    return Device(array.data.device_id)
+
+
+def _multiply(out, a, b, alpha, beta) -> None:
+    from cupy.cuda import cublas  # here and not above: CuPy loads the library on this import, and not every program multiplies
+
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    if not out.size:
+        return
+    if not k:
+        out *= beta if beta else 0
+        if not beta:
+            out.fill(0)
+        return
+    kind = KINDS[out.dtype]
+    compute = TF32 if allow_tf32 and out.dtype.char in "fF" else kind.compute
+    factors = _scalars(kind.scalar, alpha, beta)
+    first, second = _matrix(a), _matrix(b)
+    common = (get_cublas_handle(), second.form, first.form, n, m, k, factors)
+    element = kind.scalar.itemsize
+    if a.ndim == 2:
+        cublas.gemmEx(
+            *common, second.pointer, kind.data, second.lead, first.pointer, kind.data, first.lead, factors + element,
+            out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
+        )  # fmt: skip
+        return
+    cublas.gemmStridedBatchedEx(
+        *common, second.pointer, kind.data, second.lead, second.batch, first.pointer, kind.data, first.lead, first.batch, factors + element,
+        out.data.ptr, kind.data, n, m * n, a.shape[0], compute, DEFAULT_ALGORITHM,
+    )  # fmt: skip
+
+
+class Matrix(NamedTuple):
+    """A factor as cuBLAS takes it. `owner` keeps the memory alive until the product has been launched."""
+
+    pointer: int
+    form: int
+    lead: int  # the distance between rows, or columns
+    batch: int  # and between matrices
+    owner: object
+
+
+def _matrix(x) -> Matrix:
+    """The array itself, if one of its two strides is 1 and the other long enough; else a copy of it."""
+    rows, columns = x.shape[-2:]
+    size = x.itemsize
+    row_step, column_step = (s // size for s in x.strides[-2:])
+    batch = x.strides[0] // size if x.ndim == 3 else 0
+    if batch >= 0:
+        # A dimension of size 1 may have any stride.
+        if (column_step == 1 or columns == 1) and (row_step >= max(columns, 1) or rows == 1):
+            return Matrix(x.data.ptr, PLAIN, max(row_step if rows > 1 else columns, 1), batch, x)
+        if (row_step == 1 or rows == 1) and (column_step >= max(rows, 1) or columns == 1):
+            return Matrix(x.data.ptr, TRANSPOSED, max(column_step if columns > 1 else rows, 1), batch, x)
+    copy = cupy.ascontiguousarray(x)
+    return Matrix(copy.data.ptr, PLAIN, columns, rows * columns, copy)
+
+
+_kept: dict[tuple, np.ndarray] = {}
+
+
+def _scalars(dtype: np.dtype, alpha, beta) -> int:
+    """The address of (alpha, beta) in main memory. cuBLAS reads them during the call; the usual pairs stay."""
+    key = (dtype, complex(alpha), complex(beta))
+    found = _kept.get(key)
+    if found is None:
+        if len(_kept) > 1000:
+            _kept.clear()
+        found = _kept[key] = np.array([alpha, beta]).astype(dtype)
+    return found.__array_interface__["data"][0]
+
+
+def current_library() -> tuple[int, int]:
+    """(version of cuBLAS, version of the CUDA runtime)."""
+    from cupy.cuda import cublas
+
+    return cublas.getVersion(get_cublas_handle()), runtime.runtimeGetVersion()

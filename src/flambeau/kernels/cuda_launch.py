@@ -1,0 +1,283 @@
+"""Running pointwise kernels on a GPU: find the shape of the work, print and compile the kernel for it once, launch.
+
+A launch has three parts, each remembered under what it depends on:
+
+    plan      shapes, strides and element sizes -> the loops, whether elements can be moved in packs, the shape of the result
+    kernel    formula, dtype and the plan's variant -> compiled code, in memory and on disk
+    call      the addresses and numbers of this very call
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import Device, runtime
+from cupy.cuda.compiler import compile_using_nvrtc
+from cupy.cuda.function import Module
+
+from flambeau import dtypes
+from flambeau.kernels import layout, print_cuda
+from flambeau.kernels.pointwise import Pointwise
+from flambeau.kernels.print_cuda import ARRAY, MAX_DIMS, NUMBER, ONE, THREADS, Instance
+
+ndarray = cupy.ndarray
+View = tuple[tuple[int, ...], tuple[int, ...]]  # (shape, strides in bytes)
+
+
+def run(kernel: Pointwise, operands, params, key: np.dtype, out_dtype: np.dtype, out: Any = None):
+    """Run a kernel on CuPy arrays and Python numbers, into `out` or into fresh memory. At least one operand, or `out`, is an array."""
+    ready = [a.item() if type(a) is np.ndarray else a for a in operands]  # a 0-d array of the CPU is a number
+    like = out if out is not None else next(a for a in ready if type(a) is ndarray)
+    device = like.data.device_id
+    if device == runtime.getDevice():
+        return _run(kernel, ready, params, key, out_dtype, out, device)
+    with Device(device):
+        return _run(kernel, ready, params, key, out_dtype, out, device)
+
+
+def _run(kernel, operands, params, key, out_dtype, out, device):
+    views = tuple([(a.shape, a.strides) if type(a) is ndarray else None for a in operands])
+    sizes = (out_dtype.itemsize, *[a.dtype.itemsize if type(a) is ndarray else 0 for a in operands])
+    plan = plan_for(views, None if out is None else (out.shape, out.strides), sizes)
+    if out is None:
+        out = strided(plan.shape, plan.strides, out_dtype)
+    if not plan.n:
+        return out
+    if plan.variant is None:
+        return _piece_by_piece(kernel, operands, params, key, out_dtype, out)
+    pointers = [out.data.ptr, *[a.data.ptr if type(a) is ndarray else 0 for a in operands]]
+    pack = plan.variant.pack
+    if pack and any([p % (pack * s) for p, s, flat in zip(pointers, sizes, (True, *plan.variant.flat), strict=True) if flat]):
+        plan = plan_for(views, (out.shape, out.strides), sizes, False)
+    function = _functions.get((kernel, key, out_dtype, plan.variant, device))
+    if function is None:
+        function = _load(kernel, key, out_dtype, plan.variant, device)
+    function(plan.grid, (THREADS,), (*_arguments(kernel, operands, pointers, params, key), plan.n, plan.geometry))
+    return out
+
+
+def _arguments(kernel: Pointwise, operands, pointers, params, key: np.dtype) -> list:
+    """Addresses and numbers in the order of the kernel's parameters; see `print_cuda._parameters`."""
+    number = _complex if key.kind == "c" else _integer if key.kind in "biu" else _real
+    found: list = [pointers[0]]
+    for a, pointer, kind in zip(operands, pointers[1:], kernel.kinds, strict=True):
+        if type(a) is ndarray:
+            found.append(pointer)
+        else:
+            found += number(a) if kind == "T" else _integer(a)
+    for p in params:
+        found += _complex(p) if key.kind == "c" else _real(p)
+    return found
+
+
+def _real(value) -> tuple[float]:
+    return (float(value),)
+
+
+def _integer(value) -> tuple[int]:
+    return (int(value),)
+
+
+def _complex(value) -> tuple[float, float]:
+    number = complex(value)
+    return number.real, number.imag
+
+
+def _piece_by_piece(kernel, operands, params, key, out_dtype, out):
+    """More loops than a kernel has: one launch for every index of the first dimension that is longer than 1."""
+    dim = next(d for d, n in enumerate(out.shape) if n > 1)
+    spread = [cupy.broadcast_to(a, out.shape) if type(a) is ndarray else a for a in operands]
+    for i in range(out.shape[dim]):
+        here = (slice(None),) * dim + (i,)
+        run(kernel, [a[here] if type(a) is ndarray else a for a in spread], params, key, out_dtype, out[here])
+    return out
+
+
+def strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype):
+    """Uninitialised dense memory on the current device; strides in bytes."""
+    extent = 0 if 0 in shape else dtype.itemsize + sum([(n - 1) * s for n, s in zip(shape, strides, strict=True)])
+    return ndarray(shape, dtype, cupy.cuda.alloc(extent), strides)
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------------
+
+
+class Variant:
+    """How the work of a kernel is laid out, as far as its code depends on that. Equal variants are one object."""
+
+    __slots__ = ("flat", "modes", "pack", "wide")
+    known: dict[tuple, Variant] = {}
+
+    def __new__(cls, modes: tuple[str, ...], flat: tuple[bool, ...] = (), pack: int = 0, wide: bool = False):
+        found = cls.known.get((modes, flat, pack, wide))
+        if found is None:
+            found = object.__new__(cls)
+            found.modes, found.flat, found.pack, found.wide = modes, flat, pack, wide
+            cls.known[modes, flat, pack, wide] = found
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One shape of work. `variant` is None where there are more loops than a kernel has."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # of the result, in bytes
+    n: int
+    variant: Variant | None = None
+    grid: tuple[int, ...] = (0,)
+    geometry: np.ndarray | None = None
+
+
+@lru_cache(4096)
+def plan_for(views: tuple[View | None, ...], out: View | None, sizes: tuple[int, ...], aligned: bool = True) -> Plan:
+    """The plan for operands with these views (None: a number) and for `out`, if it is given; sizes are those of elements, out's first."""
+    counted = [((), ()) if v is None else (v[0], _in_elements(v[1], s)) for v, s in zip(views, sizes[1:], strict=True)]
+    if out is None:
+        shape = layout.broadcast_shapes(*[v[0] for v in counted])
+        out_strides = layout.pointwise_strides(shape, *counted)
+    else:
+        shape, out_strides = out[0], _in_elements(out[1], sizes[0])
+    n = 1
+    for size in shape:
+        n *= size
+    in_bytes = tuple(s * sizes[0] for s in out_strides)
+    if not n:
+        return Plan(shape, in_bytes, 0)
+    modes = tuple(NUMBER if v is None else ONE if _is_one(v[0]) else ARRAY for v in views)
+    steps = [layout.broadcast_strides(*c, shape) if m == ARRAY else (0,) * len(shape) for c, m in zip(counted, modes, strict=True)]
+    loops, (out_steps, *steps) = layout.collapse(shape, out_strides, *steps)
+    if not loops:
+        loops, out_steps, steps = (1,), (1,), [(int(m == ARRAY),) for m in modes]
+    if len(loops) > MAX_DIMS:
+        return Plan(shape, in_bytes, n)
+    all_steps = [out_steps, *steps]
+    wide = _reach(loops, all_steps) >= 2**31
+    pack = _pack(loops, all_steps, modes, sizes) if aligned else 0
+    if not pack:
+        return Plan(shape, in_bytes, n, Variant(modes, wide=wide), _grid(n), _geometry(loops, all_steps, wide))
+    flat = tuple(m == ARRAY and s[-1] == 1 for m, s in zip(modes, steps, strict=True))
+    packs = (*loops[:-1], loops[-1] // pack)
+    pack_steps = [(*s[:-1], s[-1] * pack) for s in all_steps]
+    # In one dimension the elements beyond the last whole pack get a thread each.
+    threads = n // pack + n % pack
+    return Plan(shape, in_bytes, n, Variant(modes, flat, pack, wide), _grid(threads), _geometry(packs, pack_steps, wide))
+
+
+def _in_elements(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return tuple([s // size for s in strides])
+
+
+def _is_one(shape: tuple[int, ...]) -> bool:
+    return all([n == 1 for n in shape])
+
+
+def _reach(loops, all_steps) -> int:
+    """A bound for every position and every offset."""
+    n = 1
+    for size in loops:
+        n *= size
+    return max(n, *[sum([(size - 1) * abs(step) for size, step in zip(loops, steps, strict=True)]) + 1 for steps in all_steps])
+
+
+def _pack(loops, all_steps, modes, sizes) -> int:
+    """How many neighbours a thread can move at once: 16 bytes of the widest operand, if everything lies in steps of whole packs; else 0."""
+    arrays = [(steps, size) for steps, size, mode in zip(all_steps, sizes, (ARRAY, *modes), strict=True) if mode == ARRAY]
+    pack = min(16 // max([size for _, size in arrays]), 8)
+    inner_ok = all_steps[0][-1] == 1 and all([steps[-1] in (0, 1) for steps, _ in arrays])
+    if pack < 2 or not inner_ok:
+        return 0
+    if len(loops) == 1:
+        return pack
+    outer_ok = all([step % pack == 0 for steps, _ in arrays if steps[-1] for step in steps[:-1]])
+    return pack if outer_ok and loops[-1] % pack == 0 else 0
+
+
+def _grid(threads: int) -> tuple[int]:
+    return ((threads + THREADS - 1) // THREADS,)
+
+
+def _geometry(loops, all_steps, wide: bool) -> np.ndarray:
+    """The struct Geometry of print_cuda, as one element that CuPy hands over by value."""
+    count = len(all_steps)
+    fields = np.zeros(1 + (1 if wide else 3) * MAX_DIMS + count * MAX_DIMS, np.int64 if wide else np.int32)
+    fields[0] = len(loops)
+    fields[1 : 1 + len(loops)] = loops
+    if not wide:
+        magic = fields.view(np.uint32)[1 + MAX_DIMS :]
+        for d, size in enumerate(loops):
+            magic[d], magic[MAX_DIMS + d] = _divider(size)
+    for o, steps in enumerate(all_steps):
+        start = len(fields) - (count - o) * MAX_DIMS
+        fields[start : start + len(loops)] = steps
+    return fields.view(f"V{fields.nbytes}")
+
+
+def _divider(size: int) -> tuple[int, int]:
+    """(magic, shift) with a // size == ((a * magic >> 32) + a) >> shift for 0 <= a < 2**31."""
+    shift = (size - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - size)) // size + 1, shift
+
+
+# -- compiling -----------------------------------------------------------------------------------------------------------
+
+_functions: dict[tuple, Any] = {}
+
+
+def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Variant, device: int):
+    """The compiled kernel on a device, remembered."""
+    instance = Instance(
+        kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtypes.OF_NUMPY[key].name, dtypes.OF_NUMPY[out_dtype].name,
+        variant.modes, variant.flat, variant.pack, variant.wide,
+    )  # fmt: skip
+    options = ("--std=c++17", *(_complex_headers() if print_cuda.uses_complex(instance) else ()))
+    module = load_source(instance.function, print_cuda.print_kernel(instance), options)
+    function = _functions[kernel, key, out_dtype, variant, device] = module.get_function(instance.function)
+    return function
+
+
+def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17",)) -> Module:
+    """CUDA C++ compiled for the current device; what was compiled before, by this or another process, comes from the disk."""
+    # Not CuPy's RawModule: that flushes denormal numbers to zero, and a tensor's values must not depend on the device so much.
+    architecture = Device().compute_capability
+    text = "\0".join((source, *options, architecture, str(runtime.runtimeGetVersion())))
+    path = cache_directory() / f"{name[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.cubin"
+    try:
+        binary = path.read_bytes()
+    except OSError:
+        binary, _ = compile_using_nvrtc(source, options, architecture, f"{name}.cu", cache_in_memory=True)
+        _keep(path, binary)
+    module = Module()
+    module.load(binary)
+    return module
+
+
+@lru_cache(1)
+def cache_directory() -> Path:
+    """Where compiled kernels are kept between runs."""
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "flambeau" / "cuda"
+
+
+def _keep(path: Path, binary: bytes) -> None:
+    """Write a file whole or not at all; where nothing can be written, every run compiles anew."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(binary)
+        temporary.replace(path)
+    except OSError:
+        return
+
+
+def _complex_headers() -> tuple[str, ...]:
+    """Where CuPy keeps its complex numbers and what they are made of."""
+    root = Path(cupy.__file__).parent / "_core" / "include"
+    return tuple(f"-I{root / part}" for part in ("", "cupy/_cccl/libcudacxx", "cupy/_cccl/thrust", "cupy/_cccl/cub"))

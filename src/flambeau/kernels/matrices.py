@@ -1,0 +1,383 @@
+"""Systems and factorisations of arrays of matrices, on any device.
+
+Matrices are the last two dimensions, anything before them is a batch; nothing here changes its arguments. There are three ways:
+LAPACK, matrix by matrix (see lapack.py); NumPy's linalg, or CuPy's on CUDA, for the whole batch in one call, which is faster for small
+matrices; and for LU and triangular systems also steps written here, a column or a row at a time for the whole batch.
+
+Failures are numpy.linalg.LinAlgError, or an array `info` with one number for each matrix: 0, or where the failure was.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flambeau.kernels import arrays
+from flambeau.kernels.arrays import Array
+from flambeau.kernels.lapack import columns, empty_columns, fortran, library, routine, workspace
+
+INT32 = np.dtype(np.int32)
+SMALL = 16  # rows and columns; below, calling LAPACK for each matrix costs more than the work (12 us a call)
+
+
+def _by_lapack(a: Array, small: int = SMALL) -> bool:
+    return type(a) is np.ndarray and max(a.shape[-2:]) > small and library() is not None and a.size > 0
+
+
+def from_module(a: Array, name: str, *args, **options):
+    """Call a function of NumPy's or CuPy's linalg so that it raises LinAlgError when it fails; CuPy has to be asked to."""
+    if type(a) is np.ndarray:
+        with np.errstate(all="ignore"):
+            return getattr(np.linalg, name)(a, *args, **options)
+    import cupyx
+
+    with cupyx.errstate(linalg="raise"):
+        return getattr(arrays.module_of(a).linalg, name)(a, *args, **options)
+
+
+def _succeed(info: int) -> None:
+    if info:
+        raise np.linalg.LinAlgError(f"LAPACK reports {info}")
+
+
+# -- systems ---------------------------------------------------------------------------------------------------------------
+
+
+def inverse(a: Array) -> Array:
+    """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
+    if not _by_lapack(a):
+        return from_module(a, "inv")
+    found, pivots, info = lu_factor(a)
+    _succeed(int(info.max()))
+    getri, n = routine("getri", a.dtype), a.shape[-1]
+    work = workspace(a.dtype, lambda w, size: getri(n, w, n, pivots, w, size))
+    for at in np.ndindex(*a.shape[:-2]):
+        _succeed(getri(n, found[at], n, pivots[at], work, work.size))
+    return found
+
+
+def solve(a: Array, b: Array) -> Array:
+    """X with a X = b. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    n, k = b.shape[-2:]
+    b = arrays.module_of(b).broadcast_to(b, (*batch, n, k))  # NumPy takes a b with fewer dimensions than a for vectors
+    if not _by_lapack(a):
+        return from_module(a, "solve", b)
+    gesv = routine("gesv", a.dtype)
+    a, x, pivots = columns(np.broadcast_to(a, (*batch, n, n))), columns(b), np.empty(n, INT32)
+    for at in np.ndindex(*batch):
+        _succeed(gesv(n, k, a[at], n, pivots, x[at], n))
+    return x
+
+
+def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
+    """X with a X = b, reading one triangle of a (with `unit`, taking its diagonal for ones). (..., N, N), (..., N, K) -> (..., N, K).
+
+    A zero on the diagonal divides by zero: the result then has infinities and NaNs, but there is no error.
+    """
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    n, k = b.shape[-2:]
+    if not _by_lapack(a, 0) or _many_small(batch, n):
+        return _solve_by_rows(a, b, batch, upper, unit)
+    x = columns(np.broadcast_to(b, (*batch, n, k)))
+    if a.strides[-2] != a.itemsize or a.strides[-1] < n * a.itemsize:
+        a = arrays.contiguous(a)
+    by_rows = a.strides[-1] == a.itemsize and (n == 1 or a.strides[-2] >= n * a.itemsize)
+    lead = max(a.strides[-2 if by_rows else -1] // a.itemsize, n)
+    a = np.broadcast_to(a, (*batch, n, n))
+    # BLAS reads memory column by column: a matrix stored by rows is its own transpose there, and its upper triangle the lower one.
+    triangle = b"U" if upper != by_rows else b"L"
+    trsm, one = fortran("trsm", a.dtype), np.ones((), a.dtype)
+    for at in np.ndindex(*batch):
+        trsm(b"L", triangle, b"T" if by_rows else b"N", b"U" if unit else b"N", n, k, one, a[at], lead, x[at], n)
+    return x
+
+
+def _solve_by_rows(a: Array, b: Array, batch, upper: bool, unit: bool) -> Array:
+    """Substitution for all systems of the batch together, one row at a time."""
+    xp = arrays.module_of(a)
+    n = b.shape[-2]
+    x = xp.array(xp.broadcast_to(b, (*batch, *b.shape[-2:])))
+    order = range(n - 1, -1, -1) if upper else range(n)
+    with np.errstate(all="ignore"):
+        for i in order:
+            known = slice(i + 1, n) if upper else slice(0, i)
+            row = x[..., i, :] - xp.matmul(a[..., i, None, known], x[..., known, :])[..., 0, :]
+            x[..., i, :] = row if unit else row / a[..., i, i, None]
+    return x
+
+
+def _many_small(batch, n: int) -> bool:
+    """Whether to treat a batch as a whole: 1000 matrices of 4 x 4 are ten times as fast that way."""
+    return n <= SMALL and math.prod(batch) > 8 * n
+
+
+# -- LU and what is made of it ---------------------------------------------------------------------------------------------
+
+
+def lu_factor(a: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
+    """(LU, pivots, info) with P L U = a. (..., M, N) -> (..., M, N), (..., min(M, N)), (...).
+
+    L has ones on its diagonal and lies below it in LU, U on and above it. Row i was exchanged with row pivots[i] - 1, for i = 0, 1, ...
+    info counts from 1 the first zero on the diagonal of U, 0 if there is none.
+    """
+    *batch, m, n = a.shape
+    if not pivot or not _by_lapack(a, 0) or _many_small(batch, min(m, n)):
+        return _lu_by_columns(a, pivot)
+    lu, pivots, info = columns(a), np.empty((*batch, min(m, n)), INT32), np.zeros(batch, INT32)
+    getrf = routine("getrf", a.dtype)
+    for at in np.ndindex(*batch):
+        info[at] = getrf(m, n, lu[at], m, pivots[at])
+    return lu, pivots, info
+
+
+def _lu_by_columns(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
+    """Gaussian elimination of all matrices of the batch together, one column at a time."""
+    xp = arrays.module_of(a)
+    *batch, m, n = a.shape
+    k, count = min(m, n), math.prod(batch)
+    lu = xp.array(a).reshape(count, m, n)
+    each = xp.arange(count)
+    pivots = xp.zeros((count, k), INT32)
+    with np.errstate(all="ignore"):
+        for i in range(k):
+            best = xp.argmax(_size(lu[:, i:, i]), axis=1) + i if pivot else xp.full(count, i)
+            pivots[:, i] = best + 1
+            lu[each, i], lu[each, best] = lu[each, best], lu[each, i]  # the right side is copied before either is written
+            head = lu[:, i, i][:, None]
+            lu[:, i + 1 :, i] /= xp.where(head == 0, head.dtype.type(1), head) if pivot else head
+            lu[:, i + 1 :, i + 1 :] -= lu[:, i + 1 :, i, None] * lu[:, i, None, i + 1 :]
+    zero = xp.diagonal(lu, axis1=1, axis2=2) == 0
+    info = xp.where(zero.any(axis=1), zero.argmax(axis=1) + 1, 0) if k else xp.zeros(count)
+    return lu.reshape(a.shape), pivots.reshape(*batch, k), info.astype(INT32).reshape(batch)
+
+
+def _size(x: Array) -> Array:
+    """How large LAPACK takes a pivot to be: |x|, but |real| + |imag| for complex numbers."""
+    return abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
+
+
+def slogdet(a: Array) -> tuple[Array, Array]:
+    """(sign, log |det|) of square matrices."""
+    xp = arrays.module_of(a)
+    if not _by_lapack(a):
+        return tuple(xp.asarray(x) for x in from_module(a, "slogdet"))
+    diagonal, exchanges = _pivots_of(a)
+    with np.errstate(all="ignore"):
+        size = abs(diagonal)
+        sign = np.prod(np.where(size == 0, diagonal, diagonal / size), axis=-1) * exchanges
+        return np.asarray(sign, a.dtype), np.asarray(np.log(size).sum(-1), size.dtype)
+
+
+def det(a: Array) -> Array:
+    """The determinant of square matrices."""
+    if not _by_lapack(a):
+        return from_module(a, "det")
+    diagonal, exchanges = _pivots_of(a)
+    with np.errstate(all="ignore"):
+        return np.asarray(np.prod(diagonal, axis=-1) * exchanges, a.dtype)
+
+
+def _pivots_of(a: Array) -> tuple[Array, Array]:
+    """(the diagonal of U, 1 or -1 as the number of exchanged rows is even or odd)."""
+    lu, pivots, _ = lu_factor(a)
+    odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
+    return np.diagonal(lu, axis1=-2, axis2=-1), 1 - 2 * odd
+
+
+# -- Cholesky, LDL^T -------------------------------------------------------------------------------------------------------
+
+
+def cholesky(a: Array) -> tuple[Array, Array]:
+    """(L, info) with L L^H = a, reading the lower triangle. info is 0, or the size of the first leading block that is not positive."""
+    xp = arrays.module_of(a)
+    if not _by_lapack(a):
+        try:
+            return from_module(a, "cholesky"), xp.zeros(a.shape[:-2], INT32)
+        except np.linalg.LinAlgError:
+            if not _by_lapack(a, 0):
+                return _cholesky_by_blocks(a)
+    factor, info = columns(a), np.zeros(a.shape[:-2], INT32)
+    potrf, n = routine("potrf", a.dtype), a.shape[-1]
+    for at in np.ndindex(*a.shape[:-2]):
+        info[at] = potrf(b"L", n, factor[at], n)
+    return np.tril(factor), info
+
+
+def _cholesky_by_blocks(a: Array) -> tuple[Array, Array]:
+    """`cholesky` where some matrix has no factor and there is no LAPACK to say where it fails: by trying leading blocks."""
+    xp = arrays.module_of(a)
+    factor, info = xp.zeros_like(a), xp.zeros(a.shape[:-2], INT32)
+    for at in np.ndindex(*a.shape[:-2]):
+        good, bad = 0, a.shape[-1] + 1  # a block inside a positive definite one is positive definite: halve the interval
+        while bad - good > 1:
+            size = (good + bad) // 2
+            try:
+                factor[at][:size, :size] = from_module(a[at][:size, :size], "cholesky")
+                good = size
+            except np.linalg.LinAlgError:
+                bad = size
+        info[at] = 0 if bad > a.shape[-1] else bad
+    return factor, info
+
+
+def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
+    """(LD, pivots, info): the Bunch-Kaufman factors of symmetric (or Hermitian) matrices, read from and packed into the lower triangle."""
+    _need_lapack("ldl_factor", a)
+    ld = columns(a)
+    *batch, n, _ = a.shape
+    pivots, info = np.zeros((*batch, n), INT32), np.zeros(batch, INT32)
+    if ld.size:
+        trf = routine("hetrf" if hermitian and a.dtype.kind == "c" else "sytrf", a.dtype)
+        work = workspace(a.dtype, lambda w, size: trf(b"L", n, w, n, pivots, w, size))
+        for at in np.ndindex(*batch):
+            info[at] = trf(b"L", n, ld[at], n, pivots[at], work, work.size)
+    return np.tril(ld), pivots, info
+
+
+def ldl_solve(ld: Array, pivots: Array, b: Array, hermitian: bool) -> Array:
+    """X with a X = b, given the factors of a. (..., N, N), (..., N), (..., N, K) -> (..., N, K)."""
+    _need_lapack("ldl_solve", ld)
+    batch = np.broadcast_shapes(ld.shape[:-2], b.shape[:-2])
+    n, k = b.shape[-2:]
+    x = columns(np.broadcast_to(b, (*batch, n, k)))
+    if x.size:
+        trs = routine("hetrs" if hermitian and ld.dtype.kind == "c" else "sytrs", ld.dtype)
+        ld = columns(np.broadcast_to(ld, (*batch, n, n)))
+        pivots = np.ascontiguousarray(np.broadcast_to(pivots, (*batch, n)), INT32)
+        for at in np.ndindex(*batch):
+            trs(b"L", n, k, ld[at], n, pivots[at], x[at], n)
+    return x
+
+
+def _need_lapack(name: str, a: Array) -> None:
+    if type(a) is not np.ndarray:
+        raise NotImplementedError(f"{name} is not available on CUDA: move the tensor to the CPU with .cpu() first")
+    if library() is None:
+        raise NotImplementedError(
+            f"{name} needs LAPACK from the package scipy-openblas32, which is not installed: pip install scipy-openblas32"
+        )
+
+
+# -- QR --------------------------------------------------------------------------------------------------------------------
+
+
+def qr_packed(a: Array) -> tuple[Array, Array]:
+    """(packed, tau): R on and above the diagonal, below it the vectors of the reflections whose product is Q."""
+    if not _by_lapack(a):
+        packed, tau = from_module(a, "qr", mode="raw")
+        return arrays.module_of(a).swapaxes(packed, -1, -2), tau
+    *batch, m, n = a.shape
+    packed, tau = columns(a), np.empty((*batch, min(m, n)), a.dtype)
+    geqrf = routine("geqrf", a.dtype)
+    work = workspace(a.dtype, lambda w, size: geqrf(m, n, w, m, w, w, size))
+    for at in np.ndindex(*batch):
+        geqrf(m, n, packed[at], m, tau[at], work, work.size)
+    return packed, tau
+
+
+def qr(a: Array, mode: str) -> tuple[Array | None, Array]:
+    """(Q, R): (..., M, K), (..., K, N) if mode is 'reduced', (..., M, M), (..., M, N) if 'complete'; (None, R) if 'r'."""
+    if not _by_lapack(a):
+        found = from_module(a, "qr", mode=mode)
+        return (None, found) if mode == "r" else tuple(found)
+    *batch, m, n = a.shape
+    k = min(m, n)
+    packed, tau = qr_packed(a)
+    r = np.triu(packed if mode == "complete" else packed[..., :k, :])
+    if mode == "r":
+        return None, r
+    width = m if mode == "complete" else k
+    q = empty_columns(batch, m, width, a.dtype)
+    q[..., :k] = packed[..., :k]
+    orgqr = routine("orgqr", a.dtype)
+    work = workspace(a.dtype, lambda w, size: orgqr(m, width, k, w, m, w, w, size))
+    for at in np.ndindex(*batch):
+        orgqr(m, width, k, q[at], m, tau[at], work, work.size)
+    return q, r
+
+
+# -- singular values and eigenvalues ---------------------------------------------------------------------------------------
+
+
+def svd(a: Array, full: bool, vectors: bool = True):
+    """(U, S, V^H), reduced unless `full`; S alone without `vectors`."""
+    if not _by_lapack(a):
+        return from_module(a, "svd", full_matrices=full) if vectors else from_module(a, "svd", compute_uv=False)
+    if not np.isfinite(a).all():
+        raise np.linalg.LinAlgError("NaN and infinity have no singular values")
+    *batch, m, n = a.shape
+    k, real = min(m, n), a.real.dtype
+    columns_u, rows_v = (m, n) if full else (k, k)
+    job = b"N" if not vectors else b"A" if full else b"S"
+    u = empty_columns(batch if vectors else (), m if vectors else 1, columns_u if vectors else 1, a.dtype)
+    vh = empty_columns(batch if vectors else (), rows_v if vectors else 1, n if vectors else 1, a.dtype)
+    s, integers = np.empty((*batch, k), real), np.empty(8 * k, INT32)
+    extra = [np.empty(max(5 * k * k + 7 * k, 2 * max(m, n) * k + 2 * k * k + k), real)] if a.dtype.kind == "c" else []
+    gesdd = routine("gesdd", a.dtype)
+
+    def call(matrix, values, left, right, work, size) -> int:
+        return gesdd(job, m, n, matrix, m, values, left, m, right, rows_v, work, size, *extra, integers)
+
+    work = workspace(a.dtype, lambda w, size: call(w, w, w, w, w, size))
+    source = columns(a)
+    for at in np.ndindex(*batch):
+        _succeed(call(source[at], s[at], u[at] if vectors else u, vh[at] if vectors else vh, work, work.size))
+    return (u, s, vh) if vectors else s
+
+
+def eigh(a: Array, uplo: str, vectors: bool = True):
+    """(eigenvalues, eigenvectors) of Hermitian matrices, of which one triangle ('L' or 'U') is read; the values alone without `vectors`."""
+    if not _by_lapack(a):
+        return from_module(a, "eigh" if vectors else "eigvalsh", uplo)
+    *batch, n, _ = a.shape
+    v, w = columns(a), np.empty((*batch, n), a.real.dtype)
+    job, triangle = b"V" if vectors else b"N", uplo.encode()
+    syevd = routine("syevd", a.dtype)
+    integers = np.empty(3 + 5 * n, INT32)
+    extra = [np.empty(1 + 5 * n + 2 * n * n, w.dtype), 1 + 5 * n + 2 * n * n] if a.dtype.kind == "c" else []
+
+    def call(matrix, values, work, size) -> int:
+        return syevd(job, triangle, n, matrix, n, values, work, size, *extra, integers, integers.size)
+
+    work = workspace(a.dtype, lambda x, size: call(x, x, x, size))
+    for at in np.ndindex(*batch):
+        _succeed(call(v[at], w[at], work, work.size))
+    return (w, v) if vectors else w
+
+
+def eig(a: Array, vectors: bool = True):
+    """(eigenvalues, eigenvectors) of square matrices, both complex; the values alone without `vectors`."""
+    xp = arrays.module_of(a)
+    dtype = np.result_type(a.dtype, np.complex64)
+    if not _by_lapack(a):
+        found = from_module(a, "eig" if vectors else "eigvals")
+        return tuple(xp.asarray(x, dtype) for x in found) if vectors else xp.asarray(found, dtype)
+    *batch, n, _ = a.shape
+    source, v = columns(a), empty_columns(batch, n, n, a.dtype)
+    is_complex = a.dtype.kind == "c"
+    parts = [np.empty((*batch, n), a.dtype)] if is_complex else [np.empty((*batch, n), a.dtype), np.empty((*batch, n), a.dtype)]
+    extra = [np.empty(2 * n, a.real.dtype)] if is_complex else []
+    geev = routine("geev", a.dtype)
+
+    def call(matrix, values, right, work, size) -> int:
+        return geev(b"N", b"V" if vectors else b"N", n, matrix, n, *values, right, 1, right, n, work, size, *extra)
+
+    work = workspace(a.dtype, lambda x, size: call(x, [x] * len(parts), x, x, size))
+    for at in np.ndindex(*batch):
+        _succeed(call(source[at], [p[at] for p in parts], v[at], work, work.size))
+    values = parts[0] if is_complex else (parts[0] + 1j * parts[1]).astype(dtype)
+    if not vectors:
+        return values
+    return values, v if is_complex else _paired(v, parts[1], dtype)
+
+
+def _paired(v: Array, imaginary: Array, dtype: np.dtype) -> Array:
+    """LAPACK's real columns as complex vectors: a pair of eigenvalues x + iy, x - iy has the columns Re, Im of the first vector."""
+    found = v.astype(dtype)
+    for at in np.ndindex(*v.shape[:-2]):
+        for j in np.flatnonzero(imaginary[at] > 0):
+            found[at][:, j] = v[at][:, j] + 1j * v[at][:, j + 1]
+            found[at][:, j + 1] = found[at][:, j].conj()
+    return found
