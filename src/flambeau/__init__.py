@@ -53,6 +53,7 @@ from flambeau.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_e
 from flambeau.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
 )  # fmt: skip
+from flambeau.autograd import api as _api  # attaches Tensor.backward
 from flambeau.control_flow import cond, while_loop
 from flambeau.printing import set_printoptions
 from flambeau.settings import (
@@ -96,7 +97,7 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
 _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
-    "jit", "library", "linalg", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
+    "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
     "storage", "testing", "types", "utils", "version",
 })  # fmt: skip
 _ELSEWHERE = {

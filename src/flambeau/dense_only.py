@@ -41,6 +41,11 @@ def _refuse(name: str, error: type[Exception], sentence: str) -> Callable:
     return method
 
 
+def _told(meaning: str, method: Callable) -> Callable:
+    method.__doc__ = meaning
+    return method
+
+
 for _name in NEVER:
     setattr(Tensor, _name, False)
 for _name in SPARSE_PARTS:
@@ -56,12 +61,12 @@ Tensor.reinforce = _refuse("reinforce", RuntimeError, "was removed from PyTorch:
 
 Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: always torch.strided.")
 Tensor.name = None
-Tensor.sparse_dim = lambda self: 0
-Tensor.dense_dim = lambda self: self.dim()
-Tensor.is_conj = lambda self: False
-Tensor.is_neg = lambda self: False
-Tensor.is_distributed = lambda self: False
-Tensor.const_data_ptr = lambda self: self.data_ptr()
+Tensor.sparse_dim = _told("0: no dimension is sparse.", lambda self: 0)
+Tensor.dense_dim = _told("The number of dimensions: all are dense.", lambda self: self.dim())
+Tensor.is_conj = _told("False: conjugation is carried out at once.", lambda self: False)
+Tensor.is_neg = _told("False: negation is carried out at once.", lambda self: False)
+Tensor.is_distributed = _told("False.", lambda self: False)
+Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
 Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")
 
 
@@ -101,9 +106,10 @@ def volatile(self: Tensor) -> bool:
 
 
 def record_stream(self: Tensor, stream: Any) -> None:
-    """Tell the allocator that a CUDA stream uses this memory. CuPy's pool orders reuse by stream itself, so there is nothing to note."""
+    """Keep the memory until what a CUDA stream has been asked so far is done: the pool knows only of the stream it was made for."""
     if not self.is_cuda:
         raise RuntimeError(f"record_stream: expected a tensor on a GPU, found one on {self.device}")
+    arrays.cuda().keep_until_done(self._array, stream._stream)
 
 
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:

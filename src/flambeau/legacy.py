@@ -97,7 +97,8 @@ class TensorType(type):
 def tensor_type(name: str, dtype: dtypes.dtype, device_type: str = "cpu") -> TensorType:
     """The class torch.<name>Tensor, or torch.cuda.<name>Tensor."""
     module = "torch" if device_type == "cpu" else f"torch.{device_type}"
-    return TensorType(f"{name}Tensor", (), {"dtype": dtype, "device_type": device_type, "__module__": module})
+    meaning = f"{name}Tensor(*sizes) or {name}Tensor(sequence): the old constructor of tensors of {dtype}."
+    return TensorType(f"{name}Tensor", (), {"dtype": dtype, "device_type": device_type, "__module__": module, "__doc__": meaning})
 
 
 TENSOR_TYPES: dict[str, TensorType] = {f"{name}Tensor": tensor_type(name, d) for name, d in OLD_NAMES.items() if not d.is_complex}

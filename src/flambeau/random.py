@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
+from collections.abc import Callable
 
 import numpy as np
 
@@ -41,6 +42,9 @@ N = 624  # words in a block
 M = 397  # word i of the next block mixes words i, i + 1 and i + M of this one
 LEFT, NEXT = N, N + 1  # places of the two counters behind the words, see `Generator.words`
 
+# Device type -> a function that gives the class of its generators. The rooms that know other devices put theirs here.
+ELSEWHERE: dict[str, Callable[[], type[Generator]]] = {}
+
 
 class Generator:
     """A stream of 32-bit words that a seed determines.
@@ -55,6 +59,10 @@ class Generator:
     >>> Generator().initial_seed() == DEFAULT_SEED
     True
     """
+
+    def __new__(cls, device: str | Device = "cpu") -> Generator:
+        elsewhere = ELSEWHERE.get(Device(device).type) if cls is Generator else None
+        return object.__new__(cls if elsewhere is None else elsewhere())
 
     def __init__(self, device: str | Device = "cpu") -> None:
         self.device = Device(device)

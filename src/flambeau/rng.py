@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
-from flambeau.random import Generator, default_generator
+from flambeau.random import ELSEWHERE, Generator, default_generator
 from flambeau.tensor import Tensor, wrap
 
 __all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
@@ -24,17 +25,21 @@ __all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initi
 def manual_seed(seed: Any) -> Generator:
     """Start the stream of int(seed) on every device; the CPU's generator is returned."""
     seed = int(seed)
-    if cuda_is_available():
-        arrays.cuda().manual_seed_all(seed)
+    _seed_gpus(seed)
     return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
     """Start a stream nobody can predict on every device, and return its seed."""
     chosen = default_generator.seed()
-    if cuda_is_available():
-        arrays.cuda().manual_seed_all(chosen)
+    _seed_gpus(chosen)
     return chosen
+
+
+def _seed_gpus(seed: int) -> None:
+    """Nothing to do before a GPU has been used: its generator starts from the seed of the CPU's."""
+    if "flambeau.kernels.cuda" in sys.modules:
+        arrays.cuda().manual_seed_all(seed)
 
 
 def initial_seed() -> int:
@@ -94,6 +99,7 @@ def fork_rng(
             arrays.cuda().set_rng_state(state, i)
 
 
+ELSEWHERE["cuda"] = lambda: arrays.cuda().Generator if cuda_is_available() else Generator
 Generator.get_state = get_state
 Generator.set_state = set_state
 Generator.graphsafe_get_state = lambda self: self

@@ -324,12 +324,6 @@ class Tensor(metaclass=_TensorMeta):
                 f"assigned grad has data of a different size: expected {tuple(self.shape)}, found {tuple(value.shape)}"
             )
 
-    def backward(self, gradient=None, retain_graph: bool | None = None, create_graph: bool = False, inputs=None) -> None:
-        """Add to the `.grad` of every leaf the derivative of this tensor (weighted by `gradient`, if it is not a scalar)."""
-        from flambeau.autograd import api
-
-        api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
-
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad` during backward."""
         if not self.requires_grad:
@@ -339,9 +333,7 @@ class Tensor(metaclass=_TensorMeta):
             return
         import weakref
 
-        if node.retains is None:
-            node.retains = {}
-        node.retains[self._nr] = weakref.ref(self)
+        node._hooks().retaining[self._nr] = weakref.ref(self)
         self._retains = True
 
     @property
@@ -355,12 +347,11 @@ class Tensor(metaclass=_TensorMeta):
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node = self.grad_fn
         if node is None:
+            modes.leaf_hooks = True
             if self._hooks is None:
                 self._hooks = {}
             return RemovableHandle(self._hooks, hook)
-        if node.tensor_hooks is None:
-            node.tensor_hooks = {}
-        return RemovableHandle(node.tensor_hooks.setdefault(self._nr, {}), hook)
+        return RemovableHandle(node._hooks().of_tensors.setdefault(self._nr, {}), hook)
 
     def register_post_accumulate_grad_hook(self, hook) -> RemovableHandle:
         """Call hook(tensor) each time a gradient has been added to this leaf's `.grad`."""
@@ -368,6 +359,7 @@ class Tensor(metaclass=_TensorMeta):
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        modes.leaf_hooks = True
         if self._post_accumulate is None:
             self._post_accumulate = {}
         return RemovableHandle(self._post_accumulate, hook)

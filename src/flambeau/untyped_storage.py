@@ -514,7 +514,10 @@ class _LegacyStorage(type):
 
 
 LEGACY_STORAGES: dict[str, type] = {
-    f"{name}Storage": _LegacyStorage(f"{name}Storage", (), {"_dtype": d, "__module__": "torch"}) for name, d in OLD_NAMES.items()
+    f"{name}Storage": _LegacyStorage(
+        f"{name}Storage", (), {"_dtype": d, "__module__": "torch", "__doc__": f"The old constructor of storages of {d}."}
+    )
+    for name, d in OLD_NAMES.items()
 }
 
 

@@ -1,4 +1,4 @@
-"""One program, two worlds: a line of Python run with PyTorch and with ours, on the same numbers in the same memory. What comes out must agree."""
+"""One program, two worlds: a line of Python run with PyTorch and with ours, on the same numbers in the same memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def world(module) -> dict:
     """The names a line of a program may use: x (2, 3), g the same with requires_grad, i = [0, 1], and t to make tensors."""
     x = module.arange(6.0).reshape(2, 3)
     functional = torch.nn.functional if module is torch else Functional
-    return {"torch": module, "F": functional, "np": np, "t": module.tensor, "x": x, "i": module.tensor([0, 1]), "g": x.clone().requires_grad_()}
+    names = {"torch": module, "F": functional, "np": np, "t": module.tensor}
+    return names | {"x": x, "i": module.tensor([0, 1]), "g": x.clone().requires_grad_()}
 
 
 class Functional:

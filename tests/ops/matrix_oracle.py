@@ -6,6 +6,8 @@ factorisation is unique only up to signs or phases, f returns something that doe
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ import flambeau
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # its threads wait for each other on a busy machine: 0.3 s for one small backward
 
+DEVICE = os.environ.get("FLAMBEAU_TEST_DEVICE", "cpu")  # where Flambeau computes; PyTorch, the oracle, always uses the CPU
 REAL, COMPLEX = torch.float64, torch.complex128
 TOLERANCE = {
     torch.float64: 1e-9,
@@ -47,16 +50,16 @@ def hermitian(*shape, dtype=REAL):
 
 
 def ours(x):
-    """A tensor of PyTorch's as one of Flambeau's, with the same strides."""
+    """A tensor of PyTorch's as one of Flambeau's, with the same strides, on the device under test."""
     if not isinstance(x, torch.Tensor):
         return [ours(v) for v in x] if isinstance(x, (list, tuple)) else x
     dtype = getattr(flambeau, str(x.dtype)[6:])
     source = x.detach().resolve_conj()
     if x.dtype is torch.bfloat16:
-        return flambeau.from_numpy(source.float().numpy().copy()).to(dtype)
-    array = np.lib.stride_tricks.as_strided(np.empty(0), (0,), (0,)) if not source.numel() else source.numpy()
-    made = flambeau.from_numpy(array.copy(order="K")) if source.numel() else flambeau.empty(tuple(x.shape), dtype=dtype)
-    return made.to(dtype)
+        return flambeau.from_numpy(source.float().numpy().copy()).to(dtype).to(DEVICE)
+    if not source.numel():
+        return flambeau.empty(tuple(x.shape), dtype=dtype, device=DEVICE)
+    return flambeau.from_numpy(source.numpy().copy(order="K")).to(DEVICE)
 
 
 def plain(x) -> np.ndarray:
@@ -64,7 +67,7 @@ def plain(x) -> np.ndarray:
     if isinstance(x, torch.Tensor):
         x = x.detach().resolve_conj().resolve_neg()
         return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-    x = x.detach()
+    x = x.detach().cpu()
     return (x.float() if x.dtype is flambeau.bfloat16 else x).numpy()
 
 
@@ -131,7 +134,7 @@ def _loss(module, results):
         weights = rng.standard_normal(tuple(r.shape))
         if r.is_complex():
             weights = weights + 1j * rng.standard_normal(tuple(r.shape))
-        w = module.from_numpy(np.asarray(weights)).to(r.dtype)
+        w = module.from_numpy(np.asarray(weights)).to(r.dtype).to(r.device)
         product = r * w
         total = total + (product.real if r.is_complex() else product).sum()
     return total

@@ -12,7 +12,7 @@ from index_oracle import assert_same, check_gradients, check_lines, numbers, out
 
 import flambeau
 
-many = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
@@ -457,12 +457,13 @@ def test_dtypes(dtype):
 
 
 def test_sums_do_not_depend_on_the_order_of_duplicates():
-    """The gradient of x[index] with many duplicates is a sum, the same in every run; half precision is rounded once, PyTorch's at every step."""
+    """The gradient of x[index] with many duplicates is the same in every run; half precision is rounded once, PyTorch's at every step."""
     torch.manual_seed(0)
     index = torch.randint(0, 7, (500,))
     for dtype, rtol in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
         check_gradients(lambda module, x: x[index if module is torch else twin(index)], torch.randn(7, 5).to(dtype), rtol=rtol)
-    ours = [run(flambeau, "torch.zeros(7, 5).index_put((torch.arange(500) % 7,), torch.arange(2500.0).reshape(500, 5), True)") for _ in range(2)]
+    line = "torch.zeros(7, 5).index_put((torch.arange(500) % 7,), torch.arange(2500.0).reshape(500, 5), True)"
+    ours = [run(flambeau, line) for _ in range(2)]
     assert (numbers(ours[0]) == numbers(ours[1])).all()
 
 

@@ -542,3 +542,17 @@ def test_low_rank():
     np.testing.assert_allclose(((u * s) @ v.mT).numpy(), a.numpy(), atol=1e-8)
     u, s, v = flambeau.pca_lowrank(a.mT, 4)
     np.testing.assert_allclose(((u * s) @ v.mT).numpy(), a.mT.numpy() - a.mT.numpy().mean(0), atol=1e-8)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_lobpcg(largest):
+    """lobpcg finds the extreme eigenpairs of symmetric matrices, of pairs of matrices, and of batches."""
+    a, b = positive(2, 30, 30), positive(30, 30)
+    values, vectors = flambeau.lobpcg(ours(a), k=3, largest=largest, tol=1e-10)
+    expected = np.linalg.eigvalsh(a.numpy())[:, ::-1] if largest else np.linalg.eigvalsh(a.numpy())
+    np.testing.assert_allclose(values.numpy(), expected[:, :3], rtol=1e-6)
+    np.testing.assert_allclose((ours(a) @ vectors).numpy(), (vectors * values.unsqueeze(-2)).numpy(), atol=1e-5)
+    values, vectors = flambeau.lobpcg(ours(a[0]), k=2, B=ours(b), largest=largest, tol=1e-10)
+    np.testing.assert_allclose((ours(a[0]) @ vectors).numpy(), (ours(b) @ vectors * values).numpy(), atol=1e-4)
+    with pytest.raises(ValueError, match="3 x"):
+        flambeau.lobpcg(ours(positive(3, 3)), k=2)

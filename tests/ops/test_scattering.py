@@ -329,7 +329,7 @@ def test_gradients(name):
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("how", REDUCTIONS)
 def test_gradients_of_reductions(how, include_self):
-    """scatter_reduce and index_reduce: every factor gets the product of the others, every extremum its share, every term of a mean its part."""
+    """Every factor gets the product of the others, every extremum its share, every term of a mean its part."""
 
     def scatter(m, x, i, s):
         return x.scatter_reduce(0, i, s, how, include_self=include_self) * 2
@@ -514,6 +514,25 @@ def test_many_duplicates():
             x = torch.zeros(50, 8, dtype=dtype)
             expected = line(torch, x.double(), index, rows.double()).to(dtype) if dtype is not torch.int64 else line(torch, x, index, rows)
             assert_same(line(flambeau, twin(x), twin(index), twin(rows)), expected, str(dtype), max(rtol, 1e-12))
+
+
+def test_meta_tensors():
+    """Shapes and dtypes without data."""
+    x, index = flambeau.zeros(4, 3, device="meta"), flambeau.zeros(2, 3, dtype=flambeau.int64, device="meta")
+    rows = index[:, 0]
+    found = {
+        (2, 3): [x.gather(0, index), x.index_select(0, rows), x.take(index), x[rows]],
+        (4, 3): [
+            x.scatter(0, index, 1.0),
+            x.scatter_add(0, index, x),
+            x.index_add(0, rows, x[:2]),
+            x.put(index, x[:2]),
+            x.masked_fill(x > 0, 1),
+        ],
+        (2, 3, 3): [flambeau.embedding(x, index)],
+    }
+    for shape, results in found.items():
+        assert all(r.is_meta and tuple(r.shape) == shape and r.dtype is flambeau.float32 for r in results)
 
 
 def test_unsupported_is_said():

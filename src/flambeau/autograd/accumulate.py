@@ -19,6 +19,7 @@ from flambeau.ops.arithmetic import _add
 from flambeau.tensor import Tensor, wrap
 
 state = modes.state
+_add_into = _add.kernel.launch_into
 _adding = threading.Lock()  # two threads may run backward into the same leaves
 
 
@@ -75,13 +76,11 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
         if state.grad:  # create_graph: the sum is part of the graph, and nothing in it is written to
             leaf._grad = grad.clone() if have is None else have + grad
         elif have is not None:
-            _add.call_inplace(have, grad)
-        elif (
-            getrefcount(grad) <= ALONE[0]
-            and getrefcount(grad._array) <= ALONE[1]
-            and _owns_memory(grad)
-            and _laid_out_like(grad._array, leaf._array)
-        ):
+            if _add_into(have._array, have._array, grad._array) is NotImplemented:
+                _add.call_inplace(have, grad)
+            else:
+                have._bump()
+        elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs else wrap(grad._array)
         else:
             leaf._grad = wrap(copied(grad._array, leaf._array))
@@ -100,25 +99,20 @@ def _count_when_alone() -> tuple[int, int]:
 ALONE = _count_when_alone()
 
 
-def _owns_memory(grad: Tensor) -> bool:
-    """Whether no other tensor looks at the same memory: this one is no view, and has no views."""
-    if grad._base is not None:
+def _is_fresh(grad: Tensor, leaf) -> bool:
+    """Whether no other tensor looks at the gradient's memory (it is no view, and has no views), and it lies in memory as its leaf does."""
+    array, storage = grad._array, grad._storage
+    if grad._base is not None or type(array.base) is np.ndarray:
         return False
-    storage = grad._storage
     if storage is not None and getrefcount(storage) > 3:  # the tensor's, the variable's, the argument's
         return False
-    return type(grad._array.base) is not np.ndarray
-
-
-def _laid_out_like(array, leaf) -> bool:
-    """Whether a gradient has the memory order of its leaf; that of a leaf with holes or overlaps is contiguous."""
-    strides = array.strides
-    if strides == leaf.strides and 0 not in strides:
-        return layout.is_non_overlapping_and_dense(*arrays.view_of(leaf))
+    if array.strides == leaf.strides and array.flags.c_contiguous:
+        return True
     return arrays.element_strides(array) == _strides_of_grad(leaf)
 
 
 def _strides_of_grad(leaf) -> tuple[int, ...]:
+    """Those of the leaf; of a leaf with holes or overlaps, contiguous ones."""
     shape, strides = arrays.view_of(leaf)
     return strides if layout.is_non_overlapping_and_dense(shape, strides) else layout.contiguous_strides(shape)
 

@@ -2,33 +2,71 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices
 from flambeau.autograd.engine import run_backward
-from flambeau.tensor import Tensor, wrap
+from flambeau.autograd.node import LEAF
+from flambeau.kernels import arrays, native
+from flambeau.tensor import PLAIN, Tensor, wrap
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None) -> None:
-    """Add to the `.grad` of the leaves (of `inputs`, if given) the gradient of the sum of `tensors`, weighted by `grad_tensors`."""
-    outputs = _sequence(tensors)
+    """Add to the `.grad` of the leaves (of `inputs`, if given) the gradient of the sum of `tensors`, weighted by `grad_tensors`.
+
+    >>> x = Tensor([1, 2]).requires_grad_()
+    >>> backward((x * x).sum())
+    >>> x.grad
+    tensor([2., 4.])
+    """
     if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`.")
         grad_tensors = grad_variables
-    grads = _sequence(grad_tensors) if grad_tensors is not None else (None,) * len(outputs)
-    if inputs is not None and isinstance(inputs, (list, tuple)) and not inputs:
-        raise RuntimeError("`inputs` argument to `backward()` cannot be empty: leave it out to reach all leaves")
-    roots, seeds = _seeds(outputs, grads, create_graph)
+    outputs = _sequence(tensors)
+    grads = _gradients(outputs, grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
-    if inputs is None:
-        run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph)
-        return
+    only = None if inputs is None else _aims(inputs)
+    roots, seeds = _seeds(outputs, grads, create_graph)
+    run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph, only=only)
+
+
+def _aims(inputs) -> list[tuple]:
+    """The edges of the tensors that backward is to reach; those that are no leaves keep their gradient from now on."""
     chosen = _sequence(inputs)
-    for x in chosen:
-        if x.requires_grad and not x.is_leaf:
+    if not chosen:
+        raise RuntimeError("`inputs` argument to `backward()` cannot be empty: leave it out to reach all leaves")
+    for i, x in enumerate(chosen):
+        if not x.requires_grad:
+            raise RuntimeError(f"One of the differentiated Tensors does not require grad: number {i} of `inputs`")
+        if isinstance(x, Tensor) and not x.is_leaf:
             x.retain_grad()
-    leaves = {id(x) for x in chosen if x.is_leaf}
-    inner = [(x.grad_fn, x._nr) for x in chosen if not x.is_leaf]
-    if inner:
-        found = run_backward(roots, seeds, keep_graph=True, create_graph=create_graph, capture=inner)
-        del found
-    run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph, accumulate_into=leaves)
+    return [x._edge() for x in chosen]
+
+
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Add to the `.grad` of every leaf the derivative of this tensor (weighted by `gradient`, if it is not a scalar)."""
+    edge = self._edge()
+    if gradient is not None or inputs is not None or edge is None:
+        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        return
+    keep = create_graph if retain_graph is None else retain_graph
+    run_backward((edge,), (_one(self),), keep_graph=keep, create_graph=create_graph)
+
+
+Tensor.backward = tensor_backward
+tensor_backward.__name__, tensor_backward.__qualname__ = "backward", "Tensor.backward"
 
 
 def grad(
@@ -42,28 +80,38 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The gradients of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`; `.grad` is left alone."""
-    outputs, inputs = _sequence(outputs), _sequence(inputs)
+    """The gradients of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`; `.grad` is left alone.
+
+    >>> x = Tensor([1, 2]).requires_grad_()
+    >>> grad((x * x).sum(), x)
+    (tensor([2., 4.]),)
+    """
     if materialize_grads and allow_unused is False:
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+    if not only_inputs:
+        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the "
+                      "graph, please use torch.autograd.backward.", FutureWarning, stacklevel=2)  # fmt: skip
     allow_unused = materialize_grads if allow_unused is None else allow_unused
-    grads = _sequence(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
+    outputs, inputs = _sequence(outputs), _sequence(inputs)
     keep = create_graph if retain_graph is None else retain_graph
+    if not inputs:
+        raise ValueError("grad requires non-empty inputs: there is nothing to differentiate with respect to")
     for x in inputs:
         if not x.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
+    grads = _gradients(outputs, grad_outputs)
     if is_grads_batched:
         return _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize_grads)
     roots, seeds = _seeds(outputs, grads, create_graph)
     edges = [x._edge() for x in inputs]
-    unique = {(id(e[0]), e[1]): e for e in edges}
+    unique = {(id(target), nr): (target, nr) for target, nr in edges}
     found = run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph, capture=list(unique.values()))
-    by_edge = dict(zip(unique, found, strict=True))
-    results = [by_edge[id(e[0]), e[1]] for e in edges]
-    return tuple(_finish(x, g, i, allow_unused, materialize_grads) for i, (x, g) in enumerate(zip(inputs, results, strict=True)))
+    by_edge = dict(zip(unique, found or (), strict=True))
+    results = [by_edge[id(target), nr] for target, nr in edges]
+    return tuple([_finish(x, g, i, allow_unused, materialize_grads) for i, (x, g) in enumerate(zip(inputs, results, strict=True))])
 
 
-def _finish(x: Tensor, g: Tensor | None, position: int, allow_unused: bool, materialize: bool):
+def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize: bool) -> Tensor | None:
     if g is not None:
         return g
     if materialize:
@@ -71,62 +119,98 @@ def _finish(x: Tensor, g: Tensor | None, position: int, allow_unused: bool, mate
     if not allow_unused:
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired "
-            f"behavior (it is input number {position}, of shape {tuple(x.shape)})."
+            f"behavior (it is input number {position})."
         )
     return None
 
 
-def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize):
+def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize) -> tuple:
     """One backward pass per row of the batched gradients, stacked."""
     from flambeau.eager.bind import functions
 
     n = next(len(g) for g in grads if g is not None)
     rows = []
     for i in range(n):
-        last = i == n - 1
         row = [None if g is None else g[i] for g in grads]
+        last = i == n - 1
         rows.append(grad(outputs, inputs, row, retain_graph=keep or not last, create_graph=create_graph, allow_unused=allow_unused,
                          materialize_grads=materialize))  # fmt: skip
     stack = functions["stack"]
     return tuple(None if all(g is None for g in column) else stack(list(column)) for column in zip(*rows, strict=True))
 
 
-def _sequence(values) -> tuple:
-    return tuple(values) if isinstance(values, (tuple, list)) or (hasattr(values, "__next__")) else (values,)
+# -- where backward starts -----------------------------------------------------------------------------------------
 
 
-def _seeds(outputs, grads, create_graph: bool):
+def _sequence(values: Any) -> tuple:
+    """One tensor (or gradient edge) or several of them, as a tuple."""
+    if isinstance(values, Tensor) or hasattr(values, "_edge") or not isinstance(values, Iterable):
+        return (values,)
+    return tuple(values)
+
+
+def _gradients(outputs: tuple, grads: Any) -> tuple:
+    given = (None,) * len(outputs) if grads is None else _sequence(grads)
+    if len(given) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    return given
+
+
+def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple], list[Tensor]]:
     """The edges where backward starts and the gradients it starts with."""
-    if len(outputs) != len(grads):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(grads)} gradients")
-    roots, seeds = [], []
-    for i, (out, g) in enumerate(zip(outputs, grads, strict=True)):
-        edge = out._edge() if out.requires_grad else None
-        if edge is None:
+    seeds = [_first_gradient(out, g, create_graph) for out, g in zip(outputs, grads, strict=True)]
+    roots = []
+    for i, out in enumerate(outputs):
+        if not out.requires_grad:
             raise RuntimeError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn: nothing was recorded for it. Was it computed under "
                 "no_grad, detached, or from tensors without requires_grad=True?"
             )
-        roots.append(edge)
-        seeds.append(_first_gradient(out, g, create_graph))
+        roots.append(out._edge())
     return roots, seeds
 
 
-def _first_gradient(out: Tensor, g, create_graph: bool) -> Tensor:
+def _first_gradient(out, g, create_graph: bool) -> Tensor | None:
     if g is None:
-        if out.numel() != 1:
-            raise RuntimeError(
-                f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(out.shape)}. "
-                "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
-            )
-        if out.is_complex():
-            raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
-        return out.detach().new_ones(out.shape)
+        return _one(out) if out.requires_grad else None
     if not isinstance(g, Tensor):
         raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
-    if tuple(g.shape) != tuple(out.shape):
-        raise RuntimeError(f"Mismatch in shape: grad_output has a shape of {tuple(g.shape)} and output has a shape of {tuple(out.shape)}.")
-    if g.is_complex() != out.is_complex():
-        raise RuntimeError(f"For complex Tensors, both grad_output and output are required to have the same dtype: {g.dtype} and {out.dtype}")
+    shape, numpy_dtype = _shape_and_dtype(out)
+    if tuple(g._array.shape) != tuple(shape):
+        raise RuntimeError(f"Mismatch in shape: grad_output has a shape of {tuple(g.shape)} and output has a shape of {tuple(shape)}.")
+    if g.is_complex() != (numpy_dtype.kind == "c"):
+        raise RuntimeError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output has a dtype "
+            f"of {g.dtype} and output has a dtype of {numpy_dtype}."
+        )
     # An alias, so that no leaf takes over the caller's own tensor as its .grad (see Note [stealing gradients]).
-    return g if create_graph else wrap(g._array)
+    return g if create_graph else g.detach()
+
+
+def _one(out) -> Tensor:
+    """The gradient of a number with respect to itself."""
+    if type(out) in PLAIN and type(out._array) is np.ndarray and out._array.size == 1 and out._array.dtype.kind != "c":
+        array = native.empty(out._array.shape, out._array.dtype)
+        array.fill(1)
+        return wrap(array)
+    shape, dtype = _shape_and_dtype(out)
+    if any(n != 1 for n in shape):
+        raise RuntimeError(
+            f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. "
+            "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
+        )
+    if dtype.kind == "c":
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtype}")
+    array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
+    arrays.fill(array, 1)
+    return wrap(array)
+
+
+def _shape_and_dtype(out) -> tuple:
+    """Of a tensor, or of the output that a gradient edge stands for."""
+    if isinstance(out, Tensor):
+        return out._array.shape, out._array.dtype
+    target, nr = out._edge()
+    if nr == LEAF:
+        return target._array.shape, target._array.dtype
+    return (target.shape[nr], target.numpy_dtype[nr]) if target.n_outputs > 1 else (target.shape, target.numpy_dtype)

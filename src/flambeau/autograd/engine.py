@@ -1,21 +1,26 @@
 """Backward: gradients flow from the roots to the leaves, each node once, the latest recorded first.
 
 A loop, not a recursion. Every node was recorded after those its inputs came from, so its number is larger than theirs: of the nodes that have
-received a gradient, the one with the largest number can receive no more, and it is the next to run. A heap finds it. The gradients of a node's
-outputs wait in `buffers[node]`, those of a leaf in `arrived`, until all its uses, which are counted beforehand, have sent theirs; so a leaf
-has its `.grad` as early as possible, and hooks on it can work while backward goes on.
+received a gradient, the one with the largest number can receive no more, and it is the next to run. A heap finds it; `buffers` holds the
+gradients of the outputs of nodes that have not run yet.
+
+A leaf adds each gradient to its `.grad` as it arrives. Where some leaf has hooks, which want to see the sum, the uses of leaves are counted
+beforehand, and a leaf waits for the last of them: its hooks still run as early as possible, while backward goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache as cache
 from heapq import heappop, heappush
 from typing import Any
 
 from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.accumulate import accumulate, add_to_grad, run_grad_hooks, run_hooks
-from flambeau.autograd.node import LEAF, Node
+from flambeau.autograd.node import LEAF, Hooks, Node
+from flambeau.kernels.reduce import reduce
+from flambeau.tensor import wrap
 
 state = modes.state
 
@@ -46,10 +51,9 @@ def run_backward(
 
 def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
     """Run backward: `sent` are the gradients for `edges`. The roots count as the edges of a node that has already run."""
-    uses = count_uses(edges)
-    arrived: dict[int, Any] = {}
-    buffers: dict[Node, list] = {}
+    buffers: dict[Node, Any] = {}  # the gradient of a node with one output; a list of them for one with several
     ready: list[tuple[int, Node]] = []
+    waiting = Waiting(edges, goal) if goal is not None or modes.leaf_hooks else None
     node: Any = None
     while True:
         for i, edge in enumerate(edges):
@@ -61,81 +65,101 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
             if goal is not None and id(target) not in goal.visited:
                 continue
             if nr == LEAF:
-                key = id(target)
-                left = uses[key] = uses[key] - 1
                 if grad is not None:
-                    own = target._array
-                    if grad._array.shape != own.shape or grad._array.dtype is not own.dtype:
-                        grad = fit(grad, own.shape, own.dtype, node, i)
-                if key in arrived:
-                    have = arrived.pop(key)
-                    grad = have if grad is None else have + grad
-                if left:
-                    if grad is not None:
-                        arrived[key] = grad
-                elif grad is None:
-                    continue
-                elif goal is not None and goal.wanted is not None:
-                    goal.keep(target, LEAF, run_grad_hooks(target, grad))
-                elif target._hooks or target._accumulator_hooks or target._post_accumulate:
-                    accumulate(target, grad)
-                else:
+                    array = target._array
+                    if grad._array.shape != array.shape or grad._array.dtype is not array.dtype:
+                        grad = fit(grad, array.shape, array.dtype, node, i)
+                if waiting is not None:
+                    waiting.arrive(target, grad)
+                elif grad is not None:
                     add_to_grad(target, grad)
-                continue
-            several = target.n_outputs > 1
-            if grad is not None:
-                shape, dtype = (target.shape[nr], target.numpy_dtype[nr]) if several else (target.shape, target.numpy_dtype)
-                if grad._array.shape != shape or grad._array.dtype is not dtype:
-                    grad = fit(grad, shape, dtype, node, i)
-            buffer = buffers.get(target)
-            if buffer is None:
-                buffer = buffers[target] = [None] * target.n_outputs if several else [grad]
-                if several:
-                    buffer[nr] = grad
-                heappush(ready, (-target.sequence, target))
-            elif grad is not None:
-                buffer[nr] = grad if buffer[nr] is None else buffer[nr] + grad
+            elif target.n_outputs == 1:
+                if grad is not None and (grad._array.shape != target.shape or grad._array.dtype is not target.numpy_dtype):
+                    grad = fit(grad, target.shape, target.numpy_dtype, node, i)
+                if target not in buffers:
+                    buffers[target] = grad
+                    heappush(ready, (-target.sequence, target))
+                elif grad is not None:
+                    have = buffers[target]
+                    buffers[target] = grad if have is None else have + grad
+            else:
+                if target not in buffers:
+                    buffers[target] = [None] * target.n_outputs
+                    heappush(ready, (-target.sequence, target))
+                if grad is not None:
+                    grad = fit(grad, target.shape[nr], target.numpy_dtype[nr], node, i)
+                    buffer = buffers[target]
+                    buffer[nr] = grad if buffer[nr] is None else buffer[nr] + grad
         if not ready:
             return
-        grad = None
+        grad = have = buffer = None
         node = heappop(ready)[1]
         grads = buffers.pop(node)
-        if node.tensor_hooks is not None or node.retains is not None:
-            _run_tensor_hooks(node, grads)
-        if goal is not None and not goal.passes(node, grads):
-            edges = ()
-            continue
-        if node.pre_hooks:
-            grads = _run_pre_hooks(node, grads)
-        if grads[0] is None and not node.runs_without_grad and all(g is None for g in grads):
-            sent = [None] * len(node.edges)
-        elif modes.special and state.anomaly:
-            sent = _apply_watched(node, grads)
-        else:
+        if node.hooks is not None or goal is not None or modes.special:
+            sent = run_node(node, grads if node.n_outputs > 1 else [grads], goal)
+        elif node.n_outputs > 1:
             sent = node.apply(*grads)
+        elif grads is not None or node.runs_without_grad:
+            sent = node.apply(grads)
+        else:
+            sent = [None] * len(node.edges)
         if not keep_graph:
             node.release()
-        if node.post_hooks:
-            sent = _run_post_hooks(node, sent, grads)
         grads = None
         edges = node.edges
 
 
-def count_uses(roots: Sequence) -> dict[int, int]:
-    """How many gradients each leaf (by its id) will receive."""
-    uses: dict[int, int] = {}
-    seen: set[Node] = set()
-    stack: list[Sequence] = [roots]
-    while stack:
-        for edge in stack.pop():
-            if edge is not None:
-                target, nr = edge
-                if nr == LEAF:
-                    uses[id(target)] = uses.get(id(target), 0) + 1
-                elif target not in seen:
-                    seen.add(target)
-                    stack.append(target.edges)
-    return uses
+def run_node(node: Node, grads: list, goal: Goal | None) -> list:
+    """Run one node with all that can go with it: hooks, gradients to be noted, anomaly mode."""
+    hooks = node.hooks
+    if hooks is not None:
+        run_tensor_hooks(hooks, grads)
+    if goal is not None and not goal.passes(node, grads):
+        return [None] * len(node.edges)
+    if hooks is not None:
+        grads = run_pre_hooks(hooks, grads)
+    if not node.runs_without_grad and all(g is None for g in grads):
+        sent = [None] * len(node.edges)
+    elif modes.special and state.anomaly:
+        sent = _apply_watched(node, grads)
+    else:
+        sent = node.apply(*grads)
+    return sent if hooks is None else run_post_hooks(node, hooks, sent, grads)
+
+
+class Waiting:
+    """Gradients of leaves that wait until all of a leaf's uses have sent theirs."""
+
+    def __init__(self, roots: Sequence, goal: Goal | None):
+        self.goal = goal
+        self.uses: dict[int, int] = {}  # id of a leaf -> gradients still to come
+        self.sums: dict[int, Any] = {}
+        seen: set[Node] = set()
+        stack: list[Sequence] = [roots]
+        while stack:
+            for edge in stack.pop():
+                if edge is not None:
+                    target, nr = edge
+                    if nr == LEAF:
+                        self.uses[id(target)] = self.uses.get(id(target), 0) + 1
+                    elif target not in seen:
+                        seen.add(target)
+                        stack.append(target.edges)
+
+    def arrive(self, leaf, grad) -> None:
+        """One use of the leaf has sent its gradient (or None)."""
+        key = id(leaf)
+        self.uses[key] -= 1
+        have = self.sums.pop(key, None)
+        total = grad if have is None else have if grad is None else have + grad
+        if total is None:
+            return
+        if self.uses[key]:
+            self.sums[key] = total
+        elif self.goal is not None and self.goal.wanted is not None:
+            self.goal.keep(leaf, LEAF, run_grad_hooks(leaf, total))
+        else:
+            accumulate(leaf, total)
 
 
 class Goal:
@@ -186,18 +210,32 @@ def fit(grad, shape: tuple, numpy_dtype, node: Node | None = None, position: int
     """A gradient summed over broadcast dimensions and cast back to what it is the gradient of."""
     array = grad._array
     if array.shape != shape:
-        try:
-            grad = grad.sum_to_size(shape)
-        except RuntimeError:
+        summed = summed_dims(array.shape, shape)
+        if summed is None:
             raise RuntimeError(
                 f"Function {'backward' if node is None else type(node).__name__} returned an invalid gradient at index {position} - got "
                 f"{list(array.shape)} but expected shape compatible with {list(shape)}"
-            ) from None
+            )
+        if state.grad:
+            grad = grad.sum_to_size(shape)
+        else:
+            found = reduce("sum", array, *summed, array.dtype)
+            grad = wrap(found if found.shape == shape else found.reshape(shape))
     if array.dtype != numpy_dtype:
         if array.dtype.kind == "c" and numpy_dtype.kind != "c":
             grad = grad.real
         grad = grad.to(dtypes.OF_NUMPY[numpy_dtype])
     return grad
+
+
+@cache
+def summed_dims(shape: tuple, wanted: tuple) -> tuple[tuple[int, ...], bool] | None:
+    """(the dimensions that broadcasting `wanted` to `shape` has added or stretched, whether to keep them); None where it does not broadcast."""
+    lead = len(shape) - len(wanted)
+    if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(wanted)):
+        return None
+    stretched = [lead + i for i, n in enumerate(wanted) if n == 1 and shape[lead + i] != 1]
+    return (*range(lead), *stretched), bool(stretched)
 
 
 def fit_all(node: Node, sent: Sequence) -> list:
@@ -219,29 +257,32 @@ def fit_all(node: Node, sent: Sequence) -> list:
 # -- hooks ---------------------------------------------------------------------------------------------------------
 
 
-def _run_tensor_hooks(node: Node, grads: list) -> None:
+def run_tensor_hooks(hooks: Hooks, grads: list) -> None:
     """Hooks of the output tensors, in the order they were registered, then retain_grad."""
-    for nr, hooks in (node.tensor_hooks or {}).items():
+    for nr, listed in hooks.of_tensors.items():
         if grads[nr] is not None:
-            grads[nr] = run_hooks(hooks, grads[nr])
-    for nr, reference in (node.retains or {}).items():
+            grads[nr] = run_hooks(listed, grads[nr])
+    for nr, reference in hooks.retaining.items():
         tensor = reference()
         if tensor is not None and grads[nr] is not None:
             have = tensor._grad
             tensor._grad = grads[nr].clone() if have is None else have + grads[nr]
 
 
-def _run_pre_hooks(node: Node, grads: list) -> list:
-    for hook in list(node.pre_hooks.values()):
+def run_pre_hooks(hooks: Hooks, grads: list) -> list:
+    """What the node receives."""
+    for hook in list(hooks.before.values()):
         replaced = hook(tuple(grads))
         if replaced is not None:
             grads = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
     return grads
 
 
-def _run_post_hooks(node: Node, sent: list, grads: list) -> list:
-    sent = fit_all(node, sent)
-    for hook in list(node.post_hooks.values()):
+def run_post_hooks(node: Node, hooks: Hooks, sent: list, grads: list) -> list:
+    """What the node sends."""
+    if hooks.after:
+        sent = fit_all(node, sent)
+    for hook in list(hooks.after.values()):
         replaced = hook(tuple(sent), tuple(grads))
         if replaced is not None:
             sent = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]

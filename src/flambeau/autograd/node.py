@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.autograd import modes
+
 LEAF = -1
 next_sequence = itertools.count().__next__
 
@@ -25,10 +27,7 @@ class Node:
     shape: Any = None  # of the output (a list, one each, if there are several)
     numpy_dtype: Any = None
     sequence = 0
-    pre_hooks: dict | None = None  # called with the gradients that arrive, may replace them
-    post_hooks: dict | None = None  # called with (gradients sent on, gradients that arrived), may replace the former
-    tensor_hooks: dict | None = None  # output number -> hooks registered on that output tensor
-    retains: dict | None = None  # output number -> weak reference to a tensor that retains its gradient
+    hooks: Hooks | None = None
     metadata_: dict | None = None
     runs_without_grad = False  # whether it runs even if no gradient has arrived
     requires_grad = True
@@ -75,21 +74,38 @@ class Node:
 
     def register_hook(self, fn: Callable) -> RemovableHandle:
         """Call fn(grad_inputs, grad_outputs) after the node has run; what it returns replaces grad_inputs."""
-        if self.post_hooks is None:
-            self.post_hooks = {}
-        return RemovableHandle(self.post_hooks, fn)
+        return RemovableHandle(self._hooks().after, fn)
 
     def register_prehook(self, fn: Callable) -> RemovableHandle:
         """Call fn(grad_outputs) before the node runs; what it returns replaces them."""
-        if self.pre_hooks is None:
-            self.pre_hooks = {}
-        return RemovableHandle(self.pre_hooks, fn)
+        return RemovableHandle(self._hooks().before, fn)
 
-    def _register_hook_dict(self, hooks: dict) -> None:
-        self.pre_hooks = hooks
+    def _hooks(self) -> Hooks:
+        if self.hooks is None:
+            self.hooks = Hooks()
+        return self.hooks
+
+    def __lt__(self, other: Node) -> bool:
+        return id(self) < id(other)  # for the engine's heap, where numbers that are equal must not be an error
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+class Hooks:
+    """What users want called when a node runs.
+
+    of_tensors  output number -> hooks registered on that output tensor
+    retaining   output number -> weak reference to a tensor that retains its gradient
+    before      called with the gradients that arrive, may replace them
+    after       called with (gradients sent on, gradients that arrived), may replace the former
+    """
+
+    def __init__(self):
+        self.of_tensors: dict[int, dict] = {}
+        self.retaining: dict[int, Any] = {}
+        self.before: dict[int, Callable] = {}
+        self.after: dict[int, Callable] = {}
 
 
 _PREFIXED = {"AccumulateGrad", "CopySlices", "CopyBackwards"}  # PyTorch wrote these by hand, inside a namespace
@@ -129,14 +145,15 @@ class AccumulateGrad(Node):
 
     def register_hook(self, fn: Callable) -> RemovableHandle:
         """Call fn(grad_inputs, grad_outputs) after the gradient has been accumulated."""
-        return RemovableHandle(self._hooks("post"), fn)
+        return RemovableHandle(self._of_leaf("post"), fn)
 
     def register_prehook(self, fn: Callable) -> RemovableHandle:
         """Call fn(grad_outputs) before the gradient is accumulated; what it returns replaces them."""
-        return RemovableHandle(self._hooks("pre"), fn)
+        return RemovableHandle(self._of_leaf("pre"), fn)
 
-    def _hooks(self, when: str) -> dict:
+    def _of_leaf(self, when: str) -> dict:
         leaf = self.variable
+        modes.leaf_hooks = True
         if leaf._accumulator_hooks is None:
             leaf._accumulator_hooks = {"pre": {}, "post": {}}
         return leaf._accumulator_hooks[when]

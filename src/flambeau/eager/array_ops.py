@@ -22,8 +22,14 @@ def bind(op) -> Callable:
     """The function that runs an array operation."""
     arguments = Arguments(op)
     op.arguments = arguments
+    most, least = len(op.parameters), len(op.parameters) - len(op.defaults)
+    last = tuple(op.defaults[p] for p in op.parameters[least:]) if op.n_positional == most else None
 
     def front(*args, out=None, **kwargs):
+        if last is not None and not kwargs and out is None and not modes.special and least <= len(args) <= most:
+            result = usual(op, args + last[len(args) - least :])
+            if result is not None:
+                return result
         values = arguments.values(args, kwargs)
         if (modes.special or type(values[0]) not in PLAIN) and overrides.needed((*values, out)):
             return overrides.call(front, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
@@ -34,20 +40,83 @@ def bind(op) -> Callable:
     return front
 
 
+def usual(op, values: tuple) -> Tensor | None:
+    """The usual case, without detours: tensors in main memory, of one dtype if they are to be promoted, and plain options.
+
+    None where it is not so; then nothing has been done yet.
+    """
+    given: list = []
+    needs, dtype = False, None
+    for v in values:
+        kind = type(v)
+        if kind in PLAIN:
+            array = v._array
+            if type(array) is not np.ndarray or op.promote and (array.dtype.kind in "biu" or dtype not in (None, array.dtype)):
+                return None
+            dtype = array.dtype
+            needs = needs or v._needs or v._base is not None and v.requires_grad
+            given.append(array)
+        elif kind in _OPTIONS or kind is tuple and (not v or type(v[0]) is int):
+            given.append(v)
+        elif kind is list and v:
+            group = _usual_list(op, v)
+            if group is None:
+                return None
+            dtype, wanted, found = group
+            needs = needs or wanted
+            given.append(found)
+        else:
+            return None
+    if dtype is None:
+        return None
+    found = op.forward(*given)
+    if type(found) is not np.ndarray or op.result_type is not None:
+        return _wrapped(op, values, found, needs)
+    result = wrap(found if found.size else _as_array(found))
+    if needs and op.differentiable and result._is_float():
+        record_array(op, (result,), values)
+    return result
+
+
+def _usual_list(op, values: list) -> tuple | None:
+    """(dtype, whether a gradient is wanted, arrays) of a list of tensors in main memory, of one dtype if promoted; or None."""
+    dtype, needs, given = None, False, []
+    for t in values:
+        if type(t) not in PLAIN or type(t._array) is not np.ndarray:
+            return None
+        array = t._array
+        if op.promote and dtype not in (None, array.dtype):
+            return None
+        dtype = array.dtype
+        needs = needs or t._needs or (t._base is not None and t.requires_grad)
+        given.append(array)
+    return dtype, needs, given
+
+
+_OPTIONS = {int, float, bool, str, complex, type(None), dtypes.dtype}
+
+
+def _wrapped(op, values: tuple, found, needs: bool):
+    """The results of an operation that gives several, or a scalar."""
+    several = isinstance(found, (tuple, list))
+    results = tuple([wrap(_as_array(a)) for a in found]) if several else (wrap(_as_array(found)),)
+    if needs and op.differentiable and any(r._is_float() for r in results):
+        record_array(op, results, values)
+    if op.result_type is not None:
+        return op.result_type(*results)
+    return results if several else results[0]
+
+
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
     if modes.special and modes.state.autocast:
         by_name = modes.state.autocast["adapt_named"](op, by_name)
     given, found = compute(op, by_name)
-    results = tuple([wrap(a) for a in found]) if isinstance(found, (tuple, list)) else (wrap(found),)
-    if not modes.state.grad:
-        for r in results:
-            r._inference = modes.state.inference
-    elif op.differentiable and any(t.requires_grad for t in _tensors(given.values())) and any(r._is_float() for r in results):
-        record_array(op, results, tuple(given.values()))
-    if op.result_type is not None:
-        return op.result_type(*results)
-    return results if isinstance(found, (tuple, list)) else results[0]
+    results = _wrapped(op, tuple(given.values()), found, any(t.requires_grad for t in _tensors(given.values())))
+    if modes.special and modes.state.inference:
+        for r in results if isinstance(results, tuple) else (results,):
+            r._inference = True
+    return results
 
 
 def compute(op, by_name: dict[str, Any]):
@@ -221,6 +290,8 @@ def bind_composite(op) -> Callable:
     arguments = Arguments(op)
 
     def front(*args, **kwargs):
+        if not kwargs and not modes.special and args and type(args[0]) in PLAIN:
+            return forward(*args)
         if kwargs and not arguments.knows(kwargs):
             kwargs = arguments.rename(kwargs)
         if modes.special or not args or type(args[0]) not in PLAIN:
@@ -240,6 +311,8 @@ def bind_composite(op) -> Callable:
 
     def front_with_out(*args, out=None, **kwargs):
         if out is None:
+            if not kwargs and not modes.special and args and type(args[0]) in PLAIN:
+                return forward(*args)
             return front(*args, **kwargs)
         operands = list(_tensors((*args, *kwargs.values())))
         return inplace.deliver(op, front(*args, **kwargs), operands, out)

@@ -48,7 +48,8 @@ OPERATORS = {
 }  # fmt: skip
 REFLECTED = frozenset(n for n in OPERATORS if n.startswith("__r") and n != "__rshift__")
 INPLACE_OPERATORS = {
-    "__iadd__": "_add", "__isub__": "_sub", "__imul__": "mul", "__itruediv__": "_div", "__idiv__": "_div", "__idiv__": "_div", "__ifloordiv__": "floor_divide_",
+    "__iadd__": "_add", "__isub__": "_sub", "__imul__": "mul", "__itruediv__": "_div", "__idiv__": "_div",
+    "__ifloordiv__": "floor_divide_",
     "__imod__": "remainder_", "__ipow__": "pow_", "__iand__": "bitwise_and_", "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_",
     "__ilshift__": "bitwise_left_shift_", "__irshift__": "bitwise_right_shift_",
 }  # fmt: skip

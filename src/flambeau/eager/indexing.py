@@ -13,8 +13,8 @@ import numpy as np
 from flambeau import dtypes, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
-from flambeau.eager.record import record_array
-from flambeau.eager.views import make
+from flambeau.eager.record import record_array, record_view
+from flambeau.eager.views import make, over
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
@@ -27,15 +27,21 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     if (modes.special or type(self) not in PLAIN) and overrides.needed((self, index)):
         return overrides.call(getitem, (self, index), (self, index), {})
     array = self._array
-    size = array.itemsize
-    geometry = basic_view(index, array.shape, tuple([s // size for s in array.strides]), 0)
+    if type(array) is np.ndarray:
+        if type(index) is Tensor and _is_plain_index(index._array, array):
+            return _index(self, [index])
+        seen = _seen(array, index)
+        if seen is not None:
+            result = over(self, seen)
+            if self._needs or result._base._needs:
+                _remember(result, self, index)
+            return result
+    geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:
         return _window(self, geometry, index)
-    if type(index) is Tensor and _is_plain_index(index._array) and type(array) is np.ndarray and array.ndim:
-        return _index(self, [index])
     wanted = _plan(self, index)
     view = _view(self, wanted, index)
-    return _index(view, _indices(self, wanted)) if wanted.indices else view
+    return _gathered(view, _indices(self, wanted)) if wanted.indices else view
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -44,61 +50,86 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         overrides.call(setitem, (self, index, value), (self, index, value), {})
         return
     is_tensor = isinstance(value, Tensor)
-    if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
+    if is_tensor:
+        value = _without_leading_ones(value)
+    elif not isinstance(value, (int, float, complex, np.integer)):
         raise TypeError(
-            f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. Try torch.as_tensor(value)"
+            f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. "
+            "Try torch.as_tensor(value)"
         )
     if index is False:
         return  # PyTorch does not even look whether the value would fit
+    recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))
     array = self._array
+    target = _seen(array, index) if type(array) is np.ndarray and not recorded else None
+    if target is not None:
+        _store(self, target, value, is_tensor)
+        return
+    if type(index) is Tensor and type(array) is np.ndarray and _is_plain_index(index._array, array):
+        _put(self, [index], value)
+        return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
-    wanted = None
     if geometry is None:
         wanted = _plan(self, index)
-        if not wanted.indices:
-            geometry = (wanted.shape, wanted.strides, wanted.offset)
-    recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))
-    if is_tensor:
-        value = _without_leading_ones(value)
-    if geometry is None:
-        assert wanted is not None
-        _put(_view(self, wanted, index) if recorded else _alias(self, wanted), _indices(self, wanted), value)
-    elif recorded:
-        target = _window(self, geometry, index)
-        target.copy_(value) if is_tensor else target.fill_(value)
+        if wanted.indices:
+            _put(_view(self, wanted, index) if recorded else _alias(self, wanted), _indices(self, wanted), value)
+            return
+        geometry = (wanted.shape, wanted.strides, wanted.offset)
+    if recorded:
+        view = _window(self, geometry, index)
+        view.copy_(value) if is_tensor else view.fill_(value)
     else:
-        _store(self, geometry, value, is_tensor)
+        _store(self, arrays.strided_view(array, *geometry), value, is_tensor)
 
 
-Tensor.__getitem__ = getitem
-Tensor.__setitem__ = setitem
+for _name, _function in {"__getitem__": getitem, "__setitem__": setitem}.items():
+    _function.__name__ = _function.__qualname__ = _name
+    setattr(Tensor, _name, _function)
 
 
 # -- the view ----------------------------------------------------------------------------------------------------------
+
+
+def _seen(array: np.ndarray, index: Any) -> np.ndarray | None:
+    """array[index] by NumPy, where that is a view with the strides PyTorch gives it: ints, slices without a step and `...`.
+
+    None for everything else: steps, new dimensions (to which NumPy gives stride 0), errors.
+    """
+    kind = type(index)
+    if kind is tuple:
+        for item in index:
+            kind = type(item)
+            if kind is not int and (kind is not slice or item.step is not None) and item is not ...:
+                return None
+    elif kind is not int and (kind is not slice or index.step is not None):
+        return None
+    try:
+        found = array[index]
+        if type(found) is not np.ndarray:  # one element: a view of it, not its value
+            found = array[(*index, ...)] if type(index) is tuple else array[index, ...]
+    except IndexError:
+        return None
+    return found
 
 
 def _window(self: Tensor, geometry: tuple, index: Any) -> Tensor:
     """The part of `self` with this geometry, recorded if gradients are wanted."""
     result = make(self, *geometry)
     if self._needs or result._base._needs:
-        _remember(result, self, geometry, index)
+        _remember(result, self, index)
     return result
 
 
-def _remember(result: Tensor, input: Tensor, geometry: tuple, index: Any) -> None:
+def _remember(result: Tensor, input: Tensor, index: Any) -> None:
     """Record the view."""
-    if not input._is_float():
+    if not modes.state.grad or not input._is_float():
         return
-    if not modes.state.grad:
-        return
-    shape, strides = arrays.view_of(input._array)
-    contiguous = layout.contiguous_strides(shape)
-    if strides != contiguous:
-        wanted = _plan_for(index, shape, contiguous)
+    shape = input._array.shape
+    place = basic_view(index, shape, layout.contiguous_strides(shape), 0)
+    if place is None:
+        wanted = _plan_for(index, shape, layout.contiguous_strides(shape))
         place = (wanted.shape, wanted.strides, wanted.offset)
-    else:
-        place = geometry
-    record_array(VIEWS[_kind(index)], (result,), (input, geometry, place))
+    record_view(VIEWS[_kind(index)], result, input, (input, None, place))
 
 
 def _kind(index: Any) -> str:
@@ -134,12 +165,25 @@ def _view(self: Tensor, wanted: Plan, index: Any) -> Tensor:
     return _window(self, (wanted.shape, wanted.strides, wanted.offset), index)
 
 
+def _gathered(view: Tensor, indices: list[Tensor | None]) -> Tensor:
+    """view[indices], without detours where nothing special is going on."""
+    array = view._array
+    if modes.special or type(array) is not np.ndarray:
+        return _index(view, indices)
+    result = wrap(_index.forward(array, [None if i is None else i._array for i in indices]))
+    if view.requires_grad:
+        record_array(_index, (result,), (view, indices))
+    return result
+
+
 # -- index tensors -----------------------------------------------------------------------------------------------------
 
 
-def _is_plain_index(index) -> bool:
-    """Whether an index is int64 in main memory and has dimensions: then x[index] needs no plan."""
-    return type(index) is np.ndarray and index.dtype == np.int64 and index.ndim > 0
+def _is_plain_index(index, array: np.ndarray) -> bool:
+    """Whether x[index] needs no plan: the index is of the two most common kinds, int64 or a mask of the shape of x."""
+    if type(index) is not np.ndarray or not index.ndim or not array.ndim:
+        return False
+    return index.dtype == np.int64 or (index.dtype == np.bool_ and index.shape == array.shape)
 
 
 class _Described:
@@ -177,7 +221,7 @@ def _indices(self: Tensor, wanted: Plan) -> list[Tensor | None]:
         if index is None:
             found.append(None)
             continue
-        tensor = wrap(np.arange(int(index))) if kind == FLAG else as_index(index)
+        tensor: Any = wrap(np.arange(int(index))) if kind == FLAG else as_index(index)
         found.append(tensor if type(tensor._array) is type(self._array) else tensor.to(self.device))
     return found
 
@@ -193,20 +237,19 @@ def _without_leading_ones(value: Tensor) -> Tensor:
     return value.reshape(shape[skip:])
 
 
-def _store(self: Tensor, geometry: tuple, value: Any, is_tensor: bool) -> None:
-    """Write into a window of `self` without recording anything."""
-    array = arrays.strided_view(self._array, *geometry)
-    if self._inference or 0 in array.strides:
-        inplace.check_writable("__setitem__" if is_tensor else _Filling, make(self, *geometry))
+def _store(self: Tensor, target, value: Any, is_tensor: bool) -> None:
+    """Write into `target`, an array over part of the memory of `self`, without recording anything."""
+    if self._inference or 0 in target.strides:
+        inplace.check_writable("__setitem__" if is_tensor else _Filling, over(self, target))
     if not is_tensor:
-        arrays.fill(array, literals.stored(value, dtypes.OF_NUMPY[array.dtype]))
+        arrays.fill(target, literals.stored(value, dtypes.OF_NUMPY[target.dtype]))
     else:
         source = value._array
-        if type(source) is not type(array):
+        if type(source) is not type(target):
             source = arrays.to_device(source, self.device)
-        if source.shape != array.shape:
-            layout.expand(source.shape, arrays.element_strides(source), array.shape)  # raises, naming the dimension
-        arrays.write(array, arrays.apart(array, source))
+        if source.shape != target.shape:
+            layout.expand(source.shape, arrays.element_strides(source), target.shape)  # raises, naming the dimension
+        arrays.write(target, arrays.apart(target, source))
     self._bump()
 
 
@@ -222,7 +265,8 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
     mask = lone_mask(indices)
     is_tensor = isinstance(value, Tensor)
     if mask is not None and not (is_tensor and value.dim()):
-        spread = mask.reshape(tuple(mask.shape) + (1,) * (view.dim() - mask.dim()))
+        missing = view._array.ndim - mask._array.ndim
+        spread = mask.reshape(tuple(mask.shape) + (1,) * missing) if missing else mask
         _masked_fill.call_inplace(view, spread, filling(view, value))
         return
     if not is_tensor:

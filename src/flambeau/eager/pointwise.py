@@ -61,22 +61,27 @@ def _bind_binary(op) -> Callable:
             if type(input) in PLAIN:
                 if type(other) in PLAIN:
                     array = launch(input._array, other._array)
-                    needs = input._needs or other._needs or input._base is not None or other._base is not None
+                    needs = (
+                        input._needs
+                        or other._needs
+                        or input._base is not None and input.requires_grad
+                        or other._base is not None and other.requires_grad
+                    )  # fmt: skip
                 elif type(other) in numbers:
                     array = launch(input._array, other)
-                    needs = input._needs or input._base is not None
+                    needs = input._needs or input._base is not None and input.requires_grad
                 else:
                     return general(op, (input, other), (), out)
             elif first and type(input) in numbers and type(other) in PLAIN:
                 array = launch(input, other._array)
-                needs = other._needs or other._base is not None
+                needs = other._needs or other._base is not None and other.requires_grad
             else:
                 return general(op, (input, other), (), out)
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if needs and records and (_wants(input) or _wants(other)):
-                    record_pointwise(op, result, (input, other), ())
+                if needs and records:
+                    record_pointwise(op, result, (input, other))
                 return result
         return general(op, (input, other), (), out)
 
@@ -91,9 +96,12 @@ def _bind_general(op) -> Callable:
     """Operations with options or three and more operands: arguments by position or name."""
     launch = op.kernel.launch
     sort = _sorter(op)
+    tensors_only = not op.takes_numbers
 
     def front(*args, out=None, **kwargs):
         operands, options = sort(args, kwargs)
+        if tensors_only and not all(isinstance(v, Tensor) for v in operands):
+            return general(op, operands, options, out)
         if out is None and type(operands[0]) in PLAIN and not modes.special:
             given = [v._array if type(v) in PLAIN else v for v in operands]
             array = launch(*given, *options)
@@ -186,7 +194,7 @@ def prepare(op, operands: tuple):
     ready = []
     for value, kind in zip(operands, op.kernel.kinds, strict=True):
         if not isinstance(value, Tensor):
-            ready.append(as_number(value, key) if kind == "T" else np.asarray(bool(value)))
+            ready.append(as_number(value, key) if kind == "T" else np.asarray(bool(value)) if device.type == "cpu" else bool(value))
             continue
         array = value._array
         if array.ndim == 0 and arrays.device_of(array) != device:
@@ -374,10 +382,11 @@ def _reads_self(op, operands) -> bool:
 
 def overlaps(out, ready) -> bool:
     """Whether an operand shares memory with `out` without being the very same view."""
-    if type(out) is not np.ndarray:
+    if type(out) is arrays.MetaArray:
         return False
+    share = arrays.module_of(out).may_share_memory
     for v in ready:
-        if isinstance(v, np.ndarray) and v is not out and np.may_share_memory(out, v):
+        if type(v) is type(out) and v is not out and share(out, v):
             same = v.shape == out.shape and v.strides == out.strides and arrays.data_pointer(v) == arrays.data_pointer(out)
             if not same:
                 return True

@@ -42,9 +42,7 @@ def save(value: Any, before: Storage | None = None) -> Any:
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
     s = value._storage
-    if s is None:
-        return value, value._array, 0
-    return value, value._array, s.version - 1 if s is before else s.version
+    return value, value._array, 0 if s is None else s.version - 1 if s is before else s.version
 
 
 def save_result(tensor: Tensor, nr: int = 0) -> Any:
@@ -253,10 +251,8 @@ def attach(tensor: Tensor, node: Node, nr: int = 0) -> None:
 def move_retained(tensor: Tensor, node: Node, nr: int) -> None:
     """A tensor that retains its gradient and is written to retains that of its new value."""
     before = tensor._node
-    if before is not None and before.retains:
-        reference = before.retains.pop(tensor._nr, None)
-        if reference is not None:
-            node.retains = {**(node.retains or {}), nr: reference}
+    if before is not None and before.hooks is not None and tensor._nr in before.hooks.retaining:
+        node._hooks().retaining[nr] = before.hooks.retaining.pop(tensor._nr)
 
 
 # -- pointwise -----------------------------------------------------------------------------------------------------
@@ -286,10 +282,16 @@ class PointwiseNode(OpNode):
                 sent.append(None)
                 continue
             plan, slots = step
-            if plan.kind == "same":
+            if plan.kind == "kernel":
+                values = [unpack(saved[i], self) for i in slots]
+                if state.grad:
+                    sent.append(_interpreted(plan, grad, values, self.options))
+                    continue
+                operands = [v if isinstance(v, NUMBERS) else v._array for v in values]
+                array = plan.kernel.launch(grad._array, *operands, *self.options)
+                sent.append(wrap(_computed(plan.kernel, grad._array, operands, self.options) if array is NotImplemented else array))
+            elif plan.kind == "same":
                 sent.append(grad)
-            elif plan.kind == "kernel":
-                sent.append(self.through(plan, grad, [unpack(saved[i], self) for i in slots]))
             elif plan.kind == "zero":
                 sent.append(grad.new_zeros(grad.shape))
             else:
@@ -297,26 +299,24 @@ class PointwiseNode(OpNode):
                 raise RuntimeError(f"derivative for {self.op.short} with respect to {name} is not implemented")
         return sent
 
-    def through(self, plan, grad: Tensor, saved: list) -> Tensor:
-        """The gradient of one operand, by the kernel of its derivative (by operations, if it is to be differentiated again)."""
-        if state.grad:
-            from flambeau.eager import interpret
-
-            return interpret.gradient(plan, grad, saved, self.options)
-        array = grad._array
-        operands = [v._array if isinstance(v, Tensor) else v for v in saved]
-        kernel = plan.kernel
-        result = kernel.launch(array, *operands, *self.options)
-        if result is NotImplemented:
-            key = _widest(array.dtype, operands)
-            array = bring(array, key, "T")
-            operands = [v if isinstance(v, NUMBERS) else bring(v, key, k) for v, k in zip(operands, kernel.kinds[1:], strict=True)]
-            result = arrays.run(kernel, (array, *operands), self.options, key, key)
-        return wrap(result)
-
     def saved_at(self, name: str) -> int | None:
         place = RESULT if name == "result" else self.op.operands.index(name) if name in self.op.operands else None
         return self.recipe.keep.index(place) if place in self.recipe.keep else None
+
+
+def _interpreted(plan, grad: Tensor, values: list, options: tuple) -> Tensor:
+    """A derivative by operations, because it is to be differentiated again."""
+    from flambeau.eager import interpret
+
+    return interpret.gradient(plan, grad, values, options)
+
+
+def _computed(kernel, array, operands: list, options: tuple):
+    """A derivative whose operands have different dtypes, or for which there is no compiled loop."""
+    key = _widest(array.dtype, operands)
+    array = bring(array, key, "T")
+    operands = [v if isinstance(v, NUMBERS) else bring(v, key, k) for v, k in zip(operands, kernel.kinds[1:], strict=True)]
+    return arrays.run(kernel, (array, *operands), options, key, key)
 
 
 def _widest(key, operands):
@@ -345,8 +345,9 @@ def record_pointwise(
     edges: list = []
     needed, bit = 0, 1  # bit i: operand i wants a gradient
     for v in operands:
-        edge = None
-        if type(v) in PLAIN and v._base is None:
+        kind = type(v)
+        if (kind is Tensor or kind in PLAIN) and v._base is None:
+            edge = None
             if v._needs:
                 node = v._node
                 edge = (v, LEAF) if node is None else (node, v._nr)
@@ -366,21 +367,21 @@ def record_pointwise(
     node.recipe = recipe
     node.sequence = next_sequence()
     array = result._array
-    node.shape, node.numpy_dtype = array.shape, array.dtype
+    node.shape = array.shape
+    node.numpy_dtype = array.dtype
     if recipe.keep:
-        saved = node.saved = []
-        for i in recipe.keep:
-            if i == RESULT:
-                saved.append(save_result(result))
-            else:
-                saved.append(save(original if i == 0 and original is not None else operands[i], before))
+        node.saved = [
+            save_result(result) if i == RESULT else save(operands[i] if i or original is None else original, before) for i in recipe.keep
+        ]
     if options:
         node.options = options
     if modes.special and state.anomaly:
         remember_origin(node)
-    if result._retains:
-        move_retained(result, node, 0)
-    result._node, result._nr, result._needs = node, 0, True
+    if before is not None:
+        attach(result, node)
+    else:  # a fresh tensor: its number is 0 already
+        result._node = node
+        result._needs = True
 
 
 # -- functions on arrays, and views --------------------------------------------------------------------------------
@@ -389,7 +390,7 @@ OPERAND, OPERANDS, OPTION, ONE_RESULT, ALL_RESULTS, FACT = range(6)  # what a sl
 GRAD, GRADS, NEEDS = -1, -2, -3  # arguments of a derivative that are not in `saved`
 MANY, MANY_WANTED = "many", "many wanted"  # an argument that is a list of tensors
 FACTS: dict[str, Callable] = {
-    "_shape": lambda t: tuple(t._array.shape),
+    "_shape": lambda t: t._array.shape,
     "_dtype": lambda t: t.dtype,
     "_stride": lambda t: arrays.element_strides(t._array),
     "_device": lambda t: t.device,
@@ -519,6 +520,27 @@ class ArrayNode(OpNode):
         return at if at is None or at >= 0 else None
 
 
+def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
+    """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
+    edge = edge_of(input)
+    cls = op.node_class
+    recipe = cls.recipes.get("view")
+    if recipe is None:
+        recipe = cls.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+    node = cls()
+    node.edges = (edge,)
+    node.recipe = recipe
+    node.sequence = next_sequence()
+    array = result._array
+    node.shape = array.shape
+    node.numpy_dtype = array.dtype
+    node.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
+    if modes.special and state.anomaly:
+        remember_origin(node)
+    result._node = node
+    result._needs = True
+
+
 def record_array(
     op, results: tuple[Tensor, ...], values: Sequence, original: Tensor | None = None, before: Storage | None = None
 ) -> None:
@@ -532,11 +554,19 @@ def record_array(
     key: list = []  # per argument: see ArrayRecipe
     counts = None
     for v in values:
-        if type(v) in PLAIN or isinstance(v, Tensor):
+        kind = type(v)
+        if kind in PLAIN and v._base is None:
+            wanted = v._needs
+            node = v._node
+            edges.append(None if not wanted else (v, LEAF) if node is None else (node, v._nr))
+            key.append(wanted)
+        elif kind in _PLAIN_OPTIONS:
+            key.append(None)
+        elif isinstance(v, Tensor):
             edge = edge_of(v)
             edges.append(edge)
             key.append(edge is not None)
-        elif type(v) in (list, tuple) and _are_tensors(v):
+        elif kind in (list, tuple) and _are_tensors(v):
             found = [edge_of(t) for t in v]
             counts = counts or {}
             counts[len(key) - key.count(None)] = len(found)
@@ -545,19 +575,30 @@ def record_array(
         else:
             key.append(None)
     cls = op.node_class
-    wanted = tuple(key)
-    recipe = cls.recipes.get(wanted)
+    wants = tuple(key)
+    recipe = cls.recipes.get(wants)
     if recipe is None:
-        recipe = cls.recipes[wanted] = ArrayRecipe(op, wanted)
+        recipe = cls.recipes[wants] = ArrayRecipe(op, wants)
     node = cls()
     node.recipe = recipe
     if counts:
         node.counts = counts
     outputs = results if len(results) == 1 else [r for r in results if r._is_float()]
     start(node, edges, [r._array for r in outputs])
-    node.saved = [_saved(slot, values, results, outputs, original, before) for slot in recipe.keep]
+    saved = node.saved = []
+    for slot in recipe.keep:
+        kind, at, fact = slot
+        if kind == OPTION:
+            saved.append(values[at])
+        elif kind == FACT and not counts:
+            saved.append(fact(values[at]))
+        else:
+            saved.append(_saved(slot, values, results, outputs, original, before))
     for nr, output in enumerate(outputs):
         attach(output, node, nr)
+
+
+_PLAIN_OPTIONS = {int, float, bool, str, type(None)}
 
 
 def _are_tensors(values) -> bool:
@@ -576,8 +617,6 @@ def _saved(slot: tuple, values, results, outputs, original, before):
     if kind == FACT:
         value = values[at]
         return [None if v is None else fact(v) for v in value] if type(value) in (list, tuple) else fact(value)
-    if kind == OPTION:
-        return values[at]
     if kind == OPERAND:
         return save(original if at == 0 and original is not None else values[at], before)
     if kind == OPERANDS:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments
-from flambeau.eager.record import record_array
+from flambeau.eager.record import record_array, record_view
 from flambeau.kernels import arrays
 from flambeau.tensor import PLAIN, Tensor
 
@@ -19,6 +20,8 @@ def bind(op) -> Callable:
     """The function that runs a view operation."""
     forward = op.forward
     arguments = Arguments(op)
+    most = len(op.parameters) - 1
+    known: dict[tuple, Any] = {}  # geometries that were asked for before: programs ask the same few again and again
 
     def front(input, *args, **kwargs):
         if kwargs and not arguments.knows(kwargs):
@@ -30,21 +33,36 @@ def bind(op) -> Callable:
         except AttributeError:
             raise arguments.not_a_tensor(input) from None
         size = array.itemsize
-        found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
+        key = None if kwargs or not _EXACT.issuperset(map(type, args)) else (array.shape, array.strides, size, args)
+        found = known.get(key)
+        if found is None:
+            found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
+            if key is not None:
+                if len(known) > 1000:
+                    known.clear()
+                known[key] = found
         if type(found) is list:
             return several(op, input, found, args, kwargs, arguments)
         result = make(input, *found) if op.retype is None else make_retyped(input, op.retype(array.dtype), *found)
-        if input._needs or result._base._needs:
-            remember(op, (result,), input, args, kwargs, arguments)
+        if (input._needs or result._base._needs) and state.grad and input._is_float():
+            record_view(op, result, input, (input, *args) if len(args) == most else arguments.values((input, *args), kwargs))
         return result
 
     return front
 
 
+_EXACT = frozenset({int, tuple})  # types of arguments that can be looked up: 1 == 1.0 == True, but they are not the same request
+
+
 def make(input: Tensor, shape, strides, offset: int) -> Tensor:
     """A tensor over part of the memory of `input`."""
+    return over(input, arrays.strided_view(input._array, shape, strides, offset))
+
+
+def over(input: Tensor, array) -> Tensor:
+    """A tensor over `array`, which is a view of the memory of `input`."""
     result = _new(Tensor)
-    result._array = arrays.strided_view(input._array, shape, strides, offset)
+    result._array = array
     storage = input._storage
     result._storage = storage if storage is not None else input._shared_storage()
     base = input._base
@@ -71,16 +89,8 @@ def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
 def several(op, input: Tensor, found: list, args, kwargs, arguments) -> tuple[Tensor, ...]:
     """An operation with many views as its result, such as split."""
     results = tuple([make(input, *geometry) for geometry in found])
-    if results and input.requires_grad:
-        remember(op, results, input, args, kwargs, arguments)
+    if results and input.requires_grad and input._is_float():
+        record_array(op, results, arguments.values((input, *args), kwargs))
     for r in results:
         r._view_mode = r._view_mode or "multi"
     return results
-
-
-def remember(op, results, input: Tensor, args, kwargs, arguments) -> None:
-    """Record the view, if gradients are wanted."""
-    if state.grad and input._is_float():
-        n = len(arguments.parameters)
-        values = (input, *args) if not kwargs and len(args) == n - 1 else arguments.values((input, *args), kwargs)
-        record_array(op, results, values)

@@ -107,7 +107,7 @@ def number(value, like: Array, dtype: np.dtype) -> Array:
         return np.asarray(value).astype(dtype)
     if type(like) is MetaArray:
         return MetaArray((), dtype)
-    return cuda().number(value, dtype)
+    return cuda().number(value, dtype, device_of(like))
 
 
 def cast(array: Array, dtype: np.dtype) -> Array:
@@ -144,7 +144,7 @@ def apart(out: Array, source: Array) -> Array:
 
     RuntimeError where PyTorch sees that the two overlap in part: views shifted against each other.
     """
-    if type(out) is not ndarray or type(source) is not ndarray or not np.may_share_memory(out, source):
+    if type(out) is not type(source) or type(out) is MetaArray or not module_of(out).may_share_memory(out, source):
         return source
     start = (data_pointer(out) - data_pointer(source)) // out.itemsize
     low = min(0, start)
@@ -166,7 +166,7 @@ def fill(out: Array, value) -> None:
         with np.errstate(all="ignore"):
             out[...] = _as_stored(value, out.dtype)
     elif type(out) is not MetaArray:
-        out[...] = _as_stored(value, out.dtype)
+        cuda().fill(out, value)
 
 
 def _as_stored(value, dtype: np.dtype):
@@ -251,15 +251,15 @@ def data_pointer(array: Array) -> int:
     return array.data.ptr
 
 
-def to_device(array: Array, device: devices.device) -> Array:
-    """The array on another device: itself if it is there already."""
+def to_device(array: Array, device: devices.device, non_blocking: bool = False) -> Array:
+    """The array on another device: itself if it is there already. A copy from pinned memory need not be waited for."""
     if device_of(array) == device:
         return array
     if device.type == "meta":
         return MetaArray(array.shape, array.dtype, element_strides(array))
     if type(array) is MetaArray:
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Use to_empty() or create the tensor on the device instead.")
-    return cuda().to_device(array, device)
+    return cuda().to_device(array, device, non_blocking)
 
 
 def reinterpret(array: Array, dtype: np.dtype, shape, strides) -> Array:

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cupy
 import numpy as np
@@ -113,7 +113,7 @@ class Variant:
     """How the work of a kernel is laid out, as far as its code depends on that. Equal variants are one object."""
 
     __slots__ = ("flat", "modes", "pack", "wide")
-    known: dict[tuple, Variant] = {}
+    known: ClassVar[dict[tuple, Variant]] = {}
 
     def __new__(cls, modes: tuple[str, ...], flat: tuple[bool, ...] = (), pack: int = 0, wide: bool = False):
         found = cls.known.get((modes, flat, pack, wide))
@@ -164,7 +164,7 @@ def plan_for(views: tuple[View | None, ...], out: View | None, sizes: tuple[int,
     if not pack:
         return Plan(shape, in_bytes, n, Variant(modes, wide=wide), _grid(n), _geometry(loops, all_steps, wide))
     flat = tuple(m == ARRAY and s[-1] == 1 for m, s in zip(modes, steps, strict=True))
-    packs = (*loops[:-1], loops[-1] // pack)
+    packs = (*loops[:-1], max(loops[-1] // pack, 1))
     pack_steps = [(*s[:-1], s[-1] * pack) for s in all_steps]
     # In one dimension the elements beyond the last whole pack get a thread each.
     threads = n // pack + n % pack

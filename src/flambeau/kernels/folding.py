@@ -21,13 +21,26 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     """The compiled reduction, or None where there is none for this array."""
     if native.lib is None or type(array) is not np.ndarray:
         return None
-    exact = _exact_name(name, array.dtype, out_dtype)
-    if exact is None:
-        return None
-    array, sizes, steps = _geometry(array, dims)
-    out = native.empty(sizes[4 if keepdim else 3], out_dtype)
-    total = float(sizes[1]) if count is None else float(count)
-    return out if native.lib.fold(exact, array, sizes[:3], steps, out, None, shift, total) else None
+    # What a fold looks like depends on dtypes, shape and strides only, and programs fold the same few shapes again and again.
+    key = (name, array.dtype.num, out_dtype.num, array.shape, array.strides, dims, keepdim)
+    plan = _plans.get(key)
+    if plan is None:
+        exact = _exact_name(name, array.dtype, out_dtype)
+        if exact is None:
+            return None
+        seen, sizes, steps = _geometry(array, dims)
+        plan = (exact, seen is not array, sizes[:3], steps, sizes[4 if keepdim else 3], float(sizes[1]))
+        if len(_plans) > 1000:
+            _plans.clear()
+        _plans[key] = plan
+    exact, copies, sizes, steps, shape, total = plan
+    if copies:
+        array = _copied(array, dims)[0]
+    out = native.empty(shape, out_dtype)
+    return out if native.lib.fold(exact, array, sizes, steps, out, None, shift, total if count is None else float(count)) else None
+
+
+_plans: dict[tuple, tuple] = {}
 
 
 def positions(name: str, array, dims: tuple[int, ...], keepdim: bool, values: bool = False):

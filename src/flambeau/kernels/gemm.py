@@ -41,10 +41,10 @@ def product(a, b):
     found = quick(a, b)
     if found is not NotImplemented:
         return found
-    if a.dtype in HALVES:
-        return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
     if type(a) is not np.ndarray:
         return arrays.cuda().product(a, b)
+    if a.dtype in HALVES:
+        return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
     if native.lib is not None:
         found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
         if found is not NotImplemented:
@@ -88,6 +88,8 @@ def product_into(out, a, b, alpha, beta):
             return out
         if native.lib.gemm(arrays.contiguous(a), arrays.contiguous(b), out, alpha, beta) is not NotImplemented:
             return out
+    if type(out) is not np.ndarray and arrays.cuda().product_into(out, a, b, alpha, beta) is not NotImplemented:
+        return out
     wide = FLOAT32 if out.dtype in HALVES else out.dtype
     total = product(arrays.cast(a, wide), arrays.cast(b, wide))
     if alpha != 1:

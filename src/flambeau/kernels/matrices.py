@@ -30,7 +30,7 @@ def from_module(a: Array, name: str, *args, **options):
     if type(a) is np.ndarray:
         with np.errstate(all="ignore"):
             return getattr(np.linalg, name)(a, *args, **options)
-    import cupyx
+    import cupyx  # type: ignore[import-not-found]
 
     with cupyx.errstate(linalg="raise"):
         return getattr(arrays.module_of(a).linalg, name)(a, *args, **options)
@@ -61,11 +61,12 @@ def solve(a: Array, b: Array) -> Array:
     """X with a X = b. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     n, k = b.shape[-2:]
-    b = arrays.module_of(b).broadcast_to(b, (*batch, n, k))  # NumPy takes a b with fewer dimensions than a for vectors
+    xp = arrays.module_of(a)
+    a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))  # a b with fewer dimensions would be taken for vectors
     if not _by_lapack(a):
         return from_module(a, "solve", b)
     gesv = routine("gesv", a.dtype)
-    a, x, pivots = columns(np.broadcast_to(a, (*batch, n, n))), columns(b), np.empty(n, INT32)
+    a, x, pivots = columns(a), columns(b), np.empty(n, INT32)
     for at in np.ndindex(*batch):
         _succeed(gesv(n, k, a[at], n, pivots, x[at], n))
     return x

@@ -10,6 +10,7 @@ import numpy as np
 from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import unhalved
+from flambeau.kernels.scan import accumulated
 
 
 def sort(array: Array, dim: int, descending: bool) -> tuple[Array, Array]:
@@ -73,7 +74,7 @@ def mode(array: Array, dim: int) -> Array:
     places = xp.arange(array.shape[dim]).reshape([-1 if d == dim else 1 for d in range(array.ndim)])
     begins = xp.ones(ordered.shape, np.bool_)  # where a run of equal elements starts
     _part(begins, dim, 1, None)[...] = _part(ordered, dim, 1, None) != _part(ordered, dim, 0, -1)
-    run = places - xp.maximum.accumulate(xp.where(begins, places, 0), axis=dim)  # how many equals stand before each
+    run = places - accumulated(xp.maximum, xp.where(begins, places, 0), dim)  # how many equals stand before each
     return take(order, run.argmax(axis=dim, keepdims=True), dim)
 
 

@@ -3,7 +3,7 @@
 The printer is the C printer with a few entries changed: functions have CUDA's names, and complex numbers exist (those of CuPy's header).
 A kernel comes in two forms:
 
-    packed    every operand lies contiguous along the innermost dimension, or is one number there: a thread reads and writes 16 bytes at once
+    packed    every operand is contiguous along the innermost dimension, or one number there: a thread moves 16 bytes at once
     strided   any strides: a thread finds its element by dividing its number by the sizes of the dimensions
 
 In both an operand may be an array, a single element of memory ("one"), or a number handed over with the launch ("number").
@@ -38,10 +38,10 @@ ARRAY, ONE, NUMBER = "array", "one", "number"
 
 # Functions of CUDA's math library: with an f behind their name they take floats.
 LIBRARY = frozenset(
-    """
-    exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma
-    floor ceil trunc rint atan2 hypot rsqrt
-    """.split()
+    (
+        "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma "
+        "floor ceil trunc rint atan2 hypot rsqrt"
+    ).split()  # noqa: SIM905 - easier to read
 )
 
 
@@ -87,6 +87,9 @@ class CudaPrinter(print_c.CPrinter):
 
     def print_rsqrt(self, x):
         return self.call("rsqrt", x)
+
+    def print_copysign(self, a, b):
+        return super().print_copysign(a, b) if self.is_float else f"copysign((double){a}, (double){b})"
 
     def number(self, name: str) -> str:
         """A number handed over with the launch, in the type of the computation."""

@@ -27,16 +27,31 @@ def running_extremum(name: str, array: Array, dim: int) -> tuple[Array, Array]:
     xp = arrays.module_of(array)
     rows = unhalved(array).reshape(array.shape or (1,))
     better = xp.maximum if name == "cummax" else xp.minimum
-    values = better.accumulate(rows, axis=dim)
+    values = accumulated(better, rows, dim)
     places = xp.arange(rows.shape[dim]).reshape([-1 if d == dim else 1 for d in range(rows.ndim)])
     found_here = (rows == values) | (rows != rows)
-    indices = xp.maximum.accumulate(xp.where(found_here, places, 0), axis=dim)
+    indices = accumulated(xp.maximum, xp.where(found_here, places, 0), dim)
     return dense(values.reshape(array.shape), array.dtype, array), dense(indices.reshape(array.shape), dtypes.int64.numpy, array)
+
+
+def accumulated(combine, rows: Array, dim: int) -> Array:
+    """combine.accumulate(rows, dim), for a function that may take its arguments in any grouping.
+
+    CuPy has that for sums and products alone. There, the partial results reach 1, 2, 4, ... elements back.
+    """
+    if type(rows) is np.ndarray:
+        return combine.accumulate(rows, axis=dim)
+    found = arrays.module_of(rows).ascontiguousarray(rows).copy()
+    steps, reach = arrays.module_of(rows).moveaxis(found, dim, 0), 1
+    while reach < rows.shape[dim]:
+        steps[reach:] = combine(steps[reach:], steps[:-reach])
+        reach *= 2
+    return found
 
 
 def _logcumsumexp(xp, rows, dim):
     if rows.dtype.kind != "c":
-        return xp.logaddexp.accumulate(rows, axis=dim)
+        return accumulated(xp.logaddexp if xp is np else lambda a, b: _log_add(xp, a, b), rows, dim)
     found = xp.empty_like(rows)
     steps, terms = xp.moveaxis(found, dim, 0), xp.moveaxis(rows, dim, 0)
     for i in range(terms.shape[0]):
@@ -45,8 +60,8 @@ def _logcumsumexp(xp, rows, dim):
 
 
 def _log_add(xp, a, b):
-    """log(exp(a) + exp(b)) of complex numbers, shifted by the larger real part."""
+    """log(exp(a) + exp(b)), shifted by the larger real part."""
     larger = xp.where(a.real >= b.real, a, b)
     smaller = xp.where(a.real >= b.real, b, a)
     shifted = larger + xp.log1p(xp.exp(smaller - larger))
-    return xp.where(xp.isinf(larger.real), larger, shifted)  # inf - inf would be NaN
+    return xp.where(xp.isinf(larger.real) & (smaller == smaller), larger, shifted)  # inf - inf would be NaN

@@ -8,10 +8,10 @@ from flambeau.ops.declare import OPS
 SUBJECTS = (
     "promotion", "arithmetic", "powers", "signs", "bounds", "comparison", "conditional", "bitwise", "transcendental", "rounding",
     "special", "gamma_series", "bessel", "polynomials", "activation", "complex",
-    "copying", "views", "shaping", "joining", "scattering", "masking", "indexing", "rows", "selection",
+    "copying", "views", "shaping", "joining", "padding", "scattering", "masking", "indexing", "rows", "selection",
     "reductions", "extrema", "statistics", "cumulative", "calculus", "softmax", "sorting", "quantiles", "searching", "counting", "masked",
-    "products", "tensor_products", "einsum", "norms", "solvers", "decompositions", "lu", "householder", "linalg", "low_rank", "distances",
-    "fft", "spectrogram",
+    "products", "tensor_products", "einsum", "norms", "solvers", "decompositions", "lu", "householder", "linalg", "low_rank", "lobpcg",
+    "distances", "fft", "spectrogram",
     "filling", "sampling", "comparing", "triangular", "grids",
 )  # fmt: skip
 

@@ -1,16 +1,19 @@
 """Activations: the nonlinear functions between the layers of a network.
 
-Each is a formula; what `torch.nn.functional` offers under its name takes an `inplace` flag too and chooses between the two forms.
+Each is a formula; what `torch.nn.functional` offers under its name takes an `inplace` flag too and chooses the form.
 Their derivatives at a kink are PyTorch's: that of the flat side, unless the docstring says otherwise.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 
 from flambeau.kernels import expr as e
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.declare import choice, composite, pointwise
+
+block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False)
 
 
 def run(op, inplace: bool, *arguments):
@@ -21,7 +24,7 @@ def run(op, inplace: bool, *arguments):
 # -- relu and its relatives --------------------------------------------------------------------------------------------
 
 
-@pointwise(inplace=True, dtypes="number", complex=False, refuse_bool="Boolean inputs not supported for relu. Try input.float()")
+@pointwise(inplace=True, dtypes="number", complex=False, refuse_bool="Boolean inputs not supported for relu")
 def relu(input):
     """max(x, 0)."""
     return e.maximum(input, 0)
@@ -36,9 +39,7 @@ def functional_relu(input, inplace=False):
     return run(relu, inplace, input)
 
 
-@pointwise(
-    public=False, method=False, dtypes="number", complex=False, refuse_bool="Bool inputs not supported for hardtanh"
-)
+@block(dtypes="number", refuse_bool="Bool inputs not supported for hardtanh")
 def _hardtanh(input, min_val=-1.0, max_val=1.0):
     """x between min_val and max_val."""
     return e.minimum(e.maximum(input, min_val), max_val)
@@ -55,7 +56,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     if min_val > max_val:
         raise ValueError(f"min_val cannot be greater than max_val: found {min_val} > {max_val}")
     if min_val < 0 and not input.dtype.is_signed:
-        raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits: found {input.dtype} and {min_val}")
+        raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits: {input.dtype} and {min_val}")
     return run(_hardtanh, inplace, input, min_val, max_val)
 
 
@@ -65,7 +66,7 @@ def relu6(input, inplace=False):
     return run(_hardtanh, inplace, input, 0.0, 6.0)
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _leaky_relu(input, negative_slope=0.01):
     """x above zero, negative_slope * x below."""
     return e.where(input > 0, input, input * negative_slope)
@@ -77,7 +78,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return run(_leaky_relu, inplace, input, negative_slope)
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False, grad_name="PreluKernelBackward0")
+@block(grad_name="PreluKernelBackward0")
 def _prelu(input, weight):
     """x above zero, weight * x below."""
     return e.where(input > 0, input, weight * input)
@@ -85,13 +86,14 @@ def _prelu(input, weight):
 
 @composite(aliases=("nn.functional.prelu",))
 def prelu(input, weight):
-    """x above zero, weight * x below, with a learned slope for each channel (dimension 1), or one for all. (N, C, *), (C) -> (N, C, *)."""
+    """x above zero, weight * x below, with a learned slope for each channel, or one for all. (N, C, *), (C) -> (N, C, *)."""
     if weight.dim() > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
     channels = input.shape[1] if input.dim() > 1 else 1
     if weight.numel() not in (1, channels):
         raise RuntimeError(
-            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel()} and channel size = {channels}."
+            "Mismatch of parameter numbers and input channel size. "
+            f"Found parameter numbers = {weight.numel()} and channel size = {channels}."
         )
     if input.dim() > 1 and weight.numel() > 1:
         weight = weight.reshape((-1, *(1,) * (input.dim() - 2)))
@@ -100,7 +102,7 @@ def prelu(input, weight):
     return _prelu(input, weight)
 
 
-@pointwise(public=False, method=False, dtypes="number", complex=False)
+@block(dtypes="number")
 def _threshold(input, threshold=0.0, value=0.0):
     """x above the threshold, value elsewhere."""
     return e.where(input <= threshold, value, input)
@@ -120,10 +122,11 @@ def functional_threshold(input, threshold, value, inplace=False):
 
 # -- exponential below zero --------------------------------------------------------------------------------------------
 
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # mean 0 and variance 1 stay 0 and 1
+# With these, numbers of mean 0 and variance 1 keep both (Klambauer et al. 2017).
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _elu(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
     return e.where(input <= 0, e.expm1(input * input_scale) * (alpha * scale), input * scale)
@@ -136,7 +139,7 @@ _elu.derivative(
 )
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False, kernel=_elu.kernel)
+@block(kernel=_elu.kernel)
 def _celu(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """The same under another name."""
 
@@ -176,7 +179,7 @@ def functional_celu(input, alpha=1.0, inplace=False):
 # -- smooth ones -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _gelu(input):
     """x times the probability that a standard normal variable is below x."""
     return input * 0.5 * (1 + e.erf(input * math.sqrt(0.5)))
@@ -188,9 +191,9 @@ _gelu.derivative(
 )
 
 
-@pointwise(public=False, method=False, shown="gelu", dtypes="float", complex=False)
+@block(shown="gelu")
 def _gelu_tanh(input):
-    """gelu with a tanh in place of erf: x / 2 (1 + tanh(u)), which is x * sigmoid(2 u) and keeps its digits where tanh is near -1."""
+    """gelu with a tanh for erf: x / 2 (1 + tanh(u)), which is x * sigmoid(2 u), and keeps its digits where tanh is near -1."""
     inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
     return input * e.sigmoid(2 * inner)
 
@@ -206,13 +209,13 @@ def _gelu_tanh_slope(x, square):
 
 @choice(name="nn.functional.gelu", method=False)
 def gelu(input, *, approximate="none"):
-    """x times the normal distribution function at x: x / 2 (1 + erf(x / sqrt(2))), or the approximation of it by "tanh"."""
+    """x times the normal distribution function at x: x / 2 (1 + erf(x / sqrt(2))), or its approximation by "tanh"."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(f"approximate argument must be either none or tanh, found {approximate!r}")
     return (_gelu if approximate == "none" else _gelu_tanh), input
 
 
-@pointwise(public=False, method=False, dtypes="float")
+@block(complex=True)
 def _silu(input):
     """x * sigmoid(x)."""
     return input * e.sigmoid(input)
@@ -231,7 +234,7 @@ def silu(input, inplace=False):
     return run(_silu, inplace, input)
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _mish(input):
     """x * tanh(log(1 + exp(x)))."""
     return input * e.tanh(e.log1p(e.exp(input)))
@@ -251,7 +254,7 @@ def mish(input, inplace=False):
     return run(_mish, inplace, input)
 
 
-@pointwise(name="nn.functional.softplus", method=False, dtypes="float", complex=False, autocast="float32")
+@block(public=True, name="nn.functional.softplus", autocast="float32")
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta * x)) / beta, the smooth relu; x itself where beta * x is above the threshold."""
     z = input * beta
@@ -263,7 +266,7 @@ softplus.derivative(
 )
 
 
-@pointwise(name="nn.functional.logsigmoid", method=False, dtypes="float", complex=False, grad_name="LogSigmoidBackward0")
+@block(public=True, name="nn.functional.logsigmoid", grad_name="LogSigmoidBackward0")
 def logsigmoid(input):
     """log(1 / (1 + exp(-x)))."""
     return e.minimum(input, 0) - e.log1p(e.exp(-abs(input)))
@@ -272,13 +275,15 @@ def logsigmoid(input):
 logsigmoid.derivative(input=lambda grad, input: grad * e.sigmoid(-input))
 
 
-@pointwise(name="nn.functional.tanhshrink", method=False, rule="float", grad_name="SubBackward0", refuse_bool=NO_BOOL_SUB)
+@pointwise(
+    name="nn.functional.tanhshrink", method=False, rule="float", grad_name="SubBackward0", refuse_bool=NO_BOOL_SUB
+)
 def tanhshrink(input):
     """x - tanh(x)."""
     return input - e.tanh(input)
 
 
-@pointwise(public=False, method=False, rule="float", complex=False, grad_name="DivBackward0")
+@block(grad_name="DivBackward0")
 def _softsign(input):
     """x / (1 + |x|)."""
     return input / (1 + abs(input))
@@ -296,7 +301,7 @@ def softsign(input):
 # -- of straight lines -------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _hardsigmoid(input):
     """(x + 3) / 6 between 0 and 1."""
     return e.minimum(e.maximum(input + 3, 0), 6) / 6
@@ -311,7 +316,7 @@ def hardsigmoid(input, inplace=False):
     return run(_hardsigmoid, inplace, input)
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _hardswish(input):
     """x * hardsigmoid(x)."""
     return input * e.minimum(e.maximum(input + 3, 0), 6) / 6
@@ -334,7 +339,7 @@ def hardshrink(input, lambd=0.5):
     return e.where((input >= -lambd) & (input <= lambd), 0, input)
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False)
+@block()
 def _softshrink(input, lambd=0.5):
     """x moved towards zero by lambd, and not beyond."""
     return e.where(input > lambd, input - lambd, e.where(input < -lambd, input + lambd, input * 0))

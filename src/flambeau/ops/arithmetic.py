@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
@@ -9,16 +11,18 @@ from flambeau.kernels.pointwise import INTEGERS
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
 from flambeau.ops.promotion import is_tensor, promoted
 
+block = functools.partial(pointwise, public=False, method=False)
+
 # -- sums ------------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False)
+@block()
 def _add(input, other):
     """input + other."""
     return input + other
 
 
-@pointwise(public=False, method=False, shown="add")
+@block(shown="add")
 def _add_scaled(input, other, alpha=1):
     """input + alpha * other."""
     return input + alpha * other
@@ -41,24 +45,24 @@ def check_alpha(input, other, alpha) -> None:
     if isinstance(alpha, bool) and common is not dtypes.bool:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, float) and common.category < dtypes.FLOAT:
-        raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number: found {alpha}.")
+        raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number, found {alpha}")
     if isinstance(alpha, complex) and not common.is_complex:
-        raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number: found {alpha}.")
+        raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number, found {alpha}")
 
 
 NO_BOOL_SUB = (
-    "Subtraction, the `-` operator, with a bool tensor is not supported. To invert a mask, use the `~` or `logical_not()` operator; "
-    "for two masks that differ, `^` or `logical_xor()`."
+    "Subtraction, the `-` operator, with a bool tensor is not supported. To invert a mask, use the `~` or `logical_not()` "
+    "operator; to see where two masks differ, `^` or `logical_xor()`."
 )
 
 
-@pointwise(public=False, method=False, dtypes="number", refuse_bool=NO_BOOL_SUB)
+@block(dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _sub(input, other):
     """input - other."""
     return input - other
 
 
-@pointwise(public=False, method=False, shown="sub", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@block(shown="sub", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _sub_scaled(input, other, alpha=1):
     """input - alpha * other."""
     return input - alpha * other
@@ -73,13 +77,13 @@ def sub(input, other, *, alpha=1):
     return _sub_scaled, input, other, alpha
 
 
-@pointwise(public=False, method=False, grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@block(grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _rsub(input, other):
     """other - input."""
     return other - input
 
 
-@pointwise(public=False, method=False, shown="rsub", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
+@block(shown="rsub", grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _rsub_scaled(input, other, alpha=1):
     """other - alpha * input."""
     return other - alpha * input
@@ -95,8 +99,8 @@ def rsub(input, other, *, alpha=1):
 
 
 NO_BOOL_NEG = (
-    "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` "
-    "operator instead."
+    "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+    "`logical_not()` operator instead."
 )
 
 
@@ -121,7 +125,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return input + value * tensor1 * tensor2
 
 
-@pointwise(public=False, method=False, dtypes="float", autocast="widest")
+@block(dtypes="float", autocast="widest")
 def _addcdiv(input, tensor1, tensor2, value=1):
     """input + value * tensor1 / tensor2."""
     return input + value * (tensor1 / tensor2)
@@ -138,9 +142,16 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
     return _addcdiv, input, tensor1, tensor2, value
 
 
-@pointwise(public=False, method=False, dtypes="float")
+@block(dtypes="float", grad_name="LerpBackward1")
 def _lerp(input, end, weight):
     """input + weight * (end - input), from the nearer end, so that the weights 0 and 1 are exact."""
+    step = end - input
+    return e.where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
+
+
+@block(dtypes="float", shown="lerp")
+def _lerp_by_number(input, end, weight=0.5):
+    """The same with one weight for all, which half precision does not round."""
     step = end - input
     return e.where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
 
@@ -151,6 +162,10 @@ _lerp.derivative(
     end=lambda grad, weight: grad * e.conj(weight),
     weight=lambda grad, input, end: grad * e.conj(end - input),
 )
+_lerp_by_number.derivative(
+    input=lambda grad, weight: grad * e.conj(1 - weight),
+    end=lambda grad, weight: grad * e.conj(weight),
+)
 
 
 @choice(inplace=True)
@@ -158,26 +173,28 @@ def lerp(input, end, weight):
     """The point a fraction `weight` of the way from input to end: input + weight * (end - input)."""
     for name, other in (("end", end), ("weight", weight)):
         if is_tensor(other) and other.dtype is not input.dtype:
-            raise RuntimeError(f"expected dtype {input.dtype} for `{name}` but got dtype {other.dtype}. Try {name}.to(input.dtype)")
-    return _lerp, input, end, weight
+            raise RuntimeError(
+                f"expected dtype {input.dtype} for `{name}` but got dtype {other.dtype}. Try {name}.to(input.dtype)"
+            )
+    return (_lerp if is_tensor(weight) else _lerp_by_number), input, end, weight
 
 
 # -- quotients -------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False, rule="float")
+@block(rule="float")
 def _div(input, other):
     """input / other."""
     return input / other
 
 
-@pointwise(public=False, method=False, shown="div", grad_name="DivBackward2", dtypes="number", complex=False)
+@block(shown="div", grad_name="DivBackward2", dtypes="number", complex=False)
 def _div_floor(input, other):
     """The quotient rounded down."""
     return e.floordiv(input, other)
 
 
-@pointwise(public=False, method=False, shown="div", grad_name="DivBackward2", dtypes="float", complex=False)
+@block(shown="div", grad_name="DivBackward2", dtypes="float", complex=False)
 def _div_trunc(input, other):
     """The quotient rounded towards zero."""
     return e.trunc(input / other)
@@ -185,18 +202,21 @@ def _div_trunc(input, other):
 
 @on_arrays(public=False, method=False, shown="div", grad_name="DivBackward2", promote=("input", "other"))
 def _div_trunc_halves(input, other):
-    """The same for the half precisions. As in PyTorch the quotient itself is rounded to the dtype first, and 17.99 may be 18."""
+    """The same for the half precisions. As in PyTorch the quotient is rounded to the dtype first, and 17.99 may be 18."""
     dtype = (input if hasattr(input, "dtype") else other).dtype
     quotient = arrays.run(_div.kernel, (input, other), (), dtype, dtype)
     return arrays.run(OPS["trunc"].kernel, (quotient,), (), dtype, dtype)
 
 
-_div_trunc_halves.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad: grad.new_zeros(grad.shape))
+_div_trunc_halves.derivative(
+    input=lambda grad: grad.new_zeros(grad.shape),
+    other=lambda grad: grad.new_zeros(grad.shape),
+)
 
 
-@pointwise(public=False, method=False, shown="div", dtypes=INTEGERS)
+@block(shown="div", dtypes=INTEGERS)
 def _div_trunc_integers(input, other):
-    """The quotient of integers rounded towards zero: one more than the floor where that was below an inexact quotient."""
+    """The quotient of integers rounded towards zero: one more than the floor where that is below an inexact quotient."""
     floor = e.floordiv(input, other)
     return e.where((floor < 0) & e.ne(e.fmod(input, other), 0), floor + 1, floor)
 
@@ -223,7 +243,7 @@ def true_divide(input, other):
     return _div, input, other
 
 
-@pointwise(public=False, method=False, dtypes="number", complex=False)
+@block(dtypes="number", complex=False)
 def _floor_divide(input, other):
     """The quotient rounded down."""
     return e.floordiv(input, other)
@@ -240,7 +260,7 @@ def floor_divide(input, other):
 
 
 def refuse_zero(input, other) -> bool:
-    """Whether this is a division of integers; RuntimeError if one of their divisors is zero, because no integer is the answer.
+    """Whether this is a division of integers; RuntimeError if one of the divisors is zero, for which no integer is the answer.
 
     Generated loops divide without asking (a zero would end the process), so every integer division comes through here.
     """
@@ -253,11 +273,11 @@ def refuse_zero(input, other) -> bool:
     else:
         zero = other == 0
     if zero:
-        raise RuntimeError("ZeroDivisionError: integers cannot be divided by zero. Divide floating-point tensors for inf and nan.")
+        raise RuntimeError("ZeroDivisionError: an integer divided by zero. Floating-point tensors would give inf or nan.")
     return True
 
 
-@pointwise(public=False, method=False, grad_name="FmodBackward1", dtypes="number", complex=False)
+@block(grad_name="FmodBackward1", dtypes="number", complex=False)
 def _fmod(input, other):
     """The remainder of the quotient rounded towards zero."""
     return e.fmod(input, other)
@@ -270,7 +290,7 @@ def fmod(input, other):
     return _fmod, input, other
 
 
-@pointwise(public=False, method=False, grad_name="RemainderBackward1", dtypes="number", complex=False)
+@block(grad_name="RemainderBackward1", dtypes="number", complex=False)
 def _remainder(input, other):
     """The remainder of the quotient rounded down."""
     return e.remainder(input, other)

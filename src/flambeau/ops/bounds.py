@@ -76,9 +76,9 @@ _clamp_max.derivative(
 
 @choice(inplace=True, aliases=("clip",))
 def clamp(input, min=None, max=None):
-    """Every element moved to the nearest number between `min` and `max`, which are numbers or tensors; None leaves a side open."""
+    """Every element moved to the nearest number between `min` and `max` (numbers or tensors); None leaves a side open."""
     if is_tensor(min) != is_tensor(max) and min is not None and max is not None:
-        raise TypeError("clamp(): min and max must be both tensors or both numbers. Try torch.full_like(...) or two calls.")
+        raise TypeError("clamp(): min and max must be both tensors or both numbers. Try torch.full_like(...), or two calls")
     check_bounds(input, min, max)
     if max is None:
         return _clamp_min, input, min
@@ -132,7 +132,7 @@ def _nan_to_num(input, nan=0.0, posinf=0.0, neginf=0.0):
 
 @composite(out=True)
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
-    """NaN replaced by `nan` (0), inf and -inf by `posinf` and `neginf` (the largest and the smallest number of the dtype)."""
+    """NaN replaced by `nan` (0), inf and -inf by `posinf` and `neginf` (the largest and smallest number of the dtype)."""
     if input.is_complex():
         return view_as_complex(_nan_to_num(*_replacements(view_as_real(input), nan, posinf, neginf)))
     return _nan_to_num(*_replacements(input, nan, posinf, neginf)) if input.is_floating_point() else input.clone()

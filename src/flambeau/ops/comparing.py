@@ -9,7 +9,7 @@ from flambeau.ops.declare import composite
 
 @composite
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether |input - other| <= atol + rtol * |other|, elementwise. Infinities are close to themselves only, NaN is if `equal_nan`."""
+    """Whether |input - other| <= atol + rtol * |other|. Infinities are close to themselves only, NaN is if `equal_nan`."""
     check_same_dtype("isclose", input, other)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if tolerance < 0:
@@ -20,7 +20,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     if rtol == 0 and atol == 0:
         return close
     if input.dtype.category < dtypes.FLOAT:
-        input, other = input.double(), other.double()  # differences of integers neither wrap around nor lose digits that matter
+        input, other = input.double(), other.double()  # so that differences do not wrap around
     difference = (input - other).abs()
     return close | (difference.isfinite() & (difference <= atol + (rtol * other).abs()))
 
@@ -36,7 +36,8 @@ def equal(input, other):
     """Whether both have the same shape and the same elements. A Python bool; NaN equals nothing."""
     if input.device != other.device:
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {input.device} and {other.device}!"
+            "Expected all tensors to be on the same device, "
+            f"but found at least two devices, {input.device} and {other.device}!"
         )
     if input._array.shape != other._array.shape:
         return False

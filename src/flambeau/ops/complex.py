@@ -1,7 +1,8 @@
 """Complex numbers: their parts, their conjugates, and making them.
 
-The real and imaginary parts are views: a complex tensor is a real one with a last dimension of size 2 (`view_as_real`), and a write to a
-part is a write to the number. Conjugation is computed when it is asked for; no tensor is marked as conjugated.
+The real and imaginary parts are views: a complex tensor is a real one with a last dimension of size 2 (`view_as_real`),
+and a write to a part is a write to the number. Conjugation is computed when it is asked for; no tensor is marked as
+conjugated.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ def view_as_real(input):
 
 @composite(method=False)
 def view_as_complex(input):
-    """The same memory as complex numbers, the last dimension being their real and imaginary parts. (*, 2) real -> (*) complex."""
+    """The same memory as complex numbers, the last dimension being their parts. (*, 2) real -> (*) complex."""
     if input.dtype not in (dtypes.float32, dtypes.float64):
-        raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of type {input.dtype}")
+        raise RuntimeError(f"view_as_complex is only supported for float32 and float64 tensors, but got {input.dtype}")
     shape, strides = arrays.view_of(input._array)
     if not shape or shape[-1] != 2:
-        raise RuntimeError(f"Tensor must have a last dimension of size 2 (real and imaginary part), found shape {tuple(shape)}")
+        raise RuntimeError(f"Tensor must have a last dimension of size 2, the two parts of a number; found {tuple(shape)}")
     if strides[-1] != 1 and input._array.size:
-        raise RuntimeError("Tensor must have a last dimension with stride 1: real and imaginary part side by side. Try .contiguous()")
+        raise RuntimeError("Tensor must have a last dimension with stride 1: both parts side by side. Try .contiguous()")
     if any(s % 2 for s in strides[:-1]) or input.storage_offset() % 2:
-        raise RuntimeError("Tensor must have strides and a storage_offset divisible by 2, but for the last dimension. Try .contiguous()")
+        raise RuntimeError("Tensor must have strides (but the last) and storage_offset divisible by 2. Try .contiguous()")
     return _view_as_complex(input)
 
 
@@ -167,7 +168,11 @@ def polar(abs, angle):
 
 def check_parts(name: str, first, second) -> None:
     """RuntimeError unless both are float32, or both float64."""
+    if first.dtype is second.dtype is dtypes.float16:
+        raise NotImplementedError(f"{name}: complex numbers of half precision (complex32) are not supported. Try .float()")
     if any(t.dtype not in (dtypes.float32, dtypes.float64) for t in (first, second)):
-        raise RuntimeError(f"{name}: Expected both inputs to be Half, Float or Double tensors but got {first.dtype} and {second.dtype}")
+        raise RuntimeError(
+            f"{name}: Expected both inputs to be float32 or float64 tensors but got {first.dtype} and {second.dtype}"
+        )
     if first.dtype is not second.dtype:
-        raise RuntimeError(f"{name}: Expected object of scalar type {first.dtype} but got scalar type {second.dtype} for second argument")
+        raise RuntimeError(f"{name}: Expected {first.dtype} but got {second.dtype} for second argument")

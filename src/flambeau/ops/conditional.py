@@ -14,9 +14,9 @@ def _where(condition, input, other):
 
 @composite(method=False, out=True)
 def where(condition, input=None, other=None):
-    """input where condition holds, else other; shapes broadcast. where(condition) alone gives the indices of what holds, one tensor
-    for each dimension.
+    """input where condition holds, else other; shapes broadcast.
 
+    where(condition) alone gives the indices of the elements that hold, one tensor for each dimension.
     Gradients reach only what was chosen: a NaN in the other place stays out of them.
     """
     if input is None and other is None:

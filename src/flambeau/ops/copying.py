@@ -31,7 +31,7 @@ def clone(input, *, memory_format=preserve_format):
     return _clone(input, strides_for(memory_format, *arrays.view_of(input._array)))
 
 
-@composite
+@composite(public=False)
 def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
     if input.is_contiguous(memory_format=memory_format):
@@ -40,9 +40,9 @@ def contiguous(input, memory_format=contiguous_format):
 
 
 @on_arrays(public=False, method=False, grad_name="ToCopyBackward0")
-def _to_copy(input, dtype, device, strides):
+def _to_copy(input, dtype, device, strides, non_blocking=False):
     """A copy in another dtype, on another device, with other strides."""
-    moved = arrays.to_device(input, device)
+    moved = arrays.to_device(input, device, non_blocking)
     if strides is None:
         return arrays.cast(moved, dtype.numpy) if moved.dtype != dtype.numpy else arrays.copy(moved) if moved is input else moved
     out = arrays.empty_strided(input.shape, strides, dtype.numpy, device)
@@ -54,14 +54,14 @@ _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad,
 
 
 @_to_copy.meta
-def _(input, dtype, device, strides):
+def _(input, dtype, device, strides, non_blocking=False):
     return input.shape, dtype.numpy
 
 
 @composite(public=False)
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
-    dtype, device, copy, memory_format = parse_to(*args, **kwargs)
+    dtype, device, copy, memory_format, non_blocking = _parsed(*args, **kwargs)
     dtype = dtype or input.dtype
     device = _indexed(device, input) if device is not None else input.device
     strides = None
@@ -69,7 +69,7 @@ def to(input, *args, **kwargs):
         strides = strides_for(memory_format, *arrays.view_of(input._array))
     if not copy and dtype is input.dtype and device == input.device and (strides is None or input.is_contiguous(memory_format=memory_format)):
         return input
-    return _to_copy(input, dtype, device, strides)
+    return _to_copy(input, dtype, device, strides, non_blocking)
 
 
 def _indexed(device, input):
@@ -84,10 +84,15 @@ def _indexed(device, input):
 
 def parse_to(*args, **kwargs):
     """The forms of Tensor.to and Module.to: (dtype, device, copy, memory_format)."""
+    return _parsed(*args, **kwargs)[:4]
+
+
+def _parsed(*args, **kwargs):
+    """The same, and whether the copy may be left to itself."""
     dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
     copy, memory_format = kwargs.pop("copy", False), kwargs.pop("memory_format", None)
     other = kwargs.pop("other", None)
-    kwargs.pop("non_blocking", None)
+    non_blocking = kwargs.pop("non_blocking", False)
     if kwargs:
         raise TypeError(f"to() received an invalid keyword argument: {next(iter(kwargs))}")
     rest = list(args)
@@ -106,7 +111,7 @@ def parse_to(*args, **kwargs):
     if other is not None:
         dtype, device = other.dtype, other.device
     if rest:
-        rest.pop(0)  # non_blocking: copies between CPU and CUDA decide that by whether the memory is pinned
+        non_blocking = rest.pop(0)
     if rest:
         copy = rest.pop(0)
     if rest:
@@ -115,14 +120,14 @@ def parse_to(*args, **kwargs):
         raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     if memory_format is not None and not is_format(memory_format):
         raise TypeError(f"to(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
-    return dtype, device, copy, memory_format
+    return dtype, device, copy, memory_format, bool(non_blocking)
 
 
 @on_arrays(public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
 def _copy(input, src, non_blocking=False):
     """`src` broadcast to the shape of `input`, in its dtype."""
     out = arrays.empty_like(input)
-    arrays.write(out, arrays.to_device(src, arrays.device_of(input)))
+    arrays.write(out, arrays.to_device(src, arrays.device_of(input), non_blocking))
     return out
 
 
@@ -130,7 +135,7 @@ def _copy(input, src, non_blocking=False):
 def _(input, src, non_blocking=False):
     if layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
         layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
-    src = arrays.to_device(src, arrays.device_of(input))
+    src = arrays.to_device(src, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, src))
 
 
@@ -164,7 +169,7 @@ def cpu(input, memory_format=preserve_format):
 @composite(public=False)
 def cuda(input, device=None, non_blocking=False, memory_format=preserve_format):
     """`input` on a GPU."""
-    return to(input, "cuda" if device is None else devices.device(device), memory_format=memory_format)
+    return to(input, "cuda" if device is None else devices.device(device), non_blocking=non_blocking, memory_format=memory_format)
 
 
 @composite(public=False)

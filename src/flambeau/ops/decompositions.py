@@ -261,12 +261,6 @@ def _singular_values(A):
     return _decompose("linalg.svd", matrices.svd, A, False, False)
 
 
-def _wants_gradient(A) -> bool:
-    from flambeau.autograd import modes
-
-    return modes.state.grad and A.requires_grad
-
-
 @composite(name="linalg.svd", method=False, out=True)
 def linalg_svd(A, full_matrices=True, *, driver=None):
     """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending. (..., M, N) -> see `_svd` for the shapes."""
@@ -285,7 +279,7 @@ def svdvals(A, *, driver=None):
     """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
     check_matrices("linalg.svd", A._array)
     _check_driver(A, driver)
-    return _svd(A, False).S if _wants_gradient(A) else _singular_values(A)  # the derivative needs the vectors
+    return _svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
 
 
 _Svd = named_result("svd", "U S V")
@@ -360,7 +354,7 @@ def eigvalsh(A, UPLO="L"):
     """The eigenvalues of Hermitian matrices, real and ascending. (..., N, N) -> (..., N)."""
     check_square("linalg.eigvalsh", A._array)
     UPLO = _triangle(UPLO)
-    return _eigh(A, UPLO).eigenvalues if _wants_gradient(A) else _eigvalsh(A, UPLO)
+    return _eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)
 
 
 @on_arrays(
@@ -422,4 +416,4 @@ def _eigvals(A):
 def eigvals(A):
     """The complex eigenvalues of square matrices, in no particular order. (..., N, N) -> (..., N)."""
     check_square("linalg.eigvals", A._array)
-    return _eig(A).eigenvalues if _wants_gradient(A) else _eigvals(A)
+    return _eig(A).eigenvalues if A.requires_grad else _eigvals(A)

@@ -5,6 +5,7 @@ All of them compute in float64, whatever dtype comes in and goes out.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from flambeau.kernels import arrays
 from flambeau.ops.declare import OPS, no_derivative, on_arrays
 
 DOUBLE = np.dtype(np.float64)
+series = functools.partial(on_arrays, public=False, method=False, promote=("input", "other"), rule="float")
 
 
 def in_double(*operands):
@@ -40,13 +42,13 @@ EPSILON = 2.0**-54
 MOST_TERMS = 1_000_000  # of the order of sqrt(a) are needed
 
 
-@on_arrays(public=False, method=False, promote=("input", "other"), rule="float", name="_igamma")
+@series(name="_igamma")
 def gamma_p(input, other):
     """P(a, x), the integral of t^(a - 1) exp(-t) from 0 to x over the one to infinity."""
     return _incomplete_gamma(input, other, upper=False)
 
 
-@on_arrays(public=False, method=False, promote=("input", "other"), rule="float", name="_igammac")
+@series(name="_igammac")
 def gamma_q(input, other):
     """Q(a, x) = 1 - P(a, x)."""
     return _incomplete_gamma(input, other, upper=True)
@@ -55,10 +57,12 @@ def gamma_q(input, other):
 gamma_p.meta(shape_of)
 gamma_q.meta(shape_of)
 gamma_p.derivative(
-    input=lambda grad: no_derivative("igamma", "input"), other=lambda grad, input, other: grad * _density(input, other)
+    input=lambda grad: no_derivative("igamma", "input"),
+    other=lambda grad, input, other: grad * _density(input, other),
 )
 gamma_q.derivative(
-    input=lambda grad: no_derivative("igammac", "input"), other=lambda grad, input, other: -grad * _density(input, other)
+    input=lambda grad: no_derivative("igammac", "input"),
+    other=lambda grad, input, other: -grad * _density(input, other),
 )
 
 
@@ -90,7 +94,10 @@ def _edges(xp, a, x):
 
 
 def _power_over_gamma(xp, a, x):
-    """x^a exp(-x) / gamma(a + 1). Large logarithms that nearly cancel are taken together: a (log(x / a) - (x - a) / a), by Stirling."""
+    """x^a exp(-x) / gamma(a + 1).
+
+    For large a, three large logarithms would nearly cancel: Stirling's formula takes them together, a (log(x / a) - (x - a) / a).
+    """
     direct = xp.exp(a * xp.log(x) - x - log_gamma(xp, a + 1))
     excess = (x - a) / a
     inverse = 1 / a
@@ -112,7 +119,7 @@ def _series(xp, a, x):
 
 
 def _continued_fraction(xp, a, x):
-    """exp(x) x^-a times the integral from x to infinity: 1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...)), by Lentz's method."""
+    """exp(x) x^-a times the integral from x to infinity, by Lentz's method: 1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...))."""
     b = x + 1 - a
     c = xp.full_like(a, 1e300)
     d = 1 / b
@@ -133,8 +140,9 @@ def _continued_fraction(xp, a, x):
 
 # B_2j / (2j)!, of the Euler-Maclaurin formula
 BERNOULLI = (
-    1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600, -3617 / 10670622842880000,
-    43867 / 5109094217170944000, -174611 / 802857662698291200000, 77683 / 14101100039391805440000,
+    1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600,
+    -3617 / 10670622842880000, 43867 / 5109094217170944000, -174611 / 802857662698291200000,
+    77683 / 14101100039391805440000,
 )  # fmt: skip
 
 
@@ -144,7 +152,7 @@ LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
 LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
 
 
-@on_arrays(public=False, method=False, promote=("input", "other"), rule="float", name="_zeta", grad_name="SpecialZetaBackward0")
+@series(name="_zeta", grad_name="SpecialZetaBackward0")
 def hurwitz_zeta(input, other):
     """The sum of (q + k)^-s over k = 0, 1, ..."""
     xp, dtype, (s, q) = in_double(input, other)
@@ -182,7 +190,7 @@ def _zeta(xp, s, q):
         return xp.where((s < 1) | xp.isnan(s) | xp.isnan(q), xp.nan, value)
 
 
-@on_arrays(public=False, method=False, promote=("input",), rule="float", name="_polygamma")
+@series(name="_polygamma", promote=("input",))
 def polygamma_series(input, n):
     """The n-th derivative of digamma for n > 1: (-1)^(n + 1) n! zeta(n + 1, x)."""
     xp, dtype, (x,) = in_double(input)

@@ -1,11 +1,13 @@
 """x[...]: the operations behind reading and writing by index.
 
-What stood between the brackets is read by `kernels/index_plan.py`: first a view, then, where the index holds tensors, a gather from that view.
-The views are declared here four times under the names PyTorch gives them, by the last thing the index did; `_index` is the gather and
-`_index_put` the write. `eager/indexing.py` puts them together.
+What stood between the brackets is read by `kernels/index_plan.py`: first a view, then, where the index holds tensors, a gather from
+that view. The view is declared here four times under the names PyTorch gives it, by the last thing the index did; `_index` is the
+gather and `_index_put` the write. `eager/indexing.py` puts them together.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from flambeau.kernels import arrays, gather, layout
 from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, result_shape, result_strides
@@ -35,8 +37,10 @@ VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "a
 @on_arrays(public=False, method=False, grad_name="IndexBackward0")
 def _index(input, indices):
     """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
-    if picks_rows(input, indices):
-        return gather.pick_rows(input, indices[0])
+    if type(input) is np.ndarray and input.size:
+        found = gather.read_simply(input, indices)
+        if found is not None:
+            return found
     plan = _as_plan(input, indices)
     shape = result_shape(plan, _count)
     dense = plan.strides == layout.contiguous_strides(plan.shape)
@@ -51,11 +55,6 @@ def _index(input, indices):
     return out
 
 
-def picks_rows(input, indices) -> bool:
-    """Whether a contiguous array with elements is indexed by one array of integers: x[index], as in an embedding."""
-    return len(indices) == 1 and input.size and input.ndim and indices[0].dtype.kind == "i" and input.flags.c_contiguous and indices[0].size
-
-
 _index.derivative(input=lambda grad, input_shape, indices: _index_put(grad.new_zeros(input_shape), indices, grad, True))
 
 
@@ -63,7 +62,9 @@ _index.derivative(input=lambda grad, input_shape, indices: _index_put(grad.new_z
 def _(input, indices):
     plan = _as_plan(input, indices)
     if plan.has_masks:
-        raise NotImplementedError("x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has none to count")
+        raise NotImplementedError(
+            "x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has none to count"
+        )
     return result_shape(plan), input.dtype
 
 
@@ -93,14 +94,18 @@ def _index_put(input, indices, values, accumulate):
 
 @_index_put.writes
 def _write(input, indices, values, accumulate):
-    plan = _as_plan(input, indices)
-    shape = result_shape(plan, _count)
-    if layout.broadcast_shapes(shape, values.shape) != shape:
+    rows = not accumulate and len(indices) == 1 and indices[0].dtype.kind == "i" and input.size
+    plan = None if rows else _as_plan(input, indices)
+    shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)
+    if values.shape != shape and layout.broadcast_shapes(shape, values.shape) != shape:
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
         )
-    if 0 not in shape:
-        gather.write(input, indices, arrays.apart(input, values), accumulate)
+    values = arrays.apart(input, values)
+    if rows:
+        gather.replace_rows(input, indices[0], values)
+    elif 0 not in shape:
+        gather.write(input, indices, values, accumulate)
 
 
 _index_put.derivative(
@@ -162,7 +167,9 @@ def as_index(index):
     if name == "uint8":
         return index.bool()
     if name not in ("int64", "int32", "bool"):
-        raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long(), or a comparison")
+        raise IndexError(
+            f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long(), or a comparison"
+        )
     return index
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from flambeau.dtypes import promote_types
 from flambeau.kernels import arrays, layout
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
 
 
@@ -11,11 +14,11 @@ from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, who
 def _cat(tensors, dim):
     """Arrays one after the other along a dimension; all other dimensions agree."""
     first = tensors[0]
+    if type(first) is np.ndarray and all([a.flags.c_contiguous for a in tensors]):
+        return np.concatenate(tensors, dim)
     shape = list(first.shape)
     shape[dim] = sum(a.shape[dim] for a in tensors)
-    views = [arrays.view_of(a) for a in tensors]
-    same_order = all(layout.is_contiguous(*v) for v in views)
-    strides = layout.contiguous_strides(tuple(shape)) if same_order else joined_strides(tuple(shape), views)
+    strides = joined_strides(tuple(shape), [arrays.view_of(a) for a in tensors])
     out = arrays.empty_strided(tuple(shape), strides, first.dtype, arrays.device_of(first))
     at = 0
     for a in tensors:
@@ -67,27 +70,29 @@ def cat(tensors, dim=0):
     tensors = _sequence("cat", tensors)
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
-    if any(t.dim() == 0 for t in tensors):
-        raise RuntimeError(f"zero-dimensional tensor (at position {next(i for i, t in enumerate(tensors) if not t.dim())}) cannot be concatenated. Try torch.stack")
-    real = [t for t in tensors if tuple(t.shape) != (0,)]
-    if not real:
-        return _cat(tensors, layout.wrap_dim(dim, 1))
-    dim = layout.wrap_dim(dim, real[0].dim())
-    first = real[0]
-    for i, t in enumerate(real):
-        if t.dim() != first.dim() or any(a != b for d, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if d != dim):
+    shapes = [t._array.shape for t in tensors]
+    if () in shapes:
+        raise RuntimeError(f"zero-dimensional tensor (at position {shapes.index(())}) cannot be concatenated. Try torch.stack")
+    if (0,) in shapes:
+        tensors, shapes = _without_empty(tensors)
+    first = shapes[0]
+    dim = layout.wrap_dim(whole(dim), len(first))
+    for i, shape in enumerate(shapes):
+        if shape != first and (len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]):
             raise RuntimeError(
-                f"Sizes of tensors must match except in dimension {dim}. Expected {tuple(first.shape)} but got {tuple(t.shape)} for tensor "
-                f"number {i} in the list."
+                f"Sizes of tensors must match except in dimension {dim}, and Tensors must have same number of dimensions. "
+                f"Expected {first} but got {shape} for tensor number {i} in the list."
             )
-    if len(real) < len(tensors):
-        common = tensors[0].dtype
-        from flambeau.dtypes import promote_types
+    return _cat(tensors, dim)
 
-        for t in tensors:
-            common = promote_types(common, t.dtype)
-        real = [t.to(common) for t in real]
-    return _cat(real, dim)
+
+def _without_empty(tensors) -> tuple[list, list]:
+    """The tensors that are not empty and 1-d, and their shapes. Those that are still have a say in the dtype."""
+    common = tensors[0].dtype
+    for t in tensors:
+        common = promote_types(common, t.dtype)
+    real = [t for t in tensors if t._array.shape != (0,)] or tensors
+    return [t.to(common) for t in real], [t._array.shape for t in real]
 
 
 @on_arrays(public=False, method=False, promote=("tensors",), grad_name="StackBackward0", autocast="widest")
@@ -120,17 +125,17 @@ def stack(tensors, dim=0):
     shape = tensors[0]._array.shape
     for i, t in enumerate(tensors):
         if t._array.shape != shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(t.shape)} at entry {i}")
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(t.shape)} at entry {i}"
+            )
     return _stack(tensors, layout.wrap_dim(whole(dim), len(shape) + 1))
 
 
 def _lifted(name: str, tensors, least: str) -> list:
-    from flambeau.eager.bind import functions
-
     tensors = _sequence(name, tensors)
     if not tensors:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
-    return [functions[least](t) for t in tensors]
+    return [OPS[least](t) for t in tensors]
 
 
 @composite(method=False, out="cast apart")
@@ -181,7 +186,8 @@ def _replacing(name: str, window):
         arrays.write(arrays.strided_view(out, *geometry), src)
         return out
 
-    op = on_arrays(public=False, method=False, name=f"_{name}", grad_name="".join(map(str.capitalize, name.split("_"))) + "Backward0")(replaced)
+    node = "".join(map(str.capitalize, name.split("_"))) + "Backward0"
+    op = on_arrays(public=False, method=False, name=f"_{name}", grad_name=node)(replaced)
     op.derivative(
         input=lambda grad, src_shape, args: op(grad.contiguous(), grad.new_zeros(src_shape), args),
         src=lambda grad, args: window(grad.contiguous(), *args),

@@ -74,7 +74,7 @@ def refuse(name: str, info, reason, error: type[Exception] = LinAlgError) -> Non
     failed = np.flatnonzero(np.asarray(info.get() if hasattr(info, "get") else info))
     if failed.size:
         which = f"(Batch element {failed[0]}): " if info.ndim else ""
-        raise error(f"{name}: {which}{reason(int(info.reshape(-1)[int(failed[0])]))}")
+        raise error(f"{name}: {which}{reason(int(info.reshape(-1)[int(failed[0])]))}") from None
 
 
 def singular(info: int) -> str:

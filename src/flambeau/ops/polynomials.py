@@ -1,7 +1,7 @@
 """Orthogonal polynomials of degree n at x: special.chebyshev_polynomial_t(x, n) and its relatives.
 
-Each family is a recurrence from degrees 0 and 1 upwards, carried out in float64 on whole arrays until the largest degree asked for. A negative
-degree gives 0. PyTorch has no derivatives for them, and neither do we.
+Each family is a recurrence from degrees 0 and 1 upwards, carried out in float64 on whole arrays until the largest degree
+asked for. A negative degree gives 0. PyTorch has no derivatives for them, and neither do we.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def declare(name: str, words: str, first: Callable, step: Callable, closed: Call
         return arrays.cast(xp.asarray(value), dtype)
 
     polynomial.__doc__ = f"{words} of degree n at x. Shapes broadcast."
-    op = on_arrays(name=f"special.{name}", method=False, promote=("x", "n"), rule="float", differentiable=False)(polynomial)
-    op.meta(shape_of)
+    declared = on_arrays(name=f"special.{name}", method=False, promote=("x", "n"), rule="float", differentiable=False)
+    declared(polynomial).meta(shape_of)
 
 
 def _climb(xp, x, n, first, step, closed):
@@ -78,15 +78,22 @@ declare(
     "chebyshev_polynomial_w", "The Chebyshev polynomial of the fourth kind", lambda x: 2 * x + 1, _chebyshev_step,
     lambda xp, x, n: xp.sin(_angle(xp, x, n, 0.5)) / xp.sin(xp.arccos(x) / 2),
 )  # fmt: skip
-declare("shifted_chebyshev_polynomial_t", "The Chebyshev polynomial of the first kind for 0 <= x <= 1", lambda x: 2 * x - 1, _shifted_step)
-declare("shifted_chebyshev_polynomial_u", "The Chebyshev polynomial of the second kind for 0 <= x <= 1", lambda x: 4 * x - 2, _shifted_step)
-declare("shifted_chebyshev_polynomial_v", "The Chebyshev polynomial of the third kind for 0 <= x <= 1", lambda x: 4 * x - 3, _shifted_step)
-declare("shifted_chebyshev_polynomial_w", "The Chebyshev polynomial of the fourth kind for 0 <= x <= 1", lambda x: 4 * x - 1, _shifted_step)
+for _letter, _kind, _first in (
+    ("t", "first", lambda x: 2 * x - 1),
+    ("u", "second", lambda x: 4 * x - 2),
+    ("v", "third", lambda x: 4 * x - 3),
+    ("w", "fourth", lambda x: 4 * x - 1),
+):
+    _words = f"The Chebyshev polynomial of the {_kind} kind for 0 <= x <= 1"
+    declare(f"shifted_chebyshev_polynomial_{_letter}", _words, _first, _shifted_step)
 declare(
     "hermite_polynomial_h", "The physicist's Hermite polynomial", lambda x: 2 * x,
     lambda k, x, now, below: 2 * x * now - 2 * k * below,
 )  # fmt: skip
-declare("hermite_polynomial_he", "The probabilist's Hermite polynomial", lambda x: x, lambda k, x, now, below: x * now - k * below)
+declare(
+    "hermite_polynomial_he", "The probabilist's Hermite polynomial", lambda x: x,
+    lambda k, x, now, below: x * now - k * below,
+)  # fmt: skip
 declare(
     "laguerre_polynomial_l", "The Laguerre polynomial", lambda x: 1 - x,
     lambda k, x, now, below: ((2 * k + 1 - x) * now - k * below) / (k + 1),

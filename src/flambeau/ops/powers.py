@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+import functools
+
 from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.promotion import is_tensor, promoted
 
+block = functools.partial(pointwise, public=False, method=False, shown="pow", autocast="float32")
+
 
 @choice(inplace=True, number_first=True)
 def pow(input, exponent):
-    """input to the power of exponent, elementwise; one of them may be a number. A whole power of integers is an integer."""
+    """input to the power of exponent, elementwise; one of them may be a number. Powers of integers are integers."""
     if is_tensor(exponent):
         return (_pow if is_tensor(input) else _power_of_number), input, exponent
     category = input.dtype.category
-    if category >= dtypes.FLOAT or category == dtypes.INTEGER and type(exponent) is int and exponent > 0:
+    if category >= dtypes.FLOAT or (category == dtypes.INTEGER and type(exponent) is int and exponent > 0):
         quick = QUICK.get(exponent)
         if quick is not None:
             return quick, input
     common = promoted(input, exponent)
     if common.category == dtypes.INTEGER and exponent < 0:
         raise RuntimeError(
-            f"Integers to negative integer powers are not allowed: found {input.dtype} ** {exponent}. Try input.float() ** {exponent}"
+            f"Integers to negative integer powers are not allowed: found {input.dtype} ** {exponent}. "
+            f"Try input.float() ** {exponent}"
         )
     return _power_to_number, input, exponent
 
 
-@pointwise(public=False, method=False, grad_name="PowBackward1", dtypes="number", autocast="float32")
+@block(grad_name="PowBackward1", dtypes="number")
 def _pow(input, exponent):
     """input ** exponent."""
     return e.power(input, exponent)
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="number", autocast="float32", kernel=_pow.kernel)
+@block(grad_name="PowBackward0", dtypes="number", kernel=_pow.kernel)
 def _power_to_number(input, exponent):
     """input ** exponent, the exponent being a number."""
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward2", dtypes="number", autocast="float32", kernel=_pow.kernel)
+@block(grad_name="PowBackward2", dtypes="number", kernel=_pow.kernel)
 def _power_of_number(input, exponent):
     """input ** exponent, the base being a number."""
 
@@ -46,7 +51,7 @@ def _power_of_number(input, exponent):
 # The derivatives read the input, never the result: PyTorch lets a program write over x ** 0.5 before backward.
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="number", autocast="float32")
+@block(grad_name="PowBackward0", dtypes="number")
 def _square(input):
     """x * x."""
     return input * input
@@ -55,7 +60,7 @@ def _square(input):
 _square.derivative(input=lambda grad, input: grad * e.conj(2 * input))
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="number", autocast="float32")
+@block(grad_name="PowBackward0", dtypes="number")
 def _cube(input):
     """x * x * x."""
     return input * input * input
@@ -64,7 +69,7 @@ def _cube(input):
 _cube.derivative(input=lambda grad, input: grad * e.conj(3 * (input * input)))
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
+@block(grad_name="PowBackward0", dtypes="float")
 def _root(input):
     """x ** 0.5."""
     return e.sqrt(input)
@@ -73,7 +78,7 @@ def _root(input):
 _root.derivative(input=lambda grad, input: grad * e.conj(0.5 * e.rsqrt(input)))
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
+@block(grad_name="PowBackward0", dtypes="float")
 def _inverse_root(input):
     """x ** -0.5."""
     return e.rsqrt(input)
@@ -82,7 +87,7 @@ def _inverse_root(input):
 _inverse_root.derivative(input=lambda grad, input: grad * e.conj(-0.5 * e.power(input, -1.5)))
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
+@block(grad_name="PowBackward0", dtypes="float")
 def _inverse(input):
     """x ** -1."""
     return 1 / input
@@ -91,7 +96,7 @@ def _inverse(input):
 _inverse.derivative(input=lambda grad, input: -(grad * e.conj(1 / (input * input))))
 
 
-@pointwise(public=False, method=False, shown="pow", grad_name="PowBackward0", dtypes="float", autocast="float32")
+@block(grad_name="PowBackward0", dtypes="float")
 def _inverse_square(input):
     """x ** -2."""
     return 1 / (input * input)
@@ -110,19 +115,24 @@ def square(input):
 
 @composite(out=True)
 def float_power(input, exponent):
-    """input to the power of exponent, computed in double precision (float64, or complex128 if one of them is complex)."""
-    wide = dtypes.complex128 if promoted(input, exponent).is_complex else dtypes.float64
-    base, power = (v.to(wide) if is_tensor(v) else complex(v) if wide.is_complex else float(v) for v in (input, exponent))
-    return pow(base, power)
+    """input to the power of exponent in double precision: float64, or complex128 if one of them is complex."""
+    wide = double_precision(input, exponent)
+    number = complex if wide.is_complex else float
+    return pow(*(v.to(wide) if is_tensor(v) else number(v) for v in (input, exponent)))
 
 
 @composite(public=False, name="float_power_")
 def float_power_(input, exponent):
     """float_power written over a tensor, which must be of double precision already."""
-    wide = dtypes.complex128 if promoted(input, exponent).is_complex else dtypes.float64
+    wide = double_precision(input, exponent)
     if input.dtype is not wide:
-        raise RuntimeError(f"the base given to float_power_ has dtype {input.dtype} but the operation's result requires dtype {wide}")
+        raise RuntimeError(f"the base given to float_power_ has dtype {input.dtype}, but the result requires dtype {wide}")
     return input.pow_(exponent.to(wide) if is_tensor(exponent) else exponent)
+
+
+def double_precision(input, exponent) -> dtypes.dtype:
+    """The dtype float_power computes in."""
+    return dtypes.complex128 if promoted(input, exponent).is_complex else dtypes.float64
 
 
 # -- roots -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Which dtype comes out: PyTorch's rules for tensors and numbers together.
 
-Tensors with dimensions outrank 0-d tensors, which outrank Python numbers; a lower rank changes the result only if it brings a higher
-category (bool < integer < float < complex). The lattice over dtypes alone is in `flambeau/dtypes.py`.
+Tensors with dimensions outrank 0-d tensors, which outrank Python numbers; a lower rank changes the result only if it
+brings a higher category (bool < integer < float < complex). The lattice over dtypes alone is in `flambeau/dtypes.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ def is_tensor(value) -> bool:
 
 def promoted(*operands) -> dtypes.dtype:
     """The common dtype of tensors and Python numbers."""
-    dimensioned, zero_dim, numbers = [], [], []
+    dimensioned: list[dtypes.dtype] = []
+    zero_dim: list[dtypes.dtype] = []
+    numbers: list[dtypes.dtype] = []
     for value in operands:
         if is_tensor(value):
             (dimensioned if value._array.ndim else zero_dim).append(value.dtype)

@@ -10,7 +10,7 @@ from flambeau import dtypes
 from flambeau.kernels import layout
 from flambeau.kernels.reduce import count, reduce
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.views import whole
+from flambeau.ops.views import _expand, whole
 
 # -- sums ------------------------------------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ def _sum(input, dims, keepdim, dtype=None):
     return reduce("sum", input, dims, keepdim, summed_dtype("sum", input, dtype))
 
 
-_sum_all.derivative(input=lambda grad, input_shape: grad.expand(input_shape))
+_sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_shape))
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
@@ -45,8 +45,8 @@ def _(input, dims, keepdim, dtype=None):
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dim is None and not keepdim:
-        return _sum_all(input, dtype)
-    return _sum(input, dims_of(dim, input.dim()), keepdim, dtype)
+        return _sum_all.call(input, dtype)
+    return _sum.call(input, dims_of(dim, input._array.ndim), keepdim, dtype)
 
 
 @composite(public=False)

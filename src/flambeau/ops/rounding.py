@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
@@ -58,7 +56,7 @@ def _round_tens(input, unit=1.0):
 
 @choice(inplace=True, aliases=("special.round",))
 def round(input, *, decimals=0):
-    """The nearest number with `decimals` digits behind the point (of tens, hundreds, ... if negative), halves to the even digit."""
+    """The nearest number with `decimals` digits behind the point (if negative: of tens, hundreds, ...), halves to even."""
     if decimals == 0:
         return _round, input
     return (_round_digits, input, 10.0**decimals) if decimals > 0 else (_round_tens, input, 10.0**-decimals)
@@ -89,7 +87,7 @@ _frexp.derivative(input=lambda grads, results: grads[0] / results[1].exp2())
 
 @choice
 def frexp(input):
-    """(mantissa, exponent) with input = mantissa * 2 ** exponent, and a mantissa of size 0.5 to 1 (or 0). The exponent is int32."""
+    """(mantissa, exponent) with input = mantissa * 2 ** exponent, the mantissa being 0 or of size 0.5 to 1."""
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"torch.frexp() only supports floating-point dtypes, found {input.dtype}")
     return _frexp, input
@@ -116,5 +114,5 @@ def nextafter(input, other):
         raise TypeError(f"nextafter(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
     common = promoted(input, other)
     if not common.is_floating_point:
-        raise NotImplementedError(f'"nextafter" not implemented for {common.name} tensors; it takes floating-point tensors')
+        raise NotImplementedError(f'"nextafter" not implemented for {common.name} tensors; it takes floating-point ones')
     return _nextafter, input, other

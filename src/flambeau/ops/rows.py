@@ -1,6 +1,7 @@
 """Slices picked by a 1-d index: index_select and its family, and the embedding lookup.
 
-    index_select    out[i, :] = x[index[i], :]              index_copy, index_add, index_fill, index_reduce    x[index[i], :] <- source[i, :]
+    index_select                                        out[i, :] = x[index[i], :]
+    index_copy, index_add, index_fill, index_reduce     x[index[i], :] <- source[i, :]
 
 for dim = 0; the index counts along `dim`, all other dimensions are taken whole. A 0-d index is a list of one.
 """
@@ -241,12 +242,15 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     A scatter_reduce in which every element of a slice has the same index.
     """
     if reduce not in REDUCTIONS or reduce == "sum":
-        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}. For sums there is index_add")
+        raise RuntimeError(
+            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}. For sums there is index_add"
+        )
     index = _vector("index_reduce_", index)
     dim = _check_source("index_reduce_", input, dim, index, source)
     if input.dtype.name == "bool":
         raise NotImplementedError('"index_reduce" not implemented for bool tensors')
-    _check_bounds(index._array, input.shape[dim] if input.dim() else 1)
+    if not index.is_meta:
+        _check_bounds(index._array, input.shape[dim] if input.dim() else 1)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
     return _scatter_reduce, input, dim, everywhere, source, reduce, bool(include_self)
@@ -341,12 +345,9 @@ def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_t
 @composite(method=False)
 def embedding_renorm_(input, indices, max_norm, norm_type):
     """Shorten, in place, the rows at the indices whose norm exceeds `max_norm`. Nothing is recorded."""
-    from flambeau.autograd.modes import no_grad
-
-    with no_grad():
-        chosen = indices.reshape(-1)
-        rows = input.index_select(0, chosen)
-        norms = rows.norm(norm_type, dim=-1, keepdim=True).double()  # PyTorch finds the factor in double precision
-        shortened = (rows * (max_norm / (norms + 1e-7)).to(input.dtype)).where(norms > max_norm, rows)
-        input.index_copy_(0, chosen.to(dtypes.int64), shortened.to(input.dtype))
+    weight, chosen = input.detach(), indices.reshape(-1)
+    rows = weight.index_select(0, chosen)
+    norms = rows.norm(norm_type, dim=-1, keepdim=True).double()  # PyTorch finds the factor in double precision
+    shortened = (rows * (max_norm / (norms + 1e-7)).to(weight.dtype)).where(norms > max_norm, rows)
+    weight.index_copy_(0, chosen.to(dtypes.int64), shortened.to(weight.dtype))
     return input

@@ -9,7 +9,7 @@ are in `kernels/gather.py`.
 
 from __future__ import annotations
 
-from flambeau import literals
+from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout
 from flambeau.kernels import gather as kernel
 from flambeau.ops.declare import choice, composite, on_arrays
@@ -23,11 +23,11 @@ _INDIFFERENT = ("gather", "scatter", "scatter_add", "scatter_reduce")  # to the 
 # -- what an index must be -----------------------------------------------------------------------------------------------
 
 
-def check_index(name: str, index, dtypes=INTEGERS, error=RuntimeError) -> None:
-    """TypeError unless `index` is a tensor, `error` unless its dtype is one of `dtypes`."""
+def check_index(name: str, index, accepted=INTEGERS, error=RuntimeError) -> None:
+    """TypeError unless `index` is a tensor, `error` unless its dtype is one of `accepted`."""
     check_tensor(name, "index", index)
-    if index.dtype.name not in dtypes and not (name in _INDIFFERENT and not index.numel()):
-        raise error(f"{name}(): Expected dtype {'/'.join(dtypes[::-1])} for index, found {index.dtype}. Try index.long()")
+    if index.dtype.name not in accepted and not (name in _INDIFFERENT and not index.numel()):
+        raise error(f"{name}(): Expected dtype {'/'.join(accepted[::-1])} for index, found {index.dtype}. Try index.long()")
 
 
 def check_tensor(name: str, argument: str, value) -> None:
@@ -38,7 +38,7 @@ def check_tensor(name: str, argument: str, value) -> None:
 
 def check_same_dtype(name: str, input, source) -> None:
     """RuntimeError unless what is written has the dtype of what it is written into."""
-    if input.dtype is not source.dtype:
+    if input._array.dtype != source._array.dtype:
         raise RuntimeError(
             f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}. Try src.to({input.dtype})"
         )
@@ -91,7 +91,9 @@ def gather(input, dim, index, *, sparse_grad=False):
 
 def _check_reach(name: str, input, dim: int, index) -> None:
     """RuntimeError unless the index has as many dimensions as the input, and is no longer than it except in `dim`."""
-    own, found = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
+    own, found = input._array.shape or (1,), index._array.shape or (1,)
+    if own == found:
+        return
     if len(own) != len(found):
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as input tensor: {name} found index {list(index.shape)} "
@@ -148,28 +150,33 @@ def _(indices, size):
 def _prepared(name: str, input, dim, index, src):
     """(dim, src cut to the shape of the index), after the checks all forms of scatter share."""
     check_index(name, index)
-    dim = layout.wrap_dim(whole(dim), input.dim())
+    own, wanted = input._array.shape, index._array.shape
+    dim = layout.wrap_dim(whole(dim), len(own))
     if src is not None:
         check_tensor(name, "src", src)
         check_same_dtype("scatter", input, src)
-    if not index.numel():
-        return dim, None if src is None else src.reshape(-1)[:0].reshape(tuple(index.shape))
+    if 0 in wanted:
+        return dim, None if src is None else src.reshape(-1)[:0].reshape(wanted)
     _check_reach(name, input, dim, index)
-    if src is None:
-        return dim, None
+    if src is None or src._array.shape == wanted:
+        return dim, src
+    return dim, _covered(name, input, dim, index, src)
+
+
+def _covered(name: str, input, dim: int, index, src):
+    """The part of src that the index covers; RuntimeError if it is smaller than the index."""
     wanted, found = tuple(index.shape) or (1,), tuple(src.shape) or (1,)
     if len(wanted) != len(found):
         raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as src tensor: {name} found index {list(index.shape)} and src {list(src.shape)}"
+            f"Index tensor must have the same number of dimensions as src tensor: {name} found index {list(index.shape)} "
+            f"and src {list(src.shape)}"
         )
     if any(n > m for n, m in zip(wanted, found, strict=True)):
         raise RuntimeError(
-            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {dim} and to be no larger "
-            f"size than src {list(src.shape)}"
+            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {dim} and to be "
+            f"no larger size than src {list(src.shape)}"
         )
-    if tuple(src.shape) == tuple(index.shape):
-        return dim, src
-    return dim, src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
+    return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 
 
 def _scattered(input, dim, index, write) -> None:
@@ -238,7 +245,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """
     src = value if src is None else src
     if reduce is not None and reduce not in ("add", "multiply"):
-        raise RuntimeError(f'reduce argument must be either add or multiply, found {reduce!r}. scatter_reduce knows "amax", "amin" and "mean" too')
+        raise RuntimeError(f"reduce argument must be either add or multiply, found {reduce!r}. scatter_reduce knows more")
     if not hasattr(src, "_array"):
         if not isinstance(src, arrays.NUMBERS):
             raise TypeError(f"scatter(): argument 'src' must be Tensor or Number, not {type(src).__name__}")
@@ -335,13 +342,13 @@ def _product_gradient(grad, input, dim, index, src, reduce, include_self, result
     Then the others' product is found by putting 1 in its place; if two factors are zero, every derivative but none is zero too.
     """
     own = input.masked_fill(input == 0, 1)
-    to_input = grad * _scatter_reduce(own, dim, index, src, "prod", include_self) / own
+    to_input = grad * (_scatter_reduce(own, dim, index, src, "prod", include_self) / own).conj()
     is_zero = src == 0
-    zeros = _gather(_scatter_add(grad.new_zeros(grad.shape), dim, index, is_zero.to(grad.dtype)), dim, index)
+    zeros = _gather(_scatter_add(is_zero.new_zeros(grad.shape, dtype=dtypes.int64), dim, index, is_zero.long()), dim, index)
     factor = src.masked_fill(is_zero, 1)
     others = _scatter_reduce(input, dim, index, factor, "prod", include_self)
-    alone = _gather(grad * others, dim, index)
-    shared = _gather(grad * result, dim, index) / factor
+    alone = _gather(grad * others.conj(), dim, index)
+    shared = _gather(grad * result.conj(), dim, index) / factor.conj()
     return to_input, alone.where(is_zero & (zeros == 1), shared)
 
 

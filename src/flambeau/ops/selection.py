@@ -94,8 +94,8 @@ def _addresses(array, index):
     shape, strides = arrays.view_of(array)
     if layout.is_contiguous(shape, strides):
         return index
-    xp = arrays.module_of(array)
-    return sum((place * np.int64(stride) for place, stride in zip(xp.unravel_index(index, shape), strides, strict=True)), xp.zeros_like(index))
+    places = arrays.module_of(array).unravel_index(index, shape)
+    return sum(place * np.int64(stride) for place, stride in zip(places, strides, strict=True))
 
 
 @on_arrays(public=False, method=False, grad_name="TakeBackward0")

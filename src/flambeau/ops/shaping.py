@@ -5,7 +5,7 @@ from __future__ import annotations
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.joining import joined_strides
-from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, _view, listed, sizes_of, whole
+from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, _view, listed, reshaped, sizes_of, whole
 
 
 @composite(public=False)
@@ -43,12 +43,16 @@ def broadcast_tensors(*tensors):
 @composite
 def flatten(input, start_dim=0, end_dim=-1):
     """Dimensions start_dim to end_dim made one."""
-    if input.dim() == 0:
-        layout.wrap_dim(start_dim, 0)
-        layout.wrap_dim(end_dim, 0)
-        return input.reshape(1)
-    shape = layout.flatten_shape(tuple(input.shape), start_dim, end_dim)
-    return input if len(shape) == input.dim() else input.reshape(shape)
+    old = input._array.shape
+    shape = layout.flatten_shape(old, start_dim, end_dim) if old else _flattened_number(start_dim, end_dim)
+    return input if len(shape) == len(old) else reshaped(input, shape)
+
+
+def _flattened_number(start_dim, end_dim) -> tuple[int]:
+    """A 0-d tensor flattens to one element."""
+    layout.wrap_dim(start_dim, 0)
+    layout.wrap_dim(end_dim, 0)
+    return (1,)
 
 
 @composite
@@ -60,7 +64,7 @@ def ravel(input):
 @composite
 def unflatten(input, dim, sizes):
     """One dimension cut into `sizes`, of which one may be -1."""
-    return input.view(layout.unflatten_shape(tuple(input.shape), dim, sizes_of((sizes,) if isinstance(sizes, (tuple, list)) else (sizes,))))
+    return input.view(layout.unflatten_shape(tuple(input.shape), dim, sizes_of((sizes,))))
 
 
 @composite(aliases=("moveaxis",))
@@ -147,7 +151,7 @@ def _unsafe(name: str, cut) -> None:
         return found
 
     pieces.__name__ = f"unsafe_{name}"
-    pieces.__doc__ = f"`{name}`, the pieces being no views as far as history goes: each may be written to, as long as its input is not used."
+    pieces.__doc__ = f"`{name}`, the pieces being no views as far as history goes: each may be written to, if its input is not used."
     composite(pieces)
 
 
@@ -176,11 +180,14 @@ def _numpy_split(name: str, minimum: int, pick_dim):
     def split_along(input, indices_or_sections=None, *, indices=None, sections=None):
         indices_or_sections = next(v for v in (indices_or_sections, indices, sections) if v is not None)
         if input.dim() < minimum:
-            raise RuntimeError(f"torch.{name} requires a tensor with at least {minimum} dimension, but got a tensor with {input.dim()} dimensions!")
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {minimum} dimension(s), found {input.dim()}")
         dim = pick_dim(input.dim())
         size = input.shape[dim]
         if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
-            raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {size} is not divisible by the split_size {indices_or_sections}!")
+            raise RuntimeError(
+                f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {size} is not divisible by the "
+                f"split_size {indices_or_sections}! tensor_split makes unequal pieces"
+            )
         return input.tensor_split(indices_or_sections, dim)
 
     split_along.__name__ = name
@@ -310,7 +317,7 @@ def roll(input, shifts, dims=None):
 
 @on_arrays(public=False, method=False, grad_name="RollBackward0")
 def _roll(input, shifts, dims):
-    """A copy with elements moved along `dims`, or, if there are none, through all of it. Its memory order is that of a join of its pieces."""
+    """A copy with elements moved along `dims`, or, if there are none, through all of it."""
     xp = arrays.module_of(input)
     if not dims:
         return arrays.contiguous(xp.roll(input, shifts[0]))
@@ -406,8 +413,6 @@ def _(input, k, dims):
 @composite
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Every element repeated in place: as often as a number says, or each as often as its entry in a tensor."""
-    from flambeau.eager.bind import functions
-
     if repeats is None:
         return _indices_repeated(input, output_size)
     if dim is None:
@@ -424,8 +429,10 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.dim() == 0 or (repeats.dim() == 1 and repeats.numel() == 1):
         repeats = repeats.reshape(1).expand((size,))
     elif repeats.numel() != size:
-        raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = " f"{repeats.numel()} and input.size({dim}) = {size}")
-    return functions["index_select"](input, dim, _indices_repeated(repeats, output_size))
+        raise RuntimeError(
+            f"repeats must have the same size as input along dim, found repeats.size(0) = {repeats.numel()} and input.size({dim}) = {size}"
+        )
+    return OPS["index_select"](input, dim, _indices_repeated(repeats, output_size))
 
 
 def _indices_repeated(repeats, output_size):
@@ -433,10 +440,10 @@ def _indices_repeated(repeats, output_size):
     if repeats.dim() > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
     if repeats.is_floating_point() or repeats.is_complex():
-        raise NotImplementedError(f"repeat_interleave is not implemented for repeats of dtype {repeats.dtype}: they must be int64 or int32. Try .long()")
+        raise NotImplementedError(f"repeat_interleave is not implemented for repeats of {repeats.dtype}: int64 or int32. Try .long()")
     found = _repeat_indices(repeats)
     if output_size is not None and found.numel() != output_size:
-        raise RuntimeError(f"allocated size does not match required size: output_size is {output_size}, the repeats add up to {found.numel()}")
+        raise RuntimeError(f"allocated size does not match required size: output_size is {output_size}, repeats add up to {found.numel()}")
     return found
 
 

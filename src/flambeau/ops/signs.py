@@ -63,7 +63,7 @@ def heaviside(input, values):
     """The step function: 0 for negative elements, 1 for positive ones, `values` for zeros."""
     if is_tensor(values) and values.dtype is not input.dtype:
         raise RuntimeError(
-            f"heaviside is not yet implemented for tensors with different dtypes: found {input.dtype} and {values.dtype}. "
-            "Try values.to(input.dtype)"
+            "heaviside is not yet implemented for tensors with different dtypes: "
+            f"found {input.dtype} and {values.dtype}. Try values.to(input.dtype)"
         )
     return _heaviside, input, values

@@ -9,6 +9,13 @@ from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.gamma_series import gamma_p, gamma_q, hurwitz_zeta, polygamma_series
 from flambeau.ops.promotion import is_tensor
 
+
+def special(name: str, **options):
+    """A function of real numbers that is public as special.<name> only."""
+    grad_name = f"Special{''.join(part.title() for part in name.split('_'))}Backward0"
+    return pointwise(name=f"special.{name}", method=False, rule="float", complex=False, grad_name=grad_name, **options)
+
+
 # -- x log y -----------------------------------------------------------------------------------------------------------
 
 
@@ -24,7 +31,7 @@ xlogy.derivative(
 )
 
 
-@pointwise(name="special.xlog1py", method=False, rule="float", complex=False, number_first=True, grad_name="SpecialXlog1PyBackward0")
+@special("xlog1py", number_first=True)
 def xlog1py(input, other):
     """input * log(1 + other), 0 where input is 0 (unless other is NaN)."""
     return e.where(e.isnan(other), math.nan, e.where(e.eq(input, 0), 0, input * e.log1p(other)))
@@ -36,10 +43,11 @@ xlog1py.derivative(
 )
 
 
-@pointwise(name="special.entr", method=False, rule="float", complex=False, grad_name="SpecialEntrBackward0")
+@special("entr")
 def entr(input):
     """-x log(x): the entropy one outcome of probability x adds. 0 at zero, -inf below."""
-    return e.where(input > 0, -input * e.log(input), e.where(e.eq(input, 0), 0, e.where(e.isnan(input), input, -math.inf)))
+    not_positive = e.where(e.eq(input, 0), 0, e.where(e.isnan(input), input, -math.inf))
+    return e.where(input > 0, -input * e.log(input), not_positive)
 
 
 entr.derivative(input=lambda grad, input: grad * -(1 + e.log(input)))
@@ -96,11 +104,12 @@ def erfinv(input):
 # (1 + 2 x) exp(x^2) erfc(x) for x >= 0 in t = (x - 3) / (x + 3): Chebyshev coefficients, computed in 40 digits
 ERFCX = (
     1.17756257419656, 0.005353904539615676, -0.09377550342284209, 0.05436652555744322, -0.018976596707845208,
-    0.004453426061462712, -0.0006335531710553147, 1.7661719523171593e-05, 1.2841532864056671e-05, -2.0072285659059913e-06,
-    -1.807522790414837e-07, 7.549828343825093e-08, 1.885668523838603e-09, -2.699519049798364e-09, -1.460079119939105e-11,
-    1.0361607445969489e-10, 1.475715976623473e-12, -4.277340064396911e-12, -2.07922492859799e-13, 1.8134502003176963e-13,
-    1.973425574544739e-14, -7.287943737592673e-15, -1.5169878690228116e-15, 2.3514112258781403e-16, 1.0006111691821667e-16,
-)
+    0.004453426061462712, -0.0006335531710553147, 1.7661719523171593e-05, 1.2841532864056671e-05,
+    -2.0072285659059913e-06, -1.807522790414837e-07, 7.549828343825093e-08, 1.885668523838603e-09,
+    -2.699519049798364e-09, -1.460079119939105e-11, 1.0361607445969489e-10, 1.475715976623473e-12,
+    -4.277340064396911e-12, -2.07922492859799e-13, 1.8134502003176963e-13, 1.973425574544739e-14,
+    -7.287943737592673e-15, -1.5169878690228116e-15, 2.3514112258781403e-16, 1.0006111691821667e-16,
+)  # fmt: skip
 
 
 def scaled_erfc(x):
@@ -111,7 +120,7 @@ def scaled_erfc(x):
     return e.where(x < 0, 2 * e.exp(x * x) - right, right)
 
 
-@pointwise(name="special.erfcx", method=False, rule="float", complex=False, grad_name="SpecialErfcxBackward0")
+@special("erfcx")
 def erfcx(input):
     """exp(x^2) erfc(x)."""
     return scaled_erfc(input)
@@ -120,7 +129,7 @@ def erfcx(input):
 erfcx.derivative(input=lambda grad, input, result: grad * (2 * input * result - 2 / math.sqrt(math.pi)))
 
 
-@pointwise(name="special.ndtr", method=False, rule="float", complex=False)
+@special("ndtr")
 def ndtr(input):
     """The probability that a standard normal variable is below x."""
     return 0.5 * e.erfc(input * -math.sqrt(0.5))
@@ -129,7 +138,7 @@ def ndtr(input):
 ndtr.derivative(input=lambda grad, input: grad * (e.exp(-0.5 * (input * input)) * (1 / math.sqrt(2 * math.pi))))
 
 
-@pointwise(name="special.log_ndtr", method=False, rule="float", complex=False, grad_name="SpecialLogNdtrBackward0")
+@special("log_ndtr")
 def log_ndtr(input):
     """log(ndtr(x)), exact in the left tail too, where ndtr itself vanishes."""
     t = input * math.sqrt(0.5)
@@ -138,21 +147,23 @@ def log_ndtr(input):
 
 log_ndtr.derivative(input=lambda grad, input: grad * (math.sqrt(2 / math.pi) / scaled_erfc(input * -math.sqrt(0.5))))
 
-# r (r - log(r) / r - x) for the quantile -x of a tail p, r = sqrt(-2 log p), as a function of 1 / r: for r up to 8, and from 8 to 40
+# r (r - log(r) / r - x) for the quantile -x of a tail p, as a function of 1 / r, where r = sqrt(-2 log p):
+# for r up to 8, and for r from 8 to 40
 NDTRI_NEAR = (
     1.0076518322983208, 0.0484560072772008, -0.0003434412504128023, -7.888783471484124e-05, 2.263761675511031e-05,
-    -4.824280571147674e-06, 9.172602291025897e-07, -1.6748942375521312e-07, 3.076562029763834e-08, -5.8245196049104625e-09,
-    1.1432059239606996e-09, -2.3157520894517774e-10, 4.807273256143614e-11, -1.0170542076178463e-11, 2.18558410686039e-12,
-    -4.761231588758345e-13, 1.0500542466199769e-13, -2.3417044357845184e-14, 5.274607774226151e-15, -1.1987461707138287e-15,
-    2.7462127899942237e-16,
-)
+    -4.824280571147674e-06, 9.172602291025897e-07, -1.6748942375521312e-07, 3.076562029763834e-08,
+    -5.8245196049104625e-09, 1.1432059239606996e-09, -2.3157520894517774e-10, 4.807273256143614e-11,
+    -1.0170542076178463e-11, 2.18558410686039e-12, -4.761231588758345e-13, 1.0500542466199769e-13,
+    -2.3417044357845184e-14, 5.274607774226151e-15, -1.1987461707138287e-15, 2.7462127899942237e-16,
+)  # fmt: skip
 NDTRI_FAR = (
     0.9403940828842694, 0.01797714885093382, 0.0007204861229618141, -0.00015515924440180946, 2.766990183752755e-05,
-    -5.2871863320761524e-06, 1.1257975486215228e-06, -2.63130441947549e-07, 6.598571696792872e-08, -1.7454474989197393e-08,
-    4.813437226308787e-09, -1.3723843993819895e-09, 4.020765183199371e-10, -1.2049092786599042e-10, 3.680244733303348e-11,
-    -1.1425423829283465e-11, 3.5973396421448492e-12, -1.1466389375188485e-12, 3.694619836156521e-13, -1.2019329832370284e-13,
-    3.943780055458432e-14, -1.3040352009872962e-14, 4.341972684971495e-15, -1.4548813696997361e-15,
-)
+    -5.2871863320761524e-06, 1.1257975486215228e-06, -2.63130441947549e-07, 6.598571696792872e-08,
+    -1.7454474989197393e-08, 4.813437226308787e-09, -1.3723843993819895e-09, 4.020765183199371e-10,
+    -1.2049092786599042e-10, 3.680244733303348e-11, -1.1425423829283465e-11, 3.5973396421448492e-12,
+    -1.1466389375188485e-12, 3.694619836156521e-13, -1.2019329832370284e-13, 3.943780055458432e-14,
+    -1.3040352009872962e-14, 4.341972684971495e-15, -1.4548813696997361e-15,
+)  # fmt: skip
 
 
 def _tail_quantile(p):
@@ -167,7 +178,7 @@ def _tail_quantile(p):
 FAR_LOW, NEAR_LOW, NEAR_HIGH = 1 / 40, 1 / 8, 1 / 2.7  # bounds of 1 / r
 
 
-@pointwise(name="special.ndtri", method=False, rule="float", complex=False, grad_name="SpecialNdtriBackward0")
+@special("ndtri")
 def ndtri(input):
     """The x below which a standard normal variable lies with probability p: the inverse of ndtr."""
     rest = 1 - input
@@ -196,7 +207,7 @@ def digamma(input):
 
 
 def trigamma(x):
-    """The derivative of digamma: reflected at 1/2, carried up by ten steps of the recurrence, then the asymptotic series."""
+    """The derivative of digamma: reflected at 1/2, ten steps up by the recurrence, then the asymptotic series."""
     reflects = x < 0.5
     y = e.where(reflects, 1 - x, x)
     sum = e.const(0.0)
@@ -235,7 +246,10 @@ def polygamma_of(input, n):
 
 @composite(inplace=True, out=True, aliases=("special.multigammaln",))
 def mvlgamma(input, p):
-    """The logarithm of the multivariate gamma function of dimension p: p (p - 1) / 4 log(pi) + the sum over j < p of lgamma(x - j / 2)."""
+    """The logarithm of the multivariate gamma function of dimension p.
+
+    p (p - 1) / 4 log(pi) + the sum over j < p of lgamma(input - j / 2)
+    """
     if p < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, found {p}")
     total = lgamma(input) + p * (p - 1) / 4 * math.log(math.pi)
@@ -252,7 +266,7 @@ def igamma(input, other):
 
 @choice(inplace=True, aliases=("special.gammaincc",))
 def igammac(input, other):
-    """The upper incomplete gamma function of `input` at `other`, as a fraction of the whole: 1 - igamma, exact where that is small."""
+    """The upper incomplete gamma function of `input` at `other`, as a fraction of the whole: 1 - igamma."""
     return gamma_q, input, tensor_only("igammac", other)
 
 

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, trigonometric and hyperbolic functions. Integers and bools are computed in the default float."""
+"""Exponentials, logarithms, trigonometric and hyperbolic functions. Integers and bools become the default float."""
 
 from __future__ import annotations
 

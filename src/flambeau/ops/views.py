@@ -39,7 +39,8 @@ def _view(input, size):
     found = layout.view(shape, strides, new)
     if found is None:
         raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
+            "subspaces). "
             f"Use .reshape({', '.join(map(str, size))}) instead, which copies when it must, or .contiguous() first. "
             f"Found shape {tuple(shape)}, strides {tuple(strides)}"
         )
@@ -52,10 +53,11 @@ _view.derivative(lambda grad, input_shape: grad.reshape(input_shape))
 @composite(public=False, name="view")
 def view_(input, *size, **named):
     """The same memory in another shape (or, given a dtype, with other elements). One size may be -1."""
-    target = named.get("dtype", size[0] if len(size) == 1 else None)
-    if hasattr(target, "itemsize") and hasattr(target, "category"):
-        return input._reinterpret(target)
-    return _view(input, listed("view", "size", size, named))
+    if named or len(size) == 1:
+        target = named.get("dtype", size[0] if size else None)
+        if isinstance(target, dtypes.dtype):
+            return input._reinterpret(target)
+    return _view.call(input, listed("view", "size", size, named))
 
 
 @view(public=False, method=False, name="_alias", grad_name="AliasBackward0")
@@ -77,12 +79,16 @@ def _numel(shape) -> int:
 @composite
 def reshape(input, *shape, **named):
     """The same elements in another shape: a view where the strides allow it, else a copy."""
-    sizes = listed("reshape", "shape", shape, named)
-    array = input._array
-    new = layout.infer_size(sizes, array.size)
-    if layout.view(*arrays.view_of(array), new) is not None:
-        return _view(input, new)
-    return _unsafe_view(input.contiguous(), new)
+    return reshaped(input, listed("reshape", "shape", shape, named))
+
+
+def reshaped(input, sizes: tuple[int, ...]):
+    """`input` in another shape, of which one size may be -1."""
+    shape, strides = arrays.view_of(input._array)
+    if strides == layout.contiguous_strides(shape):
+        return _view.call(input, sizes)
+    new = layout.infer_size(sizes, input._array.size)
+    return _view.call(input, new) if layout.view(shape, strides, new) is not None else _unsafe_view.call(input.contiguous(), new)
 
 
 @on_arrays(public=False, method=False, grad_name="UnsafeViewBackward0")
@@ -130,7 +136,7 @@ _permute.derivative(lambda grad, dims: _permute(grad, _inverse(dims)))
 @composite
 def permute(input, *dims, **named):
     """The dimensions in another order: permute(2, 0, 1) or permute((2, 0, 1))."""
-    return _permute(input, listed("permute", "dims", dims, named))
+    return _permute.call(input, listed("permute", "dims", dims, named))
 
 
 @view(public=False, method=False, name="_expand", grad_name="ExpandBackward0")
@@ -146,7 +152,7 @@ _expand.derivative(lambda grad, input_shape: grad.sum_to_size(input_shape))
 @composite(public=False)
 def expand(input, *size, implicit=False, **named):
     """Dimensions of size 1 repeated, and new ones put in front, without copying: their stride is 0. -1 keeps a size."""
-    return _expand(input, listed("expand", "size", size, named))
+    return _expand.call(input, listed("expand", "size", size, named))
 
 
 def _squeezing(number: int):
@@ -209,15 +215,13 @@ def _(grad, shape, place):
     return shape, grad.dtype
 
 
-_select.derivative(
-    lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index))
-)
+_select.derivative(lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index)))
 
 
 @composite
 def select(input, dim, index):
     """The slice at `index` of dimension `dim`, which disappears."""
-    return _select(input, whole(dim), whole(index))
+    return _select.call(input, whole(dim), whole(index))
 
 
 @view(public=False, method=False, name="_slice", grad_name="SliceBackward0")
@@ -286,9 +290,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 
 diagonal.derivative(
-    lambda grad, input_shape, offset, dim1, dim2: placed(
-        grad, input_shape, place_of(diagonal.forward, input_shape, offset, dim1, dim2)
-    )
+    lambda grad, input_shape, offset, dim1, dim2: placed(grad, input_shape, place_of(diagonal.forward, input_shape, offset, dim1, dim2))
 )
 
 
