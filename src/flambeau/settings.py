@@ -23,6 +23,8 @@ def set_num_threads(n: int, /) -> None:
         raise RuntimeError(f"set_num_threads expects an int, but got {type(n).__name__}")
     if n <= 0:
         raise RuntimeError(f"set_num_threads expects a positive integer, found {n}")
+    if n >= 2**63:
+        raise ValueError(f"set_num_threads: {n} does not fit into 64 bits")
     if native.lib is not None:
         native.lib.set_num_threads(n.__index__())
 

@@ -297,7 +297,7 @@ def __getattr__(name: str):
 class Device:
     """The one GPU."""
 
-    attributes = {"MultiProcessorCount": 2, "MaxThreadsPerMultiProcessor": 512}  # noqa: RUF012 - as CuPy has it
+    attributes = {"MultiProcessorCount": 2, "MaxThreadsPerMultiProcessor": 512}
     compute_capability = "00"
 
     def __init__(self, index=None):
@@ -409,7 +409,7 @@ class Function:
 class Module:
     """Compiled with g++ instead of NVRTC."""
 
-    compiled: dict[bytes, tuple] = {}  # noqa: RUF012
+    compiled: dict[bytes, tuple] = {}
 
     def load(self, source: bytes) -> None:
         if source not in self.compiled:
@@ -453,8 +453,8 @@ def compile_using_nvrtc(source, options=(), arch=None, filename="", cache_in_mem
 class cublas:
     """Column-major products of matrices found by address."""
 
-    dtypes = {2: np.float16, 14: ml_dtypes.bfloat16, 0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}  # noqa: RUF012
-    calls: list[str] = []  # noqa: RUF012
+    dtypes = {2: np.float16, 14: ml_dtypes.bfloat16, 0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
+    calls: list[str] = []
 
     @classmethod
     def gemmEx(cls, handle, opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute, algorithm):

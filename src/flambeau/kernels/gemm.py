@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import sys
 from functools import lru_cache
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +21,8 @@ FLOAT32 = np.dtype(np.float32)
 @lru_cache(None)
 def library() -> str:
     """The path of the OpenBLAS that the package scipy-openblas32 installs; "" where it is not installed."""
+    from pathlib import Path  # 3 ms that `import flambeau` need not spend
+
     for folder in map(Path, sys.path):
         for path in sorted((folder / "scipy_openblas32" / "lib").glob("libscipy_openblas*")):
             if path.suffix in (".so", ".dylib", ".dll"):

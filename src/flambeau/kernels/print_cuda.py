@@ -41,7 +41,7 @@ LIBRARY = frozenset(
     (
         "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma "
         "floor ceil trunc rint atan2 hypot rsqrt"
-    ).split()  # noqa: SIM905 - easier to read
+    ).split()
 )
 
 

@@ -1,0 +1,41 @@
+"""What all tests share: the device they run on.
+
+    pytest --device cuda        runs tests that take the fixture `device` on a GPU; without one they are skipped
+
+Tests in tests/cuda run on a GPU where there is one, and otherwise on a stand-in made of NumPy (see tests/cuda/fake_cupy.py).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", choices=("cpu", "cuda"), help="where tests that take `device` put their tensors")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a real GPU, and is skipped without one")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = [item for item in items if item.get_closest_marker("gpu")]
+    if wanted and not has_gpu():
+        for item in wanted:
+            item.add_marker(pytest.mark.skip(reason="there is no GPU"))
+
+
+def has_gpu() -> bool:
+    """Whether Flambeau finds a GPU."""
+    import flambeau
+
+    return flambeau.cuda.is_available()
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> str:
+    """The device the tests were asked to run on."""
+    chosen = request.config.getoption("--device")
+    if chosen == "cuda" and not has_gpu():
+        pytest.skip("there is no GPU")
+    return chosen
