@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from flambeau import devices, dtypes, legacy, rng
 from flambeau.errors import AcceleratorError, OutOfMemoryError
@@ -110,7 +110,7 @@ class device:
             self.prev_idx = current_device()
             set_device(self.idx)
 
-    def __exit__(self, *problem) -> bool:
+    def __exit__(self, *problem) -> Literal[False]:
         if self.idx >= 0:
             set_device(self.prev_idx)
         return False
@@ -589,7 +589,8 @@ def seed() -> None:
 
 def seed_all() -> None:
     """Start streams nobody can predict on every GPU."""
-    for generator in default_generators if is_available() else ():
+    generators: Any = default_generators if is_available() else ()
+    for generator in generators:
         generator.seed()
 
 

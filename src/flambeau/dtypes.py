@@ -10,6 +10,8 @@ torch.float32
 
 from __future__ import annotations
 
+import builtins
+
 import ml_dtypes
 import numpy as np
 
@@ -155,11 +157,11 @@ def of_scalar(value) -> dtype:
         return _default
     if kind is int:
         return int64
-    if kind is builtins_bool:
+    if kind is builtins.bool:
         return bool
     if kind is complex:
         return _default.to_complex()
-    if isinstance(value, builtins_bool | np.bool_):
+    if isinstance(value, builtins.bool | np.bool_):
         return bool
     if isinstance(value, int | np.integer):
         return int64
@@ -168,9 +170,6 @@ def of_scalar(value) -> dtype:
     if isinstance(value, complex | np.complexfloating):
         return _default.to_complex()
     raise TypeError(f"expected a number, found {type(value).__name__}")
-
-
-builtins_bool = type(True)
 
 
 def combine(dimensioned: list[dtype], zero_dim: list[dtype], scalars: list[dtype]) -> dtype:
@@ -193,7 +192,7 @@ def combine(dimensioned: list[dtype], zero_dim: list[dtype], scalars: list[dtype
     return result
 
 
-def can_cast(from_: dtype, to: dtype, /) -> builtins_bool:
+def can_cast(from_: dtype, to: dtype, /) -> builtins.bool:
     """Whether an in-place result of dtype `from_` may be stored in `to`: never from a higher category to a lower."""
     if from_.is_complex and not to.is_complex:
         return False

@@ -260,7 +260,7 @@ def integers_within(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
     return values.astype(dtype.numpy)
 
 
-def stored_integer(value: Any, dtype: dtypes.dtype) -> np.generic:
+def stored_integer(value: Any, dtype: dtypes.dtype) -> Any:
     """One number as an integer dtype stores it; RuntimeError if it does not fit."""
     if isinstance(value, (int, np.integer)):
         if not -(2**63) <= value < (2**64 if dtype is dtypes.uint64 else 2**63):

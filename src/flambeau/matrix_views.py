@@ -11,7 +11,7 @@ def T(self: Tensor) -> Tensor:
     """All dimensions in reverse order. For a matrix, its transpose."""
     n = self.dim()
     if n == 2:
-        return self.transpose(0, 1)
+        return self.permute((1, 0))
     if n == 0:
         warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
     else:

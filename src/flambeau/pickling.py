@@ -112,6 +112,6 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     return result
 
 
-Tensor.__reduce_ex__ = _reduce_ex
+Tensor.__reduce_ex__ = _reduce_ex  # type: ignore[method-assign, assignment]
 Tensor.__setstate__ = _setstate
 Tensor.__deepcopy__ = _deepcopy

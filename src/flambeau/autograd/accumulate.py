@@ -24,20 +24,36 @@ _adding = threading.Lock()  # two threads may run backward into the same leaves
 
 
 def accumulate(leaf: Tensor, grad: Tensor) -> None:
-    """Add a gradient that has fully arrived to `leaf.grad`, running the leaf's hooks."""
-    grad = run_grad_hooks(leaf, grad)
-    hooks = leaf._accumulator_hooks
-    if hooks:
-        for hook in list(hooks["pre"].values()):
-            replaced = hook((grad,))
-            if replaced is not None:
-                grad = replaced[0] if isinstance(replaced, (tuple, list)) else replaced
+    """Add a gradient that has fully arrived to `leaf.grad`, running all hooks of the leaf on the way."""
+    grad = run_hooks_before(leaf, grad)
     add_to_grad(leaf, grad)
+    run_hooks_after(leaf, grad)
+
+
+def run_hooks_before(leaf: Tensor, grad: Tensor) -> Tensor:
+    """The gradient as the hooks on the leaf, then those on its AccumulateGrad node, leave it."""
+    grad = run_grad_hooks(leaf, grad)
+    for hook in list((leaf._accumulator_hooks or _NONE)["pre"].values()):
+        replaced = hook((grad,))
+        if replaced is not None:
+            grad = replaced[0] if isinstance(replaced, (tuple, list)) else replaced
+    return grad
+
+
+def run_hooks_after(leaf: Tensor, grad: Tensor) -> None:
+    """The hooks that want to see `.grad`."""
     for hook in list((leaf._post_accumulate or {}).values()):
         hook(leaf)
-    if hooks:
-        for hook in list(hooks["post"].values()):
-            hook((), (grad,))
+    for hook in list((leaf._accumulator_hooks or _NONE)["post"].values()):
+        hook((), (grad,))
+
+
+_NONE: dict[str, dict] = {"pre": {}, "post": {}}
+
+
+def hooked(leaf: Tensor) -> bool:
+    """Whether something is to be called when the leaf receives its gradient."""
+    return bool(leaf._hooks or leaf._accumulator_hooks or leaf._post_accumulate)
 
 
 def run_grad_hooks(leaf: Tensor, grad: Tensor) -> Tensor:
@@ -45,7 +61,7 @@ def run_grad_hooks(leaf: Tensor, grad: Tensor) -> Tensor:
     return run_hooks(leaf._hooks, grad) if leaf._hooks else grad
 
 
-def run_hooks(hooks: dict, grad: Tensor) -> Tensor:
+def run_hooks(hooks: dict, grad: Any) -> Any:
     """Call hooks one after the other; what one returns, the next receives."""
     for hook in list(hooks.values()):
         replaced = hook(grad)
@@ -54,10 +70,12 @@ def run_hooks(hooks: dict, grad: Tensor) -> Tensor:
     return grad
 
 
-def checked(hook: Any, grad: Tensor, replaced: Any) -> Tensor:
+def checked(hook: Any, grad: Tensor | None, replaced: Any) -> Tensor:
     """What a hook returned, if it can stand for the gradient."""
     if not isinstance(replaced, Tensor):
         raise TypeError(f"expected Variable, but hook {_name(hook)} returned {type(replaced).__name__}: a hook returns a tensor or None")
+    if grad is None:
+        return replaced
     if replaced.dtype is not grad.dtype:
         raise RuntimeError(f"hook {_name(hook)} has changed the type of value (was {grad.dtype} got {replaced.dtype})")
     if replaced._array.shape != grad._array.shape:

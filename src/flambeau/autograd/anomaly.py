@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 import warnings
 
 from flambeau.autograd import modes
@@ -61,23 +64,46 @@ class set_detect_anomaly:
         set_anomaly(*self.before)
 
 
-def forward_lines(node) -> str:
-    """Where a node was made, as traceback text; empty if it was recorded outside anomaly mode."""
-    lines = (node.metadata_ or {}).get("traceback_")
-    return "".join(lines) if lines else ""
+def callers() -> list[str]:
+    """The program's own lines that led here, as traceback text: the framework's frames are left out at the end."""
+    frames = traceback.extract_stack()
+    while frames and frames[-1].filename.startswith(_HOME):
+        frames.pop()
+    return traceback.format_list(frames)
+
+
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def explain(node) -> None:
-    """Warn with the forward call of the node in which backward failed."""
-    where = forward_lines(node)
-    if where:
-        warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{where}", stacklevel=4)
-    else:
+    """Warn with the forward call of the node in which backward failed, and with that of the node whose backward recorded it, if one did."""
+    known = node.metadata_ or {}
+    if "traceback_" not in known:
         warnings.warn(
-            f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward pass for more "
-            "information.",
-            stacklevel=4,
+            f"Error detected in {type(node).__name__}. No forward pass information available. Enable detect anomaly during forward pass for "
+            "more information.",
+            stacklevel=_outside(),
         )
+        return
+    where = "".join(known["traceback_"])
+    warnings.warn(f"Error detected in {type(node).__name__}. Traceback of forward call that caused the error:\n{where}", stacklevel=_outside())
+    while "parent_" in known:
+        parent = known["parent_"]
+        known = parent.metadata_ or {}
+        where = "".join(known.get("traceback_", ["(no forward pass information)\n"]))
+        warnings.warn(
+            f"Previous calculation was induced by {type(parent).__name__}. Traceback of forward call that induced the previous calculation:\n"
+            f"{where}",
+            stacklevel=_outside(),
+        )
+
+
+def _outside() -> int:
+    """How many frames up the program's own code is, seen from a function that calls `warn`."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and frame.f_code.co_filename.startswith(_HOME):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def check(node, sent) -> None:

@@ -95,7 +95,7 @@ def grad(
     outputs, inputs = _sequence(outputs), _sequence(inputs)
     keep = create_graph if retain_graph is None else retain_graph
     if not inputs:
-        raise ValueError("grad requires non-empty inputs: there is nothing to differentiate with respect to")
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty: there is nothing to differentiate with respect to")
     for x in inputs:
         if not x.requires_grad:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
@@ -151,6 +151,9 @@ def _sequence(values: Any) -> tuple:
 
 def _gradients(outputs: tuple, grads: Any) -> tuple:
     given = (None,) * len(outputs) if grads is None else _sequence(grads)
+    for g in given:
+        if g is not None and not isinstance(g, Tensor):
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
     if len(given) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     return given
@@ -173,8 +176,6 @@ def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple
 def _first_gradient(out, g, create_graph: bool) -> Tensor | None:
     if g is None:
         return _one(out) if out.requires_grad else None
-    if not isinstance(g, Tensor):
-        raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
     shape, numpy_dtype = _shape_and_dtype(out)
     if tuple(g._array.shape) != tuple(shape):
         raise RuntimeError(f"Mismatch in shape: grad_output has a shape of {tuple(g.shape)} and output has a shape of {tuple(shape)}.")

@@ -17,7 +17,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.accumulate import accumulate, add_to_grad, run_grad_hooks, run_hooks
+from flambeau.autograd.accumulate import add_to_grad, hooked, run_grad_hooks, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
@@ -39,14 +39,15 @@ def run_backward(
     Without `capture`, gradients are added to the leaves (if `only` is given, just those that lead to its edges are computed). With it, the
     gradients that arrive at those edges are returned instead, and the leaves are left alone.
     """
-    before = state.grad
+    before, outer = state.grad, state.task
     state.grad = create_graph
     try:
         goal = None if capture is None and only is None else Goal(roots, capture, only)
+        state.task = (roots, goal)
         flow(roots, list(grads), keep_graph, goal)
         return None if goal is None else goal.captured
     finally:
-        state.grad = before
+        state.grad, state.task = before, outer
 
 
 def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
@@ -70,8 +71,14 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
                     if grad._array.shape != array.shape or grad._array.dtype is not array.dtype:
                         grad = fit(grad, array.shape, array.dtype, node, i)
                 if waiting is not None:
-                    waiting.arrive(target, grad)
-                elif grad is not None:
+                    grad = waiting.arrive(target, grad)
+                if grad is None:
+                    continue
+                if waiting is not None and hooked(target):
+                    grad = run_hooks_before(target, grad)
+                    add_to_grad(target, grad)
+                    run_hooks_after(target, grad)
+                else:
                     add_to_grad(target, grad)
             elif target.n_outputs == 1:
                 if grad is not None and (grad._array.shape != target.shape or grad._array.dtype is not target.numpy_dtype):
@@ -112,9 +119,10 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
 def run_node(node: Node, grads: list, goal: Goal | None) -> list:
     """Run one node with all that can go with it: hooks, gradients to be noted, anomaly mode."""
     hooks = node.hooks
+    runs = goal is None or goal.passes(node, grads)
     if hooks is not None:
         run_tensor_hooks(hooks, grads)
-    if goal is not None and not goal.passes(node, grads):
+    if not runs:
         return [None] * len(node.edges)
     if hooks is not None:
         grads = run_pre_hooks(hooks, grads)
@@ -146,20 +154,20 @@ class Waiting:
                         seen.add(target)
                         stack.append(target.edges)
 
-    def arrive(self, leaf, grad) -> None:
-        """One use of the leaf has sent its gradient (or None)."""
+    def arrive(self, leaf, grad):
+        """One use of the leaf has sent its gradient (or None). The sum, if it was the last; None if it was not, or is to be returned."""
         key = id(leaf)
         self.uses[key] -= 1
         have = self.sums.pop(key, None)
         total = grad if have is None else have if grad is None else have + grad
-        if total is None:
-            return
-        if self.uses[key]:
+        if not self.uses[key]:
+            if self.goal is None or self.goal.wanted is None:
+                return total
+            if total is not None:
+                self.goal.keep(leaf, LEAF, run_grad_hooks(leaf, total))
+        elif total is not None:
             self.sums[key] = total
-        elif self.goal is not None and self.goal.wanted is not None:
-            self.goal.keep(leaf, LEAF, run_grad_hooks(leaf, total))
-        else:
-            accumulate(leaf, total)
+        return None
 
 
 class Goal:
@@ -201,6 +209,20 @@ class Goal:
             for nr, grad in enumerate(grads):
                 self.keep(node, nr, grad)
         return id(node) in self.running
+
+
+def receivers() -> set[int]:
+    """The ids of all nodes and leaves to which gradients go in the backward pass that is running."""
+    roots, goal = state.task
+    found: set[int] = set()
+    stack = [roots]
+    while stack:
+        for edge in stack.pop():
+            if edge is not None and id(edge[0]) not in found and (goal is None or id(edge[0]) in goal.visited):
+                found.add(id(edge[0]))
+                if edge[1] != LEAF:
+                    stack.append(edge[0].edges)
+    return found
 
 
 # -- fitting -------------------------------------------------------------------------------------------------------
@@ -260,8 +282,7 @@ def fit_all(node: Node, sent: Sequence) -> list:
 def run_tensor_hooks(hooks: Hooks, grads: list) -> None:
     """Hooks of the output tensors, in the order they were registered, then retain_grad."""
     for nr, listed in hooks.of_tensors.items():
-        if grads[nr] is not None:
-            grads[nr] = run_hooks(listed, grads[nr])
+        grads[nr] = run_hooks(listed, grads[nr])  # with None, too, where an output among several was not used: PyTorch does so
     for nr, reference in hooks.retaining.items():
         tensor = reference()
         if tensor is not None and grads[nr] is not None:

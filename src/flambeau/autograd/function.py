@@ -18,12 +18,86 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, Node, freed_error
 from flambeau.eager import inplace, record
-from flambeau.tensor import Tensor
+from flambeau.eager.views import over
+from flambeau.kernels import arrays
+from flambeau.tensor import Tensor, wrap
+
+
+class Function:
+    """Base of user-defined operations: subclass it with static `forward` and `backward`, and call `.apply(...)`."""
+
+    generate_vmap_rule = False
+
+    def __init__(self, *args, **kwargs):
+        warnings.warn(
+            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the "
+            f"class itself: {type(self).__name__}.apply(...)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError(
+            f"Legacy autograd function with non-static forward method: call {type(self).__name__}.apply(...), with static forward and backward"
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """The result. Takes (ctx, *args), or just the arguments if `setup_context` is defined."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Save what backward needs, where forward itself has no ctx."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """One gradient per argument of forward."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
+        )
+
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """Forward-mode derivative."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @classmethod
+    def apply(cls, *args, **kwargs):
+        """Run forward and record backward."""
+        node = cls._node_class()()
+        node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
+        node.edges = [record.edge_of(a) for a in args]
+        node.needs_input_grad = tuple([edge is not None for edge in node.edges])
+        recording = modes.state.grad and any(node.needs_input_grad)
+        with modes.no_grad():
+            if cls.setup_context is Function.setup_context:
+                output = cls.forward(node, *args, **kwargs)
+            else:
+                output = cls.forward(*args, **kwargs)
+                cls.setup_context(node, args, output)
+        single = not isinstance(output, (tuple, list))
+        finished = _Results(node, args, [output] if single else list(output), recording).finish()
+        if single:
+            return finished[0]
+        return type(output)(*finished) if hasattr(output, "_fields") else type(output)(finished)
+
+    @classmethod
+    def _node_class(cls) -> type[FunctionNode]:
+        found = cls.__dict__.get("_node_type")
+        if found is None:
+            found = type(cls.__name__ + "Backward", (FunctionNode,), {"function": cls, "__module__": "torch.autograd.function"})
+            cls._node_type = found
+        return found
 
 
 class FunctionCtx:
@@ -63,9 +137,11 @@ class FunctionCtx:
 
 
 class FunctionNode(FunctionCtx, Node):
-    """The node of a `Function`, which is also its ctx."""
+    """The node of a `Function`, which is also its ctx. Its outputs are numbered as forward returned them."""
 
     function: type[Function]
+    looks: tuple = ()  # per output (shape, numpy dtype, device), None for what is no tensor
+    runs_without_grad = True
 
     @property
     def saved_tensors(self) -> tuple:
@@ -74,166 +150,148 @@ class FunctionNode(FunctionCtx, Node):
             raise freed_error()
         if self.saved is None:
             return tuple(self.to_save)
-        return tuple(record.unpack(entry, self) for entry in self.saved)
+        return tuple([record.unpack(entry, self) for entry in self.saved])
 
     saved_variables = saved_tensors
 
-    def apply(self, *grads):
+    @property
+    def _raw_saved_tensors(self) -> tuple:
+        return tuple([record.SavedTensor(self, i) for i in range(len(self.saved or ()))])
+
+    def apply(self, *grads) -> list:
         if self.saved is FREED:
             raise freed_error()
         if self.materialize_grads:
-            grads = tuple(g if g is not None else self._zeros(i) for i, g in enumerate(grads))
+            grads = tuple([_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)])
         cls = self.function
-        found = (cls.vjp if cls.backward is Function.backward and cls.vjp is not Function.vjp else cls.backward)(self, *self._all(grads))
-        found = found if isinstance(found, tuple) else (found,)
-        return self._checked(found)
+        if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them.")
+        found = (cls.backward if cls.vjp is Function.vjp else cls.vjp)(self, *grads)
+        return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
 
-    def _all(self, grads: tuple) -> tuple:
-        """Gradients for every output of forward, those without one as None."""
-        by_position = dict(zip(self.positions, grads, strict=True))
-        return tuple(by_position.get(i, self.blanks.get(i)) for i in range(self.n_returned))
-
-    def _zeros(self, i: int) -> Tensor:
-        shape, dtype = (self.shape, self.numpy_dtype) if self.n_outputs == 1 else (self.shape[i], self.numpy_dtype[i])
-        from flambeau import dtypes, factories
-
-        return factories.zeros(shape, dtype=dtypes.OF_NUMPY[dtype], device=self.device)
-
-    def _checked(self, found: tuple) -> tuple:
+    def _checked(self, found: list) -> list:
         expected = len(self.edges)
         if len(found) > expected and all(g is None for g in found[expected:]):
             found = found[:expected]
         if len(found) != expected:
             raise RuntimeError(
-                f"function {self.name()} returned an incorrect number of gradients (expected {expected}, got {len(found)}): backward must "
-                "return one per argument of forward, None for those that are no tensors"
+                f"function {type(self).__name__} returned an incorrect number of gradients (expected {expected}, got {len(found)}): backward "
+                "must return one per argument of forward, None for those that are no tensors"
             )
-        for i, (g, edge) in enumerate(zip(found, self.edges, strict=True)):
-            if g is not None and not isinstance(g, Tensor):
-                raise TypeError(f"function {self.name()} returned a gradient of type {type(g).__name__} at position {i}, expected a Tensor or None")
-            if g is not None and edge is None and i < len(self.needs_input_grad) and not self.is_tensor_input[i]:
+        for i, g in enumerate(found):
+            if g is None:
+                continue
+            if not isinstance(g, Tensor):
+                raise RuntimeError(f"expected Variable or None (got {type(g).__name__}) as gradient {i} from {type(self).__name__}")
+            if not self.is_tensor_input[i]:
                 raise RuntimeError(
-                    f"function {self.name()} returned a gradient different from None at position {i + 1}, but the corresponding forward input "
-                    "was not a Variable"
+                    f"function {type(self).__name__} returned a gradient different from None at position {i + 1}, but the corresponding "
+                    "forward input was not a Variable"
                 )
         return found
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        """Arguments that are no tensors."""
+        return frozenset(i for i, tensor in enumerate(self.is_tensor_input) if not tensor)
 
     def release(self) -> None:
         self.saved = FREED if self.saved else None
         self.to_save = ()
 
-    def _raw_saved_tensors(self):
-        return self.saved
+
+def _zeros(look: tuple) -> Tensor:
+    return wrap(arrays.zeros(*look))
 
 
-class Function:
-    """Base of user-defined operations: subclass it with static `forward` and `backward`, and call `.apply(...)`."""
+class _Results:
+    """Gives what forward returned its history."""
 
-    generate_vmap_rule = False
+    def __init__(self, node: FunctionNode, args: tuple, outputs: list, recording: bool):
+        self.node, self.outputs, self.recording = node, outputs, recording
+        self.inputs = {id(a): i for i, a in enumerate(args) if isinstance(a, Tensor)}
+        self.dirty = {id(t) for t in node.dirty_tensors}
+        self.frozen = {id(t) for t in node.non_differentiable}
 
-    def __init__(self, *args, **kwargs):
-        raise RuntimeError(
-            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static: call "
-            f"{type(self).__name__}.apply(...) instead."
-        )
+    def finish(self) -> list:
+        node, outputs = self.node, self.outputs
+        self._check_dirty()
+        # First what is returned as it came in gets a face of its own; then versions are counted; then history is attached.
+        finished = [self._presentable(o) if isinstance(o, Tensor) else o for o in outputs]
+        for t in node.dirty_tensors:
+            t._bump()
+        if self.recording:
+            self._attach(finished)
+        return finished
 
-    @staticmethod
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        """The result. Takes (ctx, *args), or just the arguments if `setup_context` is defined."""
-        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+    def _check_dirty(self) -> None:
+        for t in self.node.dirty_tensors:
+            if id(t) not in {id(o) for o in self.outputs} and self.recording:
+                raise RuntimeError(
+                    "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified "
+                    "inplace must all be outputs of the Function."
+                )
+            if self.recording:
+                inplace.check_writable(type(self.node).__name__, t, (t,))
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Save what backward needs, where forward itself has no ctx."""
-        raise NotImplementedError("setup_context is not implemented.")
+    def _presentable(self, o: Tensor) -> Tensor:
+        """An input that was not written to is returned as a view of itself, so that it can have another history."""
+        if id(o) not in self.inputs or id(o) in self.dirty:
+            return o
+        if not self.recording:
+            return o if not o.requires_grad else o.detach()
+        view = over(o, o._array)
+        view._view_mode = "function"
+        if id(o) in self.frozen:
+            self.frozen.add(id(view))
+        return view
 
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """One gradient per argument of forward."""
-        raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
-        )
+    def _attach(self, finished: list) -> None:
+        node = self.node
+        tensors = [o if isinstance(o, Tensor) else None for o in finished]
+        node.looks = tuple([None if t is None else (t._array.shape, t._array.dtype, t.device) for t in tensors])
+        node.n_outputs = len(finished)
+        node.shape = [None if look is None else look[0] for look in node.looks]
+        node.numpy_dtype = [None if look is None else look[1] for look in node.looks]
+        if node.n_outputs == 1:
+            node.shape, node.numpy_dtype = node.shape[0], node.numpy_dtype[0]
+        node.sequence = record.next_sequence()
+        if modes.special and modes.state.anomaly:
+            record.remember_origin(node)
+        self._save(finished)
+        for nr, o in enumerate(tensors):
+            if o is not None and (id(o) in self.frozen or not o._is_float()):
+                if o._base is None or o._view_mode == "function":
+                    o._node, o._needs, o._base = None, False, None
+            elif o is not None:
+                self._attach_one(o, nr)
 
-    vjp = backward
+    def _attach_one(self, o: Tensor, nr: int) -> None:
+        if id(o) in self.dirty:
+            if o._base is not None and self.node.n_outputs > 1:
+                raise RuntimeError(
+                    "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one "
+                    "Tensor. Make two Functions of it, or clone the view first."
+                )
+            inplace.rewrite(o, lambda result: record.attach(result, self.node, nr), position=self.inputs.get(id(o), 0))
+            return
+        if o._base is not None:
+            o._view_mode = "function"  # a view made inside forward: writing to it would bypass the custom backward
+            o._stamp = o._storage.version
+        record.attach(o, self.node, nr)
 
-    @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Forward-mode derivative."""
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
-
-    @classmethod
-    def apply(cls, *args, **kwargs):
-        """Run forward and record backward."""
-        node = cls._node_class()()
-        node.is_tensor_input = tuple(isinstance(a, Tensor) for a in args)
-        node.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
-        recording = modes.state.grad and any(node.needs_input_grad)
-        edges = tuple(a._edge() if needed else None for a, needed in zip(args, node.needs_input_grad, strict=True))
-        with modes.no_grad():
-            if cls.setup_context is Function.setup_context:
-                output = cls.forward(node, *args, **kwargs)
-            else:
-                output = cls.forward(*args, **kwargs)
-                cls.setup_context(node, args, output)
-        return _finish(node, args, edges, output, recording)
-
-    @classmethod
-    def _node_class(cls) -> type[FunctionNode]:
-        found = cls.__dict__.get("_node_type")
-        if found is None:
-            found = type(cls.__name__ + "Backward", (FunctionNode,), {"function": cls, "__module__": cls.__module__})
-            cls._node_type = found
-        return found
-
-
-def _finish(node: FunctionNode, args, edges, output, recording: bool):
-    """Outputs with history. An input returned as it is becomes a view, unless it was changed in place."""
-    single = not isinstance(output, (tuple, list))
-    outputs = [output] if single else list(output)
-    dirty = {id(t) for t in node.dirty_tensors}
-    frozen = {id(t) for t in node.non_differentiable}
-    inputs = {id(a) for a in args if isinstance(a, Tensor)}
-    finished = []
-    for o in outputs:
-        if isinstance(o, Tensor) and id(o) in inputs and id(o) not in dirty:
-            with modes.no_grad():
-                fresh = o.view_as(o)
-            fresh._base, fresh._needs, fresh._node, fresh._view_mode = None, False, None, None
-            if id(o) in frozen:
-                frozen.add(id(fresh))
-            finished.append(fresh)
-        else:
-            finished.append(o)
-    for t in node.dirty_tensors:
-        if recording:
-            inplace.check_writable(node.name(), t)
-        t._bump()
-    if recording:
-        _attach(node, edges, finished, outputs, frozen, dirty)
-    return finished[0] if single else type(output)(*finished) if hasattr(output, "_fields") else tuple(finished)
+    def _save(self, finished: list) -> None:
+        """What `save_for_backward` was given: results by their number, the rest as operands."""
+        numbers = {id(o): nr for nr, o in enumerate(finished) if isinstance(o, Tensor)}
+        node = self.node
+        node.saved = [
+            record.save_result(t, numbers[id(t)]) if id(t) in numbers and id(t) not in self.frozen and t._is_float() else record.save(t)
+            for t in node.to_save
+        ]
+        node.to_save = ()
 
 
-def _attach(node: FunctionNode, edges, finished, originals, frozen, dirty) -> None:
-    chosen = [i for i, o in enumerate(finished) if isinstance(o, Tensor) and id(o) not in frozen and o._is_float()]
-    node.n_returned = len(finished)
-    node.positions = chosen
-    node.blanks = {}
-    if chosen:
-        record.start(node, (), [finished[i]._array for i in chosen])
-        node.device = finished[chosen[0]].device
-    node.edges = edges
-    numbers = {id(finished[i]): nr for nr, i in enumerate(chosen)} | {id(originals[i]): nr for nr, i in enumerate(chosen)}
-    aliases = {id(originals[i]): finished[i] for i in chosen if originals[i] is not finished[i]}
-    node.saved = [
-        record.save_result(t, numbers[id(t)]) if t is not None and id(t) in numbers and id(t) not in aliases else record.save(t)
-        for t in node.to_save
-    ]
-    node.to_save = ()
-    for nr, i in enumerate(chosen):
-        o = finished[i]
-        if id(o) in dirty and o._base is not None:
-            raise NotImplementedError("a custom Function that changes a view in place is not supported: clone the view first")
-        record.attach(o, node, nr)
+# -- functions that can be differentiated once -----------------------------------------------------------------------
 
 
 def once_differentiable(fn):
@@ -246,24 +304,36 @@ def once_differentiable(fn):
         if not modes.state.grad or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return outputs
         as_tuple = outputs if isinstance(outputs, tuple) else (outputs,)
-        marked = tuple(o if o is None else _refuse_second(o) for o in as_tuple)
+        marked = tuple([o if o is None else _refuse_second(o) for o in as_tuple])
         return marked if isinstance(outputs, tuple) else marked[0]
 
     return wrapper
 
 
-class _Refusal(Node):
+class DelayedError(Node):
+    """The history of what cannot be differentiated again."""
+
     def apply(self, *grads):
         raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
 
 
 def _refuse_second(tensor: Tensor) -> Tensor:
     marked = tensor.detach()
-    node = _Refusal()
+    node = DelayedError()
     record.start(node, (), [marked._array])
     record.attach(marked, node)
     return marked
 
 
+# -- old names ---------------------------------------------------------------------------------------------------------
+
+
 class InplaceFunction(Function):
     """Kept for old programs: a Function that may work in place."""
+
+
+class NestedIOFunction(Function):
+    """Kept for old programs: a Function of nested tuples. Pass the tensors one by one to a Function instead."""
+
+
+BackwardCFunction = FunctionNode

@@ -40,7 +40,7 @@ def jacobian(func: Callable, inputs, create_graph: bool = False, strict: bool = 
     with modes.enable_grad():
         single_in, xs = _inputs(inputs, create_graph)
         single_out, outs = _outputs(func(*xs), "jacobian")
-        rows = tuple(_rows(out, xs, create_graph, strict) for out in outs)
+        rows: tuple = tuple(_rows(out, xs, create_graph, strict) for out in outs)
     rows = tuple(tuple(j if create_graph else j.detach() for j in row) for row in rows)
     if single_in:
         rows = tuple(row[0] for row in rows)

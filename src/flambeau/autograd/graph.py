@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flambeau.autograd import modes
+from flambeau.autograd import engine, modes
 from flambeau.autograd.node import LEAF, Node, RemovableHandle, accumulator
 from flambeau.tensor import Tensor
 
@@ -82,30 +83,60 @@ class save_on_cpu(saved_tensors_hooks):
 
 
 def register_multi_grad_hook(tensors, fn, *, mode: str = "all") -> RemovableHandle:
-    """Call fn once the gradients of all (mode "all": fn(list)) or of any (mode "any": fn(grad)) of `tensors` are known."""
+    """Call fn once in every backward pass: when the gradients of all of `tensors` that get one are known, with the list of them (None for
+    those that get none); or, in mode "any", when the first of them is, with that gradient."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)
-    state = {"grads": [None] * len(tensors), "left": len(tensors), "done": False}
+    return _Many([t.register_hook(hook) for t, hook in zip(tensors, (_All if mode == "all" else _Any)(tensors, fn).hooks(), strict=True)])
 
-    def hook(i):
-        def run(grad):
-            if mode == "any":
-                if not state["done"]:
-                    state["done"] = True
-                    fn(grad)
-                return
-            state["grads"][i] = grad
-            state["left"] -= 1
-            if state["left"] == 0:
-                grads = state["grads"]
-                state["grads"], state["left"] = [None] * len(tensors), len(tensors)
-                fn(grads)
 
-        return run
+class _PerPass:
+    """What several hooks have in common during one backward pass."""
 
-    handles = [t.register_hook(hook(i)) for i, t in enumerate(tensors)]
-    return _Many(handles)
+    def __init__(self, tensors: tuple, fn: Callable):
+        self.tensors, self.fn = tensors, fn
+        self.task: Any = None
+
+    def hooks(self) -> list[Callable]:
+        """One hook for each tensor."""
+        return [lambda grad, i=i: self._called(i, grad) for i in range(len(self.tensors))]
+
+    def _called(self, i: int, grad) -> None:
+        if self.task is not modes.state.task:
+            self.task = modes.state.task
+            self.begin()
+        self.arrive(i, grad)
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def arrive(self, i: int, grad) -> None:
+        raise NotImplementedError
+
+
+class _All(_PerPass):
+    def begin(self) -> None:
+        reached = engine.receivers()
+        self.left = sum(id(t._edge()[0]) in reached for t in self.tensors)
+        self.grads: list = [None] * len(self.tensors)
+
+    def arrive(self, i: int, grad) -> None:
+        self.grads[i] = grad
+        self.left -= 1
+        if not self.left:
+            self.fn(self.grads)
+            self.grads, self.task = [], None
+
+
+class _Any(_PerPass):
+    def begin(self) -> None:
+        self.done = False
+
+    def arrive(self, i: int, grad) -> None:
+        if not self.done:
+            self.done = True
+            self.fn(grad)
 
 
 class _Many(RemovableHandle):

@@ -27,6 +27,7 @@ class Modes(threading.local):
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.multithreading = True
         self.autocast: dict[str, Any] = {}
+        self.task: Any = None  # the backward pass that is running: (roots, goal)
         self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
 
 
@@ -175,7 +176,7 @@ class set_grad_enabled(_GradMode):
         return self.__class__(self.value)
 
     def __str__(self):
-        return f"set_grad_enabled(mode={self.value})"
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.value})"
 
     def __repr__(self):
         return str(self)

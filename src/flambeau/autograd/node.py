@@ -27,6 +27,7 @@ class Node:
     shape: Any = None  # of the output (a list, one each, if there are several)
     numpy_dtype: Any = None
     sequence = 0
+    hidden: frozenset[int] = frozenset()  # inputs that `next_functions` does not show, such as indices: no gradient can ever flow there
     hooks: Hooks | None = None
     metadata_: dict | None = None
     runs_without_grad = False  # whether it runs even if no gradient has arrived
@@ -50,7 +51,8 @@ class Node:
     @property
     def next_functions(self) -> tuple:
         """((node, output number), ...) one per input; leaves appear as AccumulateGrad nodes."""
-        return tuple((None, 0) if e is None else (accumulator(e[0]), 0) if e[1] == LEAF else e for e in self.edges)
+        edges = [e for i, e in enumerate(self.edges) if i not in self.hidden]
+        return tuple((None, 0) if e is None else (accumulator(e[0]), 0) if e[1] == LEAF else e for e in edges)
 
     @property
     def metadata(self) -> dict:
@@ -67,9 +69,7 @@ class Node:
 
     def __call__(self, *grads):
         """Run this one node: gradients of its outputs in, gradients of its inputs out."""
-        from flambeau.autograd.engine import fit_all
-
-        found = tuple(fit_all(self, self.apply(*grads)))
+        found = tuple(self.apply(*grads))
         return found[0] if len(found) == 1 else found
 
     def register_hook(self, fn: Callable) -> RemovableHandle:

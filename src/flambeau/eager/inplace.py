@@ -164,8 +164,8 @@ def deliver(op, results, operands, out):
 # -- history -------------------------------------------------------------------------------------------------------
 
 
-def rewrite(self: Tensor, record: Callable[[Tensor], None]) -> None:
-    """Give `self` the history of an operation that has just been written into it. `record(result)` records it, `self` being its first operand."""
+def rewrite(self: Tensor, record: Callable[[Tensor], None], position: int = 0) -> None:
+    """Give `self` the history of an operation that has just been written into it: `record(result)` records it, `self` was operand `position`."""
     base = self._base
     if base is None:
         record(self)
@@ -177,8 +177,8 @@ def rewrite(self: Tensor, record: Callable[[Tensor], None]) -> None:
     inner = stand_in._node
     node = CopySlices()
     node.inner, node.geometry, node.view_dtype = inner, _within(self, base), self._array.dtype
-    node.base_layout = arrays.view_of(base._array)
-    start(node, [edge_of(base), *inner.edges[1:]], [base._array])
+    node.base_layout, node.position = arrays.view_of(base._array), position
+    start(node, [edge_of(base), *inner.edges[:position], *inner.edges[position + 1 :]], [base._array])
     attach(base, node)
     self._stamp = -1
 
@@ -203,19 +203,21 @@ def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
 
 
 class CopySlices(Node):
-    """A base tensor part of which was overwritten through a view by `inner`, whose first operand is that part as it was."""
+    """A base tensor part of which was overwritten through a view by `inner`, whose operand `position` is that part as it was."""
 
     inner: Node
     geometry: tuple
     view_dtype: Any
     base_layout: tuple
+    position: int
 
     def apply(self, grad):
         shape, strides = self.base_layout
         result = grad.new_empty_strided(shape, strides)
         result.copy_(grad)
         window = _seen_as(result, self.geometry, self.view_dtype)
-        own, *others = self.inner.apply(window.clone())
+        others = list(self.inner.apply(window.clone()))
+        own = others.pop(self.position)
         if own is None:
             window.zero_()
         else:

@@ -62,14 +62,14 @@ class Hooked:
 
     def __init__(self, tensor: Tensor, pack: Callable, unpack: Callable, edge: tuple | None = None, nr: int | None = None):
         self.unpack, self.edge, self.nr = unpack, edge, nr
+        given = tensor if nr is None else tensor.detach()  # a result knows this node: to keep it here would be a cycle
+        version = given._version
         grad, state.grad = state.grad, False
         try:
-            alias = tensor.detach()
-            version = alias._version
-            self.packed = pack(alias)
+            self.packed = pack(given)
         finally:
             state.grad = grad
-        if alias._version != version:
+        if given._version != version:
             raise RuntimeError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by "
                 "in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place "
@@ -82,7 +82,7 @@ class Hooked:
         if not isinstance(found, Tensor):
             raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}")
         edge = (node, self.nr) if self.nr is not None else self.edge
-        return found if edge is None else with_history(wrap(found._array), *edge)
+        return found if edge is None or found.requires_grad else with_history(wrap(found._array), *edge)
 
 
 def unpack(entry: Any, node: Node) -> Any:
@@ -271,6 +271,11 @@ class PointwiseNode(OpNode):
     """saved: the operands and the result that the derivatives read;  options: the numbers of the call."""
 
     options: tuple = ()
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        """Conditions."""
+        return frozenset(i for i, kind in enumerate(self.op.kernel.kinds) if kind != "T")
 
     def apply(self, grad):
         saved = self.saved
@@ -472,6 +477,18 @@ class ArrayNode(OpNode):
     """saved: what the recipe keeps;  counts: how many tensors each argument that is a list of them has."""
 
     counts: dict[int, int] | None = None
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        """Tensor arguments that have no derivative, such as indices."""
+        found: list[int] = []
+        at = 0
+        for i, (name, _) in enumerate(self.recipe.wants):
+            n = 1 if self.counts is None else self.counts.get(i, 1)
+            if self.op.joint_derivative is None and name not in self.op.derivatives:
+                found.extend(range(at, at + n))
+            at += n
+        return frozenset(found)
 
     def apply(self, *grads):
         if self.saved is FREED:

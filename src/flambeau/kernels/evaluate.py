@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -164,7 +165,7 @@ def _neg(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.kind == "b" else np.negative(x)
 
 
-NUMPY: dict[str, Callable[..., np.ndarray]] = {
+NUMPY: dict[str, Callable[..., Any]] = {
     **{n: getattr(np, n) for n in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "reciprocal")},
     **{n: getattr(np, n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "isnan", "isinf")},
     **{n: _rounding(getattr(np, n)) for n in ("floor", "ceil", "trunc", "rint")},

@@ -10,6 +10,7 @@ and most points are accepted without a logarithm.
 from __future__ import annotations
 
 import math
+from typing import Any
 from collections.abc import Iterator
 
 import numpy as np
@@ -115,7 +116,7 @@ def _poisson_rejection(rate: float, uniforms: Uniforms) -> float:
 # -- binomial ------------------------------------------------------------------------------------------------------
 
 
-def _binomial(n: np.floating, p: np.floating, uniforms: Uniforms) -> float:
+def _binomial(n: Any, p: Any, uniforms: Uniforms) -> Any:
     """Successes in n trials. Beyond one half, failures are counted instead. Which algorithm runs is decided in the precision of n and p."""
     if math.isnan(p):
         return math.nan

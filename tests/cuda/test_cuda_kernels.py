@@ -149,7 +149,9 @@ def test_gradients(gpu):
     host = memory()[:60].view(3, 4, 5).requires_grad_()
     card = host.detach().cuda().requires_grad_()
     for x in (host, card):
-        (torch.nn.functional.silu(x) if hasattr(torch, "nn") else x * x.sigmoid()).mul(x.exp().tanh()).add(x**3 / (1 + x.abs())).sum().backward()
+        (torch.nn.functional.silu(x) if hasattr(torch, "nn") else x * x.sigmoid()).mul(x.exp().tanh()).add(
+            x**3 / (1 + x.abs())
+        ).sum().backward()
     assert torch.allclose(card.grad.cpu(), host.grad, rtol=1e-5, atol=1e-5)
 
 
