@@ -18,7 +18,18 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).parent
 CSRC = Path("src/flambeau/kernels/csrc")
 # -fwrapv: integers wrap around, as tensors' do. No flag that assumes NaN or infinity away.
-FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fwrapv", "-fopenmp-simd", "-fno-strict-aliasing", "-fvisibility=hidden", "-g0"]
+FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fwrapv",
+    "-fopenmp-simd",
+    "-fno-strict-aliasing",
+    "-fvisibility=hidden",
+    "-g0",
+]
 STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]

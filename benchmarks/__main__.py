@@ -100,8 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_columns,
         default="torch,flambeau",
         metavar="NAMES",
-        help="columns of the table; the first is the baseline, the second is held against the wanted ratio "
-        "(default: %(default)s)",
+        help="columns of the table; the first is the baseline, the second is held against the wanted ratio (default: %(default)s)",
     )
     add("--statistic", choices=list(STATISTICS), default="median", help="taken of the rounds (default: %(default)s)")
     add("--list", action="store_true", help="name the cases, with the wanted ratio, and stop")

@@ -83,9 +83,7 @@ def select(patterns: Sequence[str]) -> list[Case]:
     """
 
     unanchored = [f"*{pattern}*" for pattern in patterns or [""]]
-    return [
-        case for name, case in declared().items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in unanchored)
-    ]
+    return [case for name, case in declared().items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in unanchored)]
 
 
 def _combinations(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -48,11 +48,7 @@ class Track:
 def open_track(frameworks: Sequence[Framework], device: str) -> Iterator[Track]:
     """Start every framework's workers, and end them when the block is left."""
     with ExitStack() as running:
-        lanes = [
-            WorkerLane(framework, device, threads)
-            for framework in frameworks
-            for threads in framework.thread_settings(device)
-        ]
+        lanes = [WorkerLane(framework, device, threads) for framework in frameworks for threads in framework.thread_settings(device)]
         for lane in lanes:
             running.callback(lane.stop)
             lane.start()

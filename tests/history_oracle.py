@@ -44,7 +44,9 @@ def compare(expected, found, where: str, rtol: float, atol: float) -> None:
     elif isinstance(expected, torch.Tensor):
         assert isinstance(found, flambeau.Tensor), f"{where}: expected a tensor, found {shown(found)}"
         same = (str(expected.dtype), tuple(expected.shape), expected.requires_grad)
-        assert (str(found.dtype), tuple(found.shape), found.requires_grad) == same, f"{where}: torch gives {shown(expected)}, Flambeau {shown(found)}"
+        assert (str(found.dtype), tuple(found.shape), found.requires_grad) == same, (
+            f"{where}: torch gives {shown(expected)}, Flambeau {shown(found)}"
+        )
         np.testing.assert_allclose(numbers(found), numbers(expected), rtol=rtol, atol=atol, err_msg=where)
     elif isinstance(expected, (tuple, list)):
         assert isinstance(found, (tuple, list)) and len(found) == len(expected), f"{where}: {shown(expected)} against {shown(found)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import io
 import pickle
 import sys
 import threading
@@ -13,7 +12,7 @@ import weakref
 
 import numpy as np
 import pytest
-from history_oracle import agree, array, complex_leaf, leaf, name, plain, questions, weigh
+from history_oracle import agree, complex_leaf, leaf, name, plain, questions, weigh
 
 import flambeau
 
@@ -211,14 +210,14 @@ def half_precision(T):
 def unused_output(T):
     w = leaf(T, 4, 3)
     values, _ = w.max(1)
-    a, b = values.split(2)
+    _a, b = values.split(2)
     weigh(T, b).backward()
     return w.grad
 
 
 def one_of_several_outputs_unused(T):
     w = leaf(T, 3, 3)
-    u, s, v = T.linalg.svd(w)
+    _u, s, _v = T.linalg.svd(w)
     s.sum().backward()
     return w.grad
 
@@ -1295,7 +1294,9 @@ def saved_hooks_innermost(T):
     w = leaf(T, 2)
 
     def hooks(tag):
-        return T.autograd.graph.saved_tensors_hooks(lambda x: (seen.append(f"pack {tag}"), x)[1], lambda x: (seen.append(f"unpack {tag}"), x)[1])
+        return T.autograd.graph.saved_tensors_hooks(
+            lambda x: (seen.append(f"pack {tag}"), x)[1], lambda x: (seen.append(f"unpack {tag}"), x)[1]
+        )
 
     with hooks("outer"):
         x = w.sin()

@@ -226,9 +226,7 @@ def test_json_holds_every_round():
     rows = [result([1.0, 2.0, 4.0], [1.0, 1.0, 1.0]), result([1.0], "ValueError: no")]
     text = record.to_json(record.complete(a_head(), rows))
     first, second = json.loads(text)["results"]
-    assert first["readings"]["a"]["settings"] == [
-        {"threads": None, "median": 2.0, "min": 1.0, "rounds": [1.0, 2.0, 4.0]}
-    ]
+    assert first["readings"]["a"]["settings"] == [{"threads": None, "median": 2.0, "min": 1.0, "rounds": [1.0, 2.0, 4.0]}]
     assert (first["ratios"], first["kept"]) == ({"b": 0.5}, True)
     assert second["readings"]["b"] == {"error": "ValueError: no", "settings": []}
     assert sum('"case": "file.op"' in line for line in text.splitlines()) == 2
@@ -269,8 +267,7 @@ def test_columns():
 def test_the_parent_imports_no_framework():
     """Choosing and listing cases brings neither torch nor numpy nor flambeau into the process."""
     program = (
-        "import sys; from benchmarks.__main__ import main; main(['--list'])\n"
-        "assert not {'torch', 'numpy', 'flambeau'} & set(sys.modules)"
+        "import sys; from benchmarks.__main__ import main; main(['--list'])\nassert not {'torch', 'numpy', 'flambeau'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True)
 

@@ -440,7 +440,7 @@ def saved_none(T):
 
         @staticmethod
         def backward(ctx, grad):
-            x, nothing = ctx.saved_tensors
+            _x, nothing = ctx.saved_tensors
             seen.append(nothing)
             return grad * 2
 

@@ -6,7 +6,7 @@ This file is the door: every public name, and where it comes from. Operations co
 its own (nn, optim, linalg, ...) is imported when it is first asked for, so that `import flambeau` costs little more than `import numpy`.
 """
 
-# ruff: noqa: F401, I001, SIM905 - names are imported to be public, in the order of their subjects, and lists of names are easier to read as text
+# ruff: noqa: F401, I001 - names are imported to be public, in the order of their subjects, and lists of names are easier to read as text
 
 import math as _math
 from importlib import import_module as _import_module

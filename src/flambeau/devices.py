@@ -16,13 +16,13 @@ class device:
     device(type='cuda', index=1)
     """
 
-    __slots__ = ("type", "index", "_hash")
+    __slots__ = ("_hash", "index", "type")
 
     def __new__(cls, type: str | int | device, index: int | None = None):
         if isinstance(type, device):
             return type
         if isinstance(type, int) and not isinstance(type, bool):
-            type, index = "cuda", type  # a bare number is an accelerator's index
+            index, type = type, "cuda"  # a bare number is an accelerator's index
         if not isinstance(type, str):
             raise TypeError(f"device() expects a string such as 'cpu' or 'cuda:0', or an index, found {type!r}")
         return _parse(type, index)

@@ -21,7 +21,7 @@ BOOL, INTEGER, FLOAT, COMPLEX = range(4)
 class dtype:
     """The type of a tensor's elements. Instances are singletons: compare with `is` or `==`."""
 
-    __slots__ = ("name", "numpy", "category", "itemsize", "is_floating_point", "is_complex", "is_signed", "_aliases")
+    __slots__ = ("_aliases", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "numpy")
 
     def __init__(self, name: str, numpy_type, category: int, aliases: tuple[str, ...] = ()):
         self.name = name

@@ -37,7 +37,14 @@ def factory(function: Callable) -> Callable:
             relevant = (*args, *kwargs.values())
             if overrides.needed(relevant):
                 return overrides.call(front, relevant, args, kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
+            raise RuntimeError(f"{function.__name__}(): not enough memory: {problem}") from None
+        except ValueError as problem:
+            if "aximum allowed" in str(problem) or "too big" in str(problem):  # NumPy's words for a size beyond 64 bits
+                raise RuntimeError(f"{function.__name__}(): invalid size, possible overflow: {problem}") from None
+            raise
 
     return front
 

@@ -13,7 +13,7 @@ from flambeau.kernels import arrays
 class Storage:
     """A buffer: `array` is the array that owns it (or starts where it starts), `version` counts in-place writes."""
 
-    __slots__ = ("array", "version", "nbytes_", "public", "__weakref__")
+    __slots__ = ("__weakref__", "array", "nbytes_", "public", "version")
 
     def __init__(self, array):
         self.array = array

@@ -320,9 +320,7 @@ class Tensor(metaclass=_TensorMeta):
         if value.device != self.device:
             raise RuntimeError(f"assigned grad has data located on a different device: expected {self.device}, found {value.device}")
         if value._array.shape != self._array.shape:
-            raise RuntimeError(
-                f"assigned grad has data of a different size: expected {tuple(self.shape)}, found {tuple(value.shape)}"
-            )
+            raise RuntimeError(f"assigned grad has data of a different size: expected {tuple(self.shape)}, found {tuple(value.shape)}")
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad` during backward."""
@@ -396,7 +394,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def _reinterpret(self, dtype: dtypes.dtype) -> Tensor:
         """The same bytes read as another dtype: a view without history."""
-        shape, strides, offset = layout.view_dtype(*arrays.view_of(self._array), 0, self._array.itemsize, dtype.itemsize)
+        shape, strides, _offset = layout.view_dtype(*arrays.view_of(self._array), 0, self._array.itemsize, dtype.itemsize)
         alias = wrap(arrays.reinterpret(self._array, dtype.numpy, shape, strides))
         alias._storage = self._shared_storage()
         if not self.requires_grad:

@@ -76,10 +76,7 @@ def loop(name: str, function: str, arguments: str, source: str, result: str) -> 
     """One exported function on one line, so that a compiler's remark about the line is about the function."""
     parameters = "".join(f"const {source} *restrict {a}, " for a in arguments)
     call = ", ".join(f"{a}[i]" for a in arguments)
-    return (
-        f"void {name}(long n, {parameters}{result} *restrict out) "
-        f"{{ for (long i = 0; i < n; i++) out[i] = {function}({call}); }}"
-    )
+    return f"void {name}(long n, {parameters}{result} *restrict out) {{ for (long i = 0; i < n; i++) out[i] = {function}({call}); }}"
 
 
 def kernel_source() -> list[str]:

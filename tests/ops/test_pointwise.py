@@ -200,7 +200,9 @@ def test_powers_with_a_number(exponent, dtype):
 # -- complex numbers ---------------------------------------------------------------------------------------------------
 
 
-COMPLEX = "abs angle sgn exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid reciprocal square sinc".split()
+COMPLEX = (
+    "abs angle sgn exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid reciprocal square sinc".split()
+)
 COMPLEX += "log2 log10 log1p expm1 exp2 conj real imag view_as_real neg".split()
 
 
@@ -410,7 +412,10 @@ def test_out(name):
     """out= receives the result, is resized if it is empty, and keeps its dtype if the result can be cast to it."""
     theirs, mine = functions(name)
     args = [numbers(3, 4).abs() + 0.5] * (1 if name in ("exp", "logical_not", "square") else 2)
-    for dtype in (torch.float64, torch.bool if name in ("eq", "logical_not") else torch.float64 if name == "float_power" else torch.float32):
+    for dtype in (
+        torch.float64,
+        torch.bool if name in ("eq", "logical_not") else torch.float64 if name == "float_power" else torch.float32,
+    ):
         expected, found = torch.empty(0, dtype=dtype), flambeau.empty(0, dtype=ours(dtype))
         theirs(*args, out=expected)
         assert mine(*[ours(a) for a in args], out=found) is found

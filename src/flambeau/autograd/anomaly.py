@@ -39,7 +39,8 @@ class detect_anomaly:
     def __init__(self, check_nan: bool = True):
         self.check_nan = check_nan
         warnings.warn(
-            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.", stacklevel=2
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.",
+            stacklevel=2,
         )
 
     def __enter__(self) -> None:
@@ -86,7 +87,9 @@ def explain(node) -> None:
         )
         return
     where = "".join(known["traceback_"])
-    warnings.warn(f"Error detected in {type(node).__name__}. Traceback of forward call that caused the error:\n{where}", stacklevel=_outside())
+    warnings.warn(
+        f"Error detected in {type(node).__name__}. Traceback of forward call that caused the error:\n{where}", stacklevel=_outside()
+    )
     while "parent_" in known:
         parent = known["parent_"]
         known = parent.metadata_ or {}

@@ -165,7 +165,9 @@ class FunctionNode(FunctionCtx, Node):
             grads = tuple([_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)])
         cls = self.function
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
-            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them.")
+            raise RuntimeError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them."
+            )
         found = (cls.backward if cls.vjp is Function.vjp else cls.vjp)(self, *grads)
         return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
 

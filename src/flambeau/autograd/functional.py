@@ -22,18 +22,26 @@ def vjp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool
 def jvp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool = False):
     """(outputs, J v): the product of the Jacobian with a vector, by differentiating v^T J with respect to v."""
     with modes.enable_grad():
-        single_in, xs = _inputs(inputs, create_graph)
+        _single_in, xs = _inputs(inputs, create_graph)
         vs = _vectors(v, xs, "jvp") if v is not None or any(x.numel() != 1 for x in xs) else tuple(x.detach().new_ones(x.shape) for x in xs)
         single_out, outs = _outputs(func(*xs), "jvp")
         dummies = tuple(o.detach().new_zeros(o.shape).requires_grad_() for o in outs)
         back = _grad(outs, xs, dummies, True, strict)
         back = _filled(back, xs, strict, True)
-        found = _grad([b for b in back if b.requires_grad], dummies, [w for b, w in zip(back, vs, strict=True) if b.requires_grad], create_graph, strict)
+        found = _grad(
+            [b for b in back if b.requires_grad],
+            dummies,
+            [w for b, w in zip(back, vs, strict=True) if b.requires_grad],
+            create_graph,
+            strict,
+        )
     found = _filled(found, outs, strict, create_graph)
     return _pack(outs, single_out, create_graph), _pack(found, single_out, create_graph)
 
 
-def jacobian(func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode"):
+def jacobian(
+    func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode"
+):
     """d outputs / d inputs: for each pair a tensor of shape (*output, *input)."""
     if strategy not in ("reverse-mode", "forward-mode"):
         raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", found {strategy!r}')
@@ -64,11 +72,19 @@ def _rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ..
             column.append(g if g is not None else x.detach().new_zeros(x.shape))
     shape = tuple(out.shape)
     return tuple(
-        functions["stack"](c).reshape(shape + tuple(x.shape)) if c else x.detach().new_zeros(shape + tuple(x.shape)) for c, x in zip(columns, xs, strict=True)
+        functions["stack"](c).reshape(shape + tuple(x.shape)) if c else x.detach().new_zeros(shape + tuple(x.shape))
+        for c, x in zip(columns, xs, strict=True)
     )
 
 
-def hessian(func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode"):
+def hessian(
+    func: Callable,
+    inputs,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+):
     """Second derivatives of a scalar function: for each pair of inputs a tensor of shape (*input_i, *input_j)."""
     single = isinstance(inputs, Tensor)
 
@@ -108,8 +124,13 @@ def _inputs(inputs, create_graph: bool) -> tuple[bool, tuple[Tensor, ...]]:
     given = (inputs,) if single else tuple(inputs)
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
-            raise TypeError(f"The inputs given must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(x).__name__}.")
-    return single, tuple((x.view_as(x) if x.requires_grad else x.clone().requires_grad_()) if create_graph else x.detach().clone().requires_grad_() for x in given)
+            raise TypeError(
+                f"The inputs given must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(x).__name__}."
+            )
+    return single, tuple(
+        (x.view_as(x) if x.requires_grad else x.clone().requires_grad_()) if create_graph else x.detach().clone().requires_grad_()
+        for x in given
+    )
 
 
 def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:
@@ -123,7 +144,9 @@ def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:
 def _vectors(v, like, what: str) -> tuple[Tensor, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(f"The vector v can only be None if the output of the user-provided function given to {what} is a single number.")
+            raise RuntimeError(
+                f"The vector v can only be None if the output of the user-provided function given to {what} is a single number."
+            )
         return (like[0].detach().new_ones(like[0].shape),)
     vs = (v,) if isinstance(v, Tensor) else tuple(v)
     if len(vs) != len(like):
@@ -138,7 +161,9 @@ def _check_scalar(value, what: str) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"The function given to {what} should return a single Tensor")
     if value.numel() != 1:
-        raise RuntimeError(f"The Tensor returned by the function given to {what} should contain a single element, found shape {tuple(value.shape)}")
+        raise RuntimeError(
+            f"The Tensor returned by the function given to {what} should contain a single element, found shape {tuple(value.shape)}"
+        )
 
 
 def _grad(outs, xs, vs, create_graph: bool, strict: bool, retain: bool | None = None):

@@ -21,7 +21,7 @@ next_sequence = itertools.count().__next__
 class Node:
     """One recorded operation. Subclasses say in `apply` how gradients of outputs become gradients of inputs."""
 
-    edges: tuple = ()  # one per tensor input
+    edges: Any = ()  # one per tensor input
     saved: Any = None  # what the derivative needs; `freed` once backward has used it
     n_outputs = 1
     shape: Any = None  # of the output (a list, one each, if there are several)

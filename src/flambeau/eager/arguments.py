@@ -55,6 +55,4 @@ class Arguments:
 
     def not_a_tensor(self, value) -> TypeError:
         """The error for something else where a tensor belongs."""
-        return TypeError(
-            f"{self.op.short}(): argument '{self.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}"
-        )
+        return TypeError(f"{self.op.short}(): argument '{self.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}")

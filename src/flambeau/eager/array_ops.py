@@ -51,12 +51,12 @@ def usual(op, values: tuple) -> Tensor | None:
         kind = type(v)
         if kind in PLAIN:
             array = v._array
-            if type(array) is not np.ndarray or op.promote and (array.dtype.kind in "biu" or dtype not in (None, array.dtype)):
+            if type(array) is not np.ndarray or (op.promote and (array.dtype.kind in "biu" or dtype not in (None, array.dtype))):
                 return None
             dtype = array.dtype
-            needs = needs or v._needs or v._base is not None and v.requires_grad
+            needs = needs or v._needs or (v._base is not None and v.requires_grad)
             given.append(array)
-        elif kind in _OPTIONS or kind is tuple and (not v or type(v[0]) is int):
+        elif kind in _OPTIONS or (kind is tuple and (not v or type(v[0]) is int)):
             given.append(v)
         elif kind is list and v:
             group = _usual_list(op, v)

@@ -37,7 +37,11 @@ def check_writable(op, self: Tensor, operands=()) -> None:
     if modes.state.grad:
         _check_leaf(self, operands)
     array = self._array
-    if 0 in array.strides and not getattr(op, "overlap_ok", False) and layout.has_internal_overlap(array.shape, arrays.element_strides(array)):
+    if (
+        0 in array.strides
+        and not getattr(op, "overlap_ok", False)
+        and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
+    ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation (an expanded tensor repeats its elements without copying them)."
@@ -133,7 +137,7 @@ def resize_out(op, out: Tensor, shape: tuple) -> None:
 
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:
-    return a is b or type(a._array) is np.ndarray and type(b._array) is np.ndarray and np.may_share_memory(a._array, b._array)
+    return a is b or (type(a._array) is np.ndarray and type(b._array) is np.ndarray and np.may_share_memory(a._array, b._array))
 
 
 def deliver(op, results, operands, out):

@@ -51,7 +51,9 @@ def call(function, relevant, args, kwargs):
         if result is not NotImplemented:
             return result
     names = ", ".join(t.__name__ for t in types)
-    raise TypeError(f"no implementation found for '{getattr(function, '__name__', function)}' on types that implement __torch_function__: [{names}]")
+    raise TypeError(
+        f"no implementation found for '{getattr(function, '__name__', function)}' on types that implement __torch_function__: [{names}]"
+    )
 
 
 def overloaded(relevant) -> tuple[tuple[type, ...], list]:

@@ -42,7 +42,7 @@ def _bind_unary(op) -> Callable:
             if array is not NotImplemented:
                 result = _new(Tensor)
                 result._array = array
-                if records and (input._needs or input._base is not None and input.requires_grad):
+                if records and (input._needs or (input._base is not None and input.requires_grad)):
                     record_pointwise(op, result, (input,), ())
                 return result
         return general(op, (input,), (), out)
@@ -64,17 +64,17 @@ def _bind_binary(op) -> Callable:
                     needs = (
                         input._needs
                         or other._needs
-                        or input._base is not None and input.requires_grad
-                        or other._base is not None and other.requires_grad
+                        or (input._base is not None and input.requires_grad)
+                        or (other._base is not None and other.requires_grad)
                     )  # fmt: skip
                 elif type(other) in numbers:
                     array = launch(input._array, other)
-                    needs = input._needs or input._base is not None and input.requires_grad
+                    needs = input._needs or (input._base is not None and input.requires_grad)
                 else:
                     return general(op, (input, other), (), out)
             elif first and type(input) in numbers and type(other) in PLAIN:
                 array = launch(input, other._array)
-                needs = other._needs or other._base is not None and other.requires_grad
+                needs = other._needs or (other._base is not None and other.requires_grad)
             else:
                 return general(op, (input, other), (), out)
             if array is not NotImplemented:
@@ -139,7 +139,9 @@ def _sorter(op) -> Callable:
 def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
     """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
     if overrides.needed((*operands, out)):
-        return overrides.call(op.call, (*operands, out), operands, dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out}))
+        return overrides.call(
+            op.call, (*operands, out), operands, dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
+        )
     if not op.number_first and not isinstance(operands[0], Tensor):
         raise not_a_tensor(op, operands[0])
     operands = tuple([tensor_or_number(op, v) for v in operands])
@@ -345,9 +347,11 @@ def _just_runs(input: Tensor, *others) -> bool:
     storage = input._storage
     for v in others:
         # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
-        if type(v) in PLAIN and (storage is not None and v._storage is storage and v is not input or modes.state.grad and v.requires_grad):
+        if type(v) in PLAIN and (
+            (storage is not None and v._storage is storage and v is not input) or (modes.state.grad and v.requires_grad)
+        ):
             return False
-    return not (input._needs or input._base is not None and input.requires_grad) or not modes.state.grad
+    return not (input._needs or (input._base is not None and input.requires_grad)) or not modes.state.grad
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:

@@ -58,7 +58,7 @@ def save_result(tensor: Tensor, nr: int = 0) -> Any:
 class Hooked:
     """A tensor saved through the user's pack hook. `edge` is where its gradient goes; a result's goes to the node that saved it."""
 
-    __slots__ = ("packed", "unpack", "edge", "nr")
+    __slots__ = ("edge", "nr", "packed", "unpack")
 
     def __init__(self, tensor: Tensor, pack: Callable, unpack: Callable, edge: tuple | None = None, nr: int | None = None):
         self.unpack, self.edge, self.nr = unpack, edge, nr
@@ -195,7 +195,9 @@ class SavedTensor:
             raise freed_error()
         entry = saved[self.at]
         if isinstance(entry, Hooked):
-            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.")
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time."
+            )
         if type(entry) is not tuple:
             raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
         tensor = entry[0]
@@ -558,9 +560,7 @@ def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     result._needs = True
 
 
-def record_array(
-    op, results: tuple[Tensor, ...], values: Sequence, original: Tensor | None = None, before: Storage | None = None
-) -> None:
+def record_array(op, results: tuple[Tensor, ...], values: Sequence, original: Tensor | None = None, before: Storage | None = None) -> None:
     """Make the floating results the outputs of a node of `op`, unless nothing is being recorded; `values` are the arguments in order.
 
     In-place forms: `original` replaces the first argument in what is saved, `before` is the storage that was written to.

@@ -56,7 +56,10 @@ _EXACT = frozenset({int, tuple})  # types of arguments that can be looked up: 1 
 
 def make(input: Tensor, shape, strides, offset: int) -> Tensor:
     """A tensor over part of the memory of `input`."""
-    return over(input, arrays.strided_view(input._array, shape, strides, offset))
+    try:
+        return over(input, arrays.strided_view(input._array, shape, strides, offset))
+    except ValueError:
+        raise RuntimeError(f"numel: integer multiplication overflow: no tensor has shape {tuple(shape)}") from None
 
 
 def over(input: Tensor, array) -> Tensor:

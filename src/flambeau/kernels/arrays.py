@@ -160,7 +160,7 @@ def apart(out: Array, source: Array) -> Array:
 def fill(out: Array, value) -> None:
     """Set every element to a number."""
     if type(out) is ndarray:
-        if type(value) is int and 0 <= value < 128 or type(value) is float and out.dtype.char in "fd" and -3e38 < value < 3e38:
+        if (type(value) is int and 0 <= value < 128) or (type(value) is float and out.dtype.char in "fd" and -3e38 < value < 3e38):
             out.fill(value)  # it fits as it is: 0.2 us instead of 5
             return
         with np.errstate(all="ignore"):

@@ -35,7 +35,7 @@ _BOOLEAN = COMPARISONS | {"and", "or", "xor", "not", "isnan", "isinf", "as_bool"
 class Expr:
     """A node: a primitive applied to arguments, or a leaf ("load", "param", "const") with its value."""
 
-    __slots__ = ("op", "args", "value", "kind")
+    __slots__ = ("args", "kind", "op", "value")
     op: str
     args: tuple[Expr, ...]
     value: Any
@@ -105,9 +105,7 @@ class Expr:
         return node("not", self)
 
     def __bool__(self):
-        raise TypeError(
-            "a formula has no truth value while it is traced: write where(condition, a, b), and & | ~ for and, or, not"
-        )
+        raise TypeError("a formula has no truth value while it is traced: write where(condition, a, b), and & | ~ for and, or, not")
 
 
 _interned: dict[tuple, Expr] = {}

@@ -22,6 +22,14 @@ INF = float("inf")
 ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
+def _element(x, shift):
+    return x
+
+
+def _accumulated(acc, count, shift):
+    return acc
+
+
 @dataclass(frozen=True)
 class Fold:
     """One reduction. `out` is "T" or the dtype of the result; `out_of` overrides it by dtype."""
@@ -29,8 +37,8 @@ class Fold:
     name: str
     init: float | Callable
     combine: Callable
-    map: Callable = staticmethod(lambda x, shift: x)
-    finish: Callable = staticmethod(lambda acc, count, shift: acc)
+    map: Callable = _element
+    finish: Callable = _accumulated
     out: str = "T"
     dtypes: tuple[str, ...] = ALL
     lanes: str = "+"  # the operator by which the lanes of a vector are combined
@@ -60,7 +68,9 @@ FOLDS = [
     Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
     Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
     Fold("var", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),
-    Fold("std", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: e.sqrt(acc / count), dtypes=FLOATS),
+    Fold(
+        "std", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: e.sqrt(acc / count), dtypes=FLOATS
+    ),
     Fold("logsumexp", 0, _sum, map=lambda x, shift: e.exp(x - shift), finish=lambda acc, count, shift: e.log(acc) + shift, dtypes=FLOATS),
 ]
 
@@ -122,7 +132,7 @@ void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const doubl
 
 def _simd(operator: str, total: str) -> str:
     """Leave to combine the lanes of a vector in any order. Comparing lanes loses a NaN: `bad` keeps it."""
-    return f"_Pragma(\"omp simd reduction({operator}:{total}) reduction(|:bad)\")"
+    return f'_Pragma("omp simd reduction({operator}:{total}) reduction(|:bad)")'
 
 
 def _stored(out: str, value: str) -> str:

@@ -1,7 +1,7 @@
 """Printing the C of all declared kernels: what `pip install` compiles.
 
-    python -m flambeau.kernels.generate DIRECTORY        writes the loops, one file per few kernels
-    python -m flambeau.kernels.generate --show mul       prints the C of one kernel
+python -m flambeau.kernels.generate DIRECTORY        writes the loops, one file per few kernels
+python -m flambeau.kernels.generate --show mul       prints the C of one kernel
 """
 
 from __future__ import annotations

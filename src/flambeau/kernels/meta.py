@@ -10,7 +10,7 @@ from flambeau.kernels import layout
 class MetaArray:
     """Looks like an ndarray as far as its geometry goes."""
 
-    __slots__ = ("shape", "dtype", "strides", "itemsize", "ndim", "size", "offset")
+    __slots__ = ("dtype", "itemsize", "ndim", "offset", "shape", "size", "strides")
 
     def __init__(self, shape, dtype, element_strides=None, offset: int = 0):
         self.shape = tuple(shape)

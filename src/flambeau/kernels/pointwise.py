@@ -42,7 +42,9 @@ class Pointwise:
         from flambeau.kernels import expr as e
 
         loads = [e.load(i, kind) for i, kind in enumerate(self.kinds)]
-        return e.lift(self._formula(**dict(zip(self.operands, loads, strict=True)), **{name: e.param(i) for i, name in enumerate(self.options)}))
+        return e.lift(
+            self._formula(**dict(zip(self.operands, loads, strict=True)), **{name: e.param(i) for i, name in enumerate(self.options)})
+        )
 
     @cached_property
     def launch(self) -> Callable:

@@ -117,7 +117,7 @@ class CPrinter:
         """Integers are whole already."""
         return lambda self, x: self.call(name, x) if self.is_float else x
 
-    print_floor, print_ceil, print_trunc, print_rint = map(rounding, ("floor", "ceil", "trunc", "rint"))
+    print_floor, print_ceil, print_trunc, print_rint = map(rounding, ("floor", "ceil", "trunc", "rint"))  # type: ignore[arg-type]
     del rounding
 
     def print_reciprocal(self, x):
@@ -229,8 +229,7 @@ def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out
     n = len(kinds)
     for scalar in _variants(n):
         test = " && ".join(
-            [f"step[0] == sizeof({out_type})"]
-            + [f"step[{i + 1}] == {0 if i == scalar else f'sizeof({types[i]})'}" for i in range(n)]
+            [f"step[0] == sizeof({out_type})"] + [f"step[{i + 1}] == {0 if i == scalar else f'sizeof({types[i]})'}" for i in range(n)]
         )
         yield f"    if ({test}) {{\n"
         yield f"        {out_type} *const o = ({out_type} *)ptr[0];\n"

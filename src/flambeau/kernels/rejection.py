@@ -10,8 +10,8 @@ and most points are accepted without a logarithm.
 from __future__ import annotations
 
 import math
-from typing import Any
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 

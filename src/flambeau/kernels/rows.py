@@ -63,7 +63,7 @@ def backward(program: RowProgram, operand: int, g: Expr) -> Expr:
         else:
             sent = [rule(arrived) for rule in derive.RULES[node.op](node, *node.args)]
         for argument, value in zip(node.args, sent, strict=True):
-            if value is not ZERO and argument.args or argument.op == "load":
+            if (value is not ZERO and argument.args) or argument.op == "load":
                 if varying(node) and not varying(argument):
                     value = row_sum(value)
                 adjoint[argument] = add(adjoint.get(argument, ZERO), value)

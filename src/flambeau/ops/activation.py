@@ -45,9 +45,7 @@ def _hardtanh(input, min_val=-1.0, max_val=1.0):
     return e.minimum(e.maximum(input, min_val), max_val)
 
 
-_hardtanh.derivative(
-    input=lambda grad, input, min_val, max_val: e.where((input <= min_val) | (input >= max_val), 0, grad)
-)
+_hardtanh.derivative(input=lambda grad, input, min_val, max_val: e.where((input <= min_val) | (input >= max_val), 0, grad))
 
 
 @composite(name="nn.functional.hardtanh", method=False)
@@ -186,8 +184,9 @@ def _gelu(input):
 
 
 _gelu.derivative(
-    input=lambda grad, input: grad
-    * (0.5 * (1 + e.erf(input * math.sqrt(0.5))) + input * (e.exp(-0.5 * (input * input)) / math.sqrt(2 * math.pi)))
+    input=lambda grad, input: (
+        grad * (0.5 * (1 + e.erf(input * math.sqrt(0.5))) + input * (e.exp(-0.5 * (input * input)) / math.sqrt(2 * math.pi)))
+    )
 )
 
 
@@ -261,9 +260,7 @@ def softplus(input, beta=1.0, threshold=20.0):
     return e.where(z > threshold, input, e.log1p(e.exp(z)) / beta)
 
 
-softplus.derivative(
-    input=lambda grad, input, beta, threshold: e.where(input * beta > threshold, grad, grad * e.sigmoid(input * beta))
-)
+softplus.derivative(input=lambda grad, input, beta, threshold: e.where(input * beta > threshold, grad, grad * e.sigmoid(input * beta)))
 
 
 @block(public=True, name="nn.functional.logsigmoid", grad_name="LogSigmoidBackward0")
@@ -275,9 +272,7 @@ def logsigmoid(input):
 logsigmoid.derivative(input=lambda grad, input: grad * e.sigmoid(-input))
 
 
-@pointwise(
-    name="nn.functional.tanhshrink", method=False, rule="float", grad_name="SubBackward0", refuse_bool=NO_BOOL_SUB
-)
+@pointwise(name="nn.functional.tanhshrink", method=False, rule="float", grad_name="SubBackward0", refuse_bool=NO_BOOL_SUB)
 def tanhshrink(input):
     """x - tanh(x)."""
     return input - e.tanh(input)
@@ -322,9 +317,7 @@ def _hardswish(input):
     return input * e.minimum(e.maximum(input + 3, 0), 6) / 6
 
 
-_hardswish.derivative(
-    input=lambda grad, input: e.where(input <= -3, 0, e.where(input < 3, grad * (input / 3 + 0.5), grad))
-)
+_hardswish.derivative(input=lambda grad, input: e.where(input <= -3, 0, e.where(input < 3, grad * (input / 3 + 0.5), grad)))
 
 
 @composite(name="nn.functional.hardswish", method=False)

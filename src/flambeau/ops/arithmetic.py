@@ -173,9 +173,7 @@ def lerp(input, end, weight):
     """The point a fraction `weight` of the way from input to end: input + weight * (end - input)."""
     for name, other in (("end", end), ("weight", weight)):
         if is_tensor(other) and other.dtype is not input.dtype:
-            raise RuntimeError(
-                f"expected dtype {input.dtype} for `{name}` but got dtype {other.dtype}. Try {name}.to(input.dtype)"
-            )
+            raise RuntimeError(f"expected dtype {input.dtype} for `{name}` but got dtype {other.dtype}. Try {name}.to(input.dtype)")
     return (_lerp if is_tensor(weight) else _lerp_by_number), input, end, weight
 
 

@@ -36,8 +36,7 @@ def equal(input, other):
     """Whether both have the same shape and the same elements. A Python bool; NaN equals nothing."""
     if input.device != other.device:
         raise RuntimeError(
-            "Expected all tensors to be on the same device, "
-            f"but found at least two devices, {input.device} and {other.device}!"
+            f"Expected all tensors to be on the same device, but found at least two devices, {input.device} and {other.device}!"
         )
     if input._array.shape != other._array.shape:
         return False

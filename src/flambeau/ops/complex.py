@@ -171,8 +171,6 @@ def check_parts(name: str, first, second) -> None:
     if first.dtype is second.dtype is dtypes.float16:
         raise NotImplementedError(f"{name}: complex numbers of half precision (complex32) are not supported. Try .float()")
     if any(t.dtype not in (dtypes.float32, dtypes.float64) for t in (first, second)):
-        raise RuntimeError(
-            f"{name}: Expected both inputs to be float32 or float64 tensors but got {first.dtype} and {second.dtype}"
-        )
+        raise RuntimeError(f"{name}: Expected both inputs to be float32 or float64 tensors but got {first.dtype} and {second.dtype}")
     if first.dtype is not second.dtype:
         raise RuntimeError(f"{name}: Expected {first.dtype} but got {second.dtype} for second argument")

@@ -67,7 +67,12 @@ def to(input, *args, **kwargs):
     strides = None
     if memory_format is not None and memory_format is not preserve_format:
         strides = strides_for(memory_format, *arrays.view_of(input._array))
-    if not copy and dtype is input.dtype and device == input.device and (strides is None or input.is_contiguous(memory_format=memory_format)):
+    if (
+        not copy
+        and dtype is input.dtype
+        and device == input.device
+        and (strides is None or input.is_contiguous(memory_format=memory_format))
+    ):
         return input
     return _to_copy(input, dtype, device, strides, non_blocking)
 
@@ -100,7 +105,7 @@ def _parsed(*args, **kwargs):
         other = rest.pop(0)
     elif rest and isinstance(rest[0], dtypes.dtype):
         dtype = rest.pop(0)
-    elif rest and (rest[0] is None or isinstance(rest[0], (str, int, devices.device)) and not isinstance(rest[0], bool)):
+    elif rest and (rest[0] is None or (isinstance(rest[0], (str, int, devices.device)) and not isinstance(rest[0], bool))):
         device = rest.pop(0)
         if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
             dtype = rest.pop(0)

@@ -25,8 +25,7 @@ def pow(input, exponent):
     common = promoted(input, exponent)
     if common.category == dtypes.INTEGER and exponent < 0:
         raise RuntimeError(
-            f"Integers to negative integer powers are not allowed: found {input.dtype} ** {exponent}. "
-            f"Try input.float() ** {exponent}"
+            f"Integers to negative integer powers are not allowed: found {input.dtype} ** {exponent}. Try input.float() ** {exponent}"
         )
     return _power_to_number, input, exponent
 

@@ -102,9 +102,7 @@ def _nextafter(input, other):
 _nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
 _nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
 # A neighbour moves along with its number, unless there is no step to take.
-_nextafter.derivative(
-    input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape)
-)
+_nextafter.derivative(input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape))
 
 
 @choice(inplace=True)

@@ -69,9 +69,7 @@ def _logit_within(input, eps=0.0):
     return e.log(inside / (1 - inside))
 
 
-_logit_within.derivative(
-    input=lambda grad, input, eps: e.where((input < eps) | (input > 1 - eps), 0, grad / (input * (1 - input)))
-)
+_logit_within.derivative(input=lambda grad, input, eps: e.where((input < eps) | (input > 1 - eps), 0, grad / (input * (1 - input))))
 
 
 @choice(inplace=True, aliases=("special.logit",))
