@@ -92,7 +92,7 @@ def build(folder: Path, *flags: str) -> types.SimpleNamespace:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler on this machine")
-    include = Path(sampling.__file__).parent / "csrc"
+    include = Path(__file__).parents[1] / "src" / "flambeau" / "kernels" / "csrc"
     (folder / "wrappers.c").write_text(WRAPPERS)
     made = folder / "wrappers.so"
     command = [compiler, "-std=gnu11", "-O3", *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{include}"]
