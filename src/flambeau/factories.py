@@ -31,10 +31,12 @@ _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 def factory(function: Callable) -> Callable:
     """A function that makes tensors, made known to function modes and to subclasses with a `__torch_function__`."""
 
+    copies = function.__name__ in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
+
     @functools.wraps(function)
     def front(*args, **kwargs):
         if modes.special or (args and type(args[0]) not in _ORDINARY):
-            relevant = (*args, *kwargs.values())
+            relevant = () if copies else (*args, *kwargs.values())
             if overrides.needed(relevant):
                 return overrides.call(front, relevant, args, kwargs)
         try:

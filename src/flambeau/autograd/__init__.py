@@ -8,12 +8,17 @@ from importlib import import_module
 _WHERE = {
     "backward": "api", "grad": "api",
     "Function": "function", "FunctionCtx": "function", "once_differentiable": "function", "InplaceFunction": "function",
+    "NestedIOFunction": "function",
     "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes", "inference_mode": "modes",
+    "set_multithreading_enabled": "modes", "is_multithreading_enabled": "modes", "enforce_grad_layout_policy": "modes",
     "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly",
     "gradcheck": "gradient_check", "gradgradcheck": "gradient_check", "GradcheckError": "gradient_check",
-    "Node": "node",
+    "Node": "node", "Variable": "variable",
 }  # fmt: skip
-_ROOMS = ("anomaly", "api", "engine", "function", "functional", "gradient_check", "graph", "modes", "node")
+_ROOMS = (
+    "accumulate", "anomaly", "anomaly_mode", "api", "engine", "function", "functional", "grad_mode", "gradient_check", "graph", "modes",
+    "node", "variable",
+)  # fmt: skip
 
 
 def __getattr__(name: str):
@@ -21,14 +26,10 @@ def __getattr__(name: str):
         found = getattr(import_module(f"flambeau.autograd.{_WHERE[name]}"), name)
         globals()[name] = found
         return found
-    if name == "Variable":
-        from flambeau.tensor import Tensor
-
-        return Tensor
     if name in _ROOMS:
         return import_module(f"flambeau.autograd.{name}")
     raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
 
 
-def __dir__():
-    return sorted({*_WHERE, *_ROOMS, "Variable"})
+def __dir__() -> list[str]:
+    return sorted({*_WHERE, *_ROOMS})

@@ -126,7 +126,8 @@ def _is_fresh(grad: Tensor, leaf) -> bool:
         return False
     if array.strides == leaf.strides and array.flags.c_contiguous:
         return True
-    return arrays.element_strides(array) == _strides_of_grad(leaf)
+    shape, strides = arrays.view_of(array)
+    return strides == _strides_of_grad(leaf) or not state.enforce_layout and layout.is_non_overlapping_and_dense(shape, strides)
 
 
 def _strides_of_grad(leaf) -> tuple[int, ...]:

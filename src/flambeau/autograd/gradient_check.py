@@ -38,7 +38,10 @@ def gradcheck(
     fast_mode: bool = False,
     masked: bool | None = None,
 ) -> bool:
-    """Whether the derivative of `func` at `inputs` (float64, please) agrees with differences to within atol + rtol * |difference|."""
+    """Whether the derivative of `func` at `inputs` (float64, please) agrees with differences to within atol + rtol * |difference|.
+
+    Every element is checked in any case: `fast_mode`, which samples, and `check_batched_grad`, which is about vmap, change nothing here.
+    """
     if check_forward_ad or check_batched_forward_grad:
         raise NotImplementedError("gradcheck: forward-mode differentiation is not implemented, so check_forward_ad must be False")
     inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
@@ -175,7 +178,8 @@ class _Check:
                         "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values"
                     )
                 row.append(np.zeros(x.numel() * (2 if x.is_complex() else 1)) if g is None else _as_reals(_numpy(g)))
-        return [np.array(r).reshape(len(r), -1) for r in rows]
+        widths = [x.numel() * (2 if x.is_complex() else 1) for x in xs]
+        return [np.array(r).reshape(len(r), n) for r, n in zip(rows, widths, strict=True)]
 
     def numerical(self, k: int, out: Tensor, any_float: bool = False) -> list[np.ndarray]:
         found = []

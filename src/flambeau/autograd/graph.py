@@ -171,6 +171,14 @@ class allow_mutation_on_saved_tensors:
         self.hooks.__exit__(*exc)
 
 
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Nothing to warn about: gradients are accumulated on the stream that computed them."""
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """Nothing to override: nodes hold no streams."""
+
+
 __all__ = [
     "GradientEdge",
     "Node",
@@ -181,4 +189,6 @@ __all__ = [
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
+    "set_override_stale_capture_stream",
+    "set_warn_on_accumulate_grad_stream_mismatch",
 ]

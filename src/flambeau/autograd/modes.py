@@ -25,7 +25,9 @@ class Modes(threading.local):
         self.pack_hooks: list[tuple[Callable, Callable]] = []  # saved-tensor hooks, innermost last
         self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
+        self.modes_disabled = False  # function modes are switched off
         self.multithreading = True
+        self.enforce_layout = True  # a leaf's .grad lies in memory as the leaf does
         self.autocast: dict[str, Any] = {}
         self.task: Any = None  # the backward pass that is running: (roots, goal)
         self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
@@ -227,6 +229,28 @@ class set_multithreading_enabled(_Decorator):
 
     def __exit__(self, *exc) -> None:
         state.multithreading = self.before
+
+    def clone(self):
+        return self.__class__(self.value)
+
+
+class enforce_grad_layout_policy(_Decorator):
+    """With False, a leaf may keep a gradient that nobody else holds even if its strides are not the leaf's, which saves a copy."""
+
+    def __init__(self, enable: bool = True):
+        self.before = state.enforce_layout
+        self.value = bool(enable)
+        state.enforce_layout = self.value
+
+    def __call__(self, function):
+        state.enforce_layout = self.before
+        return super().__call__(function)
+
+    def __enter__(self):
+        state.enforce_layout = self.value
+
+    def __exit__(self, *exc) -> None:
+        state.enforce_layout = self.before
 
     def clone(self):
         return self.__class__(self.value)

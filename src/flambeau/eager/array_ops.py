@@ -12,7 +12,7 @@ from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments
 from flambeau.eager.pointwise import common_device, promoted
-from flambeau.eager.record import record_array
+from flambeau.eager.record import Before, record_array
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -31,8 +31,8 @@ def bind(op) -> Callable:
             if result is not None:
                 return result
         values = arguments.values(args, kwargs)
-        if (modes.special or type(values[0]) not in PLAIN) and overrides.needed((*values, out)):
-            return overrides.call(front, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
+        if overrides.needed((*values, out)):
+            return overrides.call(op.call, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
         by_name = dict(zip(arguments.parameters, values, strict=True))
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
@@ -214,7 +214,7 @@ def bind_inplace(op) -> Callable:
     def front(*args, **kwargs):
         values = arguments.values(args, kwargs)
         if overrides.needed(values):
-            return overrides.call(front, values, args, kwargs)
+            return overrides.call(op.call_inplace, values, args, kwargs)
         by_name = dict(zip(arguments.parameters, values, strict=True))
         first = arguments.parameters[0]
         self = by_name[first]
@@ -223,10 +223,8 @@ def bind_inplace(op) -> Callable:
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()
-        original = None
-        if recorded and any(first in f.__code__.co_varnames[: f.__code__.co_argcount] for f in _derivatives(op)):
-            original = wrap(arrays.copy(self._array))
-            original._node, original._nr, original._needs = self.grad_fn, self._nr, self._needs
+        reads = recorded and any(first in f.__code__.co_varnames[: f.__code__.co_argcount] for f in _derivatives(op))
+        before = Before(self, (self, *given.values()), reads) if recorded else None
         if found is None:
             op.write(**{name: _unwrap(value) for name, value in given.items()})
         else:
@@ -234,7 +232,7 @@ def bind_inplace(op) -> Callable:
         self._bump()
         if recorded:
             operands = (self, *list(given.values())[1:])
-            inplace.rewrite(self, lambda result: record_array(op, (result,), operands, original, before=self._storage))
+            inplace.rewrite(self, lambda result: record_array(op, (result,), operands, before))
         return self
 
     return front
@@ -252,10 +250,10 @@ def bind_choice(op) -> Callable:
     def front(*args, out=None, **kwargs):
         if kwargs and not arguments.knows(kwargs):
             kwargs = arguments.rename(kwargs)
-        if modes.special or not args or type(args[0]) not in PLAIN:
+        if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
             if overrides.needed(relevant):
-                return overrides.call(front, relevant, args, kwargs if out is None else kwargs | {"out": out})
+                return overrides.call(op.call, relevant, args, kwargs if out is None else kwargs | {"out": out})
         if strict and args and not isinstance(args[0], Tensor):
             raise arguments.not_a_tensor(args[0])
         chosen, *operands = forward(*args, **kwargs)
@@ -272,10 +270,10 @@ def bind_choice_inplace(op) -> Callable:
     def front(*args, **kwargs):
         if kwargs and not arguments.knows(kwargs):
             kwargs = arguments.rename(kwargs)
-        if modes.special or not args or type(args[0]) not in PLAIN:
+        if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())
             if overrides.needed(relevant):
-                return overrides.call(front, relevant, args, kwargs)
+                return overrides.call(op.call_inplace, relevant, args, kwargs)
         if strict and args and not isinstance(args[0], Tensor):
             raise arguments.not_a_tensor(args[0])
         chosen, *operands = forward(*args, **kwargs)
@@ -290,14 +288,14 @@ def bind_composite(op) -> Callable:
     arguments = Arguments(op)
 
     def front(*args, **kwargs):
-        if not kwargs and not modes.special and args and type(args[0]) in PLAIN:
+        if not kwargs and not modes.special and args and type(args[0]) in PLAIN and (len(args) == 1 or not overrides.any_foreign(args)):
             return forward(*args)
         if kwargs and not arguments.knows(kwargs):
             kwargs = arguments.rename(kwargs)
-        if modes.special or not args or type(args[0]) not in PLAIN:
+        if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())
             if overrides.needed(relevant):
-                return overrides.call(front, relevant, args, kwargs)
+                return overrides.call(op.call, relevant, args, kwargs)
             return with_tensor(*args, **kwargs)
         return forward(*args, **kwargs)
 
@@ -311,8 +309,8 @@ def bind_composite(op) -> Callable:
 
     def front_with_out(*args, out=None, **kwargs):
         if out is None:
-            if not kwargs and not modes.special and args and type(args[0]) in PLAIN:
-                return forward(*args)
+            if not kwargs and not modes.special and len(args) == 1 and type(args[0]) in PLAIN:
+                return forward(args[0])
             return front(*args, **kwargs)
         operands = list(_tensors((*args, *kwargs.values())))
         return inplace.deliver(op, front(*args, **kwargs), operands, out)

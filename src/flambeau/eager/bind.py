@@ -59,6 +59,12 @@ def bind_all() -> None:
     """Bind every declared operation. Runs once, when the package is imported."""
     for op in list(OPS.values()):
         bind_one(op)
+    for op in OPS.values():
+        public = OPS.get(op.short)
+        if public is not None and public is not op and public.public and not op.public:
+            op.call.shown = public.call  # what __torch_function__ is told was called
+            if hasattr(op, "call_inplace") and hasattr(public, "call_inplace"):
+                op.call_inplace.shown = public.call_inplace
     for method, (name, swapped) in OPERATORS.items():
         if name in OPS:
             setattr(Tensor, method, _operator(OPS[name].call, method, swapped))
@@ -135,6 +141,7 @@ def _operator(function: Callable, name: str, swapped: bool) -> Callable:
                 return NotImplemented
 
     operator.__name__ = operator.__qualname__ = name
+    operator.op = getattr(function, "op", None)  # it asks __torch_function__ by itself, as the operation it stands for
     return operator
 
 

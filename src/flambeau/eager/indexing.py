@@ -50,9 +50,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         overrides.call(setitem, (self, index, value), (self, index, value), {})
         return
     is_tensor = isinstance(value, Tensor)
-    if is_tensor:
-        value = _without_leading_ones(value)
-    elif not isinstance(value, (int, float, complex, np.integer)):
+    if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
         raise TypeError(
             f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. "
             "Try torch.as_tensor(value)"
@@ -63,18 +61,21 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     array = self._array
     target = _seen(array, index) if type(array) is np.ndarray and not recorded else None
     if target is not None:
-        _store(self, target, value, is_tensor)
+        _store(self, target, _fitting(value, target.shape) if is_tensor else value, is_tensor)
         return
     if type(index) is Tensor and type(array) is np.ndarray and _is_plain_index(index._array, array):
-        _put(self, [index], value)
+        _put(self, [index], _fitting(value) if is_tensor else value)
         return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is None:
         wanted = _plan(self, index)
         if wanted.indices:
-            _put(_view(self, wanted, index) if recorded else _alias(self, wanted), _indices(self, wanted), value)
+            put = _fitting(value) if is_tensor else value
+            _put(_view(self, wanted, index) if recorded else _alias(self, wanted), _indices(self, wanted), put)
             return
         geometry = (wanted.shape, wanted.strides, wanted.offset)
+    if is_tensor:
+        value = _fitting(value, tuple(geometry[0]))
     if recorded:
         view = _window(self, geometry, index)
         view.copy_(value) if is_tensor else view.fill_(value)
@@ -229,9 +230,10 @@ def _indices(self: Tensor, wanted: Plan) -> list[Tensor | None]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _without_leading_ones(value: Tensor) -> Tensor:
+def _fitting(value: Tensor, wanted: tuple | None = None) -> Tensor:
+    """The value without leading dimensions of size 1, unless it has the shape wanted: x[1:] *= 2 writes a view over itself."""
     shape = value._array.shape
-    if not shape or shape[0] != 1:
+    if not shape or shape[0] != 1 or shape == wanted:
         return value
     skip = next((i for i, n in enumerate(shape) if n != 1), len(shape))
     return value.reshape(shape[skip:])

@@ -132,8 +132,18 @@ def resize_out(op, out: Tensor, shape: tuple) -> None:
             f"shape {list(shape)}. Pass an empty tensor (torch.empty(0)) or one of the right shape.",
             stacklevel=5,
         )
-    out._array = arrays.empty(shape, out._array.dtype, out.device)
-    out._storage = None
+    _take_shape(out, shape)
+
+
+def _take_shape(out: Tensor, shape: tuple) -> None:
+    """Another shape for `out`: in its own storage if there is room, so that other views see what is written; else in fresh memory."""
+    offset, room = out.storage_offset(), out._storage.nbytes() if out._storage is not None else out._array.nbytes
+    strides = layout.contiguous_strides(tuple(shape))
+    if layout.storage_extent(tuple(shape), strides, offset) * out._array.itemsize <= room:
+        out._array = arrays.strided_view(out._array, shape, strides)
+    else:
+        out._array = arrays.empty(shape, out._array.dtype, out.device)
+        out._storage = None
 
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:
@@ -174,7 +184,6 @@ def rewrite(self: Tensor, record: Callable[[Tensor], None], position: int = 0) -
     if base is None:
         record(self)
         return
-    self._stamp = self._storage.version  # as an operand, it is what it was before the write
     stand_in = wrap(self._array)
     stand_in._storage = self._storage
     record(stand_in)
@@ -184,7 +193,6 @@ def rewrite(self: Tensor, record: Callable[[Tensor], None], position: int = 0) -
     node.base_layout, node.position = arrays.view_of(base._array), position
     start(node, [edge_of(base), *inner.edges[:position], *inner.edges[position + 1 :]], [base._array])
     attach(base, node)
-    self._stamp = -1
 
 
 def _within(view: Tensor, base: Tensor) -> tuple:

@@ -1,12 +1,24 @@
-"""`__torch_function__`: subclasses of Tensor, and foreign classes, that want a say in every operation."""
+"""`__torch_function__`: subclasses of Tensor, foreign classes and modes that want a say in every operation.
+
+An operation asks `needed(arguments)`, which is False at once for plain tensors, and if it is not, leaves the rest to `call`: the modes are
+asked first, then the classes of the arguments, subclasses before their parents. Methods and attributes that are no operations (`size`,
+`shape`, `backward`) do not ask: a plain tensor should not pay for them. Instead a subclass gets members of its own that do, when it is
+created (`give_members`).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.tensor import PLAIN, Tensor
 
+state = modes.state
+_WITHOUT: set[type] = {int, float, bool, complex, str, tuple, list, dict, type(None), slice}
 
-def has_override(value) -> bool:
+
+def has_override(value: Any) -> bool:
     """Whether this argument's class defines its own `__torch_function__`."""
     kind = type(value)
     if kind in PLAIN or kind in _WITHOUT:
@@ -15,14 +27,10 @@ def has_override(value) -> bool:
     return function is not None and function is not disabled_torch_function
 
 
-_WITHOUT: set[type] = {int, float, bool, complex, str, tuple, list, dict, type(None), slice}
-
-
-def needed(values) -> bool:
+def needed(values: Iterable) -> bool:
     """Whether a function mode is active or an argument overrides operations."""
-    state = modes.state
     if modes.special:
-        if state.function_modes:
+        if state.function_modes and not state.modes_disabled:
             return True
         if state.function_disabled:
             return False
@@ -36,30 +44,47 @@ def needed(values) -> bool:
     return False
 
 
-def call(function, relevant, args, kwargs):
+def any_foreign(values: Iterable) -> bool:
+    """A cheap question before `needed`: whether something among the arguments is neither a plain tensor nor a plain option."""
+    for value in values:
+        kind = type(value)
+        if kind not in PLAIN and kind not in _OPTIONS and (kind is not tuple or value and type(value[0]) is not int):
+            return True
+    return False
+
+
+_OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
+
+
+def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     """Ask the modes, then the arguments' classes (subclasses before their parents), for the result."""
-    state = modes.state
+    function = getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
-    if state.function_modes:
+    if state.function_modes and not state.modes_disabled:
         mode = state.function_modes.pop()
         try:
-            return mode.__torch_function__(function, types, args, kwargs)
+            result = mode.__torch_function__(function, types, args, kwargs)
         finally:
             state.function_modes.append(mode)
+        if result is not NotImplemented:
+            return result
     for value in candidates:
         result = type(value).__torch_function__(function, types, args, kwargs)
         if result is not NotImplemented:
             return result
     names = ", ".join(t.__name__ for t in types)
     raise TypeError(
-        f"no implementation found for '{getattr(function, '__name__', function)}' on types that implement __torch_function__: [{names}]"
+        f"Multiple dispatch failed for 'torch.{getattr(function, '__name__', function)}'; all __torch_function__ handlers returned "
+        f"NotImplemented: no implementation found for types [{names}]"
     )
 
 
-def overloaded(relevant) -> tuple[tuple[type, ...], list]:
+def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
     """The overriding types and one argument of each, a subclass before the class it derives from."""
     found: list = []
     types: list[type] = []
+    if state.function_disabled:
+        return (), []
     for value in relevant:
         for item in value if isinstance(value, (list, tuple)) else (value,):
             kind = type(item)
@@ -70,17 +95,33 @@ def overloaded(relevant) -> tuple[tuple[type, ...], list]:
     return tuple(types), found
 
 
-class DisableTorchFunctionSubclass:
-    """Within it, `__torch_function__` of subclasses is not consulted."""
+# -- the default ---------------------------------------------------------------------------------------------------
 
-    def __enter__(self):
-        self.before = modes.state.function_disabled
-        modes.state.function_disabled = True
+
+class DisableTorchFunctionSubclass:
+    """Within it, `__torch_function__` of subclasses is not consulted; modes still are."""
+
+    def __enter__(self) -> None:
+        self.before = state.function_disabled
+        state.function_disabled = True
         modes.enter()
 
     def __exit__(self, *exc) -> None:
-        modes.state.function_disabled = self.before
+        state.function_disabled = self.before
         modes.leave()
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """Within it, neither subclasses nor modes are consulted."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self.modes_before = state.modes_disabled
+        state.modes_disabled = True
+
+    def __exit__(self, *exc) -> None:
+        state.modes_disabled = self.modes_before
+        super().__exit__(*exc)
 
 
 def disabled_torch_function(cls, func, types, args=(), kwargs=None):
@@ -95,16 +136,16 @@ def default_torch_function(cls, func, types, args=(), kwargs=None):
         return NotImplemented
     with DisableTorchFunctionSubclass():
         result = func(*args, **(kwargs or {}))
-    if cls is Tensor or getattr(func, "__name__", "") in _KEEP_PLAIN:
-        return result
-    return convert(result, cls)
+        return result if func in NOWRAP else convert(result, cls)
 
 
-_KEEP_PLAIN = {"backward", "__get__"}
+NOWRAP: set[Callable] = {Tensor.grad.__get__}  # what belongs to a tensor without being made by it
 
 
-def convert(result, cls):
+def convert(result: Any, cls: type) -> Any:
     """`result` with tensors in it turned into the subclass."""
+    if cls is Tensor:
+        return result
     if isinstance(result, Tensor) and not isinstance(result, cls):
         return result.as_subclass(cls)
     if isinstance(result, (tuple, list)):
@@ -113,5 +154,73 @@ def convert(result, cls):
     return result
 
 
+# -- members of subclasses -----------------------------------------------------------------------------------------
+
+_OWN_BUSINESS = frozenset(
+    """__new__ __init__ __init_subclass__ __class__ __dict__ __doc__ __module__ __weakref__ __torch_function__ __getattribute__ __setattr__
+    __setstate__ __array_priority__ __hash__ as_subclass""".split()
+)
+
+
+def give_members(cls: type) -> None:
+    """Give a new subclass of Tensor its own form of all methods and attributes that are no operations: they ask `__torch_function__`."""
+    if getattr(cls, "__torch_function__", None) is disabled_torch_function:
+        return
+    for name, member in list(vars(Tensor).items()):
+        private = name.startswith("_") and not name.startswith("__")
+        if private and name not in ("_version", "_is_view") or name in _OWN_BUSINESS or hasattr(member, "op"):
+            continue
+        if _inherited(cls, name) is not member:
+            continue  # the class, or a parent of it, has its own
+        if isinstance(member, property):
+            setattr(cls, name, _property(member))
+        elif callable(member) and hasattr(member, "__get__"):
+            setattr(cls, name, _method(member, name))
+
+
+def _inherited(cls: type, name: str) -> Any:
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
+def _method(function: Callable, name: str) -> Callable:
+    if name.startswith("__") and not function.__name__.startswith("__"):
+        function.__name__ = function.__qualname__ = name  # so that a __torch_function__ that looks at names finds the one it knows
+
+    def member(self, *args, **kwargs):
+        relevant = (self, *args, *kwargs.values())
+        if needed(relevant):
+            return call(function, relevant, (self, *args), kwargs)
+        return function(self, *args, **kwargs)
+
+    member.__name__ = member.__qualname__ = name
+    member.__doc__ = function.__doc__
+    return member
+
+
+def _property(attribute: property) -> property:
+    def get(self):
+        return call(attribute.__get__, (self,), (self,), {}) if needed((self,)) else attribute.__get__(self)
+
+    def put(self, value):
+        if needed((self, value)):
+            call(attribute.__set__, (self, value), (self, value), {})
+        else:
+            attribute.__set__(self, value)
+
+    def remove(self):
+        if needed((self,)):
+            call(attribute.__delete__, (self,), (self,), {})
+        else:
+            attribute.__delete__(self)
+
+    return property(get, put if attribute.fset else None, remove if attribute.fdel else None, attribute.__doc__)
+
+
+def _init_subclass(cls, **options) -> None:
+    super(Tensor, cls).__init_subclass__(**options)
+    give_members(cls)
+
+
+Tensor.__init_subclass__ = classmethod(_init_subclass)
 Tensor.__torch_function__ = classmethod(default_torch_function)
 PLAIN.add(Tensor)

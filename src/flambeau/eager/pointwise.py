@@ -16,7 +16,7 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments
-from flambeau.eager.record import record_pointwise
+from flambeau.eager.record import Before, record_pointwise
 from flambeau.kernels import arrays, layout
 from flambeau.ops import promotion
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -138,6 +138,13 @@ def _sorter(op) -> Callable:
 
 def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
     """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
+    if out is None and not modes.special:
+        array = _on_gpu(op, operands, options)
+        if array is not NotImplemented:
+            result = wrap(array)
+            if op.differentiable and any(map(_wants, operands)):
+                record_pointwise(op, result, operands, options)
+            return result
     if overrides.needed((*operands, out)):
         return overrides.call(
             op.call, (*operands, out), operands, dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
@@ -153,7 +160,38 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
         return _into_out(op, operands, ready, options, key, out_dtype, out)
     result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype))
     finish(op, result, operands, options)
+    if result.is_cuda:
+        _remember(op, operands, ready, key, out_dtype)
     return result
+
+
+_ready: dict[tuple, tuple] = {}  # (operation, dtypes of tensors and types of numbers) -> (dtype to compute in, dtype of the result)
+
+
+def _on_gpu(op, operands: tuple, options: tuple, out=None):
+    """The hot path on a GPU: the result where `general` has seen the same dtypes before and found nothing to change; else NotImplemented."""
+    given, kinds = [], [op]
+    for v in operands:
+        if type(v) in PLAIN:
+            v = v._array
+            if type(v) is np.ndarray or type(v) is arrays.MetaArray:
+                return NotImplemented
+            kinds.append(v.dtype)
+        else:
+            kinds.append(type(v))
+        given.append(v)
+    known = _ready.get(tuple(kinds))
+    if known is None or (out is not None and out.dtype != known[1]):
+        return NotImplemented
+    return arrays.cuda_room.run(op.kernel, given, options, *known, out)
+
+
+def _remember(op, operands: tuple, ready: list, key, out_dtype) -> None:
+    """Note that operands of these dtypes on a GPU go into the kernel as they are."""
+    tensors = [(v, r) for v, r in zip(operands, ready, strict=True) if isinstance(v, Tensor)]
+    if all(r is v._array for v, r in tensors):
+        kinds = [v._array.dtype if isinstance(v, Tensor) else type(v) for v in operands]
+        _ready[op, *kinds] = key, out_dtype
 
 
 def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
@@ -292,6 +330,11 @@ def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tens
     """The out= form: the result is written to `out`, which is resized if need be."""
     inplace.check_out(op, operands, out, dtypes.OF_NUMPY[out_dtype])
     shape = shape_check([v.shape for v in ready if not isinstance(v, arrays.NUMBERS)])
+    inplace.check_writable("out=", out)
+    given = [v._array for v in operands if isinstance(v, Tensor)]
+    if overlaps(out._array, given):
+        for array in given:
+            arrays.apart(out._array, array)  # raises if they overlap in part, as in PyTorch
     inplace.resize_out(op, out, shape)
     result = arrays.run(op.kernel, ready, options, key, out_dtype)
     arrays.write(out._array, result)
@@ -311,11 +354,11 @@ def bind_inplace(op) -> Callable:
         input = operands[0]
         if type(input) in PLAIN and _just_runs(input, *operands[1:]):
             given = [v._array if type(v) in PLAIN else v for v in operands]
-            if launch_into(input._array, *given, *options) is not NotImplemented:
+            if launch_into(input._array, *given, *options) is not NotImplemented or _into_gpu(op, operands, options):
                 input._bump()
                 return input
         if overrides.needed(operands):
-            return overrides.call(front, operands, args, kwargs)
+            return overrides.call(op.call_inplace, operands, args, kwargs)
         return run_inplace(op, operands, options)
 
     return front
@@ -330,14 +373,25 @@ def _bind_binary_inplace(op) -> Callable:
             given = other._array if type(other) in PLAIN else other if type(other) in numbers else None
             if given is not None and _just_runs(input, other):
                 array = input._array
-                if launch_into(array, array, given) is not NotImplemented:
+                if launch_into(array, array, given) is not NotImplemented or _into_gpu(op, (input, other), ()):
                     input._bump()
                     return input
         if overrides.needed((input, other)):
-            return overrides.call(front, (input, other), (input, other), {})
+            return overrides.call(op.call_inplace, (input, other), (input, other), {})
         return run_inplace(op, (input, other), ())
 
     return front
+
+
+def _into_gpu(op, operands: tuple, options: tuple) -> bool:
+    """The hot path of a write to a tensor on a GPU: whether it was taken."""
+    out = operands[0]._array
+    if type(out) is np.ndarray or type(out) is arrays.MetaArray:
+        return False
+    for v in operands[1:]:
+        if type(v) in PLAIN and v._array.shape != out.shape and v._array.ndim:
+            return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
+    return not overlaps(out, [v._array for v in operands[1:] if type(v) in PLAIN]) and _on_gpu(op, operands, options, out) is not NotImplemented
 
 
 def _just_runs(input: Tensor, *others) -> bool:
@@ -362,20 +416,19 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     inplace.check_result(op, self, shape_check([v._array.shape for v in operands if isinstance(v, Tensor)]), dtypes.OF_NUMPY[out_dtype])
     recorded = modes.state.grad and op.differentiable and any(map(_wants, operands))
-    original = None
-    if recorded and _reads_self(op, operands):
-        original = wrap(arrays.copy(self._array))
-        original._node, original._nr, original._needs = self.grad_fn, self._nr, self._needs
+    before = Before(self, operands, _reads_self(op, operands)) if recorded else None
     array = self._array
     if overlaps(array, ready):
         ready = [v if isinstance(v, arrays.NUMBERS) else arrays.apart(array, v) for v in ready]
     if array.dtype == out_dtype:
         arrays.run(op.kernel, ready, options, key, out_dtype, out=array)
+        if self.is_cuda:
+            _remember(op, operands, ready, key, out_dtype)
     else:
         arrays.write(array, arrays.run(op.kernel, ready, options, key, out_dtype))
     self._bump()
     if recorded:
-        inplace.rewrite(self, lambda result: record_pointwise(op, result, operands, options, original, before=self._storage))
+        inplace.rewrite(self, lambda result: record_pointwise(op, result, operands, options, before))
     return self
 
 

@@ -6,13 +6,13 @@ call with the same wants follows it.
 Note [saved tensors and versions]: a node saves a tensor as `(tensor, array, version)`. When backward unpacks it, a storage written to
 since then is an error, because the derivative would be computed from other numbers than the forward pass saw. A result is saved as
 `(None, array, version, storage, number)`, without the tensor itself: node -> result -> node would be a cycle, and the memory would wait for
-the garbage collector. An in-place form records after it has written; the operands that share the memory it wrote to (`before`) are saved
-with the version they had, so that backward refuses them.
+the garbage collector. An in-place form records after it has written, but of what was `Before`: its operands' gradients go where they went
+then, and those that share the memory it wrote to are saved with the version they had, so that backward refuses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flambeau.autograd import modes
@@ -29,7 +29,28 @@ state = modes.state
 # -- saving --------------------------------------------------------------------------------------------------------
 
 
-def save(value: Any, before: Storage | None = None) -> Any:
+class Before:
+    """What an in-place form must know from before it writes to `self`.
+
+    original  a copy of what it writes over, if some derivative reads that
+    edges     where the gradients of its operands go: a view of what is written to could not tell any more
+    """
+
+    __slots__ = ("edges", "original", "storage")
+
+    def __init__(self, self_: Tensor, operands: Iterable, keeps_original: bool):
+        self.storage = self_._shared_storage()
+        flat = [t for v in operands for t in (v if type(v) in (list, tuple) else (v,)) if isinstance(t, Tensor)]
+        self.edges = {id(t): edge_of(t) for t in flat}
+        self.original: Tensor | None = None
+        if keeps_original:
+            self.original = wrap(arrays.copy(self_._array))
+            edge = self.edges[id(self_)]
+            if edge is not None:
+                with_history(self.original, *edge)
+
+
+def save(value: Any, before: Before | None = None) -> Any:
     """What a node keeps of an operand: a tensor with its version, anything else as it is."""
     if not isinstance(value, Tensor):
         return value
@@ -42,7 +63,9 @@ def save(value: Any, before: Storage | None = None) -> Any:
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
     s = value._storage
-    return value, value._array, 0 if s is None else s.version - 1 if s is before else s.version
+    if s is None:
+        return value, value._array, 0
+    return value, value._array, s.version if before is None or s is not before.storage else s.version - 1
 
 
 def save_result(tensor: Tensor, nr: int = 0) -> Any:
@@ -106,6 +129,18 @@ def unpack(entry: Any, node: Node) -> Any:
         result._storage = storage
         return with_history(result, node, nr)
     return entry.value(node) if kind is Hooked else entry
+
+
+def unpack_plain(entry: Any, node: Node) -> Any:
+    """A saved value for a derivative, which is the framework's own code: subclasses have no say in it."""
+    value = unpack(entry, node)
+    if isinstance(value, Tensor) and type(value) not in PLAIN:
+        edge = edge_of(value)
+        array, storage = value._array, value._storage
+        value = wrap(array)
+        value._storage = storage
+        return value if edge is None else with_history(value, *edge)
+    return value
 
 
 def with_history(tensor: Tensor, target, nr: int) -> Tensor:
@@ -290,7 +325,7 @@ class PointwiseNode(OpNode):
                 continue
             plan, slots = step
             if plan.kind == "kernel":
-                values = [unpack(saved[i], self) for i in slots]
+                values = [unpack_plain(saved[i], self) for i in slots]
                 if state.grad:
                     sent.append(_interpreted(plan, grad, values, self.options))
                     continue
@@ -340,27 +375,22 @@ def bring(array, key, kind: str):
     return arrays.cast(array, key) if kind == "T" and array.dtype != key else array
 
 
-def record_pointwise(
-    op, result: Tensor, operands: tuple, options: tuple = (), original: Tensor | None = None, before: Storage | None = None
-) -> None:
-    """Make `result` the output of a node of `op`, unless nothing is being recorded.
-
-    In-place forms: `original` replaces operand 0 in what is saved, `before` is the storage that was written to.
-    """
+def record_pointwise(op, result: Tensor, operands: tuple, options: tuple = (), before: Before | None = None) -> None:
+    """Make `result` the output of a node of `op`, unless nothing is being recorded. In-place forms say what was `before` the write."""
     if not state.grad:
         return
     edges: list = []
     needed, bit = 0, 1  # bit i: operand i wants a gradient
     for v in operands:
         kind = type(v)
-        if (kind is Tensor or kind in PLAIN) and v._base is None:
+        if (kind is Tensor or kind in PLAIN) and v._base is None and before is None:
             edge = None
             if v._needs:
                 node = v._node
                 edge = (v, LEAF) if node is None else (node, v._nr)
                 needed |= bit
         else:
-            edge = edge_of(v)
+            edge = edge_of(v) if before is None else before.edges.get(id(v))
             if edge is not None:
                 needed |= bit
         edges.append(edge)
@@ -377,9 +407,7 @@ def record_pointwise(
     node.shape = array.shape
     node.numpy_dtype = array.dtype
     if recipe.keep:
-        node.saved = [
-            save_result(result) if i == RESULT else save(operands[i] if i or original is None else original, before) for i in recipe.keep
-        ]
+        node.saved = [save_result(result) if i == RESULT else save(_as_it_was(operands, i, before), before) for i in recipe.keep]
     if options:
         node.options = options
     if modes.special and state.anomaly:
@@ -389,6 +417,11 @@ def record_pointwise(
     else:  # a fresh tensor: its number is 0 already
         result._node = node
         result._needs = True
+
+
+def _as_it_was(values: Sequence, i: int, before: Before | None) -> Any:
+    """Argument i; the first of an in-place form as it was before the write, if that is known."""
+    return values[i] if i or before is None or before.original is None else before.original
 
 
 # -- functions on arrays, and views --------------------------------------------------------------------------------
@@ -511,7 +544,7 @@ class ArrayNode(OpNode):
             if place >= 0:
                 value = saved[place]
                 if not recipe.plain[place]:
-                    value = [unpack(v, self) for v in value] if type(value) is list else unpack(value, self)
+                    value = [unpack_plain(v, self) for v in value] if type(value) is list else unpack_plain(value, self)
             elif place == GRAD:
                 value = grads[0]
             else:
@@ -560,11 +593,9 @@ def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     result._needs = True
 
 
-def record_array(op, results: tuple[Tensor, ...], values: Sequence, original: Tensor | None = None, before: Storage | None = None) -> None:
+def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Before | None = None) -> None:
     """Make the floating results the outputs of a node of `op`, unless nothing is being recorded; `values` are the arguments in order.
-
-    In-place forms: `original` replaces the first argument in what is saved, `before` is the storage that was written to.
-    """
+    In-place forms say what was `before` the write."""
     if not state.grad:
         return
     edges: list = []
@@ -572,7 +603,7 @@ def record_array(op, results: tuple[Tensor, ...], values: Sequence, original: Te
     counts = None
     for v in values:
         kind = type(v)
-        if kind in PLAIN and v._base is None:
+        if kind in PLAIN and v._base is None and before is None:
             wanted = v._needs
             node = v._node
             edges.append(None if not wanted else (v, LEAF) if node is None else (node, v._nr))
@@ -580,11 +611,11 @@ def record_array(op, results: tuple[Tensor, ...], values: Sequence, original: Te
         elif kind in _PLAIN_OPTIONS:
             key.append(None)
         elif isinstance(v, Tensor):
-            edge = edge_of(v)
+            edge = edge_of(v) if before is None else before.edges[id(v)]
             edges.append(edge)
             key.append(edge is not None)
         elif kind in (list, tuple) and _are_tensors(v):
-            found = [edge_of(t) for t in v]
+            found = [edge_of(t) if before is None else before.edges.get(id(t)) for t in v]
             counts = counts or {}
             counts[len(key) - key.count(None)] = len(found)
             edges += found
@@ -610,7 +641,7 @@ def record_array(op, results: tuple[Tensor, ...], values: Sequence, original: Te
         elif kind == FACT and not counts:
             saved.append(fact(values[at]))
         else:
-            saved.append(_saved(slot, values, results, outputs, original, before))
+            saved.append(_saved(slot, values, results, outputs, before))
     for nr, output in enumerate(outputs):
         attach(output, node, nr)
 
@@ -629,13 +660,13 @@ def _are_tensors(values) -> bool:
     return found
 
 
-def _saved(slot: tuple, values, results, outputs, original, before):
+def _saved(slot: tuple, values, results, outputs, before):
     kind, at, fact = slot
     if kind == FACT:
         value = values[at]
         return [None if v is None else fact(v) for v in value] if type(value) in (list, tuple) else fact(value)
     if kind == OPERAND:
-        return save(original if at == 0 and original is not None else values[at], before)
+        return save(_as_it_was(values, at, before), before)
     if kind == OPERANDS:
         return [save(v, before) for v in values[at]]
     if kind == ONE_RESULT:

@@ -27,7 +27,7 @@ def bind(op) -> Callable:
         if kwargs and not arguments.knows(kwargs):
             kwargs = arguments.rename(kwargs)
         if (modes.special or type(input) not in PLAIN) and overrides.needed((input,)):
-            return overrides.call(front, (input,), (input, *args), kwargs)
+            return overrides.call(op.call, (input,), (input, *args), kwargs)
         try:
             array = input._array
         except AttributeError:

@@ -39,12 +39,17 @@ def module_of(array: Array):
     return cuda().cupy
 
 
+cuda_room: Any = None  # the CUDA room, once it has been needed: for those who hold a CuPy array already
+
+
 def cuda():
     """The CUDA room, imported when first needed."""
+    global cuda_room
     try:
         from flambeau.kernels import cuda
     except ImportError as problem:
         raise AssertionError(f"Torch not compiled with CUDA enabled: {problem}. Use device='cpu', or install flambeau[cuda]") from problem
+    cuda_room = cuda
     return cuda
 
 

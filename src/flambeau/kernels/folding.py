@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from flambeau.kernels import arrays, native
+from flambeau.kernels.meta import MetaArray
 
 INT64 = np.dtype(np.int64)
 _SAME = {"nansum", "mean", "max", "min", "norm1", "norm2"}
@@ -19,7 +20,8 @@ _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "count_nonzero": INT64}
 
 def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype, shift=None, count: float | None = None):
     """The compiled reduction, or None where there is none for this array."""
-    if native.lib is None or type(array) is not np.ndarray:
+    engine = _engine(array)
+    if engine is None:
         return None
     # What a fold looks like depends on dtypes, shape and strides only, and programs fold the same few shapes again and again.
     key = (name, array.dtype.num, out_dtype.num, array.shape, array.strides, dims, keepdim)
@@ -36,8 +38,15 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     exact, copies, sizes, steps, shape, total = plan
     if copies:
         array = _copied(array, dims)[0]
-    out = native.empty(shape, out_dtype)
-    return out if native.lib.fold(exact, array, sizes, steps, out, None, shift, total if count is None else float(count)) else None
+    out = arrays.empty(shape, out_dtype, arrays.device_of(array))
+    return out if engine.fold(exact, array, sizes, steps, out, None, shift, total if count is None else float(count)) else None
+
+
+def _engine(array):
+    """Whose loops run on this array: the extension's or the CUDA room's; None where there are none."""
+    if type(array) is np.ndarray:
+        return native.lib
+    return None if type(array) is MetaArray else arrays.cuda()
 
 
 _plans: dict[tuple, tuple] = {}
@@ -45,13 +54,14 @@ _plans: dict[tuple, tuple] = {}
 
 def positions(name: str, array, dims: tuple[int, ...], keepdim: bool, values: bool = False):
     """(values or None, first positions) of the maximum or minimum over `dims`, or None."""
-    if native.lib is None or type(array) is not np.ndarray or not array.size:
+    engine = _engine(array)
+    if engine is None or not array.size:
         return None
     array, sizes, steps = _geometry(array, dims)
-    shape = sizes[4 if keepdim else 3]
-    index = native.empty(sizes[3], INT64)
-    out = native.empty(sizes[3], array.dtype) if values else None
-    if not native.lib.fold(name, array, sizes[:3], steps, out, index, None, 1.0):
+    shape, device = sizes[4 if keepdim else 3], arrays.device_of(array)
+    index = arrays.empty(sizes[3], INT64, device)
+    out = arrays.empty(sizes[3], array.dtype, device) if values else None
+    if not engine.fold(name, array, sizes[:3], steps, out, index, None, 1.0):
         return None
     return (out.reshape(shape) if values else None), index.reshape(shape)
 
@@ -116,7 +126,8 @@ def _copied(array, dims: tuple[int, ...]):
 def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ...] | None = None):
     """The compiled row program along `dim`, or None. The result has the shape, dtype and order of the first operand."""
     first = operands[0]
-    if native.lib is None or type(first) is not np.ndarray or not first.ndim or not first.size:
+    engine = _engine(first)
+    if engine is None or not first.ndim or not first.size:
         return None
     dim %= first.ndim
     n = first.shape[dim]
@@ -129,8 +140,8 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
         a = arrays.contiguous(a if last or kind != "row" else a.swapaxes(dim, -1))
         ready.append(a)
         steps.append({"row": n, "shared": 0, "each": 1}[kind] * a.itemsize)
-    out = native.empty(ready[0].shape, first.dtype)
-    done = native.lib.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))
+    out = arrays.empty(ready[0].shape, first.dtype, arrays.device_of(first))
+    done = engine.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))
     if not done:
         return None
     return out if last else arrays.contiguous(out.swapaxes(dim, -1))

@@ -51,9 +51,14 @@ def _compiled_logsumexp(array: Array, dims: tuple[int, ...], keepdim: bool, out_
     peak = folding.fold("max", array, dims, keepdim, out_dtype)
     if peak is None:
         return None
-    shift = np.ascontiguousarray(peak, np.float64)
-    shift[~np.isfinite(shift)] = 0.0
+    shift = _doubles(peak)
+    shift[~arrays.module_of(shift).isfinite(shift)] = 0.0
     return folding.fold("logsumexp", array, dims, keepdim, out_dtype, shift)
+
+
+def _doubles(array: Array) -> Array:
+    """A C-contiguous float64 array: numbers for the compiled loops to shift by."""
+    return arrays.contiguous(arrays.cast(array, dtypes.float64.numpy))
 
 
 def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: float, root: bool = False) -> tuple[Array, Array]:
@@ -72,7 +77,7 @@ def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: flo
     if array.dtype == np.float32:
         mean = folding.fold("mean", array, dims, keepdim, array.dtype)
         if mean is not None:
-            shift = np.ascontiguousarray(mean, np.float64)
+            shift = _doubles(mean)
             return folding.fold("std" if root else "var", array, dims, keepdim, array.dtype, shift, max(n - correction, 0)), mean
     with np.errstate(all="ignore"):
         wide = arrays.cast(array, widest(array.dtype))

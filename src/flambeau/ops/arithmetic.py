@@ -265,12 +265,12 @@ def refuse_zero(input, other) -> bool:
     common = promoted(input, other)
     if common.category >= dtypes.FLOAT:
         return False
+    # Asked in the dtype that is divided in: 256 is a zero for uint8.
     if is_tensor(other):
-        array = other._array
-        zero = other.is_cpu and not array.all()
+        zero = other.is_cpu and not arrays.cast(other._array, common.numpy).all()
     else:
-        zero = other == 0
-    if zero:
+        zero = int(other) % 2 ** (8 * common.itemsize) == 0
+    if zero and not (is_tensor(input) and (0 in input.shape or not input.is_cpu)):
         raise RuntimeError("ZeroDivisionError: an integer divided by zero. Floating-point tensors would give inf or nan.")
     return True
 

@@ -32,7 +32,7 @@ def _cat(tensors, dim):
 
 def joined_strides(shape, views):
     """Channels-last inputs give a channels-last result; anything else a contiguous one."""
-    if len(shape) in (4, 5) and all(layout.is_channels_last(*v) for v in views):
+    if len(shape) in (4, 5) and all(layout.looks_channels_last(*v) for v in views):
         return layout.channels_last_strides(shape)
     return layout.contiguous_strides(shape)
 

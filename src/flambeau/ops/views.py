@@ -257,6 +257,11 @@ def _window_backward(grad, size, stride, offset, shape, strides):
     else:
         at = arrays.strided_view(xp.arange(buffer.size), size, stride, offset - low)
         xp.add.at(buffer, at, grad)
+    if layout.has_internal_overlap(tuple(shape), tuple(strides)) is not False:
+        # Elements of the input that share memory share its gradient, so that it is not counted once for each of them.
+        seen = xp.zeros(buffer.size, xp.int64)
+        xp.add.at(seen, arrays.strided_view(xp.arange(buffer.size), shape, strides, -low), 1)
+        buffer = buffer / xp.maximum(seen, 1).astype(buffer.dtype)
     found = arrays.strided_view(buffer, shape, strides, -low)
     return arrays.copy(found) if dtype == found.dtype else arrays.cast(found, dtype)
 
@@ -267,7 +272,16 @@ def _single(array):
     return arrays.cast(array, dtypes.float32.numpy) if half else array
 
 
-_window_backward.derivative(grad=lambda grad, size, stride, offset: _window(grad.contiguous(), size, stride, offset))
+def _laid_out(grad, strides):
+    """A tensor in memory with these strides, for a window on it."""
+    from flambeau.ops.copying import _clone
+
+    if layout.has_internal_overlap(tuple(grad.shape), tuple(strides)) is not False:
+        raise NotImplementedError("the second derivative of as_strided of a tensor that overlaps itself (an expanded one) is not implemented")
+    return _clone(grad, tuple(strides))
+
+
+_window_backward.derivative(grad=lambda grad, size, stride, offset, strides: _window(_laid_out(grad, strides), size, stride, offset))
 _window.derivative(
     lambda grad, size, stride, offset, input_shape, input_stride: _window_backward(grad, size, stride, offset, input_shape, input_stride)
 )

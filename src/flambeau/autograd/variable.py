@@ -1,0 +1,28 @@
+"""`Variable`, which was what required a gradient when tensors could not. `Variable(tensor, requires_grad)` gives a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau.tensor import Tensor
+
+__all__ = ["Variable", "VariableMeta"]
+
+
+class VariableMeta(type):
+    """So that `isinstance(x, Variable)` is true of every tensor."""
+
+    def __instancecheck__(cls, other: Any) -> bool:
+        return isinstance(other, Tensor)
+
+
+class Variable(metaclass=VariableMeta):
+    """An old name of Tensor.
+
+    >>> Variable(Tensor([1.0]), requires_grad=True)
+    tensor([1.], requires_grad=True)
+    """
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: Any = None) -> Tensor:  # type: ignore[misc]
+        found = Tensor([]) if data is None else data.detach()
+        return found.requires_grad_(requires_grad)

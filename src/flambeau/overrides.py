@@ -1,0 +1,228 @@
+"""torch.overrides: asking about, and taking part in, `__torch_function__`.
+
+A library function that wants to be overridable says so in two lines:
+
+    def my_function(x):
+        if has_torch_function_unary(x):
+            return handle_torch_function(my_function, (x,), x)
+        ...
+
+A mode sees every operation and every factory while it is active, whatever its arguments are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.eager import overrides
+from flambeau.eager.overrides import NOWRAP, needed
+from flambeau.tensor import Tensor
+
+__all__ = [
+    "get_ignored_functions",
+    "get_overridable_functions",
+    "get_testing_overrides",
+    "handle_torch_function",
+    "has_torch_function",
+    "resolve_name",
+    "is_tensor_like",
+    "is_tensor_method_or_property",
+    "wrap_torch_function",
+    "enable_reentrant_dispatch",
+    "redispatch_function",
+]
+
+state = modes.state
+
+
+class TorchFunctionMode:
+    """A context in which every operation is first offered to `__torch_function__` of this object.
+
+    >>> class Counting(TorchFunctionMode):
+    ...     calls = 0
+    ...     def __torch_function__(self, func, types, args=(), kwargs=None):
+    ...         self.calls += 1
+    ...         return func(*args, **(kwargs or {}))
+    >>> with Counting() as counting:
+    ...     Tensor([1]) + Tensor([2]) * 3
+    tensor([7.])
+    >>> counting.calls
+    2
+    """
+
+    def __init__(self) -> None:
+        pass
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        raise NotImplementedError("a TorchFunctionMode defines __torch_function__(self, func, types, args, kwargs)")
+
+    def __enter__(self):
+        state.function_modes.append(self)
+        modes.enter()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        state.function_modes.pop()
+        modes.leave()
+
+    @classmethod
+    def push(cls, *args, **kwargs):
+        """The same as making one."""
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+# -- for functions that want to be overridable ---------------------------------------------------------------------
+
+
+def has_torch_function(relevant_args: Iterable) -> bool:
+    """Whether a mode is active or some of the arguments override operations."""
+    return needed(relevant_args)
+
+
+def has_torch_function_unary(argument: Any) -> bool:
+    """`has_torch_function` of one argument."""
+    return needed((argument,))
+
+
+def has_torch_function_variadic(*arguments: Any) -> bool:
+    """`has_torch_function` of the arguments."""
+    return needed(arguments)
+
+
+def handle_torch_function(public_api: Callable, relevant_args: Iterable, *args: Any, **kwargs: Any) -> Any:
+    """Let the modes and the arguments' classes do what `public_api(*args, **kwargs)` asks for; TypeError if none of them can."""
+    return overrides.call(public_api, tuple(relevant_args), args, kwargs)
+
+
+def wrap_torch_function(dispatcher: Callable) -> Callable:
+    """Decorates a function so that it can be overridden; `dispatcher`, called with its arguments, gives those that may override it."""
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            relevant = tuple(dispatcher(*args, **kwargs))
+            if needed(relevant):
+                return overrides.call(wrapped, relevant, args, kwargs)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    return decorate
+
+
+def redispatch_function(func: Callable, types: Iterable[type], args: tuple = (), kwargs: dict | None = None) -> Any:
+    """Run an operation as if it had been called again, for a `__torch_function__` that has nothing more to say."""
+    return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch():
+    """Within it, subclasses are consulted again, even inside their own `__torch_function__`."""
+    before, state.function_disabled = state.function_disabled, False
+    try:
+        yield
+    finally:
+        state.function_disabled = before
+
+
+# -- questions -----------------------------------------------------------------------------------------------------
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether something is a tensor, or has a `__torch_function__` and so can stand for one."""
+    return type(inp) is Tensor or hasattr(inp, "__torch_function__")
+
+
+def get_default_nowrap_functions() -> set[Callable]:
+    """Functions whose results keep their type when Tensor's own `__torch_function__` runs them."""
+    return NOWRAP
+
+
+@functools.cache
+def _by_namespace() -> dict[Any, list[Callable]]:
+    from flambeau.eager.bind import functions
+
+    flambeau = sys.modules["flambeau"]  # the door itself, which is above this room
+
+    found: dict[Any, list[Callable]] = {flambeau: [], Tensor: []}
+    for name, function in functions.items():
+        home, _, _ = name.rpartition(".")
+        namespace = import_module(f"flambeau.{home}") if home else flambeau
+        found.setdefault(namespace, []).append(function)
+    for name, member in vars(Tensor).items():
+        if isinstance(member, property):
+            found[Tensor].append(member.__get__)
+        elif callable(member) and (not name.startswith("_") or name.startswith("__")) and name not in overrides._OWN_BUSINESS:
+            found[Tensor].append(member)
+    return found
+
+
+def get_overridable_functions() -> dict[Any, list[Callable]]:
+    """All functions that `__torch_function__` is asked about, by the namespace they are found in."""
+    return {namespace: list(listed) for namespace, listed in _by_namespace().items()}
+
+
+@functools.cache
+def _names() -> dict[Callable, str]:
+    from flambeau.eager.bind import functions
+
+    found: dict[Callable, str] = {}
+    for name, member in vars(Tensor).items():
+        if isinstance(member, property):
+            found[member.__get__] = f"torch.Tensor.{name}.__get__"
+        elif callable(member):
+            found[member] = f"torch.Tensor.{name}"
+    found |= {function: f"torch.{name}" for name, function in functions.items()}
+    return found
+
+
+def resolve_name(f: Callable) -> str | None:
+    """The full name of an overridable function, such as 'torch.add' or 'torch.Tensor.shape.__get__'."""
+    return _names().get(f)
+
+
+def is_tensor_method_or_property(func: Callable) -> bool:
+    """Whether the function is reached through a tensor, as a method or as the getter of an attribute."""
+    return func in set(_by_namespace()[Tensor]) or getattr(func, "__name__", "") in ("__get__", "__set__", "__delete__")
+
+
+def get_ignored_functions() -> set[Callable]:
+    """Functions that `__torch_function__` is never asked about: they take no tensors, or make them out of other things."""
+    flambeau = sys.modules["flambeau"]
+    names = """is_tensor is_storage set_default_dtype get_default_dtype manual_seed seed initial_seed get_rng_state set_rng_state
+    is_grad_enabled set_grad_enabled no_grad enable_grad inference_mode from_numpy from_dlpack set_printoptions can_cast promote_types
+    tensor as_tensor asarray frombuffer from_file broadcast_shapes get_num_threads set_num_threads""".split()
+    return {getattr(flambeau, name) for name in names if hasattr(flambeau, name)}
+
+
+def get_testing_overrides() -> dict[Callable, Callable]:
+    """For every overridable function one that takes the same arguments and returns -1."""
+    return {function: lambda *args, **kwargs: -1 for listed in _by_namespace().values() for function in listed}
+
+
+def _get_overloaded_args(relevant_args: Iterable) -> list:
+    """One argument of each overriding class, subclasses before their parents."""
+    return overrides.overloaded(relevant_args)[1]
+
+
+def _get_current_function_mode() -> TorchFunctionMode | None:
+    return state.function_modes[-1] if state.function_modes else None
+
+
+def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
+    return list(state.function_modes)
+
+

@@ -1,0 +1,256 @@
+"""The recorded graph: its names and edges, its memory, chains of any length, several threads."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from history_oracle import agree, leaf, plain, weigh
+
+import flambeau
+
+torch = pytest.importorskip("torch")
+
+
+# -- the graph -------------------------------------------------------------------------------------------------------------
+
+
+def _structure(node, depth: int = 3):
+    """A node as nested tuples of names."""
+    if node is None:
+        return None
+    return node.name(), [(_structure(n, depth - 1), nr) for n, nr in node.next_functions] if depth else []
+
+
+GRAPHS = {
+    "add": lambda T, w, v: w + v,
+    "add with alpha": lambda T, w, v: T.add(w, v, alpha=2),
+    "add a number": lambda T, w, v: w + 1,
+    "sub": lambda T, w, v: w - v,
+    "mul": lambda T, w, v: w * v,
+    "mul by a number": lambda T, w, v: w * 3,
+    "div": lambda T, w, v: w / v,
+    "pow of a number": lambda T, w, v: w**2,
+    "pow of a tensor": lambda T, w, v: w**v,
+    "neg": lambda T, w, v: -w,
+    "matmul": lambda T, w, v: w @ v,
+    "matmul of a vector": lambda T, w, v: w @ v[0],
+    "dot": lambda T, w, v: w[0] @ v[0],
+    "bmm": lambda T, w, v: T.bmm(w[None], v[None]),
+    "linear": lambda T, w, v: w.t() @ v + v[0],
+    "addmm": lambda T, w, v: T.addmm(w, w, v),
+    "exp": lambda T, w, v: w.exp(),
+    "log": lambda T, w, v: w.log(),
+    "sqrt": lambda T, w, v: w.sqrt(),
+    "sin": lambda T, w, v: w.sin(),
+    "sigmoid": lambda T, w, v: w.sigmoid(),
+    "tanh": lambda T, w, v: w.tanh(),
+    "relu": lambda T, w, v: w.relu(),
+    "abs": lambda T, w, v: w.abs(),
+    "sum": lambda T, w, v: w.sum(),
+    "sum over a dimension": lambda T, w, v: w.sum(0),
+    "mean": lambda T, w, v: w.mean(),
+    "mean over a dimension": lambda T, w, v: w.mean(1),
+    "max": lambda T, w, v: w.max(),
+    "max over a dimension": lambda T, w, v: w.max(1)[0],
+    "var": lambda T, w, v: w.var(),
+    "std": lambda T, w, v: w.std(),
+    "softmax": lambda T, w, v: w.softmax(0),
+    "log_softmax": lambda T, w, v: w.log_softmax(0),
+    "logsumexp": lambda T, w, v: w.logsumexp(0),
+    "prod": lambda T, w, v: w.prod(),
+    "cumsum": lambda T, w, v: w.cumsum(0),
+    "norm": lambda T, w, v: w.norm(),
+    "view": lambda T, w, v: w.view(9),
+    "reshape": lambda T, w, v: w.reshape(9),
+    "reshape that copies": lambda T, w, v: w.t().reshape(9),
+    "flatten": lambda T, w, v: w.flatten(),
+    "t": lambda T, w, v: w.t(),
+    "T": lambda T, w, v: w.T,
+    "mT": lambda T, w, v: w.mT,
+    "transpose": lambda T, w, v: w.transpose(0, 1),
+    "permute": lambda T, w, v: w.permute(1, 0),
+    "squeeze": lambda T, w, v: w[None].squeeze(0),
+    "unsqueeze": lambda T, w, v: w.unsqueeze(0),
+    "expand": lambda T, w, v: w.expand(2, 3, 3),
+    "repeat": lambda T, w, v: w.repeat(2, 1),
+    "row": lambda T, w, v: w[0],
+    "slice": lambda T, w, v: w[:2],
+    "gather by list": lambda T, w, v: w[[0, 1]],
+    "mask": lambda T, w, v: w[v > 0.5],
+    "index_select": lambda T, w, v: w.index_select(0, T.tensor([0])),
+    "gather": lambda T, w, v: w.gather(0, T.tensor([[0, 1, 2]])),
+    "cat": lambda T, w, v: T.cat([w, v]),
+    "stack": lambda T, w, v: T.stack([w, v]),
+    "split": lambda T, w, v: w.split(2)[0],
+    "chunk": lambda T, w, v: w.chunk(2)[0],
+    "unbind": lambda T, w, v: w.unbind()[0],
+    "where": lambda T, w, v: T.where(w > v, w, v),
+    "tril": lambda T, w, v: w.tril(),
+    "diagonal": lambda T, w, v: w.diagonal(),
+    "clone": lambda T, w, v: w.clone(),
+    "contiguous": lambda T, w, v: w.t().contiguous(),
+    "to": lambda T, w, v: w.float(),
+    "maximum": lambda T, w, v: T.maximum(w, v),
+    "floor": lambda T, w, v: w.floor(),
+    "mul_": lambda T, w, v: (w * 1).mul_(v),
+    "write to a row": lambda T, w, v: _row_written(w, v),
+    "det": lambda T, w, v: T.linalg.det(w),
+    "inverse": lambda T, w, v: T.linalg.inv(w),
+    "topk": lambda T, w, v: w.topk(2)[0],
+    "sort": lambda T, w, v: w.sort()[0],
+    "flip": lambda T, w, v: w.flip(0),
+    "roll": lambda T, w, v: w.roll(1),
+    "detach in between": lambda T, w, v: w.detach() * v,
+    "same operand twice": lambda T, w, v: w * w,
+}
+
+
+def _row_written(w, v):
+    x = w * 1
+    x[0] = v[0]
+    return x
+
+
+@pytest.mark.parametrize("op", GRAPHS)
+def test_graph_has_pytorchs_names(op):
+    """grad_fn and next_functions of common operations name what PyTorch's name."""
+    agree(lambda T: _structure(GRAPHS[op](T, leaf(T, 3, 3), leaf(T, 3, 3, seed=1)).grad_fn))
+
+
+def test_repr_of_history():
+    """A tensor shows its grad_fn, or that it requires a gradient."""
+    agree(lambda T: [repr(leaf(T, 2)), repr(leaf(T, 2) * 2), repr((leaf(T, 2, 2) * 1)[0])])
+
+
+def test_node_as_an_object():
+    """A node can be called, carries metadata, and its accumulators know their leaf."""
+
+    def question(T):
+        w, v = leaf(T, 3), leaf(T, 2, 3, seed=1)
+        y = w * v
+        node = y.grad_fn
+        node.metadata["mine"] = 5
+        found = node(plain(T, 2, 3))
+        node.next_functions[0][0](plain(T, 3))
+        return [g.detach() for g in found], y.grad_fn.metadata, w.grad, node is y.grad_fn, isinstance(node, T.autograd.graph.Node)
+
+    agree(question)
+
+
+@pytest.mark.parametrize("length", [100_000])
+def test_long_chains(length):
+    """Forward, backward and deallocation of a hundred thousand operations need no deep stack."""
+    w = leaf(flambeau, 1)
+    x = w
+    for _ in range(length):
+        x = x + 1
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(200)
+    try:
+        x.backward()
+        assert w.grad.tolist() == [1.0]
+        reference = weakref.ref(x.grad_fn)
+        del x
+        gc.collect()
+        assert reference() is None
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_wide_and_long_chain_of_views_and_writes():
+    """A thousand writes through views of one base keep their gradients, without recursion."""
+    w = leaf(flambeau, 4)
+    x = w * 1
+    for i in range(1000):
+        x[i % 4 : i % 4 + 1].mul_(1.001)
+    x.sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), np.full(4, 1.001**250))
+
+
+def test_memory_is_released_as_backward_goes():
+    """When backward reaches the beginning, what the end had saved is gone."""
+    T = flambeau
+    w = leaf(T, 3)
+    kept, alive = [], []
+    x = w.sin()
+    x.register_hook(lambda g: alive.extend(r() is not None for r in kept))
+    y = x.clone()
+    for _ in range(3):
+        z = y.clone()
+        kept.append(weakref.ref(z))
+        y = z.exp()
+        y = y * z
+        del z
+    total = y.sum()
+    del y
+    total.backward()
+    assert alive == [False, False, False]
+
+
+def test_memory_is_kept_with_retain_graph():
+    """With retain_graph everything stays."""
+    T = flambeau
+    x = leaf(T, 3).clone()
+    z = x.clone()
+    reference = weakref.ref(z)
+    total = (z * z).sum()
+    del z
+    total.backward(retain_graph=True)
+    assert reference() is not None
+    total.backward()
+    assert reference() is None
+
+
+def test_no_cycles_wait_for_the_garbage_collector():
+    """A graph disappears with its last reference, even where operations have saved their results."""
+    gc.disable()
+    try:
+        w = leaf(flambeau, 3)
+        y = (w.exp().tanh().sigmoid() * w).softmax(0).sum()
+        reference = weakref.ref(y.grad_fn)
+        del y
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_backward_from_several_threads():
+    """Threads that run backward into the same leaf lose no gradient."""
+    w = leaf(flambeau, 64)
+
+    def work():
+        for _ in range(50):
+            (w * 1).sum().backward()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert w.grad.tolist() == [200.0] * 64
+
+
+def test_backward_inside_backward():
+    """A hook may run another backward, also through the same graph."""
+
+    def question(T):
+        w = leaf(T, 3)
+        seen = []
+
+        def again(g):
+            v = leaf(T, 3, seed=1)
+            with T.enable_grad():
+                weigh(T, v * v).backward()
+            seen.append((v.grad, T.is_grad_enabled()))
+
+        x = w * w
+        x.register_hook(again)
+        weigh(T, x).backward()
+        return seen, w.grad, T.is_grad_enabled()
+
+    agree(question)
