@@ -212,7 +212,9 @@ FUNCTIONAL = {
     "jacobian of a constant": lambda T, F: F.jacobian(_constant(T), plain(T, 2)),
     "jacobian of a constant, strict": lambda T, F: F.jacobian(_constant(T), plain(T, 2), strict=True),
     "jacobian, vectorized": lambda T, F: F.jacobian(_f(T), (plain(T, 2, 3), plain(T, 3, seed=1)), vectorize=True),
-    "jacobian, forward mode": lambda T, F: F.jacobian(_f(T), (plain(T, 2, 3), plain(T, 3, seed=1)), vectorize=True, strategy="forward-mode"),
+    "jacobian, forward mode": lambda T, F: F.jacobian(
+        _f(T), (plain(T, 2, 3), plain(T, 3, seed=1)), vectorize=True, strategy="forward-mode"
+    ),
     "jacobian, bad strategy": lambda T, F: F.jacobian(_f(T), (plain(T, 2, 3), plain(T, 3)), strategy="sideways"),
     "jacobian of no tensor": lambda T, F: F.jacobian(lambda x: x * 2, 3.0),
     "jacobian giving no tensor": lambda T, F: F.jacobian(lambda x: 3.0, plain(T, 2)),
@@ -231,7 +233,9 @@ FUNCTIONAL = {
     "vjp of two outputs": lambda T, F: F.vjp(_two(T), plain(T, 2, 3), (plain(T, 2, 3, seed=1), plain(T, 3, seed=2))),
     "vjp with unused input": lambda T, F: F.vjp(_unused(T), (plain(T, 3), plain(T, 2)), plain(T, 3)),
     "vjp, strict, with unused input": lambda T, F: F.vjp(_unused(T), (plain(T, 3), plain(T, 2)), plain(T, 3), strict=True),
-    "vjp, create_graph": lambda T, F: [g.requires_grad for g in F.vjp(_f(T), (leaf(T, 2, 3), leaf(T, 3)), plain(T, 2), create_graph=True)[1]],
+    "vjp, create_graph": lambda T, F: [
+        g.requires_grad for g in F.vjp(_f(T), (leaf(T, 2, 3), leaf(T, 3)), plain(T, 2), create_graph=True)[1]
+    ],
     "jvp": lambda T, F: F.jvp(_f(T), (plain(T, 2, 3), plain(T, 3, seed=1)), (plain(T, 2, 3, seed=2), plain(T, 3, seed=3))),
     "jvp of a scalar": lambda T, F: F.jvp(lambda x: x**3, plain(T)),
     "jvp without a vector": lambda T, F: F.jvp(lambda x: x**3, plain(T, 3)),
@@ -320,7 +324,9 @@ CHECKS = {
     "second, strided weights": lambda T, a: a.gradgradcheck(T.sin, (leaf(T, 2, 3),), gen_non_contig_grad_outputs=True),
     "second, linear": lambda T, a: a.gradgradcheck(lambda x: x * 2, (leaf(T, 3),)),
     "second, wrong": lambda T, a: a.gradgradcheck(_wrong(T, lambda g, x: g * 2 * x.detach()), (leaf(T, 3),)),
-    "second, wrong, asked kindly": lambda T, a: a.gradgradcheck(_wrong(T, lambda g, x: g * 2 * x.detach()), (leaf(T, 3),), raise_exception=False),
+    "second, wrong, asked kindly": lambda T, a: a.gradgradcheck(
+        _wrong(T, lambda g, x: g * 2 * x.detach()), (leaf(T, 3),), raise_exception=False
+    ),
     "second, fast": lambda T, a: a.gradgradcheck(lambda x, y: (x * y).sin(), (leaf(T, 3), leaf(T, 2, 3)), fast_mode=True),
 }
 

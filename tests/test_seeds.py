@@ -51,7 +51,7 @@ def test_random_factories():
     torch.manual_seed(0)
     g, u, i = torch.randn(1000), torch.rand(1000), torch.randint(low=0, high=10, size=(4, 8))
     assert abs(g.mean().item()) < 0.15 and abs(g.std().item() - 1) < 0.1
-    assert 0 <= u.min().item() and u.max().item() < 1
+    assert u.min().item() >= 0 and u.max().item() < 1
     assert i.dtype is torch.int64 and i.shape == (4, 8) and 0 <= i.min().item() <= i.max().item() < 10
     torch.manual_seed(0)
     assert torch.equal(torch.randn(1000), g)
@@ -325,7 +325,7 @@ def test_reductions():
     found = x.max(dim=-1)
     assert found.values.tolist() == [7.0, 15.0, 23.0, 31.0] and found.indices.tolist() == [7] * 4
     assert x.argmax(dim=-1).tolist() == [7] * 4
-    values, predicted = x.max(1)
+    _values, predicted = x.max(1)
     assert predicted.eq(torch.full((4,), 7)).sum().item() == 4
 
 
@@ -413,7 +413,12 @@ def test_gradients_accumulate():
 
 def test_logistic_unit_by_the_chain_rule():
     """dL/dw of one unit is the product of three derivatives: -0.0898 for the numbers of the text."""
-    x1, w1, b, y = torch.tensor([1.1]), torch.tensor([2.2], requires_grad=True), torch.tensor([0.0], requires_grad=True), torch.tensor([1.0])
+    x1, w1, b, y = (
+        torch.tensor([1.1]),
+        torch.tensor([2.2], requires_grad=True),
+        torch.tensor([0.0], requires_grad=True),
+        torch.tensor([1.0]),
+    )
     z = x1 * w1 + b
     a = torch.sigmoid(z)
     loss = -(y * torch.log(a) + (1 - y) * torch.log(1 - a)).mean()

@@ -164,7 +164,23 @@ def plain_subclass_keeps_its_class(T):
 
     a, b = T.ones(2).as_subclass(Mine), T.ones(2).as_subclass(Deeper)
     values, indices = a.sort()
-    results = (a + 1, 1 + a, a + T.ones(2), T.ones(2) + a, a + b, b + a, a[0], a.sum(), a.view(2, 1), values, indices, T.cat([a, b]), a.exp_(), a.data, a.detach())
+    results = (
+        a + 1,
+        1 + a,
+        a + T.ones(2),
+        T.ones(2) + a,
+        a + b,
+        b + a,
+        a[0],
+        a.sum(),
+        a.view(2, 1),
+        values,
+        indices,
+        T.cat([a, b]),
+        a.exp_(),
+        a.data,
+        a.detach(),
+    )
     return [type(r).__name__ for r in results], type(a.split(1)[0]).__name__, type(a.shape).__name__, isinstance(a, T.Tensor)
 
 

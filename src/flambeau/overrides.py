@@ -25,17 +25,17 @@ from flambeau.eager.overrides import NOWRAP, needed
 from flambeau.tensor import Tensor
 
 __all__ = [
+    "enable_reentrant_dispatch",
     "get_ignored_functions",
     "get_overridable_functions",
     "get_testing_overrides",
     "handle_torch_function",
     "has_torch_function",
-    "resolve_name",
     "is_tensor_like",
     "is_tensor_method_or_property",
-    "wrap_torch_function",
-    "enable_reentrant_dispatch",
     "redispatch_function",
+    "resolve_name",
+    "wrap_torch_function",
 ]
 
 state = modes.state
@@ -224,5 +224,3 @@ def _get_current_function_mode() -> TorchFunctionMode | None:
 
 def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
     return list(state.function_modes)
-
-

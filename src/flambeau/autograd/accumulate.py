@@ -127,7 +127,7 @@ def _is_fresh(grad: Tensor, leaf) -> bool:
     if array.strides == leaf.strides and array.flags.c_contiguous:
         return True
     shape, strides = arrays.view_of(array)
-    return strides == _strides_of_grad(leaf) or not state.enforce_layout and layout.is_non_overlapping_and_dense(shape, strides)
+    return strides == _strides_of_grad(leaf) or (not state.enforce_layout and layout.is_non_overlapping_and_dense(shape, strides))
 
 
 def _strides_of_grad(leaf) -> tuple[int, ...]:

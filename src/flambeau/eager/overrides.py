@@ -48,7 +48,7 @@ def any_foreign(values: Iterable) -> bool:
     """A cheap question before `needed`: whether something among the arguments is neither a plain tensor nor a plain option."""
     for value in values:
         kind = type(value)
-        if kind not in PLAIN and kind not in _OPTIONS and (kind is not tuple or value and type(value[0]) is not int):
+        if kind not in PLAIN and kind not in _OPTIONS and (kind is not tuple or (value and type(value[0]) is not int)):
             return True
     return False
 
@@ -168,7 +168,7 @@ def give_members(cls: type) -> None:
         return
     for name, member in list(vars(Tensor).items()):
         private = name.startswith("_") and not name.startswith("__")
-        if private and name not in ("_version", "_is_view") or name in _OWN_BUSINESS or hasattr(member, "op"):
+        if (private and name not in ("_version", "_is_view")) or name in _OWN_BUSINESS or hasattr(member, "op"):
             continue
         if _inherited(cls, name) is not member:
             continue  # the class, or a parent of it, has its own

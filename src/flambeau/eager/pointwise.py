@@ -391,7 +391,10 @@ def _into_gpu(op, operands: tuple, options: tuple) -> bool:
     for v in operands[1:]:
         if type(v) in PLAIN and v._array.shape != out.shape and v._array.ndim:
             return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
-    return not overlaps(out, [v._array for v in operands[1:] if type(v) in PLAIN]) and _on_gpu(op, operands, options, out) is not NotImplemented
+    return (
+        not overlaps(out, [v._array for v in operands[1:] if type(v) in PLAIN])
+        and _on_gpu(op, operands, options, out) is not NotImplemented
+    )
 
 
 def _just_runs(input: Tensor, *others) -> bool:
