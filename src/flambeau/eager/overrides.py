@@ -221,6 +221,6 @@ def _init_subclass(cls, **options) -> None:
     give_members(cls)
 
 
-Tensor.__init_subclass__ = classmethod(_init_subclass)
+Tensor.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[method-assign, assignment]
 Tensor.__torch_function__ = classmethod(default_torch_function)
 PLAIN.add(Tensor)
