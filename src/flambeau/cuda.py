@@ -235,7 +235,7 @@ def _counted(device: Any, which: int, peak: bool) -> int:
         return 0
     room, index = arrays.cuda(), _index(device)
     if peak:
-        return room.peaks.get(index, [0, 0])[which]
+        return room.peak(index, which)
     with room.Device(index):
         return room.pool.total_bytes() if which else room.pool.used_bytes()
 

@@ -9,17 +9,23 @@ ufunc's `at` and `accumulate` exist only where CuPy has them. Kernels are compil
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import types
+from functools import lru_cache
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+
+from flambeau import kernels
+from flambeau.kernels import arrays, print_cuda
 
 # -- memory --------------------------------------------------------------------------------------------------------------
 
@@ -126,6 +132,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     itemsize = property(lambda self: self._np.itemsize)
     nbytes = property(lambda self: self._np.nbytes)
     flags = property(lambda self: self._np.flags)
+    _c_contiguous = property(lambda self: self._np.flags.c_contiguous)
     device = property(lambda self: Device(0))
     T = property(lambda self: wrap(self._np.T, self))
     real = property(lambda self: wrap(self._np.real, self), lambda self, value: setattr(self._np, "real", _unwrapped(value)))
@@ -362,13 +369,34 @@ HOST = r"""
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <cstdlib>
+#include <ucontext.h>
 #define FL_HOST
 #define __device__
 #define __global__ static
 #define __grid_constant__
 #define __launch_bounds__(n)
 using std::copysign; using std::floor; using std::ceil; using std::exp; using std::log; using std::tan; using std::rint;
-struct { unsigned x; } blockIdx, threadIdx, blockDim, gridDim;
+#define __shared__ static
+struct { unsigned x, y; } blockIdx, threadIdx, blockDim, gridDim;
+/* Threads that wait for each other are fibers: a barrier lets all others of the block run up to it. */
+static ucontext_t fl_fibers[256], fl_main;
+static unsigned fl_here;
+static bool fl_done[256];
+static void __syncthreads() { swapcontext(&fl_fibers[fl_here], &fl_main); threadIdx.x = fl_here; }
+template <class F> static void fl_block(unsigned threads, F body, bool waits) {
+    static F *current; current = &body;
+    static char *stacks = (char *)malloc(256 << 16);
+    if (!waits) { for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) body(); return; }
+    for (unsigned t = 0; t < threads; t++) {
+        getcontext(&fl_fibers[t]), fl_done[t] = false;
+        fl_fibers[t].uc_stack.ss_sp = stacks + (t << 16), fl_fibers[t].uc_stack.ss_size = 1 << 16, fl_fibers[t].uc_link = &fl_main;
+        makecontext(&fl_fibers[t], (void (*)())+[] { (*current)(); fl_done[fl_here] = true; }, 0);
+    }
+    for (unsigned left = threads; left;)
+        for (unsigned t = left = 0; t < threads; t++)
+            if (!fl_done[t]) { threadIdx.x = fl_here = t; swapcontext(&fl_main, &fl_fibers[t]); left += !fl_done[t]; }
+}
 static float rsqrtf(float x) { return 1 / std::sqrt(x); }
 static double rsqrt(double x) { return 1 / std::sqrt(x); }
 template <class T> static T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
@@ -384,6 +412,19 @@ static uint16_t fl_f32_to_f16(float f) { _Float16 v = (_Float16)f; uint16_t h; m
 """
 
 
+COMPILER = ["g++", "-std=c++17", "-O0", "-w", "-fwrapv", "-fPIC"]
+
+
+@lru_cache(1)
+def _header() -> Path:
+    """A folder with what all kernels begin with, compiled: it is most of the work."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "host.h").write_text(HOST + print_cuda.PREAMBLE)
+    subprocess.run([*COMPILER, "-x", "c++-header", "host.h"], cwd=folder, check=True)
+    return folder
+
+
 class Function:
     """A kernel, run thread by thread."""
 
@@ -395,7 +436,7 @@ class Function:
         if len(kept) != len(self.kinds):
             raise TypeError(f"the kernel takes {len(self.kinds)} arguments, found {len(kept)}")
         pointers = (ctypes.c_void_p * len(kept))(*[a.ctypes.data for a in kept])
-        self.launch(ctypes.c_uint(grid[0]), ctypes.c_uint(block[0]), pointers)
+        self.launch(*map(ctypes.c_uint, ((*grid, 1)[0], (*grid, 1)[1], block[0])), pointers)
 
     def argument(self, value) -> np.ndarray:
         """CuPy hands a number over by its own type: an int as 8 bytes, a bool as 1."""
@@ -418,20 +459,18 @@ class Module:
             name, parameters = signature
             kinds = [re.sub(r"\s*\w+$", "", p.replace("const __grid_constant__", "")).strip() for p in _split(parameters)]
             call = ", ".join(f"*({k} *)args[{i}]" for i, k in enumerate(kinds))
-            text = (
-                HOST
-                + text.replace('extern "C" __global__', "__global__")
-                + (
-                    f'\nextern "C" void launch_{name}(unsigned blocks, unsigned threads, void **args) {{ gridDim.x = blocks, blockDim.x = threads;\n'
-                    f"for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++)\n"
-                    f"{name}({call}); }}\n"
-                )
-            )
-            folder = Path(tempfile.mkdtemp())
-            (folder / "kernel.cpp").write_text(text)
-            subprocess.run(
-                ["g++", "-std=c++17", "-O1", "-w", "-fwrapv", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True
-            )
+            waits = "true" if "__syncthreads" in text else "false"
+            text = text.replace('extern "C" __global__', "__global__").replace(print_cuda.PREAMBLE, "")
+            text += f"""
+extern "C" void launch_{name}(unsigned blocks, unsigned parts, unsigned threads, void **args) {{
+    gridDim.x = blocks, gridDim.y = parts, blockDim.x = threads;
+    for (blockIdx.y = 0; blockIdx.y < parts; blockIdx.y++)
+        for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) fl_block(threads, [&] {{ {name}({call}); }}, {waits});
+}}
+"""
+            folder = Path(tempfile.mkdtemp(dir=_header()))
+            (folder / "kernel.cpp").write_text('#include "../host.h"\n' + text)
+            subprocess.run([*COMPILER, "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True)
             self.compiled[source] = ctypes.CDLL(str(folder / "kernel.so")), name, kinds
         self.found = self.compiled[source]
 
@@ -558,14 +597,14 @@ def _modules() -> dict[str, types.ModuleType]:
 @contextlib.contextmanager
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
-    rooms = [f"flambeau.kernels.{n}" for n in ("cuda", "cuda_launch", "cuda_gemm", "cuda_random", "cuda_scatter")]
+    rooms = [f"flambeau.kernels.{n}" for n in ("cuda", "cuda_launch", "cuda_gemm", "cuda_loops", "cuda_random", "cuda_scatter")]
     before = {n: sys.modules.pop(n, None) for n in (*_modules(), *rooms)}
     sys.modules.update(_modules())
+    arrays.cuda_room = None
     try:
         yield sys.modules[__name__]
     finally:
-        import flambeau.kernels as kernels
-
+        arrays.cuda_room = None
         for name in rooms:
             vars(kernels).pop(name.rpartition(".")[2], None)
         for name, module in before.items():

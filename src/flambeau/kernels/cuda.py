@@ -1,7 +1,8 @@
 """The CUDA room: devices, memory and copies on GPUs, through CuPy. `arrays.py` comes here for everything that is a CuPy array.
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
-`cuda_launch.py` (pointwise kernels), `cuda_gemm.py` (matrix products), `cuda_scatter.py` (sums by index) and `cuda_random.py`.
+`cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
+`cuda_scatter.py` (sums by index) and `cuda_random.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels.cuda_gemm import product, product_into
 from flambeau.kernels.cuda_launch import run
+from flambeau.kernels.cuda_loops import fold, rows
 from flambeau.kernels.cuda_random import (
     Generator,
     binomial,
@@ -35,9 +37,9 @@ from flambeau.kernels.cuda_scatter import add_rows, combine_at, multiply_in_roun
 
 __all__ = [
     "Generator", "add_rows", "binomial", "combine_at", "cupy", "current_device", "default_generator", "device_count", "draw", "empty",
-    "empty_strided", "fill", "from_dlpack", "get_rng_state", "is_available", "is_pinned", "keep_until_done", "manual_seed_all",
+    "empty_strided", "fill", "fold", "from_dlpack", "get_rng_state", "is_available", "is_pinned", "keep_until_done", "manual_seed_all",
     "multinomial", "multiply_in_rounds", "number", "on", "permutation", "pinned_empty", "poisson", "product", "product_into", "reinterpret",
-    "run", "set_rng_state", "strided_view", "to_device",
+    "rows", "run", "set_rng_state", "strided_view", "to_device",
 ]  # fmt: skip
 
 ndarray = cupy.ndarray
@@ -92,12 +94,11 @@ def allocate(size: int):
         found = pool.malloc(size)
     except cupy.cuda.memory.OutOfMemoryError:
         raise out_of_memory(size) from None
-    peak = peaks.setdefault(found.device_id, [0, 0])
-    used, reserved = pool.used_bytes(), pool.total_bytes()
-    if used > peak[0]:
-        peak[0] = used
-    if reserved > peak[1]:
-        peak[1] = reserved
+    used, known = pool.used_bytes(), peaks.get(found.device_id)
+    if known is None:
+        peaks[found.device_id] = [used, 0]
+    elif used > known[0]:
+        known[0] = used
     return found
 
 
@@ -127,6 +128,15 @@ def amount(size: int) -> str:
     return f"{number:.2f} GiB"
 
 
+def peak(index: int, which: int) -> int:
+    """The most bytes that were in use (0) or reserved (1). What is reserved grows until it is given back, so it is its own peak."""
+    known = peaks.get(index, (0, 0))[which]
+    if not which:
+        return known
+    with Device(index):
+        return max(known, pool.total_bytes())
+
+
 def reset_peaks(index: int, which: int | None = None) -> None:
     """Start counting the peak of used (0) or reserved (1) bytes anew; both without `which`."""
     with Device(index):
@@ -138,6 +148,8 @@ def reset_peaks(index: int, which: int | None = None) -> None:
 def empty_cache() -> None:
     """Give memory that is kept for reuse back to the driver."""
     gc.collect()
+    for index in range(device_count()):
+        peaks[index] = [peak(index, 0), peak(index, 1)]
     pool.free_all_blocks()
     cupy.get_default_pinned_memory_pool().free_all_blocks()
 

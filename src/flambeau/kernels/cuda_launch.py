@@ -33,6 +33,9 @@ View = tuple[tuple[int, ...], tuple[int, ...]]  # (shape, strides in bytes)
 
 def run(kernel: Pointwise, operands, params, key: np.dtype, out_dtype: np.dtype, out: Any = None):
     """Run a kernel on CuPy arrays and Python numbers, into `out` or into fresh memory. At least one operand, or `out`, is an array."""
+    found = _run_flat(kernel, operands, params, key, out_dtype, out)
+    if found is not None:
+        return found
     ready = [a.item() if type(a) is np.ndarray else a for a in operands]  # a 0-d array of the CPU is a number
     like = out if out is not None else next(a for a in ready if type(a) is ndarray)
     device = like.data.device_id
@@ -40,6 +43,67 @@ def run(kernel: Pointwise, operands, params, key: np.dtype, out_dtype: np.dtype,
         return _run(kernel, ready, params, key, out_dtype, out, device)
     with Device(device):
         return _run(kernel, ready, params, key, out_dtype, out, device)
+
+
+def _run_flat(kernel, operands, params, key, out_dtype, out):
+    """The everyday case: contiguous arrays of one shape, and numbers. None for any other."""
+    shape, device, pointers, arrays = None if out is None else out.shape, runtime.getDevice(), [], 0
+    for i, a in enumerate(operands if out is None else (*operands, out)):
+        if type(a) is not ndarray:
+            if type(a) is np.ndarray:
+                return None
+            pointers.append(0)
+            continue
+        if shape is None:
+            shape = a.shape
+        if not a._c_contiguous or a.shape != shape or a.data.device_id != device:
+            return None
+        pointers.append(a.data.ptr)
+        arrays |= 1 << i  # that of `out` comes last, and is always one
+    # A dimension of size 1 may have any stride, and hands it on: see layout.pointwise_strides.
+    if shape is None or 1 in shape or 0 in shape:
+        return None
+    if out is None:
+        out = ndarray(shape, out_dtype)
+        pointers.append(out.data.ptr)
+        arrays |= 1 << len(operands)
+    flat = _flats.get((kernel, key, out_dtype, arrays, device))
+    if flat is None:
+        flat = _flats[kernel, key, out_dtype, arrays, device] = Flat(kernel, key, out_dtype, operands, device)
+    n = out.size
+    if n >= 2**31 or not flat.pack:
+        return _run(kernel, operands, params, key, out_dtype, out, device)
+    for pointer, size in zip(pointers, flat.sizes, strict=True):
+        if pointer % size:
+            return _run(kernel, operands, params, key, out_dtype, out, device)
+    arguments = _arguments(kernel, operands, (pointers[-1], *pointers[:-1]), params, key)
+    threads = n // flat.pack + n % flat.pack
+    flat.function(((threads + THREADS - 1) // THREADS,), _BLOCK, (*arguments, n, flat.geometry))
+    return out
+
+
+_BLOCK = (THREADS,)
+
+
+class Flat:
+    """A kernel for contiguous arrays of one shape: its code does not depend on that shape.
+
+    sizes   what the address of each operand, and of the result, must be a multiple of
+    """
+
+    def __init__(self, kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, operands, device: int):
+        sizes = (out_dtype.itemsize, *[a.dtype.itemsize if type(a) is ndarray else 0 for a in operands])
+        modes = tuple(ARRAY if size else NUMBER for size in sizes[1:])
+        steps = [(1,), *[(int(m == ARRAY),) for m in modes]]
+        self.pack = _pack((1,), steps, modes, sizes)
+        self.sizes = tuple(max(size * self.pack, 1) for size in (*sizes[1:], sizes[0]))
+        if self.pack:
+            variant = Variant(modes, tuple(m == ARRAY for m in modes), self.pack)
+            self.geometry = _geometry((1,), [(step * self.pack,) for (step,) in steps], False)
+            self.function = _load(kernel, key, out_dtype, variant, device)
+
+
+_flats: dict[tuple, Flat] = {}
 
 
 def _run(kernel, operands, params, key, out_dtype, out, device):
@@ -56,10 +120,8 @@ def _run(kernel, operands, params, key, out_dtype, out, device):
     pack = plan.variant.pack
     if pack and any([p % (pack * s) for p, s, flat in zip(pointers, sizes, (True, *plan.variant.flat), strict=True) if flat]):
         plan = plan_for(views, (out.shape, out.strides), sizes, False)
-    function = _functions.get((kernel, key, out_dtype, plan.variant, device))
-    if function is None:
-        function = _load(kernel, key, out_dtype, plan.variant, device)
-    function(plan.grid, (THREADS,), (*_arguments(kernel, operands, pointers, params, key), plan.n, plan.geometry))
+    function = _load(kernel, key, out_dtype, plan.variant, device)
+    function(plan.grid, _BLOCK, (*_arguments(kernel, operands, pointers, params, key), plan.n, plan.geometry))
     return out
 
 
@@ -233,6 +295,9 @@ _functions: dict[tuple, Any] = {}
 
 def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Variant, device: int):
     """The compiled kernel on a device, remembered."""
+    function = _functions.get((kernel, key, out_dtype, variant, device))
+    if function is not None:
+        return function
     instance = Instance(
         kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtypes.OF_NUMPY[key].name, dtypes.OF_NUMPY[out_dtype].name,
         variant.modes, variant.flat, variant.pack, variant.wide,

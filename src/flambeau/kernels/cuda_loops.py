@@ -1,0 +1,138 @@
+"""Running folds and row programs on a GPU: how many threads share a row, and whether a row is cut into parts that are merged afterwards.
+
+`fold` and `rows` take what the compiled loops of the CPU take (see `folding.py`), and answer False where there is no kernel.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import cupy
+import numpy as np
+from cupy.cuda import Device
+
+from flambeau import dtypes
+from flambeau.kernels import print_cuda_loops
+from flambeau.kernels.cuda_launch import load_source
+from flambeau.kernels.fold import FOLDS
+from flambeau.kernels.print_cuda import THREADS
+from flambeau.kernels.print_cuda_loops import FoldInstance, RowsInstance
+from flambeau.kernels.rows import PROGRAMS
+
+ENOUGH = 16  # a thread that has fewer elements than this to itself is not worth starting
+IN_REGISTERS = 64  # elements of rows that a thread may keep
+
+
+def fold(name: str, array, sizes, steps, out, index, shift, count: float) -> bool:
+    """Reduce the middle of (outer, n, inner) into `out`, and positions into `index`, where these are given. Steps are in bytes."""
+    declared = _fold(name)
+    dtype = dtypes.OF_NUMPY[array.dtype].name
+    if declared is None or dtype not in declared.dtypes or (index is not None and not declared.find):
+        return False
+    if out is not None and dtypes.OF_NUMPY[out.dtype].name != (dtype if declared.out == "T" else declared.out):
+        return False
+    outer, n, inner = sizes
+    rows = outer * inner
+    if not rows:
+        return True
+    device = array.data.device_id
+    with Device(device):
+        pointer = array.data.ptr
+        aligned = pointer % 16 == 0 and steps[0] % 16 == 0 and inner == 1 and steps[1] == array.itemsize
+        columns, lanes, pack, splits, chunk = _shape_of_fold(
+            rows, n, steps[1], steps[2], inner, array.itemsize, aligned, _multiprocessors(device)
+        )
+        find = index is not None
+        pointers = [0 if a is None else a.data.ptr for a in (out, index)]
+        shifts = 0 if shift is None else shift.data.ptr
+        tail = (float(count), rows, n, inner, *steps, chunk)
+        grid = ((rows * lanes + THREADS - 1) // THREADS, splits)
+        if splits == 1:
+            kernel = _fold_kernel(FoldInstance(declared, dtype, lanes, columns, "whole", pack, find), device)
+            kernel(grid, (THREADS,), (*pointers, pointer, shifts, 0, *tail))
+            return True
+        parts = cupy.empty(splits * rows * (2 if find else 1), np.float64)
+        kernel = _fold_kernel(FoldInstance(declared, dtype, lanes, columns, "part", pack, find), device)
+        kernel(grid, (THREADS,), (*pointers, pointer, shifts, parts.data.ptr, *tail))
+        lanes = 8 if rows >= 32 else THREADS
+        kernel = _fold_kernel(FoldInstance(declared, dtype, lanes, True, "merge", 1, find), device)
+        tail = (float(count), rows, splits, 1, 0, 0, 0, splits)
+        kernel(((rows * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, 0, shifts, parts.data.ptr, *tail))
+    return True
+
+
+@lru_cache(1024)
+def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, size: int, aligned: bool, processors: int):
+    """(columns, lanes, pack, splits, chunk): see FoldInstance; `splits` parts of `chunk` elements each."""
+    columns = inner > 1 and inner_step < step
+    pack = 16 // size
+    if columns:
+        pack, lanes = 1, 1 if n < 8 else 8
+    else:
+        pack = pack if aligned and n % pack == 0 else 1
+        units = n // pack
+        lanes = 1 if units <= 2 else 4 if units <= 16 else 32 if units <= 512 else THREADS
+    blocks = (rows * lanes + THREADS - 1) // THREADS
+    most = max(n // (lanes * pack * ENOUGH), 1)
+    splits = min(max(4 * processors // blocks, 1), most, 65535)
+    unit = lanes * pack
+    chunk = -(-n // (splits * unit)) * unit if splits > 1 else max(n, 1)
+    return columns, lanes, pack, -(-n // chunk) if n else 1, chunk
+
+
+def rows(name: str, count: int, n: int, given, steps, params) -> bool:
+    """Run a row program on `count` rows of `n` elements: `given` are the result and the operands, all contiguous."""
+    program = _program(name)
+    out = given[0]
+    dtype = dtypes.OF_NUMPY[out.dtype].name
+    if program is None or dtype not in program.dtypes:
+        return False
+    device = out.data.device_id
+    with Device(device):
+        pointers = [a.data.ptr for a in given]
+        pack = min(16 // out.itemsize, 8)
+        kinds = ("row", *program.kinds)
+        if n % pack or any(p % 16 for p, kind in zip(pointers, kinds, strict=True) if kind != "each"):
+            pack = 1
+        lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
+        kernel = _rows_kernel(RowsInstance(name, dtype, lanes, pack, items), device)
+        kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, *map(float, params), count, n))
+    return True
+
+
+@lru_cache(1024)
+def _shape_of_rows(units: int, pack: int, operands: int) -> tuple[int, int]:
+    """(lanes, items): a warp for a short row, a block for a long one, and registers for what fits."""
+    lanes = 32 if units <= 256 else THREADS
+    items = 1
+    while items * lanes < units:
+        items *= 2
+    return lanes, items if items * pack * operands <= IN_REGISTERS else 0
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(None)
+def _fold(name: str):
+    return next((f for f in FOLDS if f.name == name), None)
+
+
+def _program(name: str):
+    return next((p for p in PROGRAMS if p.name == name), None)
+
+
+@lru_cache(None)
+def _multiprocessors(device: int) -> int:
+    return Device(device).attributes["MultiProcessorCount"]
+
+
+@lru_cache(None)
+def _fold_kernel(instance: FoldInstance, device: int):
+    return load_source(instance.function, print_cuda_loops.print_fold(instance)).get_function(instance.function)
+
+
+@lru_cache(None)
+def _rows_kernel(instance: RowsInstance, device: int):
+    text = print_cuda_loops.print_rows(instance, _program(instance.name))
+    return load_source(instance.function, text).get_function(instance.function)

@@ -1,0 +1,91 @@
+"""Reductions and functions of rows by our own kernels on a GPU: any dimensions, any layout, long rows in parts, NaN and nothing at all."""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau as torch
+from flambeau.kernels import print_cuda_loops, rows
+from flambeau.kernels.fold import FOLDS
+
+NAN, INF = float("nan"), float("inf")
+
+
+def close(found, wanted, tolerance=1e-5):
+    assert found.is_cuda and found.shape == wanted.shape and found.dtype is wanted.dtype
+    if wanted.dtype is torch.bfloat16:
+        tolerance = 1e-2
+    assert torch.allclose(found.cpu().double(), wanted.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)], ids=str)
+def test_dimensions(gpu, dims):
+    """Any set of dimensions can be reduced, of a tensor and of views of it."""
+    torch.manual_seed(0)
+    host = torch.randn(6, 40, 8)
+    card = host.cuda()
+    for f in (lambda x: x.sum(dims), lambda x: x.amax(dims), lambda x: x.mean(dims, keepdim=True), lambda x: x.var(dims)):
+        close(f(card), f(host))
+    close(card.transpose(0, 2).sum(dims), host.transpose(0, 2).sum(dims))
+    close(card[:, ::2, 1:].amax(dims), host[:, ::2, 1:].amax(dims))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_long_rows_are_cut_into_parts(gpu, dim):
+    """A few long rows, or columns, occupy the whole GPU: their parts are merged, positions included."""
+    torch.manual_seed(0)
+    host = torch.randn(3, 5000) if dim else torch.randn(5000, 3)
+    card = host.cuda()
+    for f in (lambda x: x.sum(dim), lambda x: x.argmax(dim), lambda x: x.min(dim).values, lambda x: x.sum(), lambda x: x.argmax()):
+        close(f(card), f(host), 2e-5)
+    for dtype in (torch.bfloat16, torch.float64, torch.int64, torch.uint8):
+        close(card.mul(9).to(dtype).sum(dim), host.mul(9).to(dtype).sum(dim), 2e-5)
+    close((card > 3.2).any(dim), (host > 3.2).any(dim))
+    close((card > 0).count_nonzero(dim), (host > 0).count_nonzero(dim))
+
+
+def test_special_values(gpu):
+    """NaN spoils a sum and wins a maximum, the first of equals is found, and nothing reduces to what it should."""
+    host = torch.tensor([[1.0, NAN, 3.0, NAN], [INF, -INF, INF, 0.0], [2.0, 5.0, 5.0, -1.0]])
+    card = host.cuda()
+    functions = (
+        lambda x: x.amax(1), lambda x: x.argmax(1), lambda x: x.argmin(1), lambda x: x.sum(1), lambda x: x.nansum(1), lambda x: x.softmax(1),
+        lambda x: x.logsumexp(1), lambda x: x[:, :0].sum(1), lambda x: x[:, :0].mean(1), lambda x: x[:0].sum(1), lambda x: x[2, 1].sum(),
+    )  # fmt: skip
+    for f in functions:
+        close(f(card), f(host))
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 1000, 3000, 20000])
+def test_rows(gpu, n):
+    """Softmax and its derivative, for rows that a warp holds, that a block holds, and that are read again in every pass."""
+    torch.manual_seed(0)
+    host = torch.randn(3, n).mul(3).requires_grad_()
+    card = host.detach().cuda().requires_grad_()
+    for f in (torch.softmax, torch.log_softmax):
+        close(f(card, 1), f(host, 1))
+        weights = torch.randn(3, n)
+        f(host, 1).mul(weights).sum().backward()
+        f(card, 1).mul(weights.cuda()).sum().backward()
+        close(card.grad, host.grad, 1e-4)
+    close(card.detach().bfloat16().softmax(1), host.detach().bfloat16().softmax(1))
+    close(card.detach()[:, : max(n - 1, 1)].softmax(1), host.detach()[:, : max(n - 1, 1)].softmax(1))
+    close(card.detach().T.softmax(0), host.detach().T.softmax(0))
+
+
+def test_results_do_not_vary(gpu):
+    """The same sum has the same bits every time."""
+    x = torch.randn(100_000, device="cuda")
+    assert len({x.sum().item() for _ in range(5)}) == 1
+
+
+def test_every_declaration_prints():
+    """Every fold and every row program has a kernel for each of its dtypes."""
+    for fold in FOLDS:
+        for dtype in fold.dtypes:
+            text = print_cuda_loops.print_fold(print_cuda_loops.FoldInstance(fold, dtype, 32, find=fold.find))
+            assert f"fl_fold_{fold.name}_" in text and text.count("{") == text.count("}")
+    for program in rows.PROGRAMS:
+        for dtype in program.dtypes:
+            text = print_cuda_loops.print_rows(print_cuda_loops.RowsInstance(program.name, dtype, 32, 2, 1), program)
+            assert f"fl_rows_{program.name}_" in text and text.count("{") == text.count("}")
