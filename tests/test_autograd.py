@@ -454,6 +454,14 @@ def grad_of_inner_tensor(T):
     return T.autograd.grad(weigh(T, y), [x, y, w])
 
 
+def grad_of_inner_tensor_leaves_its_own_history(T):
+    w = leaf(T, 3)
+    x = w * w
+    first = T.autograd.grad(weigh(T, x.sin()), x)
+    weigh(T, x).backward()
+    return first, w.grad
+
+
 def grad_of_output_itself(T):
     w = leaf(T)
     y = w * 3
@@ -583,7 +591,7 @@ def gradient_edge_of_constant(T):
 
 
 @questions(
-    grad_leaves_grad_alone, grad_of_inner_tensor, grad_of_output_itself, grad_of_leaf_itself, grad_same_input_twice, grad_several_outputs,
+    grad_leaves_grad_alone, grad_of_inner_tensor, grad_of_inner_tensor_leaves_its_own_history, grad_of_output_itself, grad_of_leaf_itself, grad_same_input_twice, grad_several_outputs,
     grad_unused, grad_unused_allowed, grad_unused_materialized, grad_materialized_but_forbidden, grad_of_constant, grad_of_nothing,
     grad_twice_freed, grad_twice_retained, grad_second_order, grad_through_weights, grad_batched, grad_batched_several,
     grad_runs_only_what_is_needed, grad_sees_hooks_of_leaf, grad_sees_hooks_of_inner_tensor, grad_from_gradient_edges,

@@ -82,8 +82,15 @@ def write(T, pool, a, b, c):
 
 
 def write_with(T, pool, a, b, c):
-    getattr(pick(pool, a), WRITES_WITH[c % len(WRITES_WITH)])(pick(pool, b))
+    x = pick(pool, a)
+    getattr(x, WRITES_WITH[c % len(WRITES_WITH)])(apart(x, pick(pool, b)))
     return []
+
+
+def apart(x, y):
+    """`y`, copied where it is a part of `x` that is broadcast: PyTorch then reads what it has just written, in no particular order."""
+    shares = x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    return y.clone() if shares and y.numel() != x.numel() else y
 
 
 def write_number(T, pool, a, b, c):
@@ -93,7 +100,8 @@ def write_number(T, pool, a, b, c):
 
 
 def assign(T, pool, a, b, c):
-    x, y = pick(pool, a), pick(pool, b)
+    x = pick(pool, a)
+    y = apart(x, pick(pool, b))
     if c % 4 == 0:
         x[0] = y
     elif c % 4 == 1:

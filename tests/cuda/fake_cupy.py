@@ -98,13 +98,15 @@ allocator = pool.malloc
 # -- arrays --------------------------------------------------------------------------------------------------------------
 
 
-def _at(pointer: int, shape, dtype, strides) -> np.ndarray:
-    """A NumPy array over memory found by address."""
+def _at(pointer: int, shape, dtype, strides, owner=None) -> np.ndarray:
+    """A NumPy array over memory found by address; it and all views of it keep `owner` alive."""
     if 0 in shape:
         return np.lib.stride_tricks.as_strided(np.empty(0, dtype), shape, strides)
     low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0) + np.dtype(dtype).itemsize
-    raw = np.frombuffer((ctypes.c_ubyte * (high - low)).from_address(pointer + low), np.uint8)
+    found = (ctypes.c_ubyte * (high - low)).from_address(pointer + low)
+    found.owner = owner
+    raw = np.frombuffer(found, np.uint8)
     return np.ndarray(shape, dtype, raw.data, -low, strides)
 
 
@@ -122,7 +124,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
                 step *= max(n, 1)
         if memptr is None:
             memptr = allocator(int(np.prod(shape, dtype=object)) * dtype.itemsize)
-        self._np, self.data = _at(memptr.ptr, tuple(shape), dtype, tuple(strides)), memptr
+        self._np, self.data = _at(memptr.ptr, tuple(shape), dtype, tuple(strides), memptr.mem), memptr
 
     shape = property(lambda self: self._np.shape)
     strides = property(lambda self: self._np.strides)

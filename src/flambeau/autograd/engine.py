@@ -39,15 +39,26 @@ def run_backward(
     Without `capture`, gradients are added to the leaves (if `only` is given, just those that lead to its edges are computed). With it, the
     gradients that arrive at those edges are returned instead, and the leaves are left alone.
     """
-    before, outer = state.grad, state.task
+    before = state.grad
     state.grad = create_graph
     try:
         goal = None if capture is None and only is None else Goal(roots, capture, only)
-        state.task = (roots, goal)
-        flow(roots, list(grads), keep_graph, goal)
+        if modes.watched:
+            watch(roots, list(grads), keep_graph, goal)
+        else:
+            flow(roots, list(grads), keep_graph, goal)
         return None if goal is None else goal.captured
     finally:
-        state.grad, state.task = before, outer
+        state.grad = before
+
+
+def watch(roots: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
+    """Run backward so that hooks can ask `receivers` who takes part."""
+    outer, state.task = state.task, (roots, goal)
+    try:
+        flow(roots, sent, keep_graph, goal)
+    finally:
+        state.task = outer
 
 
 def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
@@ -104,6 +115,9 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         grads = buffers.pop(node)
         if node.hooks is not None or goal is not None or modes.special:
             sent = run_node(node, grads if node.n_outputs > 1 else [grads], goal)
+            if sent is None:
+                edges = ()
+                continue
         elif node.n_outputs > 1:
             sent = node.apply(*grads)
         elif grads is not None or node.runs_without_grad:
@@ -116,14 +130,14 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         edges = node.edges
 
 
-def run_node(node: Node, grads: list, goal: Goal | None) -> list:
-    """Run one node with all that can go with it: hooks, gradients to be noted, anomaly mode."""
+def run_node(node: Node, grads: list, goal: Goal | None) -> list | None:
+    """Run one node with all that can go with it: hooks, gradients to be noted, anomaly mode. None if only its gradients were wanted."""
     hooks = node.hooks
     runs = goal is None or goal.passes(node, grads)
     if hooks is not None:
         run_tensor_hooks(hooks, grads)
     if not runs:
-        return [None] * len(node.edges)
+        return None
     if hooks is not None:
         grads = run_pre_hooks(hooks, grads)
     if not node.runs_without_grad and all(g is None for g in grads):

@@ -22,8 +22,8 @@ import warnings
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, Node, freed_error
-from flambeau.eager import inplace, record
+from flambeau.autograd.node import FREED, Node, freed_error, next_sequence
+from flambeau.eager import inplace, record, saved
 from flambeau.eager.views import over
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
@@ -76,7 +76,7 @@ class Function:
         """Run forward and record backward."""
         node = cls._node_class()()
         node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
-        node.edges = [record.edge_of(a) for a in args]
+        node.edges = [saved.edge_of(a) for a in args]
         node.needs_input_grad = tuple([edge is not None for edge in node.edges])
         recording = modes.state.grad and any(node.needs_input_grad)
         with modes.no_grad():
@@ -150,13 +150,13 @@ class FunctionNode(FunctionCtx, Node):
             raise freed_error()
         if self.saved is None:
             return tuple(self.to_save)
-        return tuple([record.unpack(entry, self) for entry in self.saved])
+        return tuple([saved.unpack(entry, self) for entry in self.saved])
 
     saved_variables = saved_tensors
 
     @property
     def _raw_saved_tensors(self) -> tuple:
-        return tuple([record.SavedTensor(self, i) for i in range(len(self.saved or ()))])
+        return tuple([saved.SavedTensor(self, i) for i in range(len(self.saved or ()))])
 
     def apply(self, *grads) -> list:
         if self.saved is FREED:
@@ -257,7 +257,7 @@ class _Results:
         node.numpy_dtype = [None if look is None else look[1] for look in node.looks]
         if node.n_outputs == 1:
             node.shape, node.numpy_dtype = node.shape[0], node.numpy_dtype[0]
-        node.sequence = record.next_sequence()
+        node.sequence = next_sequence()
         if modes.special and modes.state.anomaly:
             record.remember_origin(node)
         self._save(finished)
@@ -287,7 +287,7 @@ class _Results:
         numbers = {id(o): nr for nr, o in enumerate(finished) if isinstance(o, Tensor)}
         node = self.node
         node.saved = [
-            record.save_result(t, numbers[id(t)]) if id(t) in numbers and id(t) not in self.frozen and t._is_float() else record.save(t)
+            saved.save_result(t, numbers[id(t)]) if id(t) in numbers and id(t) not in self.frozen and t._is_float() else saved.save(t)
             for t in node.to_save
         ]
         node.to_save = ()

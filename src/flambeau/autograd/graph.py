@@ -88,6 +88,7 @@ def register_multi_grad_hook(tensors, fn, *, mode: str = "all") -> RemovableHand
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)
+    modes.watched = True
     return _Many([t.register_hook(hook) for t, hook in zip(tensors, (_All if mode == "all" else _Any)(tensors, fn).hooks(), strict=True)])
 
 

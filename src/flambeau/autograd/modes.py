@@ -36,6 +36,7 @@ class Modes(threading.local):
 state = Modes()
 special = 0  # number of settings, over all threads, that are not as they start
 leaf_hooks = False  # whether a hook was ever registered on a leaf: see engine.py
+watched = False  # whether a hook was ever registered that asks who takes part in a backward pass
 _counting = threading.Lock()
 
 

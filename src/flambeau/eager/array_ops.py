@@ -12,7 +12,8 @@ from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments
 from flambeau.eager.pointwise import common_device, promoted
-from flambeau.eager.record import Before, record_array
+from flambeau.eager.record import record_array
+from flambeau.eager.saved import Before
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import PLAIN, Tensor, wrap

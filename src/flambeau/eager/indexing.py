@@ -78,6 +78,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         value = _fitting(value, tuple(geometry[0]))
     if recorded:
         view = _window(self, geometry, index)
+        if 0 in view._array.strides:
+            inplace.check_writable("__setitem__", view)
         view.copy_(value) if is_tensor else view.fill_(value)
     else:
         _store(self, arrays.strided_view(array, *geometry), value, is_tensor)
@@ -242,7 +244,7 @@ def _fitting(value: Tensor, wanted: tuple | None = None) -> Tensor:
 def _store(self: Tensor, target, value: Any, is_tensor: bool) -> None:
     """Write into `target`, an array over part of the memory of `self`, without recording anything."""
     if self._inference or 0 in target.strides:
-        inplace.check_writable("__setitem__" if is_tensor else _Filling, over(self, target))
+        inplace.check_writable("__setitem__", over(self, target))
     if not is_tensor:
         arrays.fill(target, literals.stored(value, dtypes.OF_NUMPY[target.dtype]))
     else:
@@ -253,13 +255,6 @@ def _store(self: Tensor, target, value: Any, is_tensor: bool) -> None:
             layout.expand(source.shape, arrays.element_strides(source), target.shape)  # raises, naming the dimension
         arrays.write(target, arrays.apart(target, source))
     self._bump()
-
-
-class _Filling:
-    """Stands for the operation in `check_writable`: one number may be written to an expanded tensor."""
-
-    short = "fill"
-    overlap_ok = True
 
 
 def _put(view: Tensor, indices: list, value: Any) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.node import Node
-from flambeau.eager.record import attach, edge_of, move_retained, start
+from flambeau.eager.record import attach, move_retained, start
+from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.views import _window
@@ -39,13 +40,19 @@ def check_writable(op, self: Tensor, operands=()) -> None:
     array = self._array
     if (
         0 in array.strides
-        and not getattr(op, "overlap_ok", False)
+        and not _may_overlap(op, self, operands)
         and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
     ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation (an expanded tensor repeats its elements without copying them)."
         )
+
+
+def _may_overlap(op, self: Tensor, operands) -> bool:
+    """Whether the operation may write to a tensor some of whose elements are the same memory."""
+    allowed = getattr(op, "overlap_ok", False)
+    return all(v is self for v in operands if isinstance(v, Tensor)) if allowed == "with a number" else bool(allowed)
 
 
 def _check_leaf(self: Tensor, operands) -> None:

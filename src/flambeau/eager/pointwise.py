@@ -16,7 +16,8 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments
-from flambeau.eager.record import Before, record_pointwise
+from flambeau.eager.record import record_pointwise
+from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, layout
 from flambeau.ops import promotion
 from flambeau.tensor import PLAIN, Tensor, wrap

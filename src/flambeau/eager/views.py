@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numpy import ndarray
+
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments
 from flambeau.eager.record import record_array, record_view
 from flambeau.kernels import arrays
+from flambeau.kernels.native import strided_view
 from flambeau.tensor import PLAIN, Tensor
 
 _new = object.__new__
@@ -21,6 +24,7 @@ def bind(op) -> Callable:
     forward = op.forward
     arguments = Arguments(op)
     most = len(op.parameters) - 1
+    retype = op.retype
     known: dict[tuple, Any] = {}  # geometries that were asked for before: programs ask the same few again and again
 
     def front(input, *args, **kwargs):
@@ -35,15 +39,21 @@ def bind(op) -> Callable:
         size = array.itemsize
         key = None if kwargs or not _EXACT.issuperset(map(type, args)) else (array.shape, array.strides, size, args)
         found = known.get(key)
-        if found is None:
+        seen_before = found is not None
+        if not seen_before:
             found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
+            if type(found) is not list:
+                found = tuple(found[0]), tuple(found[1]), found[2]
             if key is not None:
                 if len(known) > 1000:
                     known.clear()
                 known[key] = found
         if type(found) is list:
             return several(op, input, found, args, kwargs, arguments)
-        result = make(input, *found) if op.retype is None else make_retyped(input, op.retype(array.dtype), *found)
+        if seen_before and type(array) is ndarray and retype is None:
+            result = over(input, strided_view(array, *found))
+        else:
+            result = make(input, *found) if retype is None else make_retyped(input, retype(array.dtype), *found)
         if (input._needs or result._base._needs) and state.grad and input._is_float():
             record_view(op, result, input, (input, *args) if len(args) == most else arguments.values((input, *args), kwargs))
         return result

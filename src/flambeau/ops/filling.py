@@ -26,7 +26,8 @@ def _(input, value):
 
 
 fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
-fill.overlap_ok = True  # every element gets the same value: an expanded tensor may be filled
+# Every element gets the same value, so an expanded tensor may be filled with a number; PyTorch does not allow it with a tensor.
+fill.overlap_ok = "with a number"
 
 
 def _value(value, out):
