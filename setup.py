@@ -48,29 +48,31 @@ class BuildKernels(build_ext):
 
     def build_all(self, ext):
         sys.path.insert(0, str(ROOT / "src"))
-        warnings.filterwarnings("ignore", message="Flambeau was installed without")
+        sys.modules["flambeau.kernels._native"] = None  # printing C needs no kernels, least of all those of an older build
+        warnings.filterwarnings("ignore", message="Flambeau runs without")
         from flambeau.kernels import generate
 
         temp = Path(self.build_temp)
         generated = generate.write_all(temp / "generated")
-        work = [(source, f"hand_{Path(source).stem}", [], []) for source in ext.sources]
+        include = [*ext.include_dirs, str(temp / "generated")]
+        shared = [CSRC / "loops.h", *(temp / "generated").glob("*.h")]
+        work = [(source, f"hand_{Path(source).stem}", [], [], [*shared, *CSRC.glob("*.h")]) for source in ext.sources]
         for variant, flags in VARIANTS.items():
             defines = [("FL_NAME(x)", f"x##_{variant}"), ("FL_VARIANT", f'"{variant}"')]
             rest = variant != "avx512"
             defines += [("FL_WITH_REST", None)] if rest else []
-            work += [(str(s), f"{s.stem}_{variant}", defines, flags) for s in generated if rest or not s.stem.startswith("rest")]
-        self.headers_changed = max(p.stat().st_mtime for p in CSRC.glob("*.h"))
+            work += [(str(s), f"{s.stem}_{variant}", defines, flags, shared) for s in generated if rest or not s.stem.startswith("rest")]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            objects = list(pool.map(lambda job: self.compile_one(temp / "objects", ext.include_dirs, *job), work))
+            objects = list(pool.map(lambda job: self.compile_one(temp / "objects", include, *job), work))
         self.compiler.link_shared_object(
             objects, self.get_ext_fullpath(ext.name), libraries=ext.libraries, extra_postargs=["-pthread", *STRIP], target_lang="c"
         )
 
-    def compile_one(self, folder, include, source, name, defines, flags):
+    def compile_one(self, folder, include, source, name, defines, flags, headers):
         """The object file of one source, compiled unless it is there and newer than what it is made of."""
         (expected,) = self.compiler.object_filenames([source], output_dir=str(folder / name))
         made = Path(expected)
-        if not made.exists() or made.stat().st_mtime < max(Path(source).stat().st_mtime, self.headers_changed):
+        if not made.exists() or made.stat().st_mtime < max(Path(p).stat().st_mtime for p in (source, *headers)):
             have = ["-DFL_HAVE_AVX2", "-DFL_HAVE_AVX512"] if IS_X86 else []
             self.compiler.compile(
                 [source], str(folder / name), macros=defines, include_dirs=include, extra_postargs=[*FLAGS, *flags, *have, "-pthread"]

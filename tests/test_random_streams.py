@@ -1,6 +1,6 @@
 """Random numbers on the CPU are PyTorch's, bit for bit: values, and the place in the stream afterwards.
 
-Every question is asked twice: of the NumPy path, and of csrc/mt19937.h compiled on the spot.
+Every question is asked twice: of the NumPy path, and of the compiled extension.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import pickle
 import shutil
 import subprocess
 import threading
-import types
 import warnings
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import sampling
+from flambeau.kernels import generate, print_c, random_loops, sampling
 from flambeau.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 torch = pytest.importorskip("torch")
@@ -72,69 +71,14 @@ class Twins:
 
 # -- the two paths -------------------------------------------------------------------------------------------------------
 
-WRAPPERS = """
-#include "mt19937.h"
-void mt19937_u32_(mt19937 *g, uint32_t *out, ptrdiff_t n) { mt19937_u32(g, out, n); }
-void mt19937_u64_(mt19937 *g, uint64_t *out, ptrdiff_t n) { mt19937_u64(g, out, n); }
-void mt19937_permutation_(mt19937 *g, int64_t *out, ptrdiff_t n) { mt19937_permutation(g, out, n); }
-void libm_f64_(int which, double *x, ptrdiff_t n) { libm_f64(which, x, n); }
-#define REAL(name, real) \
-    void name##_(mt19937 *g, real *out, ptrdiff_t n, double a, double b) { name(g, out, n, (real)a, (real)b); }
-REAL(mt19937_uniform_f32, float)
-REAL(mt19937_uniform_f64, double)
-REAL(mt19937_normal_f32, float)
-REAL(mt19937_normal_f64, double)
-"""
 
-
-def build(folder: Path, *flags: str) -> types.SimpleNamespace:
-    """The header as the extension would offer it: functions on arrays."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler on this machine")
-    include = Path(__file__).parents[1] / "src" / "flambeau" / "kernels" / "csrc"
-    (folder / "wrappers.c").write_text(WRAPPERS)
-    made = folder / "wrappers.so"
-    command = [compiler, "-std=gnu11", "-O3", *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{include}"]
-    subprocess.run([*command, str(folder / "wrappers.c"), "-o", str(made), "-lm"], check=True)
-    library = ctypes.CDLL(str(made))
-
-    def offer(name: str):
-        function = getattr(library, name + "_")
-
-        def call(*arguments):
-            (out,) = (a for a in arguments[1:] if isinstance(a, np.ndarray))
-            assert out.flags.c_contiguous and out.flags.writeable
-            lowered = []
-            for a in arguments:
-                if isinstance(a, np.ndarray):
-                    lowered.append(ctypes.c_void_p(a.ctypes.data))
-                else:
-                    lowered.append(ctypes.c_int(a) if name == "libm_f64" else ctypes.c_double(a))
-                if a is out:
-                    lowered.append(ctypes.c_ssize_t(out.size))
-            function(*lowered)
-
-        return call
-
-    reals = [f"mt19937_{kind}_{dtype}" for kind in ("uniform", "normal") for dtype in ("f32", "f64")]
-    return types.SimpleNamespace(**{n: offer(n) for n in ("mt19937_u32", "mt19937_u64", "mt19937_permutation", "libm_f64", *reals)})
-
-
-@pytest.fixture(scope="session")
-def header(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("mt19937"), "-ffp-contract=fast", "-fno-math-errno")
-
-
-@pytest.fixture(params=["numpy", "header", "extension"])
+@pytest.fixture(params=["numpy", "extension"])
 def path(request, monkeypatch):
     """Which code computes the samples."""
     if request.param == "numpy":
         monkeypatch.setattr(sampling, "lib", None)
-    elif request.param == "header":
-        monkeypatch.setattr(sampling, "lib", request.getfixturevalue("header"))
     elif sampling.lib is None:
-        pytest.skip("the extension was built without the samplers")
+        pytest.skip("the extension is not compiled")
     return request.param
 
 
@@ -566,14 +510,37 @@ def test_errors_have_torchs_type(name):
 # -- the compiled path ---------------------------------------------------------------------------------------------------
 
 
+def compiled(folder: Path, flags: tuple[str, ...]):
+    """The generated loops, compiled with these flags, in place of sampling._run."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler on this machine")
+    generate.write_headers(folder)
+    texts, _, _ = random_loops.table()
+    (folder / "loops.c").write_text("\n".join([generate.HEADER, print_c.IN_BLOCKS, *texts]))
+    csrc = Path(__file__).parents[1] / "src" / "flambeau" / "kernels" / "csrc"
+    command = [compiler, "-std=gnu11", "-O3", "-DFL_NAME(x)=x", *flags, "-shared", "-fPIC", f"-I{folder}", f"-I{csrc}"]
+    subprocess.run([*command, str(folder / "loops.c"), "-o", str(folder / "loops.so"), "-lm"], check=True)
+    library = ctypes.CDLL(str(folder / "loops.so"))
+
+    def run(name: str, out: np.ndarray, operand: np.ndarray, *params: float) -> None:
+        pointers = (ctypes.c_void_p * 2)(out.ctypes.data, operand.ctypes.data)
+        steps = (ctypes.c_int64 * 2)(*(a.strides[-1] if a.size > 1 else a.itemsize for a in (out, operand)))
+        getattr(library, f"random_{name}")(pointers, steps, ctypes.c_int64(out.size), (ctypes.c_double * 2)(*params))
+
+    return run
+
+
 @pytest.mark.parametrize("flags", [("-ffp-contract=off",), ("-ffp-contract=fast", "-march=native")], ids=" ".join)
 def test_no_compiler_flag_changes_a_bit(flags, tmp_path, monkeypatch):
-    """The header gives the NumPy path's bits whether or not the compiler may fuse and whichever CPU it compiles for."""
-    compiled = build(tmp_path, *flags)
+    """The loops give the NumPy path's bits whether or not the compiler may fuse and whichever CPU it compiles for."""
+    monkeypatch.setattr(sampling, "_run", compiled(tmp_path, flags))
+    monkeypatch.setattr(sampling, "_draw32", lambda generator, n: generator.draw32(n))
+    monkeypatch.setattr(sampling, "_draw64", lambda generator, n: generator.draw64(n))
     for dtype in (np.float32, np.float64):
         for sample, a, b in ((sampling.normal, 0.3, 1.7), (sampling.uniform, 0.1, 0.7), (sampling.exponential, 1.5, None)):
             bits = []
-            for lib in (None, compiled):
+            for lib in (None, "the loops above"):
                 monkeypatch.setattr(sampling, "lib", lib)
                 generator = Generator().manual_seed(4)
                 arguments = [x for x in (a, b) if x is not None]

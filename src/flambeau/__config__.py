@@ -16,7 +16,7 @@ def show() -> str:
     if native.lib is None:
         kernels, variant = f"not compiled ({native.reason}): everything runs on NumPy", "none"
     else:
-        kernels, variant = f"{len(native.lib.kernel_names())} compiled kernels", native.lib.variant()
+        kernels, variant = f"{len(native.kernels())} compiled kernels", native.lib.variant()
     return (
         f"Flambeau {__version__}\n"
         f"  - Python {sys.version.split()[0]}, NumPy {np.__version__}\n"

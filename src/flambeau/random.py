@@ -50,7 +50,7 @@ class Generator:
     """A stream of 32-bit words that a seed determines.
 
     words            (626,) uint32: the block of 624, then `left` and `next`. The same layout as `struct mt19937` in
-                     csrc/mt19937.h, so that a compiled kernel can draw from this very memory.
+                     csrc/random.c, so that a compiled kernel can draw from this very memory.
                      `next` is the position of the next word, `left - 1` the number of words before the next twist.
     next_normal      the second value of the last Box-Muller pair, if nobody has taken it yet (float64), else None.
     next_float_normal  PyTorch's state has a place for a float32 one too; nothing on the CPU fills it, we carry it along.

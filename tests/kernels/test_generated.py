@@ -40,10 +40,10 @@ DIVISIONS = {"_div_floor", "_floor_divide", "_fmod", "_remainder", "_div_trunc_i
 
 def test_the_extension_holds_the_kernels_that_are_declared():
     """The compiled table and the declarations name the same kernels and dtypes: if not, the extension is older than the sources."""
-    assert set(KERNELS) == native.lib.kernel_names()
+    compiled = native.kernels()
+    assert set(KERNELS) == set(compiled)
     for name, kernel in KERNELS.items():
-        declared = {dtype for dtype, _ in generate.instances(kernel)}
-        assert set(native.kernel(name).keys) == declared, name
+        assert compiled[name] == {dtype for dtype, _ in generate.instances(kernel)}, name
 
 
 # -- samples -------------------------------------------------------------------------------------------------------------
@@ -426,6 +426,8 @@ def check_fold(name: str, array: np.ndarray, dims, out: np.dtype, what: str) -> 
         if name in SHIFTED | {"norm2"}:  # distances and squares are taken in the dtype itself, float32 for the halves
             step = np.finfo(np.float64 if array.dtype == np.float64 else np.float32).eps
             scale = (1 + np.abs(shift) if name == "logsumexp" else np.abs(expected)) * max(1, 16 * step / 1e-13)
+        if name == "prod":  # each factor rounds once
+            scale = np.abs(expected) * count
     got = folding.fold(name, array, dims, True, out, *extra)
     assert got is not None, f"{what}: not compiled"
     assert got.dtype == out, what

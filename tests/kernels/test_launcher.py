@@ -19,6 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flambeau.kernels import gemm as products
+from flambeau.kernels import generate
+from flambeau.kernels.native import empty_strided
+
 CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "csrc"
 BF16 = np.dtype(ml_dtypes.bfloat16)
 HAS_AVX2 = platform.machine() == "x86_64" and " avx2 " in Path("/proc/cpuinfo").read_text()
@@ -91,8 +95,9 @@ def library(tmp_path_factory) -> Path:
         pytest.skip("no C compiler")
     folder = tmp_path_factory.mktemp("launcher")
     (folder / "table.c").write_text(TABLE)
+    generate.write_headers(folder)
     target = folder / "_native.so"
-    includes = [f"-I{path}" for path in (CSRC, sysconfig.get_path("include"), np.get_include())]
+    includes = [f"-I{path}" for path in (CSRC, folder, sysconfig.get_path("include"), np.get_include())]
     flags = ["-std=gnu11", "-O1", "-fPIC", "-shared", *(["-DFL_HAVE_AVX2"] if HAS_AVX2 else [])]
     sources = [str(path) for path in sorted(CSRC.glob("*.c"))] + [str(folder / "table.c")]
     subprocess.run([*compiler.split(), *flags, *includes, *sources, "-o", str(target), "-lm", "-lpthread", "-ldl"], check=True)
@@ -110,7 +115,7 @@ def native(library):
 
 @pytest.fixture(scope="module")
 def kernels(native):
-    return {name: native.Kernel(name) for name in native.kernel_names()}
+    return {name: native.Kernel(name) for name, _ in native.loops()}
 
 
 # ---- drawing operands ------------------------------------------------------------------------------------------------------
@@ -343,8 +348,6 @@ def test_wrong_calls_say_so(native, kernels):
         native.setup(3)
     with pytest.raises(TypeError):
         native.setup(np.dtype("f2"))
-    with pytest.raises(TypeError):
-        native.Block()
 
 
 @given(st.lists(st.sampled_from([X, X.T, X[:0], np.ones(3, "f4"), np.ones((), "f4"), np.ones(3, object), np.ones(3, "S0"), 1, 1.0,
@@ -427,12 +430,12 @@ def test_strides_of_memory_formats_and_expanded_operands(kernels, data):
 
 
 def test_large_results_live_in_the_pool_and_go_back_to_it(native, kernels):
-    """A large result is owned by a Block, which returns its memory when the last view is gone."""
+    """A large result is owned by a capsule, which returns its memory when the last view is gone."""
     x = np.ones(1000, "f8")
     gc.collect()
     live = native.pool_stats()["live"]
     result = kernels["add"](x, x)
-    assert type(result.base) is native.Block
+    assert type(result.base).__name__ == "PyCapsule"
     assert result.ctypes.data % 64 == 0
     assert native.pool_stats()["live"] >= live + 8000
     view = native.strided_view(result, (10,), (100,), 5)[2:]
@@ -447,7 +450,7 @@ def test_large_results_live_in_the_pool_and_go_back_to_it(native, kernels):
 
 def test_pool_statistics(native):
     """Peak, cached and trim tell and do what they say."""
-    native.pool_reset_peak()
+    native.pool_stats(True)
     start = native.pool_stats()
     x = native.empty((1 << 18,), np.dtype("f4"))
     del x
@@ -473,9 +476,9 @@ def test_too_large_is_a_memory_error_that_gives_the_size(native, kernels):
     for shape in [(2**62,), (2**40, 2**40), (2**40, 2**40, 0)]:
         with pytest.raises(MemoryError):
             native.empty(shape, np.dtype("f8"))
-    for strides in [(2**59, 1), (2**62 // 8 - 1, 2**62 // 8 - 1)]:
+    for strides in [(2**55, 1), (2**53, 2**53)]:
         with pytest.raises(MemoryError):
-            native.empty_strided((100, 100), strides, np.dtype("f8"))
+            empty_strided((100, 100), strides, np.dtype("f8"))
 
 
 # ---- arrays and views ------------------------------------------------------------------------------------------------------
@@ -495,13 +498,12 @@ def test_empty(native, shape, dtype):
 @pytest.mark.parametrize(
     "shape, strides", [((2, 3), (3, 1)), ((2, 3), (1, 2)), ((2, 3), (10, 2)), ((4, 5), (0, 1)), ((), ()), ((0, 3), (9, 1))]
 )
-def test_empty_strided(native, shape, strides):
+def test_empty_strided(shape, strides):
     """Strides are counted in elements and need not be dense; the memory reaches to the last element."""
     for dtype in ("f4", "c16", BF16):
         dtype = np.dtype(dtype)
-        x = native.empty_strided(shape, strides, dtype)
+        x = empty_strided(shape, strides, dtype)
         assert x.shape == shape and x.strides == tuple(s * dtype.itemsize for s in strides)
-        assert type(x.base) is native.Block
         x[...] = 1
         assert (x == 1).all()
 
@@ -521,16 +523,16 @@ def test_bad_shapes_and_dtypes_are_refused(native):
         with pytest.raises(TypeError):
             native.empty((2,), dtype)
     with pytest.raises(ValueError):
-        native.empty_strided((2, 3), (3,), f4)
+        empty_strided((2, 3), (3,), f4)
     with pytest.raises(ValueError):
-        native.empty_strided((2, 3), (-3, 1), f4)
+        empty_strided((2, 3), (-3, 1), f4)
     with pytest.raises(TypeError):
         native.strided_view([1, 2], (2,), (1,), 0)
     with pytest.raises(TypeError):
         native.strided_view(X, (2,), (1,), "0")
     with pytest.raises((ValueError, OverflowError)):
         native.strided_view(X, (2,), (2**62,), 0)
-    for function in (native.empty, native.empty_strided, native.strided_view):
+    for function in (native.empty, native.strided_view):
         with pytest.raises(TypeError):
             function()
 
@@ -592,7 +594,6 @@ def test_results_do_not_depend_on_the_number_of_threads(native, kernels, shape):
             assert all(np.array_equal(results[0], other) and results[0].strides == other.strides for other in results[1:])
     finally:
         native.set_num_threads(before)
-    assert native.available_cpus() >= 1
     with pytest.raises(RuntimeError):
         native.set_num_threads(0)
 
@@ -615,8 +616,7 @@ def test_python_threads_may_launch_at_the_same_time(kernels):
 def blas(native):
     openblas = pytest.importorskip("scipy_openblas32")
     found = sorted(Path(openblas.get_lib_dir()).glob("libscipy_openblas*"))
-    assert not native.blas_bind(str(found[0]) + "x", "scipy_", "")
-    assert native.blas_bind(str(found[0]), "scipy_", "")
+    native.blas_bind(*products.functions(str(found[0])))
     return native
 
 
@@ -701,11 +701,13 @@ def test_products_do_not_depend_on_the_number_of_threads(blas):
 
 
 def test_what_a_kernel_tells_about_itself(native, kernels):
-    """Names, dtypes and numbers of operands."""
-    assert native.kernel_names() == {"add", "mul", "lt", "where", "clamp", "exp", "second", "which", "odd"}
-    clamp, second = kernels["clamp"], kernels["second"]
-    assert (clamp.name, clamp.n_in, clamp.n_param, clamp.keys) == ("clamp", 1, 2, ["int64", "float32", "float64"])
-    assert second.keys == ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
+    """Names and dtypes."""
+    dtypes: dict[str, list[str]] = {}
+    for name, dtype in native.loops():
+        dtypes.setdefault(name, []).append(dtype)
+    assert set(dtypes) == {"add", "mul", "lt", "where", "clamp", "exp", "second", "which", "odd"}
+    assert dtypes["clamp"] == ["float32", "float64", "int64"]
+    assert dtypes["second"] == ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
                            "complex64", "complex128"]  # fmt: skip
 
 
@@ -715,9 +717,9 @@ def test_the_best_variant_is_chosen_and_lacks_nothing(library, wish, variant, wh
     """The better table wins where it has an entry, lower ones fill the gaps, FLAMBEAU_CPU lowers the choice."""
     program = (
         "import sys, numpy as np; sys.path.insert(0, sys.argv[1]); import _native as n; k = n.Kernel('which');"
-        "print(n.variant(), k(np.zeros(1, 'f4'))[0], k(np.zeros(1))[0], k.keys, len(n.kernel_names()))"
+        "print(n.variant(), k(np.zeros(1, 'f4'))[0], k(np.zeros(1))[0], len({name for name, _ in n.loops()}))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "FLAMBEAU_CPU"}
     environment |= {"FLAMBEAU_CPU": wish} if wish else {}
     told = subprocess.run([sys.executable, "-c", program, str(library.parent)], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.split("\n")[0] == f"{variant} {which}.0 1.0 ['float32', 'float64'] 9"
+    assert told.stdout.split("\n")[0] == f"{variant} {which}.0 1.0 9"

@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flambeau.kernels import gemm as products
+from flambeau.kernels import generate, limits
+
 CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "csrc"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
@@ -32,9 +35,7 @@ ENTRY_POINTS = r"""
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "blas.h"
-#include "pool.h"
-#include "threads.h"
+#include "system.h"
 
 typedef struct { atomic_int *counts; int64_t inner; int us; atomic_ullong *who; } Job;
 
@@ -108,10 +109,12 @@ int t_fork(int seconds) {
 
 int t_product(int rounds, int m, int n, int k) {
     float one = 1, zero = 0, *x = malloc(sizeof(float) * (size_t)(m * k + k * n + m * n)), *c = x + m * k + k * n;
+    fl_matrix left = {(char *)x, m, k, k, 1, 0, 0}, right = {(char *)(x + m * k), k, n, n, 1, 0, 0}, out = {(char *)c, m, n, n, 1, 0, 0};
     int bad = 0;
     for (int i = 0; i < m * k + k * n; i++) x[i] = 1;
     for (int r = 0; r < rounds; r++) {
-        fl_gemm(0, 0, r % 2, m, n, k, &one, x, k, x + m * k, r % 2 ? k : n, &zero, c, n, 1, 0, 0, 0);
+        right.transposed = r % 2, right.ld = r % 2 ? k : n;
+        fl_gemm(0, left, right, out, &one, &zero);
         for (int i = 0; i < m * n; i++) bad += c[i] != (float)k;
     }
     free(x);
@@ -147,9 +150,10 @@ int t_out_of_memory(void) {
 
 def build(folder: Path) -> Path:
     (folder / "entry.c").write_text(ENTRY_POINTS)
+    generate.write_headers(folder)
     library = folder / "libpieces.so"
     sources = [str(CSRC / name) for name in ("threads.c", "pool.c", "blas.c")]
-    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", f"-I{CSRC}"]
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", f"-I{CSRC}", f"-I{folder}"]
     assert COMPILER is not None
     subprocess.run([COMPILER, *flags, *sources, str(folder / "entry.c"), "-o", str(library), "-lm", "-ldl"], check=True)
     return library
@@ -180,10 +184,21 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.t_linger.argtypes = [pointer, i64, integer, pointer]
     lib.fl_alloc.argtypes, lib.fl_alloc.restype = [ctypes.c_size_t], pointer
     lib.fl_free.argtypes = [pointer, ctypes.c_size_t]
-    lib.fl_pool_stats.argtypes = [pointer] * 3
-    lib.fl_pool_set_cap.argtypes = [i64]
-    lib.fl_gemm.argtypes = [integer] * 3 + [i64] * 3 + [pointer, pointer, i64, pointer, i64, pointer, pointer] + [i64] * 5
+    lib.fl_pool_stats.argtypes = [pointer] * 3 + [ctypes.c_bool]
+    lib.fl_pool_set_memory.argtypes = [ctypes.c_double]
+    lib.fl_gemm.argtypes = [integer, Matrix, Matrix, Matrix, pointer, pointer]
+    lib.fl_blas_bind.argtypes = [pointer, integer]
     return lib
+
+
+class Matrix(ctypes.Structure):
+    """fl_matrix of system.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("rows", "cols", "ld", "batch", "stride")),
+        ("transposed", ctypes.c_bool),
+    )
 
 
 # Threads
@@ -259,11 +274,11 @@ def test_a_fork_in_the_middle_of_parallel_work_starts_a_new_pool(lib: ctypes.CDL
     assert not any(wrong) and lib.t_repeat(10, 100) == 0
 
 
-def test_default_thread_count_follows_affinity_and_environment(path: Path) -> None:
+def test_default_thread_count_follows_affinity_and_environment() -> None:
     """FLAMBEAU_NUM_THREADS beats OMP_NUM_THREADS beats the CPUs this process may use."""
     program = (
-        "import ctypes, os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        "lib = ctypes.CDLL(sys.argv[1]); print(lib.fl_available_cpus(), lib.fl_get_num_threads())"
+        "import os, runpy, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "found = runpy.run_path(sys.argv[1]); print(found['cpus'](), found['threads']())"
     )
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("no affinity on this system")
@@ -275,7 +290,7 @@ def test_default_thread_count_follows_affinity_and_environment(path: Path) -> No
         ({"FLAMBEAU_NUM_THREADS": "many", "OMP_NUM_THREADS": "4,2"}, "1 4"),
     ]:
         out = subprocess.run(
-            [sys.executable, "-S", "-c", program, str(path)], env=clean | extra, capture_output=True, text=True, check=True
+            [sys.executable, "-S", "-c", program, limits.__file__], env=clean | extra, capture_output=True, text=True, check=True
         )
         assert out.stdout.strip() == expected
 
@@ -283,9 +298,31 @@ def test_default_thread_count_follows_affinity_and_environment(path: Path) -> No
 # Memory
 
 
-def stats(lib: ctypes.CDLL) -> tuple[int, int, int]:
+def test_limits_of_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quota of a control group counts, in its old and its new form, and so does that of its parents."""
+    allowed = limits.cpus()
+    own, above = tmp_path / "own", tmp_path / "above"
+    for folder in (own, above):
+        folder.mkdir()
+    monkeypatch.setattr(limits, "_directories", lambda controller: map(str, (own, above)))
+    assert limits.cpus() == allowed
+    (own / "cpu.max").write_text("max 100000\n")
+    (own / "memory.max").write_text("max\n")
+    assert limits.cpus() == allowed
+    (above / "cpu.max").write_text("50000 100000\n")
+    (above / "memory.max").write_text("1048576\n")
+    assert limits.cpus() == 1 and limits.memory() == 1048576
+    (above / "cpu.max").unlink()
+    (above / "cpu.cfs_quota_us").write_text("-1\n")
+    (above / "cpu.cfs_period_us").write_text("100000\n")
+    assert limits.cpus() == allowed
+    (above / "cpu.cfs_quota_us").write_text("20000\n")
+    assert limits.cpus() == 1
+
+
+def stats(lib: ctypes.CDLL, reset_peak: bool = False) -> tuple[int, int, int]:
     values = (ctypes.c_int64 * 3)()
-    lib.fl_pool_stats(*(ctypes.addressof(values) + 8 * i for i in range(3)))
+    lib.fl_pool_stats(*(ctypes.addressof(values) + 8 * i for i in range(3)), reset_peak)
     return values[0], values[1], values[2]
 
 
@@ -318,20 +355,20 @@ def test_stats_count_live_cached_and_peak(lib: ctypes.CDLL) -> None:
     lib.fl_pool_trim()
     live, cached, _ = stats(lib)
     assert cached == 0
-    lib.fl_pool_reset_peak()
+    stats(lib, reset_peak=True)
     block = lib.fl_alloc(1 << 20)
     assert stats(lib) == (live + (1 << 20), 0, live + (1 << 20))
     lib.fl_free(block, 1 << 20)
     assert stats(lib) == (live, 1 << 20, live + (1 << 20))
-    lib.fl_pool_reset_peak()
+    stats(lib, reset_peak=True)
     lib.fl_pool_trim()
     assert stats(lib) == (live, 0, live)
 
 
 def test_the_cache_keeps_to_its_cap_and_drops_the_oldest(lib: ctypes.CDLL) -> None:
-    """With too much cached, blocks freed long ago go back to the system first."""
+    """A quarter of the memory may be cached. With too much, blocks of sizes freed long ago go back to the system first."""
     lib.fl_pool_trim()
-    lib.fl_pool_set_cap(8 << 20)
+    lib.fl_pool_set_memory(32 << 20)
     try:
         blocks = [(lib.fl_alloc(n << 20), n << 20) for n in (2, 3, 4)]
         for address, n in blocks:
@@ -339,10 +376,10 @@ def test_the_cache_keeps_to_its_cap_and_drops_the_oldest(lib: ctypes.CDLL) -> No
         assert stats(lib)[1] == 7 << 20  # 2 MiB, the oldest, is gone
         assert lib.fl_alloc(4 << 20) == blocks[2][0]
         lib.fl_free(blocks[2][0], 4 << 20)
-        lib.fl_pool_set_cap(0)
+        lib.fl_pool_set_memory(0)
         assert stats(lib)[1] == 0
     finally:
-        lib.fl_pool_set_cap(1 << 30)
+        lib.fl_pool_set_memory(4 << 30)
 
 
 def test_without_memory_the_cache_is_given_up_first_and_then_null_returned(lib: ctypes.CDLL) -> None:
@@ -385,9 +422,14 @@ def blas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             patch.setenv("OPENBLAS_CORETYPE", "Haswell")
             library = shutil.copy(library, folder)  # a file of its own is loaded, and looks at the CPU, anew
         lib = declare(ctypes.CDLL(shutil.copy(path, folder)))
-        assert lib.fl_blas_bind(str(library).encode(), b"scipy_", b"") == 0
+        bind(lib, str(library))
     lib.fl_set_num_threads(2)
     yield lib
+
+
+def bind(lib: ctypes.CDLL, library: str) -> None:
+    addresses, small_kernel = products.functions(library)
+    lib.fl_blas_bind((ctypes.c_void_p * 6)(*addresses), small_kernel)
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
@@ -409,15 +451,13 @@ def random(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None):
     """c = alpha op(a) op(b) + beta c on arrays (batch, rows, cols) whose rows are contiguous."""
-    k, m = a.shape[1:] if transa else a.shape[:0:-1]
-    n = c.shape[2]
     scalars = np.array([alpha, beta], c.dtype)
-    lda, ldb, ldc = (x.strides[1] // x.itemsize for x in (a, b, c))
     steps = strides or [x.strides[0] // x.itemsize for x in (a, b, c)]
-    return lib.fl_gemm(
-        TYPES.index(c.dtype.type), transa, transb, m, n, k, scalars.ctypes.data, a.ctypes.data, lda, b.ctypes.data, ldb,
-        scalars[1:].ctypes.data, c.ctypes.data, ldc, c.shape[0], *steps
-    )  # fmt: skip
+    matrices = []
+    for x, transposed, step in zip((a, b, c), (transa, transb, 0), steps, strict=True):
+        rows, cols = x.shape[:0:-1] if transposed else x.shape[1:]
+        matrices.append(Matrix(x.ctypes.data, rows, cols, x.strides[1] // x.itemsize, c.shape[0], step, bool(transposed)))
+    return lib.fl_gemm(TYPES.index(c.dtype.type), *matrices, scalars.ctypes.data, scalars[1:].ctypes.data)
 
 
 def operands(m: int, k: int, n: int, transa: int, transb: int, dtype: type, batch: int = 1):
@@ -505,11 +545,11 @@ def test_what_blas_cannot_do_is_refused(lib: ctypes.CDLL, blas: ctypes.CDLL) -> 
     a, b, _ = operands(4, 4, 4, 0, 0, np.float32)
     c = np.ones((1, 4, 4), np.float32)
     assert gemm(lib, 0, 0, a, b, c) == -1
-    assert lib.fl_blas_bind(b"/no/such/library", b"", b"") == -1
     assert gemm(blas, 0, 0, np.broadcast_to(a[:, :1], a.shape), b, c) == -1
     one = np.ones(2, np.float32)
     address = one.ctypes.data
-    assert blas.fl_gemm(0, 0, 0, 2**31, 1, 1, address, address, 1, address, 1, address, address, 1, 1, 0, 0, 0) == -1
+    high, single = Matrix(address, 2**31, 1, 1, 1, 0, False), Matrix(address, 1, 1, 1, 1, 0, False)
+    assert blas.fl_gemm(0, high, single, high, address, address) == -1
     assert (c == 1).all()
 
 

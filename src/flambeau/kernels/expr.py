@@ -9,7 +9,8 @@ mul(x0, sigmoid(x0))
 The same formula becomes C (`print_c.py`), CUDA (`print_cuda.py`), NumPy (`evaluate.py`), its derivative (`derive.py`) and, for second
 derivatives, tensor operations. Equal formulas are the same object, so common subexpressions are found by identity.
 
-Kinds: a value is of kind "T" (the dtype the kernel is instantiated for; half precision computes in float32), "bool" or "i64".
+Kinds: a value is of kind "T" (the dtype the kernel is instantiated for; half precision computes in float32), "bool" or "i64"; in the
+room vecmath/, of a machine type such as "f32" or "u64".
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ARITY: dict[str, int] = {
     "where": 3,
 }
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+MACHINE = frozenset({"f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
 _BOOLEAN = COMPARISONS | {"and", "or", "xor", "not", "isnan", "isinf", "as_bool"}
 
 
@@ -96,13 +98,22 @@ class Expr:
         return node("ge", self, other)
 
     def __and__(self, other):
-        return node("and", self, other)
+        return node("and" if self.kind == "bool" else "bitand", self, other)
 
     def __or__(self, other):
-        return node("or", self, other)
+        return node("or" if self.kind == "bool" else "bitor", self, other)
+
+    def __xor__(self, other):
+        return node("xor" if self.kind == "bool" else "bitxor", self, other)
 
     def __invert__(self):
-        return node("not", self)
+        return node("not" if self.kind == "bool" else "bitnot", self)
+
+    def __lshift__(self, other):
+        return node("shl", self, other)
+
+    def __rshift__(self, other):
+        return node("shr", self, other)
 
     def __bool__(self):
         raise TypeError("a formula has no truth value while it is traced: write where(condition, a, b), and & | ~ for and, or, not")
@@ -131,9 +142,9 @@ def param(index: int) -> Expr:
     return _make("param", (), index, "T")
 
 
-def const(value) -> Expr:
+def const(value, kind: str = "T") -> Expr:
     """A literal. A Python bool is of kind "bool"."""
-    return _make("const", (), value, "bool" if isinstance(value, bool) else "T")
+    return _make("const", (), value, "bool" if isinstance(value, bool) else kind)
 
 
 def lift(value) -> Expr:
@@ -142,17 +153,31 @@ def lift(value) -> Expr:
 
 
 def node(op: str, *args) -> Expr:
-    """The primitive `op` applied to formulas or numbers."""
-    lifted = tuple(map(lift, args))
+    """The primitive `op` applied to formulas or numbers, which take the kind of the formulas beside them."""
+    kind = _kind_beside(args)
+    lifted = tuple([a if isinstance(a, Expr) else const(a, kind) for a in args])
     if len(lifted) != ARITY[op]:
         raise TypeError(f"{op} takes {ARITY[op]} arguments, found {len(lifted)}")
     if op == "where":
         kind = lifted[1].kind
     elif op in _BOOLEAN:
         kind = "bool"
-    else:
-        kind = "T"
     return _make(op, lifted, None, kind)
+
+
+def typed(op: str, kind: str, *args: Expr) -> Expr:
+    """The primitive `op` with a result of the given kind."""
+    return _make(op, args, None, kind)
+
+
+def _kind_beside(args) -> str:
+    """A machine type if a formula here has one; two numbers to choose from look at what the condition compares."""
+    for a in reversed(args):
+        if isinstance(a, Expr):
+            kind = _kind_beside(a.args) if a.kind == "bool" else a.kind
+            if kind in MACHINE:
+                return kind
+    return "T"
 
 
 def loads(expr: Expr) -> dict[int, Expr]:
@@ -223,10 +248,10 @@ def where(condition, a, b) -> Expr:
 
 def polynomial(x, coefficients) -> Expr:
     """coefficients[0] + coefficients[1] * x + ..., by Horner's rule."""
-    total = lift(coefficients[-1])
+    total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * x + c
-    return total
+    return lift(total)
 
 
 def chebyshev(x, coefficients) -> Expr:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flambeau.kernels import expr as e
-from flambeau.kernels.print_c import FLOATS, TYPES, CPrinter
+from flambeau.kernels.print_c import FLOATS, TYPES, CPrinter, LoopPrinter
 
 INF = float("inf")
 ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -78,7 +78,7 @@ FOLDS = [
 def print_fold(fold: Fold, dtype: str) -> str:
     """The C of one fold for one dtype: five small functions, see fl_fold in loops.h."""
     wide = "double" if dtype in FLOATS else "int64_t"
-    element, accumulator = CPrinter(dtype), CPrinter("float64" if dtype in FLOATS else "int64")
+    element, accumulator = LoopPrinter(dtype), LoopPrinter(_accumulator(dtype))
     name = f"fold_{fold.name}_{element.suffix}"
     out = dtype if fold.out == "T" else fold.out
     init = fold.init(dtype) if callable(fold.init) else fold.init
@@ -89,50 +89,75 @@ def print_fold(fold: Fold, dtype: str) -> str:
 {_function(f"{name}_map", wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {_function(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {_function(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
-void FL_NAME({name}_init)(void *acc, int64_t n) {{
+FL_COLD void FL_NAME({name}_init)(void *acc, int64_t n) {{
     for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
 }}
-void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
-    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
-}}
+{_merge(name, wide) if dtype == _accumulator(dtype) else ""}
 void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
-    {wide} total = *({wide} *)acc;
+    if (step != sizeof({storage})) {{ /* block by block through a buffer */
+        {storage} buffer[FL_BLOCK];
+        for (int64_t done = 0; done < n; done += FL_BLOCK) {{
+            const int64_t m = n - done < FL_BLOCK ? n - done : FL_BLOCK;
+            FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, x + done * step, step, m);
+            FL_NAME({name}_row)((const char *)buffer, sizeof *buffer, m, shift, acc);
+        }}
+        return;
+    }}
+    const {storage} *const a = (const {storage} *)x;
     const {narrow} s = ({narrow})shift;
-    int bad = 0;
-    if (step == sizeof({storage})) {{
-        const {storage} *const a = (const {storage} *)x;
-        {_simd(fold.lanes, "total")}
-        for (int64_t i = 0; i < n; i++) {{
-            const {wide} v = {name}_map({element.read("T", "a[i]")}, s);
-            bad |= v != v;
-            total = {name}_combine(total, v);
-        }}
-    }} else
-        for (int64_t i = 0; i < n; i++) {{
-            const {wide} v = {name}_map({element.read("T", f"*(const {storage} *)(x + i * step)")}, s);
-            bad |= v != v;
-            total = {name}_combine(total, v);
-        }}
-    *({wide} *)acc = {"bad ? NAN : total" if wide == "double" and fold.lanes in ("max", "min") else "total"};
+    {wide} total = *({wide} *)acc;
+{_lanes(name, wide, fold.lanes, element.read("T", "a[i]"))}    *({wide} *)acc = total;
 }}
 void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
     {wide} *const total = ({wide} *)acc;
     for (int64_t r = 0; r < rows; r++, x += step) {{
         const {storage} *const a = (const {storage} *)x;
-        if (shift) {{ FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] = {name}_combine(total[c], {name}_map({element.read("T", "a[c]")}, ({narrow})shift[c])); }}
-        else {{ FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] = {name}_combine(total[c], {name}_map({element.read("T", "a[c]")}, 0)); }}
-    }}
+{_columns(name, element, narrow, shifted=1 in e.loads(e.lift(fold.map(x, y))))}    }}
+    (void)shift;
 }}
-void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
+FL_COLD void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
     for (int64_t i = 0; i < n; i++)
         (({TYPES[out][1]} *)out)[i] = {_stored(out, f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)")};
 }}
 {_find(name, element, storage, wide) if fold.find else ""}"""
 
 
-def _simd(operator: str, total: str) -> str:
-    """Leave to combine the lanes of a vector in any order. Comparing lanes loses a NaN: `bad` keeps it."""
-    return f'_Pragma("omp simd reduction({operator}:{total}) reduction(|:bad)")'
+def _accumulator(dtype: str) -> str:
+    return "float64" if dtype in FLOATS else "int64"
+
+
+def _merge(name: str, wide: str) -> str:
+    """How accumulators are merged, which is the same for all dtypes that have them."""
+    return f"""FL_COLD void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
+    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
+}}"""
+
+
+def _columns(name: str, element: LoopPrinter, narrow: str, shifted: bool) -> str:
+    """The loop over the columns of one row, and the one with a number for each column, if the fold takes one."""
+    loop = "FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] = {0}_combine(total[c], {0}_map({1}, {2}));\n"
+    read = element.read("T", "a[c]")
+    if not shifted:
+        return "        " + loop.format(name, read, 0)
+    with_shift, without = loop.format(name, read, f"({narrow})shift[c]"), loop.format(name, read, 0)
+    return f"        if (shift) {{\n            {with_shift}        }} else {{\n            {without}        }}\n"
+
+
+def _lanes(name: str, wide: str, operator: str, read: str) -> str:
+    """The loop along a contiguous row. The lanes of a vector are combined in any order; comparing them loses a NaN, which `bad` keeps."""
+    if wide == "double" and operator in ("max", "min"):
+        return f"""    int bad = total != total;
+    _Pragma("omp simd reduction({operator}:total) reduction(|:bad)")
+    for (int64_t i = 0; i < n; i++) {{
+        const {wide} v = {name}_map({read}, s);
+        bad |= v != v;
+        total = {name}_combine(total, v);
+    }}
+    total = bad ? NAN : total;
+"""
+    return f"""    _Pragma("omp simd reduction({operator}:total)")
+    for (int64_t i = 0; i < n; i++) total = {name}_combine(total, {name}_map({read}, s));
+"""
 
 
 def _stored(out: str, value: str) -> str:
@@ -169,16 +194,16 @@ def table(variant_name: Callable[[str], str] = lambda n: f"FL_NAME({n})") -> tup
     for fold in FOLDS:
         for dtype in fold.dtypes:
             suffix = TYPES[dtype][0]
-            n = f"fold_{fold.name}_{suffix}"
+            n, merge = f"fold_{fold.name}_{suffix}", f"fold_{fold.name}_{TYPES[_accumulator(dtype)][0]}_merge"
             v = variant_name
             declarations.append(
-                f"void {v(n + '_init')}(void *, int64_t); void {v(n + '_merge')}(void *, const void *, int64_t);\n"
+                f"void {v(n + '_init')}(void *, int64_t); void {v(merge)}(void *, const void *, int64_t);\n"
                 f"void {v(n + '_row')}(const char *, int64_t, int64_t, double, void *);\n"
                 f"void {v(n + '_columns')}(const char *, int64_t, int64_t, int64_t, const double *, void *);\n"
                 f"void {v(n + '_store')}(const void *, int64_t, double, const double *, char *);\n"
                 + (f"int64_t {v(n + '_find')}(const char *, int64_t, int64_t, const void *);\n" if fold.find else "")
             )
-            parts = ", ".join(v(f"{n}_{p}") for p in ("init", "merge", "row", "columns", "store"))
+            parts = ", ".join(map(v, (f"{n}_init", merge, f"{n}_row", f"{n}_columns", f"{n}_store")))
             find = v(n + "_find") if fold.find else "0"
             out = dtype if fold.out == "T" else fold.out
             rows.append(f'{{"{fold.name}", {ENUMS[dtype]}, {ENUMS[out]}, {parts}, {find}}}')

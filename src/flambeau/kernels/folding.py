@@ -132,16 +132,21 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
     dim %= first.ndim
     n = first.shape[dim]
     kinds = kinds or ("row",) * len(operands)
+    order = (*(d for d in range(first.ndim) if d != dim), dim)  # the row goes last
     last = dim == first.ndim - 1
     ready, steps = [], []
     for a, kind in zip(operands, kinds, strict=True):
         if a.dtype != first.dtype:
             return None
-        a = arrays.contiguous(a if last or kind != "row" else a.swapaxes(dim, -1))
+        a = arrays.contiguous(a if last or kind != "row" else a.transpose(order))
         ready.append(a)
         steps.append({"row": n, "shared": 0, "each": 1}[kind] * a.itemsize)
     out = arrays.empty(ready[0].shape, first.dtype, arrays.device_of(first))
-    done = engine.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))
+    if engine is native.lib:
+        seen = [a if kind != "each" else a.reshape(*a.shape, 1) for a, kind in zip(ready, kinds, strict=True)]
+        done = native.kernel(f"rows.{name}").into(out, *seen, *params) is not NotImplemented
+    else:
+        done = engine.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))
     if not done:
         return None
-    return out if last else arrays.contiguous(out.swapaxes(dim, -1))
+    return out if last else arrays.contiguous(out.transpose([order.index(d) for d in range(first.ndim)]))

@@ -6,6 +6,7 @@ Half precision is multiplied in float32 and rounded once. Integers go to NumPy, 
 from __future__ import annotations
 
 import math
+import os
 import sys
 from functools import lru_cache
 
@@ -34,7 +35,31 @@ def library() -> str:
 def blas() -> str:
     """The BLAS library products run on, bound when first used; "" if products run on NumPy's own."""
     path = library()
-    return path if path and native.lib is not None and native.lib.blas_bind(path, "scipy_", "") else ""
+    if not path or native.lib is None:
+        return ""
+    native.lib.blas_bind(*functions(path))
+    return path
+
+
+def functions(path: str, prefix: str = "scipy_") -> tuple[tuple[int, ...], bool]:
+    """The addresses of what csrc/blas.c calls in an OpenBLAS with 32-bit integers, and whether it has a kernel for small products."""
+    import ctypes
+
+    # When it is loaded, OpenBLAS starts a thread per CPU, and they spin for 0.1 s, unless it is told not to.
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        opened = ctypes.CDLL(path)
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if before is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
+    opened[f"{prefix}openblas_set_num_threads"](1)  # it may have been loaded before us
+    core = opened[f"{prefix}openblas_get_corename"]
+    core.restype = ctypes.c_char_p
+    names = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
+    addresses = tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in names)
+    return addresses, core() in (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
 
 
 def product(a, b):

@@ -7,25 +7,28 @@ caller to the NumPy evaluator. One warning at import says so.
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
 
-from flambeau.kernels import layout
+from flambeau.kernels import layout, limits
 
 try:
     from flambeau.kernels import _native as lib
-except ImportError as problem:
+
+    lib.setup(np.dtype(ml_dtypes.bfloat16), limits.cpus(), limits.memory())
+    lib.set_num_threads(limits.threads())
+except (ImportError, AttributeError, TypeError) as problem:  # the latter two: it was built from other sources
     lib = None
     reason = str(problem)
     warnings.warn(
-        "Flambeau was installed without its compiled kernels (no C compiler was found, or this Python is not the one it was built for): "
+        f"Flambeau runs without its compiled kernels (no C compiler was found, or they were built for another Python or version: {problem}): "
         "everything runs on NumPy, correctly but slowly. Reinstall with a C compiler present: pip install --force-reinstall flambeau",
         stacklevel=2,
     )
 else:
     reason = ""
-    lib.setup(np.dtype(ml_dtypes.bfloat16))
 
 
 def not_compiled(*args):
@@ -33,6 +36,7 @@ def not_compiled(*args):
     return NotImplemented
 
 
+@lru_cache(None)
 def kernel(name: str):
     """The compiled kernel of that name, or `not_compiled`."""
     if lib is None:
@@ -43,10 +47,18 @@ def kernel(name: str):
         return not_compiled
 
 
+def kernels() -> dict[str, set[str]]:
+    """The compiled pointwise kernels, and the dtypes each has a loop for. (Other loops have a dot in their name.)"""
+    found: dict[str, set[str]] = {}
+    for name, dtype in lib.loops() if lib is not None else ():
+        if "." not in name:
+            found.setdefault(name, set()).add(dtype)
+    return found
+
+
 if lib is not None:
     strided_view = lib.strided_view
     empty = lib.empty
-    empty_strided = lib.empty_strided
 else:
 
     def strided_view(array: np.ndarray, shape, strides, offset: int) -> np.ndarray:
@@ -63,9 +75,13 @@ else:
 
     def empty(shape, dtype) -> np.ndarray:
         """Uninitialised memory, C-contiguous. NumPy gives empty arrays strides of 0; ours are those PyTorch has."""
-        return np.empty(shape, dtype) if 0 not in shape else empty_strided(shape, layout.contiguous_strides(tuple(shape)), dtype)
+        memory = np.empty(shape, dtype)
+        return memory if memory.size else strided_view(memory, shape, layout.contiguous_strides(tuple(shape)), 0)
 
-    def empty_strided(shape, strides, dtype) -> np.ndarray:
-        """Uninitialised memory with these strides (in elements)."""
-        extent = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        return strided_view(np.empty(extent, dtype), shape, strides, 0)
+
+def empty_strided(shape, strides, dtype) -> np.ndarray:
+    """Uninitialised memory with these strides (in elements), none of them negative. It reaches to the last element."""
+    if any(s < 0 for s in strides):
+        raise ValueError(f"strides cannot be negative, got {tuple(strides)}")
+    extent = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    return strided_view(empty((extent,), dtype), shape, strides, 0)

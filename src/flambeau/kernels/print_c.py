@@ -53,6 +53,9 @@ class CPrinter:
     def ctype(self, expr: Expr) -> str:
         return self.ctype_of_kind(expr.kind)
 
+    def constant(self, e: Expr) -> str:
+        return self.literal(e.value)
+
     def literal(self, value) -> str:
         if isinstance(value, bool):
             return str(int(value))
@@ -148,6 +151,7 @@ class CPrinter:
         uses: dict[Expr, int] = {}
         order: list[Expr] = []
         _count(expr, uses, order)
+        chosen = {a for e in order if e.op == "where" for a in e.args[1:]}
         names: dict[Expr, str] = {}
         lines: list[str] = []
         for e in order:
@@ -156,15 +160,19 @@ class CPrinter:
             elif e.op == "param":
                 names[e] = f"p{e.value}"
             elif e.op == "const":
-                names[e] = self.literal(e.value)
+                names[e] = self.constant(e)
             else:
                 text = self.apply(e, [names[a] for a in e.args])
-                if uses[e] > 1 or self._wraps(e):
+                if uses[e] > 1 or self.is_named(e, text, e in chosen):
                     names[e] = f"t{len(lines)}"
                     lines.append(f"const {self.ctype(e)} {names[e]} = {text};")
                 else:
                     names[e] = text
         return lines, names[expr]
+
+    def is_named(self, e: Expr, text: str, chosen: bool) -> bool:
+        """Whether a value gets a name though it is used once. `chosen`: it is one side of a `where`."""
+        return self._wraps(e)
 
     def _wraps(self, e: Expr) -> bool:
         # Narrow integers are computed in int by C's rules: naming the value makes it wrap around as PyTorch's does.
@@ -187,6 +195,20 @@ class CPrinter:
         return f"({TYPES[out][1]})({text})"
 
 
+class LoopPrinter(CPrinter):
+    """Prints formulas for loops that are to become SIMD code: without branches."""
+
+    def is_named(self, e: Expr, text: str, chosen: bool) -> bool:
+        # What is computed before it is chosen needs no branch. Not for integers: a division that is not wanted could trap.
+        return self._wraps(e) or (chosen and self.is_float)
+
+    def print_maximum(self, a, b):
+        return self.call("maximum", a, b) if self.is_float else super().print_maximum(a, b)
+
+    def print_minimum(self, a, b):
+        return self.call("minimum", a, b) if self.is_float else super().print_minimum(a, b)
+
+
 def _count(expr: Expr, uses: dict[Expr, int], order: list[Expr]) -> None:
     uses[expr] = uses.get(expr, 0) + 1
     if uses[expr] == 1:
@@ -207,7 +229,7 @@ def operand_dtype(kind: str, dtype: str) -> str:
 
 def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:
     """The C of one inner loop. `kinds` are the operands', `out` the dtype of the result."""
-    p = CPrinter(dtype)
+    p = LoopPrinter(dtype)
     lines, value = p.body(expr)
     inputs = [f"{p.ctype_of_kind(k)} x{i}" for i, k in enumerate(kinds)]
     params = [f"{p.compute} p{i}" for i in range(n_param)]
@@ -215,37 +237,62 @@ def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtyp
     function = f"{name}_{p.suffix}"
     one = f"static inline {result} {function}_one({', '.join(inputs + params)}) {{\n"
     one += "".join(f"    {line}\n" for line in lines) + f"    return {value};\n}}\n"
-    return one + "".join(_loops(p, function, kinds, n_param, out))
+    scalars = range(2) if len(kinds) == 2 and dtype in ("float32", "float64") and not is_dear(expr) else ()
+    return one + "".join(_loops(p, function, kinds, n_param, out, scalars))
 
 
-def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str) -> Iterator[str]:
-    out_type = TYPES[out][1]
-    types = [storage_of(k, p.dtype) for k in kinds]
+def is_dear(expr: Expr) -> bool:
+    """Whether a formula calls a mathematical function, which takes long to compute, and to compile."""
+    order: list[Expr] = []
+    _count(expr, {}, order)
+    return any(e.args and e.op not in INFIX and not hasattr(CPrinter, f"print_{e.op}") for e in order)
+
+
+def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars) -> Iterator[str]:
+    """The loop over contiguous operands, those with operand number `scalars` a single number, and the way there for any strides."""
+    types = [TYPES[out][1], *(storage_of(k, p.dtype) for k in kinds)]
     yield f"void FL_NAME({function})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{\n"
     for i in range(n_param):
         yield f"    const {p.compute} p{i} = ({p.compute})param[{i}];\n"
     if not n_param:
         yield "    (void)param;\n"
-    n = len(kinds)
-    for scalar in _variants(n):
-        test = " && ".join(
-            [f"step[0] == sizeof({out_type})"] + [f"step[{i + 1}] == {0 if i == scalar else f'sizeof({types[i]})'}" for i in range(n)]
-        )
-        yield f"    if ({test}) {{\n"
-        yield f"        {out_type} *const o = ({out_type} *)ptr[0];\n"
-        for i, t in enumerate(types):
-            if i == scalar:
-                yield f"        const {p.ctype_of_kind(kinds[i])} x{i} = {p.read(kinds[i], f'*(const {t} *)ptr[{i + 1}]')};\n"
-            else:
-                yield f"        const {t} *const a{i} = (const {t} *)ptr[{i + 1}];\n"
+    yield f"    {types[0]} *const o = ({types[0]} *)ptr[0];\n"
+    for i, t in enumerate(types[1:]):
+        yield f"    const {t} *const a{i} = (const {t} *)ptr[{i + 1}];\n"
+    for scalar in (-1, *scalars):
+        steps = ["0" if i == scalar + 1 > 0 else f"sizeof({t})" for i, t in enumerate(types)]
+        yield f"    if ({' && '.join(f'step[{i}] == {size}' for i, size in enumerate(steps))}) {{\n"
+        if scalar >= 0:
+            yield f"        const {p.ctype_of_kind(kinds[scalar])} x{scalar} = {p.read(kinds[scalar], f'*a{scalar}')};\n"
         args = [f"x{i}" if i == scalar else p.read(k, f"a{i}[i]") for i, k in enumerate(kinds)]
         call = f"{function}_one({', '.join(args + [f'p{i}' for i in range(n_param)])})"
         yield f"        FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = {p.write(out, call)};\n        return;\n    }}\n"
-    args = [p.read(k, f"*(const {t} *)(ptr[{i + 1}] + i * step[{i + 1}])") for i, (k, t) in enumerate(zip(kinds, types, strict=True))]
-    call = f"{function}_one({', '.join(args + [f'p{i}' for i in range(n_param)])})"
-    yield f"    for (int64_t i = 0; i < n; i++)\n        *({out_type} *)(ptr[0] + i * step[0]) = {p.write(out, call)};\n}}\n"
+    sizes = ", ".join(f"sizeof({t})" for t in types)
+    yield f"    FL_NAME(fl_in_blocks)(FL_NAME({function}), ptr, step, n, param, {len(types)}, (const uint8_t[]){{{sizes}}});\n}}\n"
 
 
-def _variants(n: int) -> tuple[int, ...]:
-    """Which operand is a single number in each fast variant; -1 for none."""
-    return (-1, 0, 1) if n == 2 else (-1,)
+# Any strides: what is not contiguous goes through buffers, so that each loop is compiled once, and runs as SIMD code for all.
+IN_BLOCKS = """
+#define COPY(T) for (int64_t i = 0; i < n; i++) *(T *)(to + i * to_step) = *(const T *)(from + i * from_step)
+void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n) {
+    if (size == 4) COPY(uint32_t);
+    else if (size == 8) COPY(uint64_t);
+    else if (size == 2) COPY(uint16_t);
+    else COPY(uint8_t);
+}
+void FL_NAME(fl_in_blocks)(fl_loop loop, char *const *ptr, const int64_t *step, int64_t n, const double *param, int operands, const uint8_t *size) {
+    uint64_t buffer[1 + FL_MAX_IN][FL_BLOCK];
+    for (int64_t done = 0; done < n; done += FL_BLOCK) {
+        const int64_t m = n - done < FL_BLOCK ? n - done : FL_BLOCK;
+        char *at[1 + FL_MAX_IN];
+        int64_t dense[1 + FL_MAX_IN];
+        for (int k = 0; k < operands; k++) {
+            dense[k] = size[k];
+            at[k] = step[k] == size[k] ? ptr[k] + done * size[k] : (char *)buffer[k];
+            if (k && step[k] != size[k] && (step[k] || !done)) FL_NAME(fl_copy)(size[k], at[k], size[k], ptr[k] + done * step[k], step[k], m);
+        }
+        loop(at, dense, m, param);
+        if (step[0] != size[0]) FL_NAME(fl_copy)(size[0], ptr[0] + done * step[0], step[0], at[0], size[0], m);
+    }
+}
+"""

@@ -174,7 +174,8 @@ class _Rows(rows._Print):
 
     def __init__(self, k: RowsInstance, program: rows.RowProgram):
         super().__init__(program, k.dtype)
-        self.k, self.p, self.kept = k, CudaPrinter(k.dtype), []
+        self.k, self.kept = k, []
+        self.p = CudaPrinter(k.dtype)  # type: ignore[assignment]
         self.rows = [i for i, kind in enumerate(program.kinds) if kind == "row"]
 
     def text(self) -> str:  # type: ignore[override]

@@ -4,7 +4,7 @@
 
 A program is an expression like any other with two more primitives, `row_sum` and `row_max`, whose value is one number per row. It is
 carried out in passes over the row: a pass computes the reductions whose arguments are known, the last one writes the result. What is
-dear to compute and needed again (an exponential) is kept in a scratch row. `backward` derives the program of the gradient.
+dear to compute and needed again (an exponential) waits in the row of the result. `backward` derives the program of the gradient.
 
 Operands are of kind "row" (one row each time), "shared" (the same row for all, such as a weight) or "each" (one number per row).
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from flambeau.kernels import derive
 from flambeau.kernels import expr as e
 from flambeau.kernels.expr import Expr
-from flambeau.kernels.print_c import FLOATS, TYPES, CPrinter
+from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
 from flambeau.kernels.simplify import ZERO, add
 
 e.ARITY |= {"row_sum": 1, "row_max": 1}
@@ -127,14 +127,14 @@ def declare(name: str, formula: Callable, kinds: tuple[str, ...], options: int =
 # -- C -------------------------------------------------------------------------------------------------------------------
 
 
-def print_program(program: RowProgram, dtype: str) -> tuple[str, int]:
-    """(the C of the program for one dtype, how many scratch rows it wants)."""
+def print_program(program: RowProgram, dtype: str) -> str:
+    """The C of the program for one dtype: an fl_loop that the launcher calls once for each row."""
     return _Print(program, dtype).text()
 
 
 class _Print:
     def __init__(self, program: RowProgram, dtype: str):
-        self.program, self.p = program, CPrinter(dtype)
+        self.program, self.p = program, LoopPrinter(dtype)
         self.varying = _Varying(program.kinds)
         self.order: list[Expr] = []
         _visit(program.expr, self.order, set())
@@ -143,7 +143,7 @@ class _Print:
             deepest = max([self.levels[a] for a in node.args], default=0)
             self.levels[node] = deepest + (node.op in ("row_sum", "row_max"))
         self.reductions = [n for n in self.order if n.op in ("row_sum", "row_max")]
-        self.kept = self._choose_kept()
+        self.kept = self._choose_kept()[:1] if self.p.storage == self.p.compute else []  # there is one row to keep it in
 
     def _choose_kept(self) -> list[Expr]:
         """Dear values that one pass computes for a reduction and a later pass reads again."""
@@ -158,18 +158,18 @@ class _Print:
                     kept.append(node)
         return kept
 
-    def text(self) -> tuple[str, int]:
+    def text(self) -> str:
         p, program = self.p, self.program
         t = p.compute
-        lines = [f"void FL_NAME(rows_{program.name}_{p.suffix})(char *const *ptr, int64_t n, const double *param, void *scratch) {{"]
+        lines = [f"void FL_NAME(rows_{program.name}_{p.suffix})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{"]
         lines.append(f"    {p.storage} *const out = ({p.storage} *)ptr[0];")
-        lines += [f"    {t} *const k{i} = ({t} *)scratch + {i} * n;" for i in range(len(self.kept))]
+        lines += [f"    {t} *const k{i} = out;" for i in range(len(self.kept))]
         for i, kind in enumerate(program.kinds):
             if kind == "each":
                 lines.append(f"    const {t} x{i} = {p.read('T', f'*(const {p.storage} *)ptr[{i + 1}]')};")
             else:
                 lines.append(f"    const {p.storage} *const a{i} = (const {p.storage} *)ptr[{i + 1}];")
-        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] or ["    (void)param; (void)scratch;"]
+        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + ["    (void)param; (void)step;"]
         done: set[Expr] = set()
         for level in range(self.levels[program.expr]):
             chosen = [r for r in self.reductions if self.levels[r] == level + 1]
@@ -178,7 +178,7 @@ class _Print:
         lines.append("    FL_IVDEP for (int64_t i = 0; i < n; i++) {")
         lines += [f"        {line}" for line in self._body([value], lambda v: f"out[i] = {p.write(p.dtype, v[0])};")]
         lines += ["    }", "}"]
-        return "\n".join(lines) + "\n", len(self.kept)
+        return "\n".join(lines) + "\n"
 
     def _pass(self, level: int, chosen: list[Expr], done: set[Expr]) -> Iterator[str]:
         """One loop over the row: sums in double, maxima with a flag for NaN, lanes of vectors combined in any order."""
@@ -251,10 +251,11 @@ def table() -> tuple[list[str], list[str], list[str]]:
     texts, declarations, rows = [], [], []
     for program in PROGRAMS:
         for dtype in program.dtypes:
-            text, scratch = print_program(program, dtype)
             name = f"FL_NAME(rows_{program.name}_{TYPES[dtype][0]})"
-            texts.append(text)
-            declarations.append(f"void {name}(char *const *, int64_t, const double *, void *);\n")
-            enum = f"FL_{TYPES[dtype][0].upper()}"
-            rows.append(f'{{"{program.name}", {enum}, {len(program.kinds)}, {program.options}, {scratch}, {name}}}')
+            texts.append(print_program(program, dtype))
+            declarations.append(f"void {name}(char *const *, const int64_t *, int64_t, const double *);\n")
+            n, enum = len(program.kinds), ENUM[dtype]
+            along = 1 + sum(2 << i for i, kind in enumerate(program.kinds) if kind != "each")
+            inputs = ", ".join([enum] * n)
+            rows.append(f'{{"rows.{program.name}", {name}, {enum}, {n}, {program.options}, {(1 << n) - 1}, {enum}, {{{inputs}}}, {along}}}')
     return texts, declarations, rows

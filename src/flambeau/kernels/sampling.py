@@ -15,7 +15,8 @@ Note [the same bits] PyTorch's compiler fuses `a * b + c` into one rounding wher
 too (`_fma32`, `_fma64`). Logarithms, sines and exponentials of float64 come from the C library (Python's `math`), as
 PyTorch's do: NumPy's own are faster and differ in the last bit. Those of float32 are polynomials, written out below.
 
-With the compiled extension (csrc/mt19937.h) the same is computed at the speed of C; without it, here in NumPy.
+With the compiled extension (csrc/random.c for the words, random_loops.py for what becomes of them) the same is computed at the speed of
+C; without it, here in NumPy.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from flambeau.kernels import native
 from flambeau.random import Generator
 
 Shape = int | Sequence[int]
-lib = native.lib if hasattr(native.lib, "mt19937_u32") else None  # with csrc/mt19937.h in it, or nothing
+lib = native.lib
 
 __all__ = [
     "bernoulli",
@@ -198,8 +199,8 @@ def permutation(generator: Generator, n: int, dtype=np.int64) -> np.ndarray:
     _check_permutation(n, dtype)
     order = np.empty(n, np.int64)
     with generator.lock:
-        if lib is not None:
-            lib.mt19937_permutation(generator.words, order)
+        if lib is not None and n < SHORT:
+            lib.draw(generator.words, order, True)
         else:
             order[:] = _shuffled(generator, n)
     return order if dtype == np.int64 else _rounded(order, dtype)
@@ -306,15 +307,11 @@ def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: floa
     opmath = _opmath(out.dtype)
     rest = out.size % 16
     drawn = out if out.dtype == opmath else np.empty(out.size - rest, opmath)
-    if lib is not None:
-        fill = lib.mt19937_normal_f32 if opmath == np.float32 else lib.mt19937_normal_f64
-        fill(generator.words, drawn, mean, std)
-    else:
-        _fill_uniform(generator, drawn, 0.0, 1.0)
-        _box_muller(drawn[: out.size - rest], mean, std)
-        if rest and drawn is out:
-            _fill_uniform(generator, out[-16:], 0.0, 1.0)
-            _box_muller(out[-16:], mean, std)
+    _fill_uniform(generator, drawn, 0.0, 1.0)
+    _box_muller(drawn[: out.size - rest], mean, std)
+    if rest and drawn is out:
+        _fill_uniform(generator, out[-16:], 0.0, 1.0)
+        _box_muller(out[-16:], mean, std)
     if drawn is not out:
         out[: drawn.size] = drawn
         if rest:
@@ -326,6 +323,9 @@ def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: floa
 def _box_muller(data: np.ndarray, mean: float, std: float) -> None:
     """Turn uniforms into normal values, 16 at a time, in place."""
     single = data.dtype == np.float32
+    if lib is not None:
+        _run("normal_f32" if single else "normal_f64", data, data, float(mean), float(std))
+        return
     fma = _fma32 if single else _fma64
     with np.errstate(over="ignore"):
         scale, shift = data.dtype.type(std), data.dtype.type(mean)
@@ -460,7 +460,7 @@ def _draw32(generator: Generator, n: int) -> np.ndarray:
     if lib is None:
         return generator.draw32(n)
     out = np.empty(n, np.uint32)
-    lib.mt19937_u32(generator.words, out)
+    lib.draw(generator.words, out, False)
     return out
 
 
@@ -468,7 +468,7 @@ def _draw64(generator: Generator, n: int) -> np.ndarray:
     if lib is None:
         return generator.draw64(n)
     out = np.empty(n, np.uint64)
-    lib.mt19937_u64(generator.words, out)
+    lib.draw(generator.words, out, False)
     return out
 
 
@@ -488,8 +488,11 @@ def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float
     """Fill a contiguous float32 or float64 array with low + u (high - low)."""
     single = out.dtype == np.float32
     if lib is not None:
-        fill = lib.mt19937_uniform_f32 if single else lib.mt19937_uniform_f64
-        fill(generator.words, out, low, high)
+        flat = out.reshape(-1)
+        for start in range(0, out.size, AT_ONCE):
+            part = flat[start : start + AT_ONCE]
+            words = _draw32(generator, part.size).view(np.int32) if single else _draw64(generator, part.size).view(np.int64)
+            _run("uniform_f32" if single else "uniform_f64", part, words, float(low), float(high))
         return
     low, high = out.dtype.type(low), out.dtype.type(high)
     if single:
@@ -502,14 +505,11 @@ def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float
     out[...] = u.reshape(out.shape)
 
 
-_LIBM = ("cos", "exp", "log", "log1p", "sin", "tan")  # in the order of csrc/mt19937.h
-
-
 def _libm(name: str, x: np.ndarray) -> np.ndarray:
     """A function of the C library on every element of a float64 array, see Note [the same bits]."""
     if lib is not None:
-        out = np.array(x, np.float64, order="C")
-        lib.libm_f64(_LIBM.index(name), out)
+        out = np.empty(x.shape)
+        _run(f"libm_{name}", out, np.asarray(x, np.float64))
         return out
     function: Callable[[float], float] = getattr(math, name)
     values = x.ravel().tolist()
@@ -522,6 +522,15 @@ def _libm(name: str, x: np.ndarray) -> np.ndarray:
     return np.array(results, np.float64).reshape(x.shape)
 
 
+AT_ONCE = 1 << 16  # words between drawing and using them: so many stay in the cache
+
+
+def _run(name: str, out: np.ndarray, *operands) -> None:
+    """Run a loop of random_loops.py."""
+    if native.kernel(f"random.{name}").into(out, *operands) is NotImplemented:
+        raise TypeError(f"random.{name}: not made for {out.dtype} in this layout")
+
+
 def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> np.ndarray:
     """For each uniform u the first category whose cumulative probability reaches u. (R, C) -> (R, S)"""
     cumulative = rows.astype(_opmath(rows.dtype)).cumsum(-1, dtype=_opmath(rows.dtype))
@@ -532,14 +541,17 @@ def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> n
     return np.stack([np.searchsorted(c.astype(np.float64), v) for c, v in zip(cumulative, u, strict=True)]) if len(rows) else u
 
 
+SHORT = (2**32 - 1) // 20  # of longer permutations the remainder of a 32-bit word would be uneven
+
+
 def _shuffled(generator: Generator, n: int) -> list[int]:
     order = list(range(n))
-    if n < (2**32 - 1) // 20:
+    if n < SHORT:
         places = np.arange(max(n - 1, 0))
         partners = places + generator.draw32(len(places)) % (n - places)
         for i, j in enumerate(partners.tolist()):
             order[i], order[j] = order[j], order[i]
-    else:  # so long that % of a 32-bit word would be uneven: 64 bits, and PyTorch swaps with the places before
+    else:  # 64 bits, and PyTorch swaps with the places before
         for i, j in enumerate((generator.draw64(n) % np.arange(1, n + 1, dtype=np.uint64)).tolist()):
             order[i], order[j] = order[j], order[i]
     return order

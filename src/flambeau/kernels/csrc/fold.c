@@ -1,126 +1,114 @@
-/* Drives the generated folds: an array seen as (outer, reduced, inner), one result for each (outer, inner).
-   Blocks depend on the shape alone, and partial results are merged in order: same bits with any number of threads. */
-#include "launcher.h"
+/* Drives the generated folds: an array seen as (outer, n, inner) becomes one result for each (outer, inner).
 
-#include "pool.h"
-#include "threads.h"
+   A unit of work is one result, folded along its row; or, where neighbouring results come from neighbouring columns, up to WIDTH
+   of them. If there are few units and they are long, each is cut into parts that are merged in order at the end. All this depends
+   on the shape alone: same bits with any number of threads. */
+#include "launcher.h"
 
 enum { WIDTH = 512, GRAIN = 32768 }; /* columns folded side by side; elements worth a block of their own */
 
 typedef struct {
     const fl_fold *fold;
-    const char *x;
-    int64_t outer, n, inner, outer_step, step, inner_step; /* steps in bytes */
-    char *out;
-    int64_t *index; /* positions instead of values, or NULL */
-    const double *shift;
+    char *x, *out, *index, *shift; /* out: values; index: positions; shift: a number for each result. Or NULL */
+    long long outer, n, inner, outer_step, step, inner_step; /* steps in bytes */
     double count;
-    bool columns;
-    int64_t units, per_block, parts, part; /* units of work; a unit is cut into `parts` of `part` elements if there are few */
-    double *partial;
+    int64_t width, across, units, per_block; /* results of a unit, units side by side, all units, units of a block */
+    int64_t parts, part;                     /* of a unit: how many, and how long */
+    int64_t (*partial)[WIDTH];               /* accumulators of the parts */
 } Job;
 
-static int64_t width_of(const Job *j, int64_t at) { return !j->columns ? 1 : j->inner - at < WIDTH ? j->inner - at : WIDTH; }
-
-/* Fold elements [from, to) of one unit into acc. A unit is one row, or WIDTH neighbouring columns. */
-static void fold_part(const Job *j, int64_t unit, int64_t from, int64_t to, void *acc, int64_t *first, int64_t *width) {
-    int64_t across = j->columns ? (j->inner + WIDTH - 1) / WIDTH : j->inner;
-    int64_t o = unit / across, i = unit % across * (j->columns ? WIDTH : 1);
-    const char *x = j->x + o * j->outer_step + i * j->inner_step + from * j->step;
-    *first = o * j->inner + i, *width = width_of(j, i);
-    j->fold->init(acc, *width);
-    if (j->columns)
-        j->fold->columns(x, j->step, to - from, *width, j->shift ? j->shift + *first : NULL, acc);
-    else
-        j->fold->row(x, j->step, to - from, j->shift ? j->shift[*first] : 0, acc);
+static const char *source(const Job *j, int64_t result) {
+    return j->x + result / j->inner * j->outer_step + result % j->inner * j->inner_step;
 }
 
-static void finish(const Job *j, int64_t unit, const void *acc, int64_t first, int64_t width) {
-    static const unsigned char size[FL_NTYPES] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-    if (!j->index) {
-        j->fold->store(acc, width, j->count, j->shift ? j->shift + first : NULL, j->out + first * size[j->fold->out]);
-        return;
-    }
-    for (int64_t k = 0; k < width; k++) {
-        const char *x = j->x + (first + k) / j->inner * j->outer_step + (first + k) % j->inner * j->inner_step;
-        j->index[first + k] = j->fold->find(x, j->step, j->n, (const double *)acc + k);
-    }
-    if (j->out) j->fold->store(acc, width, j->count, NULL, j->out + first * size[j->fold->out]);
-    (void)unit;
+/* The first result of a unit, how many it has, and their shifts. */
+static int64_t results(const Job *j, int64_t unit, int64_t *width, const double **shift) {
+    int64_t i = unit % j->across * j->width, first = unit / j->across * j->inner + i;
+    *width = Py_MIN(j->width, j->inner - i);
+    *shift = j->shift ? (const double *)j->shift + first : NULL;
+    return first;
 }
 
-static void run_block(void *context, int64_t block) {
-    const Job *j = context;
-    double acc[WIDTH];
-    int64_t first, width;
-    if (j->parts > 1) {
-        int64_t from = block % j->parts * j->part, to = from + j->part < j->n ? from + j->part : j->n;
-        fold_part(j, block / j->parts, from, to, j->partial + block * WIDTH, &first, &width);
-        return;
-    }
-    int64_t last = (block + 1) * j->per_block < j->units ? (block + 1) * j->per_block : j->units;
-    for (int64_t unit = block * j->per_block; unit < last; unit++) {
-        fold_part(j, unit, 0, j->n, acc, &first, &width);
-        finish(j, unit, acc, first, width);
+static void fold_part(const Job *j, int64_t unit, int64_t part, int64_t *acc) {
+    const double *shift;
+    int64_t width, first = results(j, unit, &width, &shift), from = part * j->part, n = Py_MIN(j->part, j->n - from);
+    const char *x = source(j, first) + from * j->step;
+    j->fold->init(acc, width);
+    if (j->width > 1) j->fold->columns(x, j->step, n, width, shift, acc);
+    else j->fold->row(x, j->step, n, shift ? *shift : 0, acc);
+}
+
+static void finish(const Job *j, int64_t unit, const int64_t *acc) {
+    const double *shift;
+    int64_t width, first = results(j, unit, &width, &shift);
+    if (j->out) j->fold->store(acc, width, j->count, shift, j->out + first * fl_itemsize[j->fold->out]);
+    for (int64_t k = 0; j->index && k < width; k++)
+        ((int64_t *)j->index)[first + k] = j->fold->find(source(j, first + k), j->step, j->n, acc + k);
+}
+
+static void fold_units(void *job, int64_t block) {
+    const Job *j = job;
+    int64_t acc[WIDTH];
+    for (int64_t unit = block * j->per_block; unit < Py_MIN((block + 1) * j->per_block, j->units); unit++) {
+        fold_part(j, unit, 0, acc);
+        finish(j, unit, acc);
     }
 }
 
-static void merge_parts(const Job *j) {
-    int64_t across = j->columns ? (j->inner + WIDTH - 1) / WIDTH : j->inner;
+static void fold_one_part(void *job, int64_t block) {
+    const Job *j = job;
+    fold_part(j, block / j->parts, block % j->parts, j->partial[block]);
+}
+
+static bool run(Job *j) {
+    int64_t side = Py_MIN(j->inner, j->width), work = j->n * side; /* elements of a unit */
+    j->across = (j->inner + j->width - 1) / j->width, j->units = j->outer * j->across;
+    j->part = j->n, j->per_block = GRAIN / (work + 1) + 1;
+    if (j->units >= 16 || work < 2 * GRAIN) {
+        fl_parallel(fold_units, j, (j->units + j->per_block - 1) / j->per_block);
+        return true;
+    }
+    j->part = (GRAIN + side - 1) / side, j->parts = (j->n + j->part - 1) / j->part;
+    size_t size = (size_t)(j->units * j->parts) * sizeof *j->partial;
+    if (!(j->partial = fl_alloc(size))) return false;
+    fl_parallel(fold_one_part, j, j->units * j->parts);
     for (int64_t unit = 0; unit < j->units; unit++) {
-        int64_t i = unit % across * (j->columns ? WIDTH : 1), width = width_of(j, i);
-        double *acc = j->partial + unit * j->parts * WIDTH;
-        for (int64_t p = 1; p < j->parts; p++) j->fold->merge(acc, acc + p * WIDTH, width);
-        finish(j, unit, acc, unit / across * j->inner + i, width);
+        int64_t (*acc)[WIDTH] = j->partial + unit * j->parts;
+        for (int64_t p = 1; p < j->parts; p++) j->fold->merge(acc[0], acc[p], side);
+        finish(j, unit, acc[0]);
     }
+    fl_free(j->partial, size);
+    return true;
 }
 
-static int run(Job *j) {
-    j->columns = j->inner > 1 && j->inner_step > 0 && j->inner_step < j->step;
-    j->units = j->outer * (j->columns ? (j->inner + WIDTH - 1) / WIDTH : j->inner);
-    int64_t work = j->n * (j->columns ? (j->inner < WIDTH ? j->inner : WIDTH) : 1); /* elements of a unit */
-    j->parts = 1, j->per_block = work < GRAIN ? GRAIN / (work + 1) + 1 : 1;
-    if (j->units < 16 && work >= 2 * GRAIN) {
-        j->part = (j->n * GRAIN + work - 1) / work, j->parts = (j->n + j->part - 1) / j->part;
-        if (!(j->partial = fl_alloc((size_t)(j->units * j->parts * WIDTH) * sizeof(double)))) return -1;
-        fl_parallel(run_block, j, j->units * j->parts);
-        merge_parts(j);
-        fl_free(j->partial, (size_t)(j->units * j->parts * WIDTH) * sizeof(double));
-    } else {
-        fl_parallel(run_block, j, (j->units + j->per_block - 1) / j->per_block);
-    }
-    return 0;
+/* None, or a contiguous array of this type with a place for each result. */
+static bool read_array(const Job *j, PyObject *object, int type, char **data) {
+    PyArrayObject *array = (PyArrayObject *)object;
+    if (object == Py_None) return true;
+    bool fits = PyArray_CheckExact(array) && PyArray_IS_C_CONTIGUOUS(array) && PyArray_SIZE(array) == j->outer * j->inner;
+    *data = fits ? PyArray_BYTES(array) : NULL;
+    return fits && fl_type_of(array) == type;
 }
 
-/* fold(name, x, (outer, n, inner), (steps in bytes), out or None, index or None, shift or None, count) -> bool: whether it was done */
-static PyObject *fold(PyObject *module, PyObject *args) {
+PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     const char *name;
     PyArrayObject *x;
     PyObject *out, *index, *shift;
-    long long n[3], step[3];
     Job j = {0};
-    if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOOd", &name, &PyArray_Type, &x, n, n + 1, n + 2, step, step + 1, step + 2, &out, &index,
-                          &shift, &j.count))
+    if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOOd", &name, &PyArray_Type, &x, &j.outer, &j.n, &j.inner, &j.outer_step, &j.step,
+                          &j.inner_step, &out, &index, &shift, &j.count))
         return NULL;
-    int type = fl_type_of(x);
-    for (const fl_table *const *table = fl_tables; type >= 0 && *table && !j.fold; table++)
-        for (int i = 0; i < (*table)->n_folds && !j.fold; i++)
-            if ((*table)->folds[i].key == type && !strcmp((*table)->folds[i].name, name)) j.fold = &(*table)->folds[i];
-    if (!j.fold || (out != Py_None && fl_type_of((PyArrayObject *)out) != j.fold->out) || (index != Py_None && !j.fold->find)) Py_RETURN_FALSE;
-    j.x = PyArray_BYTES(x);
-    j.outer = n[0], j.n = n[1], j.inner = n[2], j.outer_step = step[0], j.step = step[1], j.inner_step = step[2];
-    j.out = out == Py_None ? NULL : PyArray_BYTES((PyArrayObject *)out);
-    j.index = index == Py_None ? NULL : (int64_t *)PyArray_BYTES((PyArrayObject *)index);
-    j.shift = shift == Py_None ? NULL : (const double *)PyArray_BYTES((PyArrayObject *)shift);
-    if (j.columns = j.inner > 1 && j.inner_step > 0 && j.inner_step < j.step, j.columns && j.inner_step != PyArray_ITEMSIZE(x)) Py_RETURN_FALSE;
+    for (const fl_table *const *table = fl_tables; *table && !j.fold; table++)
+        for (const fl_fold *f = (*table)->folds; f < (*table)->folds + (*table)->n_folds && !j.fold; f++)
+            if (f->key == fl_type_of(x) && !strcmp(f->name, name)) j.fold = f;
+    if (!j.fold || !read_array(&j, out, j.fold->out, &j.out) || !read_array(&j, index, FL_I64, &j.index) ||
+        !read_array(&j, shift, FL_F64, &j.shift) || (j.index && !j.fold->find))
+        Py_RETURN_FALSE;
     if (j.outer * j.inner == 0) Py_RETURN_TRUE;
-    PyThreadState *state = j.outer * j.inner * j.n > GRAIN ? PyEval_SaveThread() : NULL;
-    int failed = run(&j);
+    j.x = PyArray_BYTES(x);
+    j.width = j.inner > 1 && j.inner_step == PyArray_ITEMSIZE(x) && Py_ABS(j.step) > j.inner_step ? WIDTH : 1;
+    PyThreadState *state = (double)j.outer * (double)j.inner * (double)j.n > GRAIN ? PyEval_SaveThread() : NULL;
+    bool done = run(&j);
     if (state) PyEval_RestoreThread(state);
-    return failed ? PyErr_NoMemory() : Py_NewRef(Py_True);
+    return done ? Py_NewRef(Py_True) : PyErr_NoMemory();
 }
-
-PyMethodDef fl_fold_methods[] = {
-    {"fold", fold, METH_VARARGS, "fold(name, x, sizes, steps, out, index, shift, count): reduce the middle of (outer, n, inner)."},
-    {NULL, NULL, 0, NULL},
-};

@@ -8,17 +8,8 @@
    Whatever is no such case is answered with NotImplemented, and Python takes its slower path. */
 #include "launcher.h"
 
-#include <structmember.h>
-
-#include "threads.h"
-#include "vecmath.h"
-
 enum { MAX_DIM = 32, MAX_OPERANDS = 1 + FL_MAX_IN, MAX_PARAM = 8 };
 enum { INLINE_UP_TO = 32768, BLOCK = 16384 }; /* elements */
-
-static const uint8_t itemsize[FL_NTYPES] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-static const char *const type_name[FL_NTYPES] = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
-                                                 "float32", "float64", "complex64", "complex128"};
 
 typedef struct {
     PyObject_HEAD
@@ -36,7 +27,7 @@ typedef struct {
 
 typedef struct { /* all that the blocks of one launch need */
     fl_loop loop;
-    int n_operands, ndim;
+    int n_operands, ndim, rows; /* rows: 1 if dimension 0 is a row that must stay whole, else 0 */
     int64_t numel, block;
     char *data[MAX_OPERANDS];
     double number[FL_MAX_IN][2]; /* Python numbers, stored as what the loop reads */
@@ -45,30 +36,13 @@ typedef struct { /* all that the blocks of one launch need */
 } Launch;
 
 bool fl_store_number(PyObject *value, int type, void *cell) {
-    static const int64_t low[] = {0, 0, INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
-    static const int64_t high[] = {1, UINT8_MAX, INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX};
+    static const int accepts[FL_NTYPES] = {FL_CATEGORIES};
     bool whole = PyLong_CheckExact(value) || PyBool_Check(value);
-    int overflow = 0;
+    int overflow = 0, category = PyBool_Check(value) ? 0 : whole ? 1 : PyFloat_CheckExact(value) ? 2 : 3;
+    if (category > accepts[type] || (category == 3 && !PyComplex_CheckExact(value))) return false;
     int64_t integer = whole ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
-    if (overflow || (!whole && type < FL_F16) || (type == FL_BOOL && !PyBool_Check(value))) return false;
-    if (type < FL_F16) {
-        memcpy(cell, &integer, sizeof integer); /* the low bytes come first on every machine we build for */
-        return low[type] <= integer && integer <= high[type];
-    }
-    Py_complex z = {(double)integer, 0};
-    if (PyFloat_CheckExact(value)) z.real = PyFloat_AS_DOUBLE(value);
-    else if (PyComplex_CheckExact(value) && type >= FL_C64) z = PyComplex_AsCComplex(value);
-    else if (!whole) return false;
-    float single = whole ? (float)integer : (float)z.real; /* an integer is rounded once, not by way of double */
-    switch (type) {
-        case FL_F16: *(uint16_t *)cell = fl_f32_to_f16(single); break;
-        case FL_BF16: *(uint16_t *)cell = fl_f32_to_bf16(single); break;
-        case FL_F32: *(float *)cell = single; break;
-        case FL_F64: *(double *)cell = z.real; break;
-        case FL_C64: ((float *)cell)[0] = single, ((float *)cell)[1] = (float)z.imag; break;
-        default: ((double *)cell)[0] = z.real, ((double *)cell)[1] = z.imag;
-    }
-    return true;
+    Py_complex z = whole ? (Py_complex){(double)integer, 0} : PyComplex_AsCComplex(value);
+    return !overflow && fl_store(type, whole, integer, z.real, z.imag, cell);
 }
 
 static bool read_param(PyObject *value, double *to) {
@@ -138,6 +112,14 @@ static bool broadcast(Launch *l, PyArrayObject *const *op) {
     return true;
 }
 
+/* Do the operands of a row program lie along the row as it wants them? */
+static bool fits_rows(const Launch *l, const fl_pointwise *e, PyArrayObject *out) {
+    const Dim *row = &l->dim[l->ndim - 1];
+    for (int o = !out; l->ndim && row->size > 1 && o < l->n_operands; o++)
+        if (row->step[o] != (e->rows >> o & 1 ? fl_itemsize[o ? e->in[o - 1] : e->out] : 0)) return false;
+    return l->ndim > 0;
+}
+
 /* Does dimension a belong outside of b? 1: yes, -1: no, 0: the strides do not say. This is the question PyTorch's
    TensorIterator asks, of the operands in order, so that results have the strides they have there. */
 static int outside(const Launch *l, const Dim *a, const Dim *b) {
@@ -153,8 +135,8 @@ static int outside(const Launch *l, const Dim *a, const Dim *b) {
 /* perm: the dimensions, the innermost first. An insertion sort, because the order is not total. */
 static void sort(const Launch *l, int *perm) {
     for (int i = 0; i < l->ndim; i++) perm[i] = l->ndim - 1 - i;
-    for (int i = 1; i < l->ndim; i++)
-        for (int here = i, j = i - 1; j >= 0; j--) {
+    for (int i = l->rows + 1; i < l->ndim; i++)
+        for (int here = i, j = i - 1; j >= l->rows; j--) {
             int order = outside(l, &l->dim[perm[j]], &l->dim[perm[here]]);
             if (order < 0) break;
             if (order == 0) continue;
@@ -168,7 +150,7 @@ static bool all_dense(const Launch *l, const fl_pointwise *e, const int *perm) {
     npy_intp next = 1;
     for (int i = 0; i < l->ndim; next *= l->dim[perm[i++]].size)
         for (int o = 1; o < l->n_operands; o++)
-            if (l->dim[perm[i]].size != 1 && l->dim[perm[i]].step[o] != next * itemsize[e->in[o - 1]]) return false;
+            if (l->dim[perm[i]].size != 1 && l->dim[perm[i]].step[o] != next * fl_itemsize[e->in[o - 1]]) return false;
     return true;
 }
 
@@ -177,7 +159,7 @@ static bool all_dense(const Launch *l, const fl_pointwise *e, const int *perm) {
 static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *const *op, const int *perm) {
     static const int channels_last[] = {1, 3, 2, 0};
     npy_intp shape[MAX_DIM], stride[MAX_DIM];
-    size_t next = itemsize[e->out]; /* may wrap; then there is no memory for the array either */
+    size_t next = fl_itemsize[e->out]; /* may wrap; then there is no memory for the array either */
     bool c_order = true, one_shape = true;
     for (int o = 1; o < l->n_operands; o++) one_shape &= op[o] && PyArray_NDIM(op[o]) == l->ndim;
     bool images = one_shape && l->ndim == 4 && all_dense(l, e, channels_last);
@@ -189,9 +171,9 @@ static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *con
         next *= (size_t)dim->size;
         c_order &= perm[i] == l->ndim - 1 - i;
         for (int o = 2; o < l->n_operands; o++)
-            agree &= dim->step[o] / itemsize[e->in[o - 1]] == dim->step[1] / itemsize[e->in[0]];
+            agree &= dim->step[o] / fl_itemsize[e->in[o - 1]] == dim->step[1] / fl_itemsize[e->in[0]];
     }
-    for (int d = 0; agree && d < l->ndim; d++) stride[d] = l->dim[d].step[1] / itemsize[e->in[0]] * itemsize[e->out];
+    for (int d = 0; agree && d < l->ndim; d++) stride[d] = l->dim[d].step[1] / fl_itemsize[e->in[0]] * fl_itemsize[e->out];
     PyObject *out = fl_new_array(fl_descr[e->out], l->ndim, shape, c_order && !agree ? NULL : stride);
     for (int d = 0; out && d < l->ndim; d++) l->dim[d].step[0] = PyArray_STRIDE((PyArrayObject *)out, d);
     return out;
@@ -201,13 +183,13 @@ static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *con
 static void collapse(Launch *l, const int *perm) {
     Dim from[MAX_DIM];
     int n = 0, inner = 0;
-    for (int d = 0; d < l->ndim; d++) from[d] = l->dim[d];
+    memcpy(from, l->dim, sizeof(Dim) * (size_t)l->ndim);
     l->numel = 1;
     for (int i = 0; i < l->ndim; i++) {
         const Dim *dim = &from[perm[i]];
         l->numel *= dim->size;
-        if (dim->size == 1) continue;
-        bool joins = n > 0;
+        if (dim->size == 1 && n >= l->rows) continue;
+        bool joins = n > l->rows;
         for (int o = 0; joins && o < l->n_operands; o++) joins = dim->step[o] == l->dim[n - 1].step[o] * l->dim[n - 1].size;
         if (joins) l->dim[n - 1].size *= dim->size;
         else l->dim[n++] = *dim;
@@ -215,16 +197,17 @@ static void collapse(Launch *l, const int *perm) {
     if (n == 0) l->dim[n++] = (Dim){.size = 1};
     l->ndim = n;
     /* A row of a few elements costs more to start than to compute: rather a long one with wide steps. */
-    for (int d = 1; l->dim[0].size < 16 && d < n; d++)
+    for (int d = 1; !l->rows && l->dim[0].size < 16 && d < n; d++)
         if (l->dim[d].size > 2 * l->dim[inner].size) inner = d;
     Dim first = l->dim[0];
     l->dim[0] = l->dim[inner], l->dim[inner] = first;
 }
 
-/* Elements [begin, end) of the iteration space, dimension 0 fastest. */
-static void run_range(const Launch *l, int64_t begin, int64_t end) {
+/* One block of the iteration space, dimension 0 fastest. */
+static void run_block(void *launch, int64_t block) {
+    const Launch *l = launch;
     char *at[MAX_OPERANDS];
-    int64_t index[MAX_DIM], rest = begin;
+    int64_t begin = block * l->block, end = Py_MIN(begin + l->block, l->numel), index[MAX_DIM], rest = begin;
     memcpy(at, l->data, sizeof at);
     for (int d = 0; d < l->ndim; rest /= l->dim[d++].size) {
         index[d] = rest % l->dim[d].size;
@@ -245,46 +228,39 @@ static void run_range(const Launch *l, int64_t begin, int64_t end) {
     }
 }
 
-static void run_block(void *launch, int64_t block) {
-    const Launch *l = launch;
-    run_range(l, block * l->block, Py_MIN((block + 1) * l->block, l->numel));
-}
-
 /* Blocks depend on the shape alone, so that a result has the same bits with any number of threads. */
 static void run(Launch *l) {
     if (l->numel <= INLINE_UP_TO) {
+        l->block = l->numel;
         if (l->ndim == 1) l->loop(l->data, l->dim[0].step, l->numel, l->param);
-        else run_range(l, 0, l->numel);
+        else run_block(l, 0);
         return;
     }
-    int64_t blocks = (l->numel + BLOCK - 1) / BLOCK;
-    l->block = ((l->numel + blocks - 1) / blocks + 63) & ~(int64_t)63; /* about equal, and whole cache lines */
+    int64_t blocks = (l->numel + BLOCK - 1) / BLOCK, unit = l->rows ? l->dim[0].size : 64; /* whole rows, or whole cache lines */
+    l->block = ((l->numel + blocks - 1) / blocks + unit - 1) / unit * unit;                  /* about equal */
     Py_BEGIN_ALLOW_THREADS
     fl_parallel(run_block, l, (l->numel + l->block - 1) / l->block);
     Py_END_ALLOW_THREADS
 }
 
-/* From the first byte that belongs to an element to the one after the last. */
-static void address_range(PyArrayObject *array, char **low, char **high) {
-    *low = PyArray_BYTES(array), *high = *low + PyArray_ITEMSIZE(array);
-    for (int d = 0; d < PyArray_NDIM(array); d++)
-        *(PyArray_STRIDE(array, d) < 0 ? low : high) += (PyArray_DIM(array, d) - 1) * PyArray_STRIDE(array, d);
-}
-
 bool fl_overlap(PyArrayObject *a, PyArrayObject *b) {
-    char *a_low, *a_high, *b_low, *b_high;
-    address_range(a, &a_low, &a_high);
-    address_range(b, &b_low, &b_high);
-    return a_low < b_high && b_low < a_high && PyArray_SIZE(a) && PyArray_SIZE(b);
+    char *low[2], *high[2]; /* the first byte that belongs to an element, and the one after the last */
+    for (int i = 0; i < 2; i++, a = b) {
+        low[i] = PyArray_BYTES(a), high[i] = low[i] + PyArray_ITEMSIZE(a);
+        if (PyArray_SIZE(a) == 0) return false;
+        for (int d = 0; d < PyArray_NDIM(a); d++)
+            *(PyArray_STRIDE(a, d) < 0 ? &low[i] : &high[i]) += (PyArray_DIM(a, d) - 1) * PyArray_STRIDE(a, d);
+    }
+    return low[0] < high[1] && low[1] < high[0];
 }
 
-static bool may_write(PyArrayObject *const *op, int n, int type) {
+static bool may_write(PyArrayObject *const *op, int n, const fl_pointwise *e) {
     PyArrayObject *out = op[0];
-    if (!PyArray_ISWRITEABLE(out) || fl_type_of(out) != type) return false;
+    if (!PyArray_ISWRITEABLE(out) || fl_type_of(out) != e->out) return false;
     for (int o = 1; o < n; o++) {
         if (!op[o] || !fl_overlap(out, op[o])) continue;
         /* Element on element is fine: the loop reads each before it writes it. */
-        if (PyArray_BYTES(out) != PyArray_BYTES(op[o]) || fl_type_of(op[o]) != type || !PyArray_SAMESHAPE(out, op[o]) ||
+        if (e->rows || PyArray_BYTES(out) != PyArray_BYTES(op[o]) || e->in[o - 1] != e->out || !PyArray_SAMESHAPE(out, op[o]) ||
             !PyArray_CompareLists(PyArray_STRIDES(out), PyArray_STRIDES(op[o]), PyArray_NDIM(out)))
             return false;
     }
@@ -299,24 +275,21 @@ static PyObject *launch(Kernel *k, PyArrayObject *out, PyObject *const *args, Py
     PyArrayObject *op[MAX_OPERANDS] = {out}, *widest = NULL;
     const fl_pointwise *e = gather(k, args, op, &l);
     if (!e) Py_RETURN_NOTIMPLEMENTED;
-    l.loop = e->loop, l.n_operands = 1 + k->n_in;
+    l.loop = e->loop, l.n_operands = 1 + k->n_in, l.rows = e->rows != 0;
     for (int o = 1; o < l.n_operands; o++)
         if (op[o] && (!widest || PyArray_NDIM(op[o]) > PyArray_NDIM(widest))) widest = op[o];
-    if (!widest || (out && !may_write(op, l.n_operands, e->out))) Py_RETURN_NOTIMPLEMENTED;
-    PyObject *result = (PyObject *)out;
-    Py_XINCREF(result);
+    if (!widest || (out && !may_write(op, l.n_operands, e))) Py_RETURN_NOTIMPLEMENTED;
     l.ndim = PyArray_NDIM(widest);
-    if (is_flat(op, l.n_operands, widest)) {
+    bool flat = !l.rows && is_flat(op, l.n_operands, widest);
+    if (!flat && (l.ndim > MAX_DIM || !broadcast(&l, op) || (l.rows && !fits_rows(&l, e, out)))) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *result = Py_XNewRef(out);
+    if (flat) {
         if (!out) result = fl_new_array(fl_descr[e->out], l.ndim, PyArray_DIMS(widest), NULL);
-        l.ndim = 1, l.numel = l.dim[0].size = PyArray_SIZE(widest), l.dim[0].step[0] = itemsize[e->out];
+        l.ndim = 1, l.numel = l.dim[0].size = PyArray_SIZE(widest), l.dim[0].step[0] = fl_itemsize[e->out];
         for (int o = 1; o < l.n_operands; o++)
-            l.dim[0].step[o] = op[o] && PyArray_NDIM(op[o]) ? itemsize[e->in[o - 1]] : 0;
+            l.dim[0].step[o] = op[o] && PyArray_NDIM(op[o]) ? fl_itemsize[e->in[o - 1]] : 0;
     } else {
         int perm[MAX_DIM];
-        if (l.ndim > MAX_DIM || !broadcast(&l, op)) {
-            Py_XDECREF(result);
-            Py_RETURN_NOTIMPLEMENTED;
-        }
         sort(&l, perm);
         if (!out) result = new_output(&l, e, op, perm);
         if (result) collapse(&l, perm);
@@ -359,17 +332,6 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return NULL;
 }
 
-static PyObject *get_keys(PyObject *self, void *closure) {
-    PyObject *keys = PyList_New(0);
-    for (int t = 0; keys && t < FL_NTYPES; t++) {
-        if (!((Kernel *)self)->entry[t]) continue;
-        PyObject *name = PyUnicode_FromString(type_name[t]);
-        if (!name || PyList_Append(keys, name) < 0) Py_CLEAR(keys);
-        Py_XDECREF(name);
-    }
-    return keys;
-}
-
 PyTypeObject fl_kernel_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau.kernels._native.Kernel",
     .tp_doc = "Kernel(name): a generated loop for all its dtypes. k(*operands, *numbers) returns a fresh array, or\n"
@@ -379,10 +341,5 @@ PyTypeObject fl_kernel_type = {
     .tp_new = kernel_new,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Kernel, call),
-    .tp_methods = (PyMethodDef[]){FL_FAST(into, "into(out, *operands, *numbers): the same, written into out."), {0}},
-    .tp_members = (PyMemberDef[]){{"name", T_STRING, offsetof(Kernel, name), READONLY, "what Kernel() was asked for"},
-                                  {"n_in", T_INT, offsetof(Kernel, n_in), READONLY, "number of operands"},
-                                  {"n_param", T_INT, offsetof(Kernel, n_param), READONLY, "number of numbers after them"},
-                                  {0}},
-    .tp_getset = (PyGetSetDef[]){{"keys", get_keys, NULL, "names of the dtypes it has instances for", NULL}, {0}},
+    .tp_methods = (PyMethodDef[]){{"into", (PyCFunction)(void (*)(void))into, METH_FASTCALL, "into(out, *operands, *numbers)"}, {0}},
 };

@@ -11,14 +11,14 @@
 #endif
 #include <Python.h>
 #include <numpy/arrayobject.h>
-#include <stdbool.h>
 
 #include "loops.h"
+#include "system.h"
 
+extern const fl_table *fl_tables[4]; /* those this machine can run, the best first, then NULL */
 extern PyArray_Descr *fl_descr[FL_NTYPES]; /* NumPy's dtype of each fl_type; bfloat16's is NULL until setup() brings it */
 extern signed char fl_type_of_number[NPY_NTYPES_LEGACY]; /* the way back, from NumPy's type numbers; -1: not ours */
 extern int fl_bfloat16_number;
-extern const fl_table *fl_tables[4]; /* those this machine can run, the best first, then NULL */
 
 /* The fl_type of an array that loops may read as it stands: a dtype of ours, aligned, native byte order. Otherwise -1. */
 static inline int fl_type_of(PyArrayObject *array) {
@@ -37,6 +37,14 @@ bool fl_store_number(PyObject *value, int type, void *cell);
 /* Do the stretches of memory from first to last element meet? */
 bool fl_overlap(PyArrayObject *a, PyArrayObject *b);
 
-extern PyTypeObject fl_kernel_type, fl_block_type;
-#define FL_FAST(name, doc) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, doc}
+/* What Python calls: module.c has the list. */
+typedef PyObject *fl_function(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+fl_function fl_empty, fl_strided_view, fl_gemm_into, fl_matmul, fl_draw;
+PyObject *fl_fold_into(PyObject *module, PyObject *args);
+extern PyTypeObject fl_kernel_type;
+
+static inline bool fl_takes(const char *signature, Py_ssize_t expected, Py_ssize_t found) {
+    if (found != expected) PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", signature, expected, found);
+    return found == expected;
+}
 #endif

@@ -1,11 +1,7 @@
 /* What generated loops look like to the launcher. The tables are printed by kernels/generate.py, one per CPU variant. */
 #ifndef FLAMBEAU_LOOPS_H
 #define FLAMBEAU_LOOPS_H
-#include <stdint.h>
-
-enum fl_type {
-    FL_BOOL, FL_U8, FL_I8, FL_I16, FL_I32, FL_I64, FL_F16, FL_BF16, FL_F32, FL_F64, FL_C64, FL_C128, FL_NTYPES
-};
+#include "dtypes.h"
 
 #define FL_MAX_IN 6
 
@@ -20,6 +16,8 @@ typedef struct {
     uint8_t n_in, n_param;
     uint8_t generic;        /* bit i: input i is of kind "T" (Python numbers given for it become `key`) */
     uint8_t out, in[FL_MAX_IN];
+    uint8_t rows;           /* not 0: a program for whole rows along the last dimension, apart from its inputs in memory. Bit o:
+                               operand o is contiguous along the row; otherwise it is one number for all of it */
 } fl_pointwise;
 
 /* A reduction. Accumulators are 8 bytes each: double for floating dtypes, int64_t for the others. */
@@ -34,20 +32,11 @@ typedef struct {
     int64_t (*find)(const char *x, int64_t step, int64_t n, const void *value); /* or NULL */
 } fl_fold;
 
-/* A row program. ptr[0] is the output's row; `scratch` holds that many rows of doubles. */
-typedef struct {
-    const char *name;
-    uint8_t key, n_in, n_param, scratch;
-    void (*run)(char *const *ptr, int64_t n, const double *param, void *scratch);
-} fl_rows;
-
 typedef struct {
     const char *variant;    /* "baseline", "avx2", "avx512" */
     const fl_pointwise *pointwise;
     int n_pointwise;
     const fl_fold *folds;
     int n_folds;
-    const fl_rows *rows;
-    int n_rows;
 } fl_table;
 #endif

@@ -1,10 +1,6 @@
-/* flambeau.kernels._native: what Python sees of the compiled part. Each file brings its own functions; this one brings
-   the dtypes, the choice of CPU variant, and the knobs of threads and memory. */
+/* flambeau.kernels._native: what Python sees of the compiled part, and the choice of CPU variant. */
 #define FL_IMPORTS_NUMPY
 #include "launcher.h"
-
-#include "pool.h"
-#include "threads.h"
 
 PyArray_Descr *fl_descr[FL_NTYPES];
 signed char fl_type_of_number[NPY_NTYPES_LEGACY];
@@ -12,29 +8,25 @@ int fl_bfloat16_number = -2; /* -1 is what NumPy's newest dtypes have */
 const fl_table *fl_tables[4];
 
 extern const fl_table fl_table_baseline, fl_table_avx2, fl_table_avx512;
-extern PyMethodDef fl_array_methods[], fl_gemm_methods[], fl_fold_methods[], fl_rows_methods[], fl_random_methods[];
 
 /* FLAMBEAU_CPU=baseline or avx2 asks for less than the machine can do: to compare, or to reproduce a result elsewhere. */
 static void choose_tables(void) {
     const fl_table **next = fl_tables;
     const char *wish = getenv("FLAMBEAU_CPU");
     int level = !wish ? 2 : !strcmp(wish, "baseline") ? 0 : !strcmp(wish, "avx2") ? 1 : 2;
+#define HAS __builtin_cpu_supports
 #ifdef FL_HAVE_AVX512
-    if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-        *next++ = &fl_table_avx512;
+    if (level >= 2 && HAS("avx512f") && HAS("avx512vl") && HAS("avx512bw") && HAS("avx512dq")) *next++ = &fl_table_avx512;
 #endif
 #ifdef FL_HAVE_AVX2
-    if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-        *next++ = &fl_table_avx2;
+    if (level >= 1 && HAS("avx2") && HAS("fma") && HAS("f16c")) *next++ = &fl_table_avx2;
 #endif
     *next = &fl_table_baseline;
     (void)level;
 }
 
 static int collect_dtypes(void) {
-    static const int number[FL_NTYPES] = {NPY_BOOL,  NPY_UINT8, NPY_INT8,    NPY_INT16,   NPY_INT32,     NPY_INT64,
-                                          NPY_FLOAT16, -1,      NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
+    static const int number[FL_NTYPES] = {FL_NUMPY_NUMBERS};
     memset(fl_type_of_number, -1, sizeof fl_type_of_number);
     for (int t = 0; t < FL_NTYPES; t++) {
         if (t == FL_BF16) continue;
@@ -47,26 +39,31 @@ static int collect_dtypes(void) {
     return 0;
 }
 
-static PyObject *setup(PyObject *module, PyObject *bfloat16) {
-    if (!PyArray_DescrCheck(bfloat16) || !PyTypeNum_ISUSERDEF(((PyArray_Descr *)bfloat16)->type_num))
-        return PyErr_Format(PyExc_TypeError, "setup takes numpy.dtype(ml_dtypes.bfloat16), got %R", bfloat16);
-    fl_bfloat16_number = ((PyArray_Descr *)bfloat16)->type_num;
-    Py_INCREF(bfloat16);
-    Py_XSETREF(fl_descr[FL_BF16], (PyArray_Descr *)bfloat16);
+static PyObject *setup(PyObject *module, PyObject *args) {
+    PyArray_Descr *bfloat16;
+    int cpus = 0;
+    double memory = 0;
+    if (!PyArg_ParseTuple(args, "O!|id:setup", &PyArrayDescr_Type, &bfloat16, &cpus, &memory)) return NULL;
+    if (!PyTypeNum_ISUSERDEF(bfloat16->type_num))
+        return PyErr_Format(PyExc_TypeError, "setup takes numpy.dtype(ml_dtypes.bfloat16), got %R", (PyObject *)bfloat16);
+    fl_bfloat16_number = bfloat16->type_num;
+    Py_XSETREF(fl_descr[FL_BF16], (PyArray_Descr *)Py_NewRef(bfloat16));
+    if (cpus > 0) fl_set_available_cpus(cpus), fl_pool_set_memory(memory);
     Py_RETURN_NONE;
 }
 
 static PyObject *variant(PyObject *module, PyObject *unused) { return PyUnicode_FromString(fl_tables[0]->variant); }
 
-static PyObject *kernel_names(PyObject *module, PyObject *unused) {
-    PyObject *names = PySet_New(NULL);
-    for (const fl_table *const *table = fl_tables; names && *table; table++)
-        for (int i = 0; names && i < (*table)->n_pointwise; i++) {
-            PyObject *name = PyUnicode_FromString((*table)->pointwise[i].name);
-            if (!name || PySet_Add(names, name) < 0) Py_CLEAR(names);
-            Py_XDECREF(name);
+static PyObject *loops(PyObject *module, PyObject *unused) {
+    static const char *const dtype[FL_NTYPES] = {FL_NAMES};
+    PyObject *found = PyList_New(0);
+    for (const fl_table *const *table = fl_tables; found && *table; table++)
+        for (const fl_pointwise *e = (*table)->pointwise; found && e < (*table)->pointwise + (*table)->n_pointwise; e++) {
+            PyObject *pair = Py_BuildValue("ss", e->name, dtype[e->key]);
+            if (!pair || PyList_Append(found, pair) < 0) Py_CLEAR(found);
+            Py_XDECREF(pair);
         }
-    return names;
+    return found;
 }
 
 static PyObject *set_num_threads(PyObject *module, PyObject *number) {
@@ -78,42 +75,51 @@ static PyObject *set_num_threads(PyObject *module, PyObject *number) {
 }
 
 static PyObject *get_num_threads(PyObject *module, PyObject *unused) { return PyLong_FromLong(fl_get_num_threads()); }
-static PyObject *available_cpus(PyObject *module, PyObject *unused) { return PyLong_FromLong(fl_available_cpus()); }
 
-static PyObject *pool_stats(PyObject *module, PyObject *unused) {
+static PyObject *pool_trim(PyObject *module, PyObject *unused) { return fl_pool_trim(), Py_NewRef(Py_None); }
+
+static PyObject *pool_stats(PyObject *module, PyObject *args) {
     int64_t live, cached, peak;
-    fl_pool_stats(&live, &cached, &peak);
+    int reset_peak = 0;
+    if (!PyArg_ParseTuple(args, "|p:pool_stats", &reset_peak)) return NULL;
+    fl_pool_stats(&live, &cached, &peak, reset_peak);
     return Py_BuildValue("{sLsLsL}", "live", (long long)live, "cached", (long long)cached, "peak", (long long)peak);
 }
 
-static PyObject *pool_reset_peak(PyObject *module, PyObject *unused) { return fl_pool_reset_peak(), Py_NewRef(Py_None); }
-static PyObject *pool_trim(PyObject *module, PyObject *unused) { return fl_pool_trim(), Py_NewRef(Py_None); }
+static PyObject *blas_bind(PyObject *module, PyObject *args) {
+    unsigned long long f[6];
+    int small_kernel;
+    if (!PyArg_ParseTuple(args, "(KKKKKK)p:blas_bind", f, f + 1, f + 2, f + 3, f + 4, f + 5, &small_kernel)) return NULL;
+    fl_blas_bind((void *[]){(void *)f[0], (void *)f[1], (void *)f[2], (void *)f[3], (void *)f[4], (void *)f[5]}, small_kernel);
+    Py_RETURN_NONE;
+}
 
-static PyMethodDef module_methods[] = {
-    {"setup", setup, METH_O, "setup(dtype): make ml_dtypes' bfloat16 known."},
+#define FAST(name, function, doc) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, doc}
+static PyMethodDef methods[] = {
+    {"setup", setup, METH_VARARGS, "setup(dtype, cpus, bytes): ml_dtypes' bfloat16, and what this process may use of the machine."},
     {"variant", variant, METH_NOARGS, "The CPU variant in use: baseline, avx2 or avx512."},
-    {"kernel_names", kernel_names, METH_NOARGS, "The set of names that Kernel() takes."},
+    {"loops", loops, METH_NOARGS, "(name, dtype) of every loop that Kernel() finds, the best variant first."},
     {"set_num_threads", set_num_threads, METH_O, "set_num_threads(n): how many threads share large work."},
     {"get_num_threads", get_num_threads, METH_NOARGS, "How many threads share large work."},
-    {"available_cpus", available_cpus, METH_NOARGS, "CPUs this process may use: affinity and the container's quota."},
-    {"pool_stats", pool_stats, METH_NOARGS, "Bytes of the memory pool: live, cached for reuse, and the peak of live."},
-    {"pool_reset_peak", pool_reset_peak, METH_NOARGS, "Begin a new peak at what is live now."},
+    {"pool_stats", pool_stats, METH_VARARGS, "pool_stats(reset_peak=False): bytes live, cached for reuse, and the peak of live."},
     {"pool_trim", pool_trim, METH_NOARGS, "Give all cached memory back to the system."},
+    FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
+    FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory seen with other strides, "
+         "counted in elements from the array's first. Staying inside the memory is the caller's care."),
+    {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(addresses, small_kernel): see fl_blas_bind."},
+    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta): out = alpha a @ b + beta out, for (M, K) x (K, N) or batches of them."),
+    FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
+    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps in bytes, out, index, shift, count) -> whether there "
+     "is such a fold. Out, index and shift may be None."},
+    FAST("draw", fl_draw, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."),
     {NULL, NULL, 0, NULL},
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
-    static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "flambeau.kernels._native", NULL, -1, NULL};
-    static PyMethodDef *const methods[] = {module_methods, fl_array_methods, fl_gemm_methods, fl_fold_methods, fl_rows_methods, fl_random_methods};
+    static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "flambeau.kernels._native", NULL, -1, methods};
     import_array1(NULL);
     choose_tables();
     PyObject *module = PyModule_Create(&definition);
-    if (!module || collect_dtypes() < 0) goto failed;
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-        if (PyModule_AddFunctions(module, methods[i]) < 0) goto failed;
-    if (PyModule_AddType(module, &fl_kernel_type) < 0 || PyModule_AddType(module, &fl_block_type) < 0) goto failed;
+    if (module && (collect_dtypes() < 0 || PyModule_AddType(module, &fl_kernel_type) < 0)) Py_CLEAR(module);
     return module;
-failed:
-    Py_XDECREF(module);
-    return NULL;
 }

@@ -1,19 +1,14 @@
-/* Size classes with a list of free blocks each, under one spin lock. Too much cached: the oldest blocks go first. */
+/* Tensor memory: size classes with a stack of free blocks each, under one lock. Freed blocks are kept for the next tensor of about
+   that size, because fresh pages from the system cost more than most of the arithmetic done in them. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* madvise */
 #endif
-#include "pool.h"
-
-#include <math.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "threads.h"
+#include "system.h"
 
 /* Class sizes: 64 bytes, then four steps to each doubling (5/4, 6/4, 7/4, 8/4 of a power of two) up to 2^46. */
 enum { SMALLEST = 64, MOST = 46, CLASSES = 4 * (MOST - 6) + 1 };
@@ -21,26 +16,22 @@ enum { MAPPED = 1 << 20 };     /* from here on blocks are mapped: to free them i
 enum { HUGE_PAGES = 4 << 20 }; /* and from here on with huge pages: to fill 64 MiB of new memory takes 12 ms, not 30 */
 
 typedef struct Block { /* written into the first bytes of a free block */
-    struct Block *newer, *older;
-    uint64_t age; /* what `clock` was when it was freed */
+    struct Block *next;
     int64_t size;
 } Block;
 
 static struct {
-    atomic_flag lock;
-    Block *newest[CLASSES], *oldest[CLASSES];
+    pthread_mutex_t lock;
+    Block *newest[CLASSES];  /* the newest is the likeliest to be in the CPU's cache still */
+    uint64_t freed[CLASSES]; /* what `clock` was when a block of this class was freed last */
     uint64_t clock;
     int64_t live, cached, peak;
     int64_t cap;    /* cache at most this much */
     int64_t memory; /* and keep live + cached below this */
-} pool = {.lock = ATOMIC_FLAG_INIT};
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void lock(void) {
-    for (int tries = 1; atomic_flag_test_and_set_explicit(&pool.lock, memory_order_acquire); tries++)
-        if (tries % 64) fl_pause();
-        else sched_yield(); /* whoever holds it may have lost its CPU */
-}
-static void unlock(void) { atomic_flag_clear_explicit(&pool.lock, memory_order_release); }
+static void lock(void) { pthread_mutex_lock(&pool.lock); }
+static void unlock(void) { pthread_mutex_unlock(&pool.lock); }
 
 /* Round *n up to its class size; return the class. */
 static int size_class(int64_t *n) {
@@ -63,52 +54,29 @@ static void *from_system(int64_t size) {
     return p;
 }
 
-static void to_system(Block *chain) {
-    for (Block *block; (block = chain);) {
-        chain = block->older;
-        if (block->size < MAPPED) free(block);
-        else munmap(block, (size_t)block->size);
-    }
+static Block *pop(int class) {
+    Block *block = pool.newest[class];
+    if (block) pool.newest[class] = block->next, pool.cached -= block->size;
+    return block;
 }
 
-/* Take the oldest free blocks from their lists until at most `keep` bytes are cached. */
-static Block *evict(int64_t keep) {
-    Block *chain = NULL;
+/* Unlock with at most `keep` bytes cached: blocks of the sizes that nobody freed for the longest time go back to the system,
+   after unlocking, because that is slow. */
+static void unlock_keeping(int64_t keep) {
+    Block *gone = NULL;
     while (pool.cached > 0 && pool.cached > keep) {
         int from = -1;
         for (int c = 0; c < CLASSES; c++)
-            if (pool.oldest[c] && (from < 0 || pool.oldest[c]->age < pool.oldest[from]->age)) from = c;
-        Block *block = pool.oldest[from];
-        pool.oldest[from] = block->newer;
-        *(block->newer ? &block->newer->older : &pool.newest[from]) = NULL;
-        pool.cached -= block->size;
-        block->older = chain, chain = block;
+            if (pool.newest[c] && (from < 0 || pool.freed[c] < pool.freed[from])) from = c;
+        Block *block = pop(from);
+        block->next = gone, gone = block;
     }
-    return chain;
-}
-
-/* Unlock, then give the evicted blocks back: that is slow. */
-static void unlock_and_evict(int64_t keep) {
-    Block *chain = pool.cached > keep ? evict(keep) : NULL;
     unlock();
-    to_system(chain);
-}
-
-static void count_live(int64_t n) {
-    pool.live += n;
-    if (pool.live > pool.peak) pool.peak = pool.live;
-}
-
-static void *alloc_fresh(int64_t n) {
-    lock();
-    unlock_and_evict(pool.memory - pool.live - n); /* a control group does not refuse, it kills */
-    void *p = from_system(n);
-    if (!p) fl_pool_trim(), p = from_system(n);
-    if (!p) return NULL;
-    lock();
-    count_live(n);
-    unlock();
-    return p;
+    for (Block *block; (block = gone);) {
+        gone = block->next;
+        if (block->size < MAPPED) free(block);
+        else munmap(block, (size_t)block->size);
+    }
 }
 
 void *fl_alloc(size_t bytes) {
@@ -116,63 +84,51 @@ void *fl_alloc(size_t bytes) {
     int64_t n = (int64_t)bytes;
     int class = size_class(&n);
     lock();
-    Block *block = pool.newest[class]; /* the newest is the likeliest to be in the CPU's cache still */
-    if (block) {
-        pool.newest[class] = block->older;
-        *(block->older ? &block->older->newer : &pool.oldest[class]) = NULL;
-        pool.cached -= n;
-        count_live(n);
+    void *p = pop(class);
+    if (!p) {
+        unlock_keeping(pool.memory - pool.live - n); /* a control group does not refuse, it kills */
+        p = from_system(n);
+        if (!p) fl_pool_trim(), p = from_system(n);
+        if (!p) return NULL;
+        lock();
     }
+    pool.live += n;
+    if (pool.live > pool.peak) pool.peak = pool.live;
     unlock();
-    return block ? block : alloc_fresh(n);
+    return p;
 }
 
 void fl_free(void *p, size_t bytes) {
     if (!p) return;
     int64_t n = (int64_t)bytes;
     int class = size_class(&n);
-    Block *block = p;
     lock();
-    *block = (Block){.older = pool.newest[class], .age = pool.clock++, .size = n};
-    *(block->older ? &block->older->newer : &pool.oldest[class]) = block;
-    pool.newest[class] = block;
+    *(Block *)p = (Block){pool.newest[class], n};
+    pool.newest[class] = p, pool.freed[class] = pool.clock++;
     pool.live -= n, pool.cached += n;
-    unlock_and_evict(pool.cap);
+    unlock_keeping(pool.cap);
 }
 
 void fl_pool_trim(void) {
     lock();
-    unlock_and_evict(0);
+    unlock_keeping(0);
 }
 
-void fl_pool_set_cap(int64_t bytes) {
+void fl_pool_set_memory(double bytes) {
     lock();
-    pool.cap = bytes;
-    unlock_and_evict(bytes);
+    pool.memory = (int64_t)(bytes * 7 / 8);
+    pool.cap = (int64_t)(bytes / 4 < 0x1p32 ? bytes / 4 : 0x1p32);
+    unlock_keeping(pool.cap);
 }
 
-void fl_pool_stats(int64_t *live, int64_t *cached, int64_t *peak) {
+void fl_pool_stats(int64_t *live, int64_t *cached, int64_t *peak, bool reset_peak) {
     lock();
     *live = pool.live, *cached = pool.cached, *peak = pool.peak;
+    if (reset_peak) pool.peak = pool.live;
     unlock();
-}
-
-void fl_pool_reset_peak(void) {
-    lock();
-    pool.peak = pool.live;
-    unlock();
-}
-
-static double memory_limit(const char *directory) {
-    double n[2]; /* where there is no limit, version 2 writes "max" and version 1 a number near 2^63 */
-    bool found = fl_read_numbers(directory, "memory.max", n) || fl_read_numbers(directory, "memory.limit_in_bytes", n);
-    return found ? n[0] : INFINITY;
 }
 
 __attribute__((constructor)) static void start(void) {
-    double installed = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double memory = fmin(installed, fl_cgroup_limit("memory", memory_limit));
-    pool.memory = (int64_t)(memory * 7 / 8);
-    pool.cap = (int64_t)fmin(memory / 4, 4.0 * (1 << 30));
+    fl_pool_set_memory((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
     pthread_atfork(lock, unlock, unlock); /* the lists are whole at the moment of a fork */
 }

@@ -1,61 +1,60 @@
-/* Random numbers for Python: the generators of mt19937.h on the words of a Generator and a contiguous output array. */
+/* The Mersenne Twister at the speed of C, on the words of a Generator (random.py tells how it works). What the words become
+   is the business of generated loops, see random_loops.py; only shuffling goes one by one and stays here. */
 #include "launcher.h"
 
-#include "mt19937.h"
+typedef struct { uint32_t word[624], left, next; } Twister; /* the memory of Generator.words */
 
-typedef struct {
-    mt19937 *state;
-    void *out;
-    int64_t n;
-    double a, b;
-} Request;
-
-static bool read_request(PyObject *args, Request *r, int type, int numbers) {
-    PyArrayObject *words, *out;
-    if (!PyArg_ParseTuple(args, numbers ? "O!O!dd" : "O!O!", &PyArray_Type, &words, &PyArray_Type, &out, &r->a, &r->b)) return false;
-    int found = PyArray_DESCR(out)->kind == 'u' ? (PyArray_ITEMSIZE(out) == 4 ? FL_I32 : FL_I64) : fl_type_of(out);
-    if (PyArray_NBYTES(words) != sizeof(mt19937) || found != type || !PyArray_ISCARRAY(words) || !PyArray_ISCARRAY(out)) {
-        PyErr_SetString(PyExc_TypeError, "expected the words of a Generator and a contiguous array of the right dtype");
-        return false;
-    }
-    r->state = (mt19937 *)PyArray_DATA(words), r->out = PyArray_DATA(out), r->n = PyArray_SIZE(out);
-    return true;
+#define MIX(i, j) (((w[i] & 0x80000000u) | (w[j] & 0x7fffffffu)) >> 1 ^ (-(w[j] & 1u) & 0x9908b0dfu))
+static void twist(Twister *g) {
+    uint32_t *w = g->word;
+    for (int i = 0; i < 227; i++) w[i] = w[i + 397] ^ MIX(i, i + 1);
+    for (int i = 227; i < 623; i++) w[i] = w[i - 227] ^ MIX(i, i + 1);
+    w[623] = w[396] ^ MIX(623, 0);
+    g->left = 625, g->next = 0;
 }
 
-#define FILL(name, type, ctype, numbers, ...)                                                                             \
-    static PyObject *name(PyObject *module, PyObject *args) {                                                             \
-        Request r = {0};                                                                                                  \
-        if (!read_request(args, &r, type, numbers)) return NULL;                                                          \
-        ctype *out = r.out;                                                                                               \
-        Py_BEGIN_ALLOW_THREADS __VA_ARGS__;                                                                               \
-        Py_END_ALLOW_THREADS Py_RETURN_NONE;                                                                              \
+static void draw32(Twister *g, uint32_t *out, int64_t n) {
+    while (n > 0) {
+        if (g->left == 1) twist(g);
+        const uint32_t *w = g->word + g->next;
+        uint32_t take = n < g->left - 1 ? (uint32_t)n : g->left - 1;
+        for (uint32_t i = 0; i < take; i++) {
+            uint32_t y = w[i] ^ w[i] >> 11;
+            y ^= y << 7 & 0x9d2c5680u, y ^= y << 15 & 0xefc60000u;
+            out[i] = y ^ y >> 18;
+        }
+        out += take, n -= take, g->next += take, g->left -= take;
     }
-FILL(u32, FL_I32, uint32_t, 0, mt19937_u32(r.state, out, r.n))
-FILL(u64, FL_I64, uint64_t, 0, mt19937_u64(r.state, out, r.n))
-FILL(uniform_f32, FL_F32, float, 1, mt19937_uniform_f32(r.state, out, r.n, (float)r.a, (float)r.b))
-FILL(uniform_f64, FL_F64, double, 1, mt19937_uniform_f64(r.state, out, r.n, r.a, r.b))
-FILL(normal_f32, FL_F32, float, 1, mt19937_normal_f32(r.state, out, r.n, (float)r.a, (float)r.b))
-FILL(normal_f64, FL_F64, double, 1, mt19937_normal_f64(r.state, out, r.n, r.a, r.b))
-FILL(permutation, FL_I64, int64_t, 0, mt19937_permutation(r.state, out, r.n))
+}
 
-static PyObject *libm(PyObject *module, PyObject *args) {
-    int which;
-    PyArrayObject *out;
-    if (!PyArg_ParseTuple(args, "iO!", &which, &PyArray_Type, &out)) return NULL;
-    if (which < 0 || which > 5 || fl_type_of(out) != FL_F64 || !PyArray_ISCARRAY(out))
-        return PyErr_Format(PyExc_TypeError, "libm_f64(which, out) takes 0 to 5 and a contiguous float64 array");
-    libm_f64(which, PyArray_DATA(out), PyArray_SIZE(out));
+static void draw64(Twister *g, uint64_t *out, int64_t n) {
+    draw32(g, (uint32_t *)out, 2 * n);
+    for (int64_t i = 0; i < n; i++) out[i] = out[i] << 32 | out[i] >> 32; /* the earlier word goes on top */
+}
+
+/* For n below 2^32 / 20: beyond, the remainder of a 32-bit word would be uneven, and PyTorch goes another way. */
+static void permute(Twister *g, int64_t *out, int64_t n) {
+    uint32_t word;
+    for (int64_t i = 0; i < n; i++) out[i] = i;
+    for (int64_t i = 0; i + 1 < n; i++) {
+        draw32(g, &word, 1);
+        int64_t kept = out[i], other = i + word % (uint32_t)(n - i);
+        out[i] = out[other], out[other] = kept;
+    }
+}
+
+PyObject *fl_draw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (!fl_takes("draw(words, out, permutes)", 3, nargs)) return NULL;
+    PyArrayObject *words = (PyArrayObject *)args[0], *out = (PyArrayObject *)args[1];
+    bool permutes = args[2] == Py_True, arrays = PyArray_CheckExact(words) && PyArray_CheckExact(out);
+    npy_intp size = arrays ? PyArray_ITEMSIZE(out) : 0, n = arrays ? PyArray_SIZE(out) : 0;
+    if ((size != 8 && (size != 4 || permutes)) || PyArray_NBYTES(words) != sizeof(Twister) || !PyArray_ISCARRAY(words) || !PyArray_ISCARRAY(out))
+        return PyErr_Format(PyExc_TypeError, "expected the words of a Generator and a contiguous array of 32- or 64-bit elements");
+    Twister *g = PyArray_DATA(words);
+    Py_BEGIN_ALLOW_THREADS
+    if (permutes) permute(g, PyArray_DATA(out), n);
+    else if (size == 4) draw32(g, PyArray_DATA(out), n);
+    else draw64(g, PyArray_DATA(out), n);
+    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
-
-PyMethodDef fl_random_methods[] = {
-    {"mt19937_u32", u32, METH_VARARGS, "mt19937_u32(words, out): raw 32-bit draws."},
-    {"mt19937_u64", u64, METH_VARARGS, "mt19937_u64(words, out): raw 64-bit draws."},
-    {"mt19937_uniform_f32", uniform_f32, METH_VARARGS, "mt19937_uniform_f32(words, out, low, high)"},
-    {"mt19937_uniform_f64", uniform_f64, METH_VARARGS, "mt19937_uniform_f64(words, out, low, high)"},
-    {"mt19937_normal_f32", normal_f32, METH_VARARGS, "mt19937_normal_f32(words, out, mean, std), 16 or more"},
-    {"mt19937_normal_f64", normal_f64, METH_VARARGS, "mt19937_normal_f64(words, out, mean, std), 16 or more"},
-    {"mt19937_permutation", permutation, METH_VARARGS, "mt19937_permutation(words, out): 0 to n - 1, shuffled."},
-    {"libm_f64", libm, METH_VARARGS, "libm_f64(which, out): the C library's cos, exp, log, log1p, sin or tan, in place."},
-    {NULL, NULL, 0, NULL},
-};

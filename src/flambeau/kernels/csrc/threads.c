@@ -11,22 +11,18 @@
    Workers that find no seat spin for a while, because a training step comes back every few microseconds and waking
    a sleeper costs tens of them, then sleep. Everybody who joins wakes two more, so nobody has to wake sixty. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity, sched_getcpu */
+#define _GNU_SOURCE /* sched_getcpu */
 #endif
-#include "threads.h"
-
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "system.h"
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 4 << 20 };
 enum { WORKER_SPIN_NS = 50 * 1000, CALLER_SPIN_NS = 2 * 1000 * 1000 }; /* a caller has nothing better to do */
@@ -43,16 +39,21 @@ static struct {
     atomic_bool caller_sleeps;  /* ... and waits on `left` */
     atomic_int callers_cpu;
     atomic_int workers, asleep; /* threads that exist; those that wait on `wake` */
-    atomic_int threads, cpus;   /* 0: not decided yet */
+    atomic_int threads, cpus;   /* threads 0: as many as CPUs */
     pthread_mutex_t lock;
     pthread_cond_t wake, left;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
 
-static int this_cpu(void) {
-#ifdef __linux__
-    return sched_getcpu();
-#else
-    return -1;
+#ifndef __linux__
+#define sched_getcpu() (-1)
+#endif
+
+/* Tell the CPU that this is a waiting loop: saves power, and speed for the sibling on the same core. */
+static void pause_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); /* `yield` is a no-op on most cores; isb waits about as long as x86's pause */
 #endif
 }
 
@@ -62,7 +63,7 @@ static bool all_left(void) { return !(atomic_load(&pool.word) & INSIDE); }
 /* A sleeper often wakes on the CPU of the caller that woke it, where spinning would hold up the caller itself:
    2 blocks of 20 us took 95 us that way, 45 us without. */
 static bool has_seat_or_is_in_the_way(void) {
-    int cpu = this_cpu();
+    int cpu = sched_getcpu();
     return has_seat() || (cpu >= 0 && cpu == atomic_load_explicit(&pool.callers_cpu, memory_order_relaxed));
 }
 
@@ -70,12 +71,12 @@ static bool has_seat_or_is_in_the_way(void) {
    so there it gives up at once. */
 static bool spin_until(bool (*condition)(void), int64_t limit_ns) {
     if (condition()) return true;
-    if (fl_get_num_threads() > fl_available_cpus()) return false;
+    if (fl_get_num_threads() > pool.cpus) return false;
     struct timespec start, now;
     clock_gettime(CLOCK_MONOTONIC, &start);
     for (int64_t waited = 0; waited < limit_ns;) {
         for (int i = 0; i < 16; i++) {
-            fl_pause();
+            pause_cpu();
             if (condition()) return true;
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -165,7 +166,7 @@ void fl_parallel(void (*fn)(void *ctx, int64_t block), void *ctx, int64_t nblock
     }
     if (atomic_load(&pool.workers) < threads - 1) hire(threads - 1);
     pool.fn = fn, pool.ctx = ctx, pool.nblocks = nblocks;
-    atomic_store(&pool.callers_cpu, this_cpu());
+    atomic_store(&pool.callers_cpu, sched_getcpu());
     atomic_store(&pool.next, 0);
     atomic_store(&pool.word, (uint64_t)seats * ONE_SEAT);
     wake_two();
@@ -177,81 +178,21 @@ void fl_parallel(void (*fn)(void *ctx, int64_t block), void *ctx, int64_t nblock
 /* The child of a fork has no workers, but perhaps the traces of a job: it begins anew, lazily. No lock is held across
    the fork, because nothing of the old state is kept but the thread count. */
 static void begin_anew(void) {
-    atomic_store(&pool.word, 0);
-    atomic_store(&pool.taken, false);
-    atomic_store(&pool.caller_sleeps, false);
-    atomic_store(&pool.workers, 0);
-    atomic_store(&pool.asleep, 0);
+    pool.word = pool.workers = pool.asleep = 0;
+    pool.taken = pool.caller_sleeps = false;
     pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     pool.wake = pool.left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }
 
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, begin_anew); }
-
-/* How many threads: what the user says, else one for each CPU we may use. */
-
-static int clamp(double n) { return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n; }
-
-void fl_set_num_threads(int n) { atomic_store(&pool.threads, clamp(n)); }
-
+/* How many: Python tells at the start, knowing the environment, affinity and the container (limits.py). */
+void fl_set_num_threads(int n) { atomic_store(&pool.threads, n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n); }
+void fl_set_available_cpus(int n) { atomic_store(&pool.cpus, n); }
 int fl_get_num_threads(void) {
     int threads = atomic_load_explicit(&pool.threads, memory_order_relaxed);
-    if (threads) return threads;
-    const char *text = getenv("FLAMBEAU_NUM_THREADS");
-    if (!text || atoi(text) < 1) text = getenv("OMP_NUM_THREADS");
-    int fresh = text && atoi(text) >= 1 ? clamp(atoi(text)) : fl_available_cpus();
-    int undecided = 0; /* a set_num_threads that comes in between wins */
-    return atomic_compare_exchange_strong(&pool.threads, &undecided, fresh) ? fresh : undecided;
+    return threads ? threads : pool.cpus;
 }
 
-/* Version 2 writes "150000 100000" (quota, period) or "max 100000", version 1 a file for each (quota -1: no limit). */
-static double cpu_limit(const char *directory) {
-    double quota[2], period[2];
-    if (fl_read_numbers(directory, "cpu.max", quota) == 2) return quota[0] / quota[1];
-    if (!fl_read_numbers(directory, "cpu.cfs_quota_us", quota) || quota[0] <= 0) return INFINITY;
-    return fl_read_numbers(directory, "cpu.cfs_period_us", period) ? quota[0] / period[0] : INFINITY;
-}
-
-int fl_available_cpus(void) {
-    int cpus = atomic_load_explicit(&pool.cpus, memory_order_relaxed);
-    if (cpus) return cpus;
-    cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
-#ifdef __linux__
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = CPU_COUNT(&set);
-#endif
-    cpus = clamp(fmin(cpus, ceil(fl_cgroup_limit("cpu", cpu_limit))));
-    atomic_store(&pool.cpus, cpus);
-    return cpus;
-}
-
-int fl_read_numbers(const char *directory, const char *file, double numbers[2]) {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    FILE *f = fopen(path, "r");
-    int found = f ? fscanf(f, "%lf %lf", &numbers[0], &numbers[1]) : 0;
-    if (f) fclose(f);
-    return found > 0 ? found : 0;
-}
-
-/* Lines of /proc/self/cgroup read "4:cpu,cpuacct:/a/b" (version 1) or "0::/a/b" (version 2). Inside a container the
-   path may be the host's and not exist here; going up to the root of the mount finds the container's own limit. */
-double fl_cgroup_limit(const char *controller, double (*read_limit)(const char *directory)) {
-    char line[4096], wanted[64], directory[4160];
-    snprintf(wanted, sizeof wanted, ",%s,", controller);
-    double limit = INFINITY;
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
-        if (!second) continue;
-        bool version2 = second == first + 1;
-        *first = *second = ','; /* now every name stands between commas */
-        if (!version2 && !strstr(line, wanted)) continue;
-        int root = snprintf(directory, sizeof directory, "/sys/fs/cgroup/%s", version2 ? "." : controller);
-        snprintf(directory + root, sizeof directory - (size_t)root, "%s", second + 1);
-        for (char *end; limit = fmin(limit, read_limit(directory)), (end = strrchr(directory + root, '/'));) *end = 0;
-    }
-    if (f) fclose(f);
-    return limit;
+__attribute__((constructor)) static void start(void) {
+    fl_set_available_cpus((int)sysconf(_SC_NPROCESSORS_ONLN));
+    pthread_atfork(NULL, NULL, begin_anew);
 }

@@ -1,0 +1,43 @@
+/* What the extension stands on: threads, memory and matrix products. Plain C that knows nothing of tensors or Python. */
+#ifndef FLAMBEAU_SYSTEM_H
+#define FLAMBEAU_SYSTEM_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- threads.c: the one worker pool of the process ---- */
+/* Call fn(ctx, 0), ..., fn(ctx, nblocks - 1), each exactly once, in any order, on any thread; return when all are done.
+   The caller works too. A call made inside a block, or while another thread's call holds the pool, runs its blocks
+   itself, one after the other: never a deadlock, never more threads than asked for.
+   Cut work into blocks by its shape alone, and the result is the same bits with any number of threads. */
+void fl_parallel(void (*fn)(void *ctx, int64_t block), void *ctx, int64_t nblocks);
+
+int fl_get_num_threads(void); /* threads one fl_parallel uses, the caller included */
+void fl_set_num_threads(int n);
+void fl_set_available_cpus(int n); /* what this process may use; Python finds out and tells, see limits.py */
+
+/* ---- pool.c: tensor memory. Safe from any thread, and across fork ---- */
+void *fl_alloc(size_t n);        /* n bytes, aligned to 64, contents undefined; NULL when there is no memory */
+void fl_free(void *p, size_t n); /* n is the n of fl_alloc */
+
+/* Bytes in use, kept for reuse, and in use at most since the last reset; sizes as rounded up to their class. */
+void fl_pool_stats(int64_t *live, int64_t *cached, int64_t *peak, bool reset_peak);
+void fl_pool_trim(void);               /* give every cached block back to the system */
+void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of it, at most 4 GiB, may be cached */
+
+/* ---- blas.c: OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
+/* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and whether it
+   has the kernel for small products that Note [panels] is about. */
+void fl_blas_bind(void *const functions[6], int small_kernel);
+
+typedef struct { /* (rows, cols), or a batch of such matrices */
+    char *data;
+    int64_t rows, cols, ld, batch, stride; /* ld: elements from row to row. stride: from matrix to matrix, 0 for the same one */
+    bool transposed;                       /* stored column after column; ld is from column to column then */
+} fl_matrix;
+
+/* C = alpha A B + beta C; type 0 float32, 1 float64, 2 complex64, 3 complex128. beta = 0 ignores what C holds, NaN too.
+   Work is cut by shape alone: same bits with any number of threads.
+   0, or -1 if no library is bound, a size exceeds 32 bits, or rows overlap (ld below their length). */
+int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta);
+#endif

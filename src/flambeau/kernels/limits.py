@@ -1,0 +1,71 @@
+"""What this process may use of the machine: CPUs and memory, within what affinity and containers allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from math import ceil, inf
+
+CGROUPS = "/sys/fs/cgroup"
+
+
+def threads() -> int:
+    """How many threads share large work unless a program says otherwise: the environment decides, else there is one for each CPU."""
+    for name in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS"):
+        first = os.environ.get(name, "").partition(",")[0].strip()  # "4,2" are the levels of nested OpenMP
+        if first.isdigit() and int(first) > 0:
+            return int(first)
+    return cpus()
+
+
+def cpus() -> int:
+    """CPUs this process may use: affinity, and the container's quota rounded up; at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, ceil(min([allowed, *map(_cpu_quota, _directories("cpu"))])))
+
+
+def memory() -> float:
+    """Bytes this process may use: what is installed, or the container's limit."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return float(min([installed, *map(_memory_limit, _directories("memory"))]))
+
+
+def _cpu_quota(directory: str) -> float:
+    # Version 2 writes "150000 100000" (quota, period) or "max 100000", version 1 a file for each (quota -1: no limit).
+    found = _numbers(directory, "cpu.max") or _numbers(directory, "cpu.cfs_quota_us") + _numbers(directory, "cpu.cfs_period_us")
+    return found[0] / found[1] if len(found) == 2 and found[0] > 0 else inf
+
+
+def _memory_limit(directory: str) -> float:
+    # Where there is no limit, version 2 writes "max" and version 1 a number near 2^63.
+    found = _numbers(directory, "memory.max") or _numbers(directory, "memory.limit_in_bytes")
+    return found[0] if found else inf
+
+
+def _numbers(directory: str, name: str) -> list[float]:
+    """The numbers in a file; none if there is no such file."""
+    try:
+        with open(f"{directory}/{name}") as file:
+            return [inf if word == "max" else float(word) for word in file.read().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _directories(controller: str) -> Iterator[str]:
+    """The control groups this process is in, each followed by its parents.
+
+    Lines of /proc/self/cgroup read "4:cpu,cpuacct:/a/b" (version 1) or "0::/a/b" (version 2). Inside a container the path may be the
+    host's and not exist here; going up to the root of the mount finds the container's own limit.
+    """
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            root = f"{CGROUPS}/{controller}" if controllers else CGROUPS
+            names = [name for name in path.split("/") if name]
+            for depth in range(len(names), -1, -1):
+                yield "/".join([root, *names[:depth]])

@@ -1,0 +1,69 @@
+"""The loops behind random numbers, in C: words to uniform, uniform to normal, and the C library's functions.
+
+    random.uniform_f32      (words int32; low, high) -> float32
+    random.normal_f32       (uniform float32; mean, std) -> float32, in blocks of 16: 8 r cos t, then the 8 r sin t that go with them
+    random.libm_cos ...     float64 -> float64
+
+sampling.py runs them through the launcher like any other kernel. Their formulas are those of vecmath/random_numbers.py.
+"""
+
+from __future__ import annotations
+
+from flambeau.kernels.vecmath.random_numbers import LIBM
+
+REALS = {"f32": ("float", "int32_t", "FL_F32", "FL_I32"), "f64": ("double", "int64_t", "FL_F64", "FL_I64")}
+
+
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the launcher's table)."""
+    texts, rows = [], []
+    for kind, (real, word, real_type, word_type) in REALS.items():
+        texts += [_uniform(kind, real, word), _normal(kind, real)]
+        rows.append(f'{{"random.uniform_{kind}", FL_NAME(random_uniform_{kind}), {real_type}, 1, 2, 0, {real_type}, {{{word_type}}}}}')
+        rows.append(f'{{"random.normal_{kind}", FL_NAME(random_normal_{kind}), {real_type}, 1, 2, 0, {real_type}, {{{real_type}}}}}')
+    for name in LIBM:
+        texts.append(_libm(name))
+        rows.append(f'{{"random.libm_{name}", FL_NAME(random_libm_{name}), FL_F64, 1, 0, 0, FL_F64, {{FL_F64}}}}')
+    names = [f"uniform_{kind}" for kind in REALS] + [f"normal_{kind}" for kind in REALS] + [f"libm_{name}" for name in LIBM]
+    return texts, [f"void {_signature(name)};\n" for name in names], rows
+
+
+def _signature(name: str) -> str:
+    return f"FL_NAME(random_{name})(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
+
+
+def _head(name: str, real: str, source: str) -> str:
+    """The beginning of a loop: operands that are not contiguous go through buffers."""
+    return f"""void {_signature(name)} {{
+    if (step[0] != sizeof({real}) || step[1] != sizeof({source})) {{
+        FL_NAME(fl_in_blocks)(FL_NAME(random_{name}), ptr, step, n, param, 2, (const uint8_t[]){{sizeof({real}), sizeof({source})}});
+        return;
+    }}
+    {real} *const o = ({real} *)ptr[0];
+    const {source} *const a = (const {source} *)ptr[1];
+"""
+
+
+def _uniform(kind: str, real: str, word: str) -> str:
+    return f"""{_head(f"uniform_{kind}", real, word)}    const {real} low = ({real})param[0], high = ({real})param[1];
+    FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = fl_uniform_{kind}(a[i], low, high);
+}}
+"""
+
+
+def _normal(kind: str, real: str) -> str:
+    return f"""{_head(f"normal_{kind}", real, real)}    const {real} mean = ({real})param[0], std = ({real})param[1];
+    for (int64_t block = 0; block + 16 <= n; block += 16)
+        FL_IVDEP for (int64_t i = block; i < block + 8; i++) {{
+            const {real} u = a[i], v = a[i + 8];
+            o[i] = fl_normal_cos_{kind}(u, v, mean, std), o[i + 8] = fl_normal_sin_{kind}(u, v, mean, std);
+        }}
+}}
+"""
+
+
+def _libm(name: str) -> str:
+    return f"""{_head(f"libm_{name}", "double", "double")}    (void)param;
+    for (int64_t i = 0; i < n; i++) o[i] = {name}(a[i]);
+}}
+"""

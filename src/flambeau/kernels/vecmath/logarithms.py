@@ -1,0 +1,131 @@
+"""Logarithms: x = 2^k (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), then log x = k ln2 + log(1 + f)."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+from flambeau.kernels.expr import copysign, eq, polynomial, sqrt, where
+from flambeau.kernels.vecmath.exponentials import LN2
+from flambeau.kernels.vecmath.machine import DOUBLE, bits, fma, format_of, from_bits, function, in_double, number, two_to, upper_half
+
+# log(1 + f) - f + f^2/2 = f^3 (...)
+REST_SINGLE = (0.3333333, -0.2500082, 0.20001228, -0.16623358, 0.14201725, -0.1316014, 0.12761773, -0.0763484)
+# log(1 + f) = 2 atanh s = s (2 + s^2 (...)) with s = f / (2 + f)
+REST_DOUBLE = (
+    0.6666666666666734, 0.3999999999941555, 0.2857142874220522, 0.22222198589971828, 0.18183563577520917, 0.15314066362840728,
+    0.14795824023704598,
+)  # fmt: skip
+
+
+@function
+def log(x):
+    """The natural logarithm. (0.9, 0.8 ulp)"""
+    k, f = log_split(x)
+    return log_sum(x, k, f)
+
+
+@function
+def log1p(x):
+    """log(1 + x). k is that of the rounded 1 + x, but f = 2^-k x + (2^-k - 1) is rounded once. (1.5, 1.4 ulp)"""
+    F = format_of(x)
+    e = exponent(1 + x)
+    half = e >> 1
+    top = F.bias * 3 // 2  # 2^-k in two factors: it may be too large for one
+    p, q = two_to(top - half), two_to(top + 1 - (e - half))
+    return copysign(log_sum(1 + x, number(e) - F.bias, x * p * q + (p * q - 1)), x)
+
+
+@function
+def log2(x):
+    """The logarithm to base 2. (0.9, 0.8 ulp)"""
+    F = format_of(x)
+    c = F(1.44287109375, 1.4426950514316559), F(-0.00017605285, -1.0542692476429138e-08)
+    return log_to_base(x, c, (1, 0))
+
+
+@function
+def log10(x):
+    """The logarithm to base 10. (0.9, 0.8 ulp)"""
+    F = format_of(x)
+    c = F(0.434326171875, 0.4342944845557213), F(-3.1689971e-05, -2.6524694553078553e-09)
+    two = F(0.301025390625, 0.3010299956640665), F(4.605039e-06, -8.532344317057107e-14)
+    return log_to_base(x, c, two)
+
+
+@in_double
+def asinh(x):
+    """log(a + sqrt(1 + a^2)), arranged as a log1p that keeps its digits; for the huge, log 2a. (0.5, 1.7 ulp)"""
+    a = abs(x)
+    t = a + a * a / (1 + sqrt(1 + a * a))
+    huge = a > 2.0**500
+    return copysign(log1p(where(huge, a, t)) + where(huge, LN2, 0), x)
+
+
+@in_double
+def acosh(x):
+    """log(x + sqrt(x^2 - 1)), in the same way. (0.5, 2.6 ulp)"""
+    t = x - 1
+    huge = x > 2.0**500
+    return where(x < 1, nan, log1p(where(huge, x, t + sqrt(t * (t + 2)))) + where(huge, LN2, 0))
+
+
+@in_double
+def atanh(x):
+    """log((1 + a) / (1 - a)) / 2, in the same way. (0.5, 2.1 ulp)"""
+    a = abs(x)
+    return copysign(0.5 * log1p(2 * a / (1 - a)), x)
+
+
+# -- the parts -----------------------------------------------------------------------------------------------------------
+
+
+def exponent(x):
+    """k + bias, an integer."""
+    F = format_of(x)
+    root_half = F(0x3F3504F3, 0x3FE6A09E667F3BCD)  # the bits of sqrt(1/2)
+    return (bits(x) + ((F.bias << F.mantissa) - root_half)) >> F.mantissa
+
+
+def log_split(x):
+    """(k, f) of x > 0; subnormals are multiplied into the normal range first."""
+    F = format_of(x)
+    up = where(x < F.tiny, F.whole(F.mantissa), 0)
+    y = x * two_to(F.bias + up)
+    e = exponent(y)
+    f = from_bits(bits(y) - ((e - F.bias) << F.mantissa)) - 1
+    return number(e) - number(F.bias + up), f
+
+
+def log_rest(f):
+    """log(1 + f) - f + f^2/2."""
+    if format_of(f) is DOUBLE:
+        s = f / (2 + f)
+        z = s * s
+        return s * fma(z, polynomial(z, REST_DOUBLE), 0.5 * f * f)
+    return f * f * f * polynomial(f, REST_SINGLE)
+
+
+def log_sum(x, k, f):
+    """k ln2 + log(1 + f), from the small to the large."""
+    F = format_of(x)
+    ln2_hi, ln2_lo = F(0.693359375, 0.6931471803691238), F(-2.1219444e-4, 1.9082149292705877e-10)
+    return log_edges(x, k * ln2_hi + (f + (fma(k, ln2_lo, log_rest(f)) - 0.5 * f * f)))
+
+
+def log_edges(x, r):
+    """r, but -inf at 0, NaN below, infinity and NaN as they come."""
+    return where(x < inf, where(eq(x, 0), -inf, where(x < 0, nan, r)), x)
+
+
+def log_to_base(x, c, two):
+    """Another base: c is 1 / log(base) and `two` the logarithm of 2, each in a short upper part and a rest.
+
+    The upper part of log(1 + f) is short, too, and so the product with c is exact.
+    """
+    k, f = log_split(x)
+    half = 0.5 * f * f
+    hi = upper_half(f - half)
+    lo = ((f - hi) - half) + log_rest(f)
+    total = k * two[0] + hi * c[0]
+    rest = (k * two[0] - total) + hi * c[0]
+    return log_edges(x, total + (rest + (k * two[1] + fma(lo, c[0] + c[1], hi * c[1]))))
