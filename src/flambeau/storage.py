@@ -6,6 +6,8 @@ A fresh tensor has no `Storage` object; one is made when something needs to shar
 
 from __future__ import annotations
 
+from typing import Any
+
 from flambeau import devices
 from flambeau.kernels import arrays
 
@@ -13,13 +15,13 @@ from flambeau.kernels import arrays
 class Storage:
     """A buffer: `array` is the array that owns it (or starts where it starts), `version` counts in-place writes."""
 
-    __slots__ = ("__weakref__", "array", "nbytes_", "public", "version")
+    __slots__ = ("__dict__", "__weakref__", "array", "version")
+    nbytes_: int | None = None
+    public: Any = None  # the UntypedStorage that users see
 
     def __init__(self, array):
         self.array = array
         self.version = 0
-        self.nbytes_: int | None = None
-        self.public = None
 
     def nbytes(self) -> int:
         """Bytes from the first to the last element of the owning array."""

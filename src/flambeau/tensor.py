@@ -6,6 +6,7 @@ operation, is attached by `eager/bind.py` from the declarations in `ops/`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from flambeau import devices, dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.node import LEAF, Node, RemovableHandle
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import maker
 from flambeau.ops import formats
 from flambeau.storage import Storage
 
@@ -63,15 +65,18 @@ class Tensor(metaclass=_TensorMeta):
     tensor([2., 3.])
     """
 
+    # What every operation looks at has a slot, which is read several times as fast as a default on the class. `wrap` sets
+    # all of them. The rest is rare.
+    __slots__ = ("__dict__", "__weakref__", "_array", "_base", "_grad", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage")
     _array: Any  # numpy.ndarray, cupy.ndarray or MetaArray
-    _storage: Storage | None = None
-    _needs = False  # takes part in differentiation
-    _node: Node | None = None  # the operation that made it
-    _nr = 0  # which output of that operation it is
-    _grad: Tensor | None = None
-    _base: Tensor | None = None  # the tensor this one is a view of
-    _stamp = 0  # for views: the version of the storage when `_node` was last made
-    _inference = False
+    _storage: Storage | None
+    _needs: bool  # takes part in differentiation
+    _node: Node | None  # the operation that made it
+    _nr: int  # which output of that operation it is
+    _base: Tensor | None  # the tensor this one is a view of
+    _stamp: int  # for views: the version of the storage when `_node` was last made
+    _inference: bool  # made in inference mode
+    _grad: Tensor | None
     _hooks: dict | None = None  # of a leaf: called with its gradient
     _post_accumulate: dict | None = None
     _accumulator_hooks: dict | None = None
@@ -425,12 +430,9 @@ class Tensor(metaclass=_TensorMeta):
         return sorted(set(super().__dir__()))
 
 
-_new = object.__new__
 PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __torch_function__ of their own
 
-
-def wrap(array) -> Tensor:
-    """A new tensor over an array, without history."""
-    t = _new(Tensor)
-    t._array = array
-    return t
+# wrap(array): a new tensor over an array, without history.
+wrap: Callable[[Any], Tensor] = maker(
+    Tensor, ("_array",), _storage=None, _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _inference=False
+)

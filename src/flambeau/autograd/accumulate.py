@@ -97,7 +97,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
             if _add_into(have._array, have._array, grad._array) is NotImplemented:
                 _add.call_inplace(have, grad)
             else:
-                have._bump()
+                (have._storage or have._shared_storage()).version += 1
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs else wrap(grad._array)
         else:
@@ -138,6 +138,8 @@ def _strides_of_grad(leaf) -> tuple[int, ...]:
 
 def copied(array, leaf):
     """A copy in the memory order of the leaf the gradient belongs to."""
+    if type(leaf) is np.ndarray and leaf.flags.c_contiguous:
+        return arrays.contiguous_copy(array)
     out = arrays.empty_strided(array.shape, _strides_of_grad(leaf), array.dtype, arrays.device_of(array))
     arrays.write(out, array)
     return out

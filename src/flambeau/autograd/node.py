@@ -21,17 +21,24 @@ next_sequence = itertools.count().__next__
 class Node:
     """One recorded operation. Subclasses say in `apply` how gradients of outputs become gradients of inputs."""
 
-    edges: Any = ()  # one per tensor input
-    saved: Any = None  # what the derivative needs; `freed` once backward has used it
-    n_outputs = 1
-    shape: Any = None  # of the output (a list, one each, if there are several)
-    numpy_dtype: Any = None
-    sequence = 0
+    # What the engine reads of every node has a slot; the rest is rare.
+    __slots__ = ("__dict__", "__weakref__", "edges", "hooks", "n_outputs", "numpy_dtype", "saved", "sequence", "shape")
+    edges: Any  # one per tensor input
+    saved: Any  # what the derivative needs; `freed` once backward has used it
+    n_outputs: int
+    shape: Any  # of the output (a list, one each, if there are several)
+    numpy_dtype: Any
+    sequence: int
+    hooks: Hooks | None
     hidden: frozenset[int] = frozenset()  # inputs that `next_functions` does not show, such as indices: no gradient can ever flow there
-    hooks: Hooks | None = None
     metadata_: dict | None = None
     runs_without_grad = False  # whether it runs even if no gradient has arrived
     requires_grad = True
+
+    def __init__(self):
+        self.edges: Any = ()
+        self.saved = self.hooks = self.shape = self.numpy_dtype = None
+        self.n_outputs, self.sequence = 1, 0
 
     def apply(self, *grads) -> list:
         """Gradients of the inputs, one per edge; None where nothing flows. The list is the engine's to empty."""
@@ -131,6 +138,7 @@ class AccumulateGrad(Node):
     """The face a leaf shows in `next_functions`. The engine itself adds to `leaf.grad` directly; the hooks are kept by the leaf."""
 
     def __init__(self, leaf):
+        super().__init__()
         self.variable = leaf
         self.shape, self.numpy_dtype = leaf._array.shape, leaf._array.dtype
 

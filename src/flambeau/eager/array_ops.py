@@ -9,10 +9,10 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.eager import inplace, overrides
+from flambeau.eager import inplace, overrides, views
 from flambeau.eager.arguments import Arguments
 from flambeau.eager.pointwise import common_device, promoted
-from flambeau.eager.record import record_array
+from flambeau.eager.record import record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
@@ -38,7 +38,36 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
-    return front
+    return front if op.shortcut is None else shortened(front, *op.shortcut)
+
+
+def shortened(front: Callable, op, launch: Callable, tensors: int) -> Callable:
+    """`front` with a short cut to `op` for calls with plain tensors and nothing else."""
+    options = (None,) * (len(op.parameters) - tensors)
+
+    def with_one(input, *args, **kwargs):
+        if type(input) in PLAIN and not args and not kwargs and not modes.special:
+            array = launch(input._array)
+            if array is not NotImplemented:
+                result = wrap(array)
+                if input._needs or (input._base is not None and input.requires_grad):
+                    record_few(op, result, (input,), options)
+                return result
+        return front(input, *args, **kwargs)
+
+    def with_two(*args, **kwargs):
+        if len(args) == 2 and not kwargs and not modes.special:
+            a, b = args
+            if type(a) in PLAIN and type(b) in PLAIN:
+                array = launch(a._array, b._array)
+                if array is not NotImplemented:
+                    result = wrap(array)
+                    if a._needs or b._needs or (a._base is not None and a.requires_grad) or (b._base is not None and b.requires_grad):
+                        record_few(op, result, args, options)
+                    return result
+        return front(*args, **kwargs)
+
+    return with_one if tensors == 1 else with_two
 
 
 def usual(op, values: tuple) -> Tensor | None:
@@ -316,7 +345,10 @@ def bind_composite(op) -> Callable:
         operands = list(_tensors((*args, *kwargs.values())))
         return inplace.deliver(op, front(*args, **kwargs), operands, out)
 
-    return front_with_out if op.takes_out else front
+    if op.as_view:
+        return views.remembering(front)
+    whole = front_with_out if op.takes_out else front
+    return whole if op.shortcut is None else shortened(whole, *op.shortcut)
 
 
 def bind_composite_inplace(op) -> Callable:

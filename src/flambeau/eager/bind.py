@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from numpy import ndarray
-
 from flambeau.eager import array_ops, indexing, pointwise, record, views  # noqa: F401  (indexing gives Tensor its brackets)
-from flambeau.literals import importable
 from flambeau.ops import OPS
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor import Tensor
 
 functions: dict[str, Callable] = {}  # full public name -> function
 
@@ -67,11 +64,14 @@ def bind_all() -> None:
                 op.call_inplace.shown = public.call_inplace
     for method, (name, swapped) in OPERATORS.items():
         if name in OPS:
-            setattr(Tensor, method, _operator(OPS[name].call, method, swapped))
+            setattr(Tensor, method, _operator(OPS[name], method, swapped))
     for method, name in INPLACE_OPERATORS.items():
         function = OPS[name].call_inplace if name in OPS else getattr(Tensor, name, None)
         if function is not None:
-            setattr(Tensor, method, _operator(function, method, False))
+            operator = _with_other_side(function, method, False)
+            operator.__name__ = operator.__qualname__ = method
+            operator.op = getattr(function, "op", None)
+            setattr(Tensor, method, operator)
 
 
 def bind_one(op) -> None:
@@ -111,37 +111,30 @@ def _named(function: Callable, op, name: str) -> Callable:
     return function
 
 
-def _operator(function: Callable, name: str, swapped: bool) -> Callable:
-    """The operator: what the operands do not understand is left to the other side (NotImplemented), not an error."""
-    unary = name in ("__neg__", "__abs__", "__invert__", "__pos__")
-    if unary:
-        return function
-    if name in REFLECTED:
-
-        def operator(self, other):
-            if not isinstance(self, Tensor):
-                raise TypeError(f"descriptor {name!r} for 'Tensor' objects doesn't apply to a {type(self).__name__!r} object")
-            try:
-                return function(other, self) if swapped else function(self, other)
-            except TypeError:
-                if isinstance(other, (Tensor, int, float, complex)):
-                    raise
-                return NotImplemented
-
+def _operator(op, name: str, swapped: bool) -> Callable:
+    """The operator of an operation: what the operands do not understand is left to the other side (NotImplemented), not an error."""
+    if name in ("__neg__", "__abs__", "__invert__", "__pos__"):
+        return op.call
+    if op.kind == "pointwise" and not swapped and name not in REFLECTED:
+        operator = pointwise.bind_operator(op)
     else:
-
-        def operator(self, other):
-            try:
-                return function(self, other)
-            except TypeError:
-                if isinstance(other, (Tensor, int, float, complex)):
-                    raise
-                if name == "__eq__" and isinstance(other, ndarray):  # NumPy would leave it to us, and Python would then compare identities
-                    return function(self, wrap(importable(other)))
-                return NotImplemented
-
+        operator = _with_other_side(op.call, name, swapped)
     operator.__name__ = operator.__qualname__ = name
-    operator.op = getattr(function, "op", None)  # it asks __torch_function__ by itself, as the operation it stands for
+    operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
+    return operator
+
+
+def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:
+    def operator(self, other):
+        if name in REFLECTED and not isinstance(self, Tensor):
+            raise TypeError(f"descriptor {name!r} for 'Tensor' objects doesn't apply to a {type(self).__name__!r} object")
+        try:
+            return function(other, self) if swapped else function(self, other)
+        except TypeError:
+            if isinstance(other, (Tensor, int, float, complex)):
+                raise
+            return NotImplemented
+
     return operator
 
 

@@ -33,8 +33,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         seen = _seen(array, index)
         if seen is not None:
             result = over(self, seen)
-            if self._needs or result._base._needs:
-                _remember(result, self, index)
+            if (self._needs or (result._base._needs and self._is_float())) and modes.state.grad:
+                record_view(VIEWS[_kind(index)], result, self, (self, index, None))
             return result
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:

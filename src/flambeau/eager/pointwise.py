@@ -16,9 +16,10 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments
-from flambeau.eager.record import record_pointwise
+from flambeau.eager.record import record_one, record_pointwise, record_two, record_written
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, layout
+from flambeau.literals import importable
 from flambeau.ops import promotion
 from flambeau.tensor import PLAIN, Tensor, wrap
 
@@ -30,7 +31,24 @@ def bind(op) -> Callable:
     """The function that runs a pointwise operation."""
     if op.parameters == ("input",):
         return _bind_unary(op)
-    return _bind_binary(op) if op.parameters == ("input", "other") else _bind_general(op)
+    return _bind_binary(op, general) if op.parameters == ("input", "other") else _bind_general(op)
+
+
+def bind_operator(op) -> Callable:
+    """input + other: what the operands do not understand is left to the other side (NotImplemented), not an error."""
+    return _bind_binary(op, _or_the_other_side)
+
+
+def _or_the_other_side(op, operands: tuple, options: tuple, out: Tensor | None):
+    try:
+        return general(op, operands, options, out)
+    except TypeError:
+        other = operands[1]
+        if isinstance(other, (Tensor, int, float, complex)):
+            raise
+        if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
+            return general(op, (operands[0], wrap(importable(other))), options, out)
+        return NotImplemented
 
 
 def _bind_unary(op) -> Callable:
@@ -41,17 +59,17 @@ def _bind_unary(op) -> Callable:
         if out is None and type(input) in PLAIN and not modes.special:
             array = launch(input._array)
             if array is not NotImplemented:
-                result = _new(Tensor)
-                result._array = array
+                result = wrap(array)
                 if records and (input._needs or (input._base is not None and input.requires_grad)):
-                    record_pointwise(op, result, (input,), ())
+                    record_one(op, result, input)
                 return result
         return general(op, (input,), (), out)
 
     return front
 
 
-def _bind_binary(op) -> Callable:
+def _bind_binary(op, rest: Callable) -> Callable:
+    """`rest` is for what the hot path does not know."""
     launch = op.kernel.launch
     records = op.differentiable
     numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
@@ -62,29 +80,33 @@ def _bind_binary(op) -> Callable:
             if type(input) in PLAIN:
                 if type(other) in PLAIN:
                     array = launch(input._array, other._array)
-                    needs = (
-                        input._needs
-                        or other._needs
-                        or (input._base is not None and input.requires_grad)
-                        or (other._base is not None and other.requires_grad)
-                    )  # fmt: skip
-                elif type(other) in numbers:
+                    if array is not NotImplemented:
+                        result = wrap(array)
+                        if records and (
+                            input._needs
+                            or other._needs
+                            or (input._base is not None and input.requires_grad)
+                            or (other._base is not None and other.requires_grad)
+                        ):
+                            record_two(op, result, input, other)
+                        return result
+                    return rest(op, (input, other), (), out)
+                if type(other) in numbers:
                     array = launch(input._array, other)
                     needs = input._needs or (input._base is not None and input.requires_grad)
                 else:
-                    return general(op, (input, other), (), out)
+                    return rest(op, (input, other), (), out)
             elif first and type(input) in numbers and type(other) in PLAIN:
                 array = launch(input, other._array)
                 needs = other._needs or (other._base is not None and other.requires_grad)
             else:
-                return general(op, (input, other), (), out)
+                return rest(op, (input, other), (), out)
             if array is not NotImplemented:
-                result = _new(Tensor)
-                result._array = array
+                result = wrap(array)
                 if needs and records:
                     record_pointwise(op, result, (input, other))
                 return result
-        return general(op, (input, other), (), out)
+        return rest(op, (input, other), (), out)
 
     return front
 
@@ -107,8 +129,7 @@ def _bind_general(op) -> Callable:
             given = [v._array if type(v) in PLAIN else v for v in operands]
             array = launch(*given, *options)
             if array is not NotImplemented:
-                result = _new(Tensor)
-                result._array = array
+                result = wrap(array)
                 if op.differentiable and any(map(_wants, operands)):
                     record_pointwise(op, result, operands, options)
                 return result
@@ -432,7 +453,7 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
         arrays.write(array, arrays.run(op.kernel, ready, options, key, out_dtype))
     self._bump()
     if recorded:
-        inplace.rewrite(self, lambda result: record_pointwise(op, result, operands, options, before))
+        inplace.rewrite(self, lambda result: record_written(op, result, operands, options, before))
     return self
 
 

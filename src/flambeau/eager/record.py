@@ -14,6 +14,7 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
+from flambeau.kernels.native import maker
 from flambeau.kernels.pointwise import RESULT
 from flambeau.tensor import PLAIN, Tensor, wrap
 
@@ -27,13 +28,16 @@ state = modes.state
 class OpNode(Node):
     """A node of a declared operation. `recipe` says what `saved` holds and how it becomes gradients."""
 
+    __slots__ = ("recipe",)
     op: Any = None
     recipes: dict[Any, Any]
-    recipe: Any = None
+    make: Callable
+    recipe: Any
 
     def __init_subclass__(cls, **options) -> None:
         super().__init_subclass__(**options)
         cls.recipes = {}
+        cls.make = maker(cls, ("recipe", "edges", "sequence", "shape", "numpy_dtype"), n_outputs=1, saved=None, hooks=None)
         if cls.op is not None:
             for name in {*cls.op.parameters, *getattr(cls.op, "returns", ()), "result"}:
                 shown = "self" if name == "input" else name
@@ -92,6 +96,16 @@ def remember_origin(node: Node) -> None:
         node.metadata["parent_"] = state.running
 
 
+def _started(cls, recipe, edges: Sequence, result: Tensor) -> Any:
+    """A new node whose only result is this new tensor. `start` and `attach` in one, for the hot path."""
+    array = result._array
+    result._node = node = cls.make(recipe, edges, next_sequence(), array.shape, array.dtype)
+    result._needs = True
+    if modes.special and state.anomaly:
+        remember_origin(node)
+    return node
+
+
 def attach(tensor: Tensor, node: Node, nr: int = 0) -> None:
     """Make `node` the origin of `tensor`."""
     if tensor._retains:
@@ -110,12 +124,18 @@ def move_retained(tensor: Tensor, node: Node, nr: int) -> None:
 
 
 class PointwiseRecipe:
-    """keep: the operands (and RESULT) that are saved;  steps: per operand None, or (its Gradient, where in `saved` it finds what it uses)."""
+    """keep   the operands (and RESULT) that are saved
+    steps  per operand None, or (kind of its Gradient, the Gradient, where in `saved` that finds what it uses, its compiled kernel)
+    """
 
     def __init__(self, op, needed: int):
         plans = [op.kernel.gradient(i) if needed >> i & 1 else None for i in range(len(op.operands))]
         self.keep: tuple[int, ...] = tuple(sorted({i for plan in plans if plan is not None for i in plan.uses}))
-        self.steps = tuple([None if plan is None else (plan, tuple([self.keep.index(i) for i in plan.uses])) for plan in plans])
+        self.steps = tuple([None if plan is None else self._step(plan) for plan in plans])
+
+    def _step(self, plan) -> tuple:
+        launch = plan.kernel.launch if plan.kind == "kernel" else None
+        return plan.kind, plan, tuple([self.keep.index(i) for i in plan.uses]), launch
 
 
 class PointwiseNode(OpNode):
@@ -137,17 +157,17 @@ class PointwiseNode(OpNode):
             if step is None:
                 sent.append(None)
                 continue
-            plan, slots = step
-            if plan.kind == "kernel":
+            kind, plan, slots, launch = step
+            if kind == "same":
+                sent.append(grad)
+            elif kind == "kernel":
                 if state.grad:
                     sent.append(_interpreted(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
                     continue
                 operands = [saved_array(saved[i], self) for i in slots]
-                array = plan.kernel.launch(grad._array, *operands, *self.options)
+                array = launch(grad._array, *operands, *self.options)
                 sent.append(wrap(_computed(plan.kernel, grad._array, operands, self.options) if array is NotImplemented else array))
-            elif plan.kind == "same":
-                sent.append(grad)
-            elif plan.kind == "zero":
+            elif kind == "zero":
                 sent.append(grad.new_zeros(grad.shape))
             else:
                 name = self.op.operands[plan.index]
@@ -188,48 +208,75 @@ def bring(array, key, kind: str):
     return arrays.cast(array, key) if kind == "T" and array.dtype != key else array
 
 
-def record_pointwise(op, result: Tensor, operands: tuple, options: tuple = (), before: Before | None = None) -> None:
-    """Make `result` the output of a node of `op`, unless nothing is being recorded. In-place forms say what was `before` the write."""
+def record_pointwise(op, result: Tensor, operands: tuple, options: tuple = ()) -> None:
+    """Make `result` the output of a node of `op`, unless nothing is being recorded."""
     if not state.grad:
         return
-    edges: list = []
-    needed, bit = 0, 1  # bit i: operand i wants a gradient
-    for v in operands:
-        kind = type(v)
-        if (kind is Tensor or kind in PLAIN) and v._base is None and before is None:
-            edge = None
-            if v._needs:
-                node = v._node
-                edge = (v, LEAF) if node is None else (node, v._nr)
-                needed |= bit
-        else:
-            edge = edge_of(v) if before is None else before.edges.get(id(v))
-            if edge is not None:
-                needed |= bit
-        edges.append(edge)
-        bit += bit
+    edges = [edge_of(v) for v in operands]
+    needed = sum([1 << i for i, edge in enumerate(edges) if edge is not None])
+    recipe = op.node_class.recipes.get(needed) or _pointwise_recipe(op, needed)
+    node = _started(op.node_class, recipe, edges, result)
+    if recipe.keep:
+        node.saved = [save_result(result) if i == RESULT else save(operands[i]) for i in recipe.keep]
+    if options:
+        node.options = options
+
+
+def record_one(op, result: Tensor, input: Tensor) -> None:
+    """`record_pointwise` for one operand that wants a gradient, and no options."""
+    if state.grad:
+        cls = op.node_class
+        recipe = cls.recipes.get(1) or _pointwise_recipe(op, 1)
+        node = _started(cls, recipe, (edge_of(input),), result)
+        if recipe.keep:
+            saved = node.saved = []
+            for i in recipe.keep:
+                saved.append(save_result(result) if i else save(input))
+
+
+def record_two(op, result: Tensor, input: Tensor, other: Tensor) -> None:
+    """`record_pointwise` for two plain tensors, and no options."""
+    if not state.grad:
+        return
+    if input._base is None:
+        made_by = input._node
+        first = None if not input._needs else (input, LEAF) if made_by is None else (made_by, input._nr)
+    else:
+        first = edge_of(input)
+    if other._base is None:
+        made_by = other._node
+        second = None if not other._needs else (other, LEAF) if made_by is None else (made_by, other._nr)
+    else:
+        second = edge_of(other)
     cls = op.node_class
-    recipe = cls.recipes.get(needed)
-    if recipe is None:
-        recipe = cls.recipes[needed] = PointwiseRecipe(op, needed)
-    node = cls()
-    node.edges = edges
+    needed = (first is not None) + 2 * (second is not None)
+    recipe = cls.recipes.get(needed) or _pointwise_recipe(op, needed)
+    node = _started(cls, recipe, (first, second), result)
+    if recipe.keep:
+        saved = node.saved = []
+        for i in recipe.keep:
+            saved.append(save(other) if i == 1 else save_result(result) if i else save(input))
+
+
+def record_written(op, result: Tensor, operands: tuple, options: tuple, before: Before) -> None:
+    """Make `result` the output of a node of the in-place form of `op`; it has been written to, and `before` says what was then."""
+    edges = [before.edges.get(id(v)) for v in operands]
+    recipe = _pointwise_recipe(op, sum([1 << i for i, edge in enumerate(edges) if edge is not None]))
+    node = op.node_class()
     node.recipe = recipe
-    node.sequence = next_sequence()
-    array = result._array
-    node.shape = array.shape
-    node.numpy_dtype = array.dtype
+    start(node, edges, [result._array])
     if recipe.keep:
         node.saved = [save_result(result) if i == RESULT else save(_as_it_was(operands, i, before), before) for i in recipe.keep]
     if options:
         node.options = options
-    if modes.special and state.anomaly:
-        remember_origin(node)
-    if before is not None:
-        attach(result, node)
-    else:  # a fresh tensor: its number is 0 already
-        result._node = node
-        result._needs = True
+    attach(result, node)
+
+
+def _pointwise_recipe(op, needed: int) -> PointwiseRecipe:
+    recipes = op.node_class.recipes
+    if needed not in recipes:
+        recipes[needed] = PointwiseRecipe(op, needed)
+    return recipes[needed]
 
 
 def _as_it_was(values: Sequence, i: int, before: Before | None) -> Any:
@@ -391,23 +438,33 @@ class ArrayNode(OpNode):
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
-    edge = edge_of(input)
-    cls = op.node_class
-    recipe = cls.recipes.get("view")
+    recipe = op.node_class.recipes.get("view")
     if recipe is None:
-        recipe = cls.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
-    node = cls()
-    node.edges = (edge,)
-    node.recipe = recipe
-    node.sequence = next_sequence()
-    array = result._array
-    node.shape = array.shape
-    node.numpy_dtype = array.dtype
-    node.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
-    if modes.special and state.anomaly:
-        remember_origin(node)
-    result._node = node
-    result._needs = True
+        recipe = op.node_class.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+    node = _started(op.node_class, recipe, (edge_of(input),), result)
+    saved = node.saved = []
+    for kind, at, fact in recipe.keep:
+        saved.append(values[at] if kind == OPTION else fact(values[at]))
+
+
+def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
+    """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
+    if state.grad:
+        edges = tuple(map(edge_of, operands))
+        needed = (edges[0] is not None) + 2 * (edges[-1] is not None)
+        cls = op.node_class
+        recipe = cls.recipes.get(needed)
+        if recipe is None:
+            recipe = cls.recipes[needed] = ArrayRecipe(op, (*[edge is not None for edge in edges], *[None] * len(options)))
+        node = _started(cls, recipe, edges, result)
+        values = operands + options
+        saved = node.saved = []
+        for slot in recipe.keep:
+            kind, at, fact = slot
+            if kind == OPERAND:
+                saved.append(save(values[at]))
+            else:
+                saved.append(fact(values[at]) if kind == FACT else _saved(slot, values, (result,), (result,), None))
 
 
 def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Before | None = None) -> None:
@@ -450,15 +507,7 @@ def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Befo
         node.counts = counts
     outputs = results if len(results) == 1 else [r for r in results if r._is_float()]
     start(node, edges, [r._array for r in outputs])
-    saved = node.saved = []
-    for slot in recipe.keep:
-        kind, at, fact = slot
-        if kind == OPTION:
-            saved.append(values[at])
-        elif kind == FACT and not counts:
-            saved.append(fact(values[at]))
-        else:
-            saved.append(_saved(slot, values, results, outputs, before))
+    node.saved = [_saved(slot, values, results, outputs, before) for slot in recipe.keep]
     for nr, output in enumerate(outputs):
         attach(output, node, nr)
 
@@ -479,6 +528,8 @@ def _are_tensors(values) -> bool:
 
 def _saved(slot: tuple, values, results, outputs, before):
     kind, at, fact = slot
+    if kind == OPTION:
+        return values[at]
     if kind == FACT:
         value = values[at]
         return [None if v is None else fact(v) for v in value] if type(value) in (list, tuple) else fact(value)

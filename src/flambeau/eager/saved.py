@@ -24,8 +24,11 @@ state = modes.state
 
 def save(value: Any, before: Before | None = None) -> Any:
     """What a node keeps of an operand: a tensor with its version, anything else as it is."""
-    if not isinstance(value, Tensor):
+    if type(value) not in PLAIN and not isinstance(value, Tensor):
         return value
+    if not (value._inference or modes.special or before is not None):
+        s = value._storage
+        return value, value._array, 0 if s is None else s.version
     if value._inference:
         raise RuntimeError(
             "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked "
@@ -139,7 +142,7 @@ def modified_error(tensor: Tensor, expected: int, found: int, node: Node, nr: in
 
 def edge_of(value: Any) -> tuple | None:
     """Where the gradient of an operand goes, None if it wants none."""
-    if type(value) in PLAIN or isinstance(value, Tensor):
+    if type(value) in PLAIN or isinstance(value, Tensor):  # the common case first: it is asked for every operand
         if value._base is None:
             if value._needs:
                 node = value._node

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from numpy import ndarray
 
@@ -13,9 +12,8 @@ from flambeau.eager.arguments import Arguments
 from flambeau.eager.record import record_array, record_view
 from flambeau.kernels import arrays
 from flambeau.kernels.native import strided_view
-from flambeau.tensor import PLAIN, Tensor
+from flambeau.tensor import PLAIN, Size, Tensor, wrap
 
-_new = object.__new__
 state = modes.state
 
 
@@ -25,43 +23,80 @@ def bind(op) -> Callable:
     arguments = Arguments(op)
     most = len(op.parameters) - 1
     retype = op.retype
-    known: dict[tuple, Any] = {}  # geometries that were asked for before: programs ask the same few again and again
 
     def front(input, *args, **kwargs):
         if kwargs and not arguments.knows(kwargs):
             kwargs = arguments.rename(kwargs)
-        if (modes.special or type(input) not in PLAIN) and overrides.needed((input,)):
+        if overrides.needed((input,)):
             return overrides.call(op.call, (input,), (input, *args), kwargs)
         try:
             array = input._array
         except AttributeError:
             raise arguments.not_a_tensor(input) from None
         size = array.itemsize
-        key = None if kwargs or not _EXACT.issuperset(map(type, args)) else (array.shape, array.strides, size, args)
-        found = known.get(key)
-        seen_before = found is not None
-        if not seen_before:
-            found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
-            if type(found) is not list:
-                found = tuple(found[0]), tuple(found[1]), found[2]
-            if key is not None:
-                if len(known) > 1000:
-                    known.clear()
-                known[key] = found
+        found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
         if type(found) is list:
             return several(op, input, found, args, kwargs, arguments)
-        if seen_before and type(array) is ndarray and retype is None:
-            result = over(input, strided_view(array, *found))
-        else:
-            result = make(input, *found) if retype is None else make_retyped(input, retype(array.dtype), *found)
+        values = (input, *args) if len(args) == most and not kwargs else arguments.values((input, *args), kwargs)
+        result = make(input, *found) if retype is None else make_retyped(input, retype(array.dtype), *found)
         if (input._needs or result._base._needs) and state.grad and input._is_float():
-            record_view(op, result, input, (input, *args) if len(args) == most else arguments.values((input, *args), kwargs))
+            record_view(op, result, input, values)
+        if watching and retype is None:
+            state.views_made.append((input, result, op, (tuple(found[0]), tuple(found[1]), found[2]), values[1:]))
         return result
 
-    return front
+    return remembering(front)
 
 
-_EXACT = frozenset({int, tuple})  # types of arguments that can be looked up: 1 == 1.0 == True, but they are not the same request
+def remembering(front: Callable) -> Callable:
+    """`front`, which makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
+    same few geometries again and again. What is remembered is the one view operation that it came down to."""
+    known: dict[tuple, tuple] = {}  # geometry and arguments -> (operation, geometry of the view, arguments of the operation)
+
+    def with_memory(input, *args, **kwargs):
+        if not kwargs and type(input) in PLAIN and not modes.special and type(input._array) is ndarray:
+            array = input._array
+            for value in args:
+                if type(value) not in _EXACT:
+                    break
+            else:
+                key = (array.shape, array.strides, array.itemsize, args)
+                found = known.get(key)
+                if found is None:
+                    return watched(known, key, front, input, args)
+                op, geometry, values = found
+                result = over(input, strided_view(array, *geometry))
+                if (input._needs or (result._base._needs and input._is_float())) and state.grad:
+                    record_view(op, result, input, (input, *values))
+                if watching:
+                    state.views_made.append((input, result, *found))
+                return result
+        return front(input, *args, **kwargs)
+
+    return with_memory
+
+
+_EXACT = frozenset({int, tuple, Size, type(None)})  # types of arguments that can be looked up: 1 == True, but they are not the same request
+watching = 0  # how many calls, over all threads, want to know which views are made
+
+
+def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple):
+    """Run `front`, and note in `known` what it came down to, if that was one view of `input`."""
+    global watching
+    outer, state.views_made = state.views_made, []
+    watching += 1
+    try:
+        result = front(input, *args)
+        made = state.views_made
+    finally:
+        watching -= 1
+        state.views_made = outer
+    if len(made) == 1 and made[0][0] is input and made[0][1] is result:
+        if len(known) > 1000:
+            known.clear()
+        known[key] = made[0][2:]
+    outer.extend(made)
+    return result
 
 
 def make(input: Tensor, shape, strides, offset: int) -> Tensor:
@@ -74,17 +109,16 @@ def make(input: Tensor, shape, strides, offset: int) -> Tensor:
 
 def over(input: Tensor, array) -> Tensor:
     """A tensor over `array`, which is a view of the memory of `input`."""
-    result = _new(Tensor)
-    result._array = array
-    storage = input._storage
-    result._storage = storage if storage is not None else input._shared_storage()
+    result = wrap(array)
+    result._storage = storage = input._storage or input._shared_storage()
+    result._stamp = storage.version
     base = input._base
     if base is None:
-        base = input
-    elif input._view_mode is not None:
-        result._view_mode = input._view_mode
-    result._base = base
-    result._stamp = result._storage.version
+        result._base = input
+    else:
+        result._base = base
+        if input._view_mode is not None:
+            result._view_mode = input._view_mode
     if not state.grad:
         result._view_mode = "inference" if state.inference else "no_grad"
     if input._inference:

@@ -5,7 +5,7 @@ The rooms above never ask what kind of array they hold; they call these function
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,17 @@ def contiguous_copy(array: Array) -> Array:
 
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
+    if type(out) is ndarray:
+        number = out.dtype.num
+        launch_into = _writers.get(number)
+        if launch_into is None:
+            launch_into = _writers[number] = CASTS[dtypes.of_array(out).name].launch_into
+        if launch_into(out, source) is not NotImplemented:
+            return
     run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
+
+
+_writers: dict[int, Callable] = {}  # number of NumPy's dtype -> the compiled copy into arrays of that dtype
 
 
 def apart(out: Array, source: Array) -> Array:

@@ -6,6 +6,7 @@ dimensions do not, the array is copied into an order in which they do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -40,6 +41,25 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
         array = _copied(array, dims)[0]
     out = arrays.empty(shape, out_dtype, arrays.device_of(array))
     return out if engine.fold(exact, array, sizes, steps, out, None, shift, total if count is None else float(count)) else None
+
+
+def whole(name: str) -> Callable:
+    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of float32 or float64."""
+    if native.lib is None:
+        return native.not_compiled
+    run, empty = native.lib.fold, native.empty
+
+    def launch(array):
+        if type(array) is not np.ndarray or array.dtype.num not in _SIMPLE or not array.flags.c_contiguous:
+            return NotImplemented
+        n = array.size
+        out = empty((), array.dtype)
+        return out if run(name, array, (1, n, 1), (0, array.itemsize, 0), out, None, None, float(n)) else NotImplemented
+
+    return launch
+
+
+_SIMPLE = frozenset({np.dtype(np.float32).num, np.dtype(np.float64).num})
 
 
 def _engine(array):

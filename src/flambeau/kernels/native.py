@@ -7,7 +7,9 @@ caller to the NumPy evaluator. One warning at import says so.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -45,6 +47,22 @@ def kernel(name: str):
         return lib.Kernel(name)
     except KeyError:
         return not_compiled
+
+
+def maker(cls: type, given: tuple[str, ...], **values: Any) -> Callable:
+    """A function that makes objects of a class with slots: its arguments go to the slots `given`, the others are as in `values`."""
+    names = (*given, *values)
+    if lib is not None:
+        return lib.maker(cls, names, len(given), (*given, *values.values()))
+    new = object.__new__
+
+    def make(*args):
+        made = new(cls)
+        for name, value in zip(names, (*args, *values.values()), strict=True):
+            setattr(made, name, value)
+        return made
+
+    return make
 
 
 def kernels() -> dict[str, set[str]]:

@@ -45,6 +45,7 @@ class Op:
     """
 
     kind = "op"
+    shortcut: tuple[ArrayOp, Callable, int] | None = None
     call: Callable[..., Any]
     call_inplace: Callable[..., Any]
     grad_name: str
@@ -80,6 +81,11 @@ class Op:
 
     def __call__(self, *args, **kwargs):
         return self.call(*args, **kwargs)
+
+    def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1) -> None:
+        """Say what a call with so many tensors (one or two) and nothing else comes down to: the array operation `op`, whose options are then
+        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken."""
+        self.shortcut = op, launch, tensors
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"
@@ -227,12 +233,13 @@ class ChoiceOp(Op):
 
 class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
-    it must also share no memory with the operands, "cast apart" if only that."""
+    it must also share no memory with the operands, "cast apart" if only that. `as_view`: the result is often just one view of the input."""
 
     kind = "composite"
 
-    def __init__(self, function, *, out=False, **rest):
+    def __init__(self, function, *, out=False, as_view=False, **rest):
         super().__init__(function, **rest)
+        self.as_view: bool = as_view
         self.takes_out: bool = bool(out)
         self.out_rule: str = out if isinstance(out, str) else "cast"
 

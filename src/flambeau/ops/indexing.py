@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau.kernels import arrays, gather, layout
-from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, result_shape, result_strides
+from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, result_shape, result_strides
 from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.ops.views import placed
@@ -19,12 +19,16 @@ from flambeau.ops.views import placed
 def _index_view(kind: str) -> ViewOp:
     """Declare the view x[index] whose last item was a number ("select"), a slice, None ("unsqueeze") or nothing that counts ("alias")."""
 
-    def window(input, geometry, place):
-        """The window `geometry` (shape, strides, offset) of the input; `place` is what it would be if the input were contiguous."""
-        return geometry
+    def window(input, index, place):
+        """A window of the input: `place` is what it would be (shape, strides, offset) if the input were contiguous; None to ask `index`."""
+        raise NotImplementedError("eager/indexing.py makes these views")
 
     op = view(name=f"_window_{kind}", public=False, method=False, grad_name=f"{kind.capitalize()}Backward0")(window)
-    op.derivative(lambda grad, input_shape, place: placed(grad, input_shape, place))
+    op.derivative(
+        lambda grad, input_shape, index, place: placed(
+            grad, input_shape, place or basic_view(index, input_shape, layout.contiguous_strides(input_shape), 0)
+        )
+    )
     return op
 
 

@@ -24,6 +24,11 @@ def mm(input, mat2):
     return gemm.product(input, mat2)
 
 
+def _quickly(input, mat2):
+    return gemm.quick(input, mat2) if input.ndim == 2 else NotImplemented
+
+
+mm.usually(mm, _quickly, tensors=2)
 mm.derivative(input=lambda grad, mat2: mm(grad, adjoint(mat2)), mat2=lambda grad, input: mm(adjoint(input), grad))
 
 
@@ -98,6 +103,9 @@ def matmul(input, other):
     if a == 1:
         return matmul(input.unsqueeze(0), other).squeeze(-2)
     return mv(input, other) if a == 2 else _matmul(input, other.unsqueeze(1)).squeeze(-1)
+
+
+matmul.usually(mm, _quickly, tensors=2)
 
 
 def _count(shape) -> int:

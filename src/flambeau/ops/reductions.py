@@ -7,7 +7,7 @@ Dimensions are given as PyTorch takes them: an int, several in a tuple, none or 
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import layout
+from flambeau.kernels import folding, layout
 from flambeau.kernels.reduce import count, reduce
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import _expand, whole
@@ -47,6 +47,9 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
     if dim is None and not keepdim:
         return _sum_all.call(input, dtype)
     return _sum.call(input, dims_of(dim, input._array.ndim), keepdim, dtype)
+
+
+sum_.usually(_sum_all, folding.whole("sum"))
 
 
 @composite(public=False)
@@ -125,6 +128,9 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
     if dim is None and not keepdim:
         return _mean_all(input, dtype)
     return _mean(input, dims_of(dim, input.dim()), keepdim, dtype)
+
+
+mean.usually(_mean_all, folding.whole("mean"))
 
 
 def _mean_dtype(array, dtype):

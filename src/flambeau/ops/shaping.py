@@ -40,7 +40,7 @@ def broadcast_tensors(*tensors):
     return tuple([t.expand(shape) for t in tensors])
 
 
-@composite
+@composite(as_view=True)
 def flatten(input, start_dim=0, end_dim=-1):
     """Dimensions start_dim to end_dim made one."""
     old = input._array.shape
@@ -61,13 +61,13 @@ def ravel(input):
     return input.contiguous().view(-1)
 
 
-@composite
+@composite(as_view=True)
 def unflatten(input, dim, sizes):
     """One dimension cut into `sizes`, of which one may be -1."""
     return input.view(layout.unflatten_shape(tuple(input.shape), dim, sizes_of((sizes,))))
 
 
-@composite(aliases=("moveaxis",))
+@composite(aliases=("moveaxis",), as_view=True)
 def movedim(input, source, destination):
     """Dimensions moved to other places; the others keep their order."""
     n = input.dim()
@@ -75,19 +75,19 @@ def movedim(input, source, destination):
     return _permute(input, order)
 
 
-@composite
+@composite(as_view=True)
 def swapdims(input, dim0, dim1):
     """Two dimensions exchanged: another name for transpose."""
     return input.transpose(dim0, dim1)
 
 
-@composite
+@composite(as_view=True)
 def swapaxes(input, axis0, axis1):
     """Two dimensions exchanged: NumPy's name for transpose."""
     return input.transpose(axis0, axis1)
 
 
-@composite
+@composite(as_view=True)
 def t(input):
     """The transpose of a matrix; vectors and numbers as they are."""
     if input.dim() > 2:
@@ -104,7 +104,7 @@ def _t(input):
 _t.derivative(lambda grad: _t(grad))
 
 
-@composite
+@composite(as_view=True)
 def adjoint(input):
     """The conjugate transpose of the last two dimensions."""
     if input.dim() == 1:

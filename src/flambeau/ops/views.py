@@ -50,7 +50,7 @@ def _view(input, size):
 _view.derivative(lambda grad, input_shape: grad.reshape(input_shape))
 
 
-@composite(public=False, name="view")
+@composite(public=False, name="view", as_view=True)
 def view_(input, *size, **named):
     """The same memory in another shape (or, given a dtype, with other elements). One size may be -1."""
     if named or len(size) == 1:
@@ -76,7 +76,7 @@ def _numel(shape) -> int:
     return n
 
 
-@composite
+@composite(as_view=True)
 def reshape(input, *shape, **named):
     """The same elements in another shape: a view where the strides allow it, else a copy."""
     return reshaped(input, listed("reshape", "shape", shape, named))
@@ -133,7 +133,7 @@ def _inverse(dims) -> tuple[int, ...]:
 _permute.derivative(lambda grad, dims: _permute(grad, _inverse(dims)))
 
 
-@composite
+@composite(as_view=True)
 def permute(input, *dims, **named):
     """The dimensions in another order: permute(2, 0, 1) or permute((2, 0, 1))."""
     return _permute.call(input, listed("permute", "dims", dims, named))
@@ -149,7 +149,7 @@ def _expand(input, size):
 _expand.derivative(lambda grad, input_shape: grad.sum_to_size(input_shape))
 
 
-@composite(public=False)
+@composite(public=False, as_view=True)
 def expand(input, *size, implicit=False, **named):
     """Dimensions of size 1 repeated, and new ones put in front, without copying: their stride is 0. -1 keeps a size."""
     return _expand.call(input, listed("expand", "size", size, named))
@@ -170,7 +170,7 @@ def _squeezing(number: int):
 _SQUEEZES = [_squeezing(number) for number in range(3)]
 
 
-@composite
+@composite(as_view=True)
 def squeeze(input, dim=None):
     """Without the dimensions of size 1: all of them, or those named."""
     if isinstance(dim, (tuple, list)):
@@ -218,7 +218,7 @@ def _(grad, shape, place):
 _select.derivative(lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index)))
 
 
-@composite
+@composite(as_view=True)
 def select(input, dim, index):
     """The slice at `index` of dimension `dim`, which disappears."""
     return _select.call(input, whole(dim), whole(index))
@@ -388,7 +388,7 @@ def unbind(input, dim=0):
     return _unbind(input, dim)
 
 
-@composite
+@composite(as_view=True)
 def narrow(input, dim, start, length):
     """`length` elements of a dimension from `start` on, as a view."""
     if hasattr(start, "_array"):

@@ -1,0 +1,40 @@
+/* Making Python objects of classes with slots: several times as fast as object.__new__ and an assignment for each slot. */
+#include "launcher.h"
+#include <structmember.h>
+
+typedef struct {
+    PyTypeObject *type;
+    PyObject *values; /* of all slots; those of the first `given` are replaced by the arguments of a call */
+    Py_ssize_t given, offset[];
+} Maker;
+
+static PyObject *make(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs) {
+    const Maker *m = PyCapsule_GetPointer(capsule, NULL);
+    if (nargs != m->given)
+        return PyErr_Format(PyExc_TypeError, "%s is made of %zd values, got %zd", m->type->tp_name, m->given, nargs);
+    PyObject *made = m->type->tp_alloc(m->type, 0);
+    for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(m->values); i++)
+        *(PyObject **)((char *)made + m->offset[i]) = Py_NewRef(i < nargs ? args[i] : PyTuple_GET_ITEM(m->values, i));
+    return made;
+}
+
+PyObject *fl_maker(PyObject *module, PyObject *args) {
+    static PyMethodDef definition = {"make", (PyCFunction)(void (*)(void))make, METH_FASTCALL, "The object with these slots."};
+    PyTypeObject *type;
+    PyObject *names, *values;
+    Py_ssize_t given;
+    if (!PyArg_ParseTuple(args, "O!O!nO!:maker", &PyType_Type, &type, &PyTuple_Type, &names, &given, &PyTuple_Type, &values)) return NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(names);
+    Maker *m = n == PyTuple_GET_SIZE(values) && given <= n ? PyMem_Malloc(sizeof *m + (size_t)n * sizeof *m->offset) : NULL;
+    if (!m) return PyErr_Format(PyExc_ValueError, "maker: %zd slots, %zd values", n, PyTuple_GET_SIZE(values));
+    *m = (Maker){(PyTypeObject *)Py_NewRef(type), Py_NewRef(values), given}; /* for good: classes live as long as the program */
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *slot = PyObject_GetAttr((PyObject *)type, PyTuple_GET_ITEM(names, i));
+        if (!slot || !Py_IS_TYPE(slot, &PyMemberDescr_Type)) return PyErr_Format(PyExc_TypeError, "maker: %R is no slot", slot);
+        m->offset[i] = ((PyMemberDescrObject *)slot)->d_member->offset;
+        Py_DECREF(slot);
+    }
+    PyObject *capsule = PyCapsule_New(m, NULL, NULL), *function = capsule ? PyCFunction_New(&definition, capsule) : NULL;
+    Py_XDECREF(capsule);
+    return function;
+}
