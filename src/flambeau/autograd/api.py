@@ -11,7 +11,7 @@ import numpy as np
 from flambeau import devices
 from flambeau.autograd.engine import run_backward
 from flambeau.autograd.node import LEAF
-from flambeau.kernels import arrays, native
+from flambeau.kernels import arrays
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 
@@ -190,12 +190,13 @@ def _first_gradient(out, g, create_graph: bool) -> Tensor | None:
     return g if create_graph else g.detach()
 
 
+_ONES = {one.dtype.num: one for one in (np.ones((), np.float32), np.ones((), np.float64))}
+
+
 def _one(out) -> Tensor:
     """The gradient of a number with respect to itself."""
-    if type(out) in PLAIN and type(out._array) is np.ndarray and out._array.size == 1 and out._array.dtype.kind != "c":
-        array = native.empty(out._array.shape, out._array.dtype)
-        array.fill(1)
-        return wrap(array)
+    if type(out) in PLAIN and type(out._array) is np.ndarray and out._array.dtype.num in _ONES and not out._array.ndim:
+        return wrap(_ONES[out._array.dtype.num].copy())
     shape, dtype = _shape_and_dtype(out)
     if any(n != 1 for n in shape):
         raise RuntimeError(

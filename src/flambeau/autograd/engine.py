@@ -39,10 +39,10 @@ def run_backward(
     Without `capture`, gradients are added to the leaves (if `only` is given, just those that lead to its edges are computed). With it, the
     gradients that arrive at those edges are returned instead, and the leaves are left alone.
     """
+    goal = None if capture is None and only is None else Goal(roots, capture, only)
     before = state.grad
     state.grad = create_graph
     try:
-        goal = None if capture is None and only is None else Goal(roots, capture, only)
         if modes.watched:
             watch(roots, list(grads), keep_graph, goal)
         else:

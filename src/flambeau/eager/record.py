@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from numpy import ndarray
+
 from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
@@ -302,7 +304,8 @@ class ArrayRecipe:
     or does not, MANY_WANTED or MANY if it is a list of tensors.
 
     keep   what is saved, as (what it is, which argument or result, which fact of it)
-    calls  per tensor argument None, or (its derivative, where that finds its arguments); for a joint derivative one call for all
+    calls  per tensor argument None, or (its derivative, where that finds its arguments, its quick derivative or None, the same for that);
+           for a joint derivative one call for all
     frees  whether tensors are among what is saved, so that a second backward is an error
     """
 
@@ -316,12 +319,14 @@ class ArrayRecipe:
             self.joint_places = self._placed(op, self.joint, key)
         else:
             self._check(op)
-            self.calls = [
-                (op.derivatives[name], self._placed(op, op.derivatives[name], key)) if wanted else None for name, wanted in self.wants
-            ]
+            self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
         self.frees = not all(self.plain)
+
+    def _call(self, op, name: str, key: tuple) -> tuple:
+        derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
+        return derivative, self._placed(op, derivative, key), quick, None if quick is None else self._placed(op, quick, key)
 
     def _check(self, op) -> None:
         missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
@@ -391,14 +396,27 @@ class ArrayNode(OpNode):
             raise freed_error()
         recipe = self.recipe
         if recipe.only is not None and self.counts is None:
-            derivative, places = recipe.only
-            return [derivative(*self._arguments(places, grads))]
+            return [self._sent(recipe.only, grads)]
         if recipe.joint is not None:
             found = recipe.joint(*self._arguments(recipe.joint_places, grads))
             sent = [found.get(name) for name, _ in recipe.wants]
         else:
-            sent = [None if call is None else call[0](*self._arguments(call[1], grads)) for call in recipe.calls]
+            sent = [None if call is None else self._sent(call, grads) for call in recipe.calls]
         return sent if self.counts is None else self._flat(sent)
+
+    def _sent(self, call: tuple, grads: tuple):
+        """The gradient of one argument."""
+        derivative, places, quick, quick_places = call
+        if quick is not None and not state.grad and type(grads[0]._array) is ndarray:
+            plain, saved, given = self.recipe.plain, self.saved, []
+            for place in quick_places:
+                given.append(
+                    grads[0]._array if place == GRAD else saved[place] if plain[place] else saved_array(saved[place], self)
+                )
+            array = quick(*given)
+            if array is not NotImplemented:
+                return wrap(array)
+        return derivative(*self._arguments(places, grads))
 
     def _arguments(self, places: list[int], grads: tuple) -> list:
         """What a derivative takes. Saved tensors are unpacked now, so that only those used are checked."""

@@ -172,6 +172,7 @@ class ArrayOp(Op):
         )
         self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
         self.derivatives: dict[str, Callable] = {}
+        self.quick_derivatives: dict[str, Callable] = {}
         self.joint_derivative: Callable | None = None
         self.shape_rule: Callable | None = None
         self.write: Callable | None = None
@@ -184,6 +185,10 @@ class ArrayOp(Op):
         so second derivatives follow.
         """
         self.derivatives.update(functions)
+
+    def quick_derivative(self, **functions: Callable) -> None:
+        """The same derivatives on NumPy arrays, for when they are not to be differentiated again; they may answer NotImplemented."""
+        self.quick_derivatives.update(functions)
 
     def joint(self, function: Callable) -> Callable:
         """One derivative for all parameters, where they share work: takes `needs` (a dict name -> bool) too and returns a dict."""
@@ -206,6 +211,7 @@ class ViewOp(Op):
 
     kind = "view"
     joint_derivative = None
+    quick_derivatives: dict[str, Callable] = {}
     returns = ()
 
     def __init__(self, function, *, retype=None, **rest):

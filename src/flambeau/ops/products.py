@@ -32,6 +32,12 @@ mm.usually(mm, _quickly, tensors=2)
 mm.derivative(input=lambda grad, mat2: mm(grad, adjoint(mat2)), mat2=lambda grad, input: mm(adjoint(input), grad))
 
 
+mm.quick_derivative(
+    input=lambda grad, mat2: gemm.quick(grad, mat2.T) if mat2.dtype.kind == "f" else NotImplemented,
+    mat2=lambda grad, input: gemm.quick(input.T, grad) if input.dtype.kind == "f" else NotImplemented,
+)
+
+
 @mm.meta
 def _(input, mat2):
     _check_matrices("mm", input, mat2)

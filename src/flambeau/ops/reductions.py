@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels import folding, layout
+from flambeau.kernels.native import strided_view
 from flambeau.kernels.reduce import count, reduce
+from flambeau.ops.arithmetic import _div
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import _expand, whole
 
@@ -28,6 +30,7 @@ def _sum(input, dims, keepdim, dtype=None):
 
 
 _sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_shape))
+_sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, input_shape, (0,) * len(input_shape), 0))
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
@@ -109,7 +112,14 @@ def _mean(input, dims, keepdim, dtype):
 
 
 _mean_all.derivative(input=lambda grad, input_shape: (grad / count(input_shape, tuple(range(len(input_shape))))).expand(input_shape))
+_mean_all.quick_derivative(input=lambda grad, input_shape: _share(grad, input_shape))
 _mean.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad / count(input_shape, dims), input_shape, dims, keepdim))
+
+
+def _share(grad, shape):
+    """A number shared evenly among the elements of a shape."""
+    share = _div.kernel.launch(grad, float(count(shape, tuple(range(len(shape))))))
+    return share if share is NotImplemented else strided_view(share, shape, (0,) * len(shape), 0)
 
 
 @_mean_all.meta
