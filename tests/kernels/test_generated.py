@@ -341,6 +341,7 @@ REDUCTIONS = {
     "any": lambda x, dims, shift, count: (x != 0).any(dims, keepdims=True),
     "all": lambda x, dims, shift, count: (x != 0).all(dims, keepdims=True),
     "count_nonzero": lambda x, dims, shift, count: (x != 0).sum(dims, keepdims=True),
+    "outside": lambda x, dims, shift, count: ((x < 0) | (x >= shift)).any(dims, keepdims=True),
     "norm1": lambda x, dims, shift, count: np.abs(x).sum(dims, keepdims=True),
     "norm2": lambda x, dims, shift, count: np.sqrt((x * x).sum(dims, keepdims=True)),
     "var": lambda x, dims, shift, count: ((x - shift) ** 2).sum(dims, keepdims=True) / np.float64(count),
@@ -405,6 +406,8 @@ def test_a_fold_is_numpys_reduction(fold):
             small = int(np.prod(shape)) < 1000
             for order in ORDERS if small else ("contiguous", "transposed"):
                 array = ORDERS[order](elements(shape, dtype, special=small and order == "contiguous"))
+                if name == "outside" and order == "transposed":
+                    array = np.asarray(abs(array))
                 for dims in choices:
                     if name in ("max", "min", "logsumexp") and 0 in [shape[d] for d in dims]:
                         continue
@@ -421,6 +424,9 @@ def check_fold(name: str, array: np.ndarray, dims, out: np.dtype, what: str) -> 
             centre = wide.max if name == "logsumexp" else wide.mean
             shift = centre(dims, keepdims=True).astype(array.dtype).astype(np.float64) if array.size else shift
             extra = (np.ascontiguousarray(shift), count)
+        if name == "outside":  # of 0 ... 5, or of 0 ... 4
+            shift = np.where(np.arange(np.prod(kept, dtype=int)) % 2, 5.0, 6.0).reshape(kept)
+            extra = (shift, count)
         expected = np.asarray(REDUCTIONS[name](wide, dims, shift, count))
         scale = np.asarray(np.abs(np.where(np.isfinite(wide), wide, 0)).sum(dims, keepdims=True))
         if name in SHIFTED | {"norm2"}:  # distances and squares are taken in the dtype itself, float32 for the halves

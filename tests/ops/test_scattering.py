@@ -504,6 +504,85 @@ def test_any_shape(problem, how, include_self):
     assert_same(found, expected, how, strides=False)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int64", "bfloat16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "every other", "expanded values"])
+def test_large_work_is_torchs_and_the_same_with_any_number_of_threads(dtype, layout):
+    """Indices too many for NumPy's small path: a compiled loop reads, writes or adds something else than PyTorch."""
+    rng = np.random.default_rng(5)
+    arrays = {"x": rng.integers(0, 3, (300, 70, 2)), "v": rng.integers(0, 3, (300, 70, 2)), "line": rng.integers(0, 3, 42000)}
+    picks = {"at": rng.integers(0, 70, (300, 70, 2)), "rows": rng.integers(0, 300, 900), "flat": rng.integers(-42000, 42000, (300, 140))}
+
+    def results(torch):
+        kind = getattr(torch, dtype)
+        x, v, line = (torch.tensor(a.tolist()).to(kind) for a in arrays.values())
+        at, rows, flat = (torch.tensor(a.tolist()) for a in picks.values())
+        if layout == "transposed":
+            x, v, at = (a.transpose(0, 2).contiguous().transpose(0, 2) for a in (x, v, at))
+        elif layout == "every other":
+            x, v, at = (torch.stack((a, a), 2)[:, :, 0] for a in (x, v, at))
+        elif layout == "expanded values":
+            v, at = v[:, :, :1].expand(300, 70, 2), at[:, :1].expand(300, 70, 2)
+        source, mask = v[rows], v.reshape(-1)[:42000].reshape(300, 70, 2) != 0
+        unique = torch.arange(299, -1, -1)
+        yield (
+            "gather",
+            x.gather(1, at),
+            x.gather(0, at.int()),
+            x.take(flat),
+            x[rows],
+            x[:, rows % 70],
+            x[rows, rows % 70],
+            x[mask],
+            x[mask[:, 0, 0]],
+        )
+        yield "add", x.scatter_add(1, at, v), x.scatter_add(0, at, v), x.index_add(0, rows, source), x.put(flat, v, accumulate=True)
+        yield (
+            "put",
+            x.index_put((rows,), source, accumulate=True),
+            x.index_copy(0, unique, v),
+            x.index_fill(0, rows, 1),
+            x.masked_scatter(mask, line),
+        )
+        for how in ("sum", "prod", "amax", "amin", "mean"):
+            if not (dtype == "complex128" and how[0] == "a") and not (dtype == "bool" and how == "mean"):
+                yield how, *(x.scatter_reduce(1, at, v, how, include_self=s) for s in (True, False)), x.scatter_reduce(0, at, v, how)
+        y = x.clone()
+        y[rows] = 1
+        y[mask] = line[: int(mask.sum())]
+        yield "assigned", y
+
+    before = flambeau.get_num_threads()
+    found = {}
+    for threads in (1, 2, 3):
+        flambeau.set_num_threads(threads)
+        found[threads] = list(results(flambeau))
+    flambeau.set_num_threads(before)
+    for (name, *wanted), *alike in zip(results(torch), *found.values(), strict=True):
+        for i, expected in enumerate(wanted):
+            first, *others = (group[i + 1] for group in alike)
+            assert all(first.equal(other) for other in others), f"{name} {i}"
+            assert_same(first, expected, f"{name} {i}")
+
+
+@pytest.mark.parametrize("bad", [-1, 300])
+def test_nothing_is_written_before_an_index_is_refused(bad):
+    """An index out of bounds is noticed after others have been written."""
+    index = flambeau.arange(900) % 300
+    index[700] = bad
+    x, rows = flambeau.zeros(300, 40), flambeau.ones(900, 40)
+    wide = index[:, None].expand(900, 40)
+    for write in (
+        lambda: x.index_add_(0, index, rows),
+        lambda: x.index_copy_(0, index, rows),
+        lambda: x.scatter_(0, wide, rows),
+        lambda: x.scatter_add_(0, wide, rows),
+        lambda: x.index_put_((index + (300 if bad == 300 else -300),), rows),
+    ):
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+            write()
+        assert not x.any()
+
+
 def test_many_duplicates():
     """Rows named often, rarely and never are summed like PyTorch's, to the last digits that float32 has."""
     torch.manual_seed(0)

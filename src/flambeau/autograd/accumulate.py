@@ -98,7 +98,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
                 _add.call_inplace(have, grad)
             else:
                 (have._storage or have._shared_storage()).version += 1
-        elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] and _is_fresh(grad, leaf._array):
+        elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs else wrap(grad._array)
         else:
             leaf._grad = wrap(copied(grad._array, leaf._array))
@@ -115,6 +115,11 @@ def _count_when_alone() -> tuple[int, int]:
 
 
 ALONE = _count_when_alone()
+
+
+def _is_stored(grad: Tensor) -> bool:
+    """Whether the tensor's own storage refers to its array as well: it was written to."""
+    return grad._storage is not None and grad._storage.array is grad._array
 
 
 def _is_fresh(grad: Tensor, leaf) -> bool:

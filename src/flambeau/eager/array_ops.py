@@ -249,7 +249,8 @@ def bind_inplace(op) -> Callable:
         first = arguments.parameters[0]
         self = by_name[first]
         inplace.check_writable(op, self, list(_tensors(values)))
-        given, found = (by_name, None) if op.write is not None else compute(op, by_name)
+        writes = op.write is not None and type(self._array) is not MetaArray
+        given, found = (by_name, None) if writes else compute(op, by_name)
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()

@@ -65,6 +65,7 @@ FOLDS = [
     Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="max"),
     Fold("all", 1, e.minimum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="min"),
     Fold("count_nonzero", 0, _sum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="int64"),
+    Fold("outside", 0, e.maximum, map=lambda x, size: e.as_T((x < 0) | (x >= size)), out="bool", dtypes=("int64", "int32"), lanes="max"),
     Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
     Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
     Fold("var", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),

@@ -16,7 +16,7 @@ from flambeau.kernels.meta import MetaArray
 
 INT64 = np.dtype(np.int64)
 _SAME = {"nansum", "mean", "max", "min", "norm1", "norm2"}
-_FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "count_nonzero": INT64}
+_FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool), "count_nonzero": INT64}
 
 
 def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype, shift=None, count: float | None = None):

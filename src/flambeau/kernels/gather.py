@@ -26,11 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, folding, layout, native
 
 Array = Any
+INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 UFUNCS = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum", "mean": "add"}
-ROUNDS = 4  # rows that share an index with more than this many others are summed first; see add_rows
+LOOPS = {"put": "index.put", "add": "index.add", "multiply": "index.mul", "maximum": "index.max", "minimum": "index.min"}
+SMALL = 256  # indices: up to here NumPy's own indexing, which looks at bounds itself, is done before a loop has been started
 
 
 # -- bounds ----------------------------------------------------------------------------------------------------------
@@ -40,13 +42,16 @@ def out_of_bounds(index: Array, size: int) -> int | None:
     """The first index that is not one of 0 ... size - 1; None if all are."""
     if not index.size:
         return None
+    if type(index) is np.ndarray and index.size > 4096:
+        outside = folding.fold("outside", index, tuple(range(index.ndim)), False, np.dtype(bool), shift=np.array(float(size)))
+        if outside is not None and not outside:
+            return None
     # Read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass.
-    unsigned = index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32)
-    if unsigned.max() < size:
+    elif index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32).max() < size:
         return None
     flat = index.reshape(-1)
     wrong = (flat < 0) | (flat >= size)
-    return int(flat[wrong.argmax()])
+    return int(flat[wrong.argmax()]) if wrong.any() else None
 
 
 def check(index: Array, size: int, dim: int, error: type[Exception] = IndexError) -> None:
@@ -119,32 +124,22 @@ def bits(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype.kind == "V" else array
 
 
-def _in_single_precision(write):
-    """Make a function that changes its first argument compute in float32 where that is float16 or bfloat16."""
-
-    def run(array, dim, index, values, *options):
-        if array.dtype.itemsize != 2 or array.dtype.kind not in "fV":
-            return write(array, dim, index, values, *options)
-        single = np.dtype(np.float32)
-        wide = arrays.cast(array, single)
-        write(wide, dim, index, arrays.cast(values, single), *options)
-        arrays.write(array, wide)
-        return None
-
-    return run
-
-
 # -- along one dimension: gather and scatter --------------------------------------------------------------------------
 
 
 def gather(array: Array, dim: int, index: Array) -> Array:
     """out[..., j, ...] = array[..., index[..., j, ...], ...]: the index stands in dimension `dim`; both have as many dimensions."""
+    if type(array) is np.ndarray and native.lib is not None:
+        out = native.empty(index.shape, array.dtype)
+        first = array[tuple([slice(1 if d == dim else n) for d, n in enumerate(index.shape)])]
+        if not out.size or _ran("index.take", out, first, arrays.cast(index, INT64), array.strides[dim]):
+            return out
     return memory(array).take(addresses(array, dim, index))
 
 
 def scatter(array: Array, dim: int, index: Array, values: Array) -> None:
-    """array[..., index[..., j, ...], ...] = values[..., j, ...]. The values have the shape of the index, or broadcast to it."""
-    memory(bits(array))[addresses(array, dim, index)] = bits(values)
+    """array[..., index[..., j, ...], ...] = values[..., j, ...]. The values have the shape of the index, or none: one for all."""
+    _combine("put", array, dim, index, values)
 
 
 def scatter_reduce(array: Array, dim: int, index: Array, values: Array, how: str, include_self: bool = True) -> None:
@@ -152,29 +147,53 @@ def scatter_reduce(array: Array, dim: int, index: Array, values: Array, how: str
 
     Without `include_self`, what stood where something arrives does not count. Other elements keep their value either way.
     """
-    if index.size:
-        _scatter_reduce(array, dim, index, values, how, include_self)
-
-
-@_in_single_precision
-def _scatter_reduce(array, dim, index, values, how, include_self):
-    xp = arrays.module_of(array)
-    at = addresses(array, dim, index).reshape(-1)
-    flat = memory(array)
+    if not index.size:
+        return
+    if _is_half(array):
+        wide = arrays.cast(array, FLOAT32)
+        scatter_reduce(wide, dim, index, arrays.cast(values, FLOAT32), how, include_self)
+        arrays.write(array, wide)
+        return
     if not include_self:
-        flat[at] = _identity(how, array.dtype)
-    with np.errstate(all="ignore"):
-        _combine_at(xp, UFUNCS[how], flat, at, values.reshape(-1))
+        scatter(array, dim, index, arrays.number(_identity(how, array.dtype), array, array.dtype))
+    _combine(UFUNCS[how], array, dim, index, values)
     if how == "mean":
-        _divide_by_counts(xp, flat, at, include_self)
+        _divide_by_counts(array, dim, index, include_self)
 
 
-def _combine_at(xp, ufunc: str, flat: Array, at: Array, values: Array) -> None:
-    """The ufunc's `at`: every value counts, also where an address occurs twice."""
+def _is_half(array: Array) -> bool:
+    return array.dtype.itemsize == 2 and array.dtype.kind in "fV"
+
+
+def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> None:
+    """array[..., index[..., j, ...], ...] combined with values[..., j, ...] by a ufunc ("put": replaced by it), in the order of the index."""
+    if type(array) is np.ndarray:
+        if np.may_share_memory(array, values):
+            values = arrays.copy(values)
+        if native.lib is not None and _combine_lines(LOOPS[how], array, dim, arrays.cast(index, INT64), values):
+            return
+    xp, at = arrays.module_of(array), addresses(array, dim, index)
+    if how == "put":
+        memory(bits(array))[at] = bits(values)
+        return
+    flat, at, values = memory(array), at.reshape(-1), xp.broadcast_to(values, at.shape).reshape(-1)
     if xp is np:
-        getattr(np, ufunc).at(flat, at, values)
-    elif not arrays.cuda().combine_at(ufunc, flat, at, arrays.contiguous(values)):
+        with np.errstate(all="ignore"):
+            getattr(np, how).at(flat, at, values)
+    elif not arrays.cuda().combine_at(how, flat, at, arrays.contiguous(values)):
         arrays.cuda().multiply_in_rounds(flat, at, values)
+
+
+def _combine_lines(loop: str, array: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray) -> bool:
+    """`_combine` by a compiled loop, which goes along `dim` for every place of the other dimensions."""
+    lines = (*[0 if d == dim else slice(n) for d, n in enumerate(index.shape)], ...)
+    first, pitch = (values[lines], values.strides[dim]) if values.ndim else (values, 0)
+    return _ran(loop, array[lines], index[lines], first, index.shape[dim], array.strides[dim], index.strides[dim], pitch)
+
+
+def _ran(loop: str, out: np.ndarray, *operands) -> bool:
+    """Run a loop of index_loops.py; False where there is none for this dtype, or where one element of `out` is several."""
+    return native.kernel(loop).into(out, *operands) is not NotImplemented
 
 
 def _identity(how: str, dtype: np.dtype):
@@ -190,27 +209,37 @@ def _identity(how: str, dtype: np.dtype):
     return -np.inf if how == "amax" else np.inf
 
 
-def _divide_by_counts(xp, flat: Array, at: Array, include_self: bool) -> None:
+def _divide_by_counts(array: Array, dim: int, index: Array, include_self: bool) -> None:
     """Sums made means. Integers are rounded down."""
-    touched, counts = xp.unique(at, return_counts=True)
-    counts = counts + int(include_self)
-    sums = flat[touched]
-    flat[touched] = sums // counts if flat.dtype.kind in "iu" else sums / counts.astype(flat.real.dtype)
+    counts = arrays.zeros(array.shape, INT64, arrays.device_of(array))
+    _combine("add", counts, dim, index, arrays.number(1, array, INT64))
+    counts = counts + 1 if include_self else counts.clip(1)
+    array[...] = array // counts if array.dtype.kind in "iu" else array / counts.astype(array.real.dtype)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
+def spread(index: Array, dim: int, shape: Sequence[int]) -> Array:
+    """A 1-d index of slices as an index for every element of them: (K) -> (*a, K, *b) for a shape (*a, N, *b), without a copy."""
+    zeros = [0] * len(shape)
+    zeros[dim] = index.strides[0] // index.itemsize
+    return arrays.strided_view(index, (*shape[:dim], index.size, *shape[dim + 1 :]), zeros)
+
+
 def take_rows(array: Array, dim: int, index: Array) -> Array:
     """The slices of `dim` at the index, whose shape takes the place of that dimension. (*a, N, *b), K -> (*a, *K, *b), contiguous."""
+    if type(array) is np.ndarray and native.lib is not None and index.size > SMALL:
+        shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
+        return gather(array, dim, spread(index.reshape(-1), dim, array.shape)).reshape(shape)
     if layout.is_contiguous(*arrays.view_of(array)):
         return array.take(index, axis=dim)
     return arrays.contiguous(array[(slice(None),) * dim + (index,)])
 
 
 def pick_rows(array: Array, index: Array) -> Array:
-    """array[index] along the first dimension, negative indices counting from the end: the most common index there is, in one call."""
-    if type(array) is not np.ndarray:
+    """array[index] along the first dimension, negative indices counting from the end: the most common index there is."""
+    if type(array) is not np.ndarray or index.size > SMALL:
         return take_rows(array, 0, wrapped(index, array.shape[0], 0))
     try:
         return array.take(index, axis=0) if array.flags.c_contiguous else arrays.contiguous(array[index])
@@ -220,8 +249,9 @@ def pick_rows(array: Array, index: Array) -> Array:
 
 def replace_rows(array: Array, index: Array, rows: Array) -> None:
     """array[index] = rows along the first dimension, negative indices counting from the end; `rows` broadcasts."""
-    if type(array) is not np.ndarray:
-        index = wrapped(index, array.shape[0], 0)
+    if type(array) is not np.ndarray or index.size > SMALL:
+        put_rows(array, 0, wrapped(index, array.shape[0], 0), rows)
+        return
     try:
         bits(array)[index] = bits(rows)
     except IndexError as problem:
@@ -230,51 +260,34 @@ def replace_rows(array: Array, index: Array, rows: Array) -> None:
 
 def put_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
     """Overwrite the slices of `dim` at the index; `rows` broadcasts to what take_rows would give."""
-    bits(array)[(slice(None),) * dim + (index,)] = bits(rows)
+    if type(array) is np.ndarray and native.lib is not None and index.size > SMALL:
+        _combine("put", array, dim, spread(index.reshape(-1), dim, array.shape), _flat_rows(array, dim, index, rows))
+    else:
+        bits(array)[(slice(None),) * dim + (index,)] = bits(rows)
 
 
 def add_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
-    """Add onto the slices of `dim` at a 1-d index, every time it names them. `rows` has the shape take_rows would give."""
-    if index.size and rows.size:
-        _add_rows(array, dim, index, rows)
+    """Add onto the slices of `dim` at the index, every time it names them; `rows` broadcasts to what take_rows would give."""
+    if not index.size or not array.size:
+        return
+    if _is_half(array):
+        wide = arrays.cast(array, FLOAT32)
+        add_rows(wide, dim, index, arrays.cast(rows, FLOAT32))
+        arrays.write(array, wide)
+        return
+    index, rows = index.reshape(-1), _flat_rows(array, dim, index, rows)
+    if type(array) is not np.ndarray and dim == 0 and array.flags.c_contiguous and rows.ndim:
+        arrays.cuda().add_rows(array, index, rows)
+    else:
+        _combine("add", array, dim, spread(index, dim, array.shape), rows)
 
 
-@_in_single_precision
-def _add_rows(array, dim, index, rows):
-    xp = arrays.module_of(array)
-    target, source = xp.moveaxis(array, dim, 0), xp.moveaxis(rows, dim, 0)
-    if xp is not np:
-        _add_rows_at_once(xp, target, index, source)
-        return
-    if array.ndim == 1:
-        xp.add.at(array, index, rows)
-        return
-    # NumPy adds blocks only where no index repeats. So: the first row for every index, then every second one, ... Where an index repeats
-    # more often than there are rounds, its remaining rows are summed at once. (4096 rows of 128 into 10,000: 2.5 ms, add.at 10.8.)
-    order = xp.argsort(index, kind="stable")
-    ordered = index[order]
-    first = xp.flatnonzero(xp.concatenate((xp.ones(1, bool), ordered[1:] != ordered[:-1])))
-    if first.size == index.size:
-        target[index] += source
-        return
-    count = xp.diff(first, append=index.size)
-    occurrence = xp.arange(index.size) - xp.repeat(first, count)
-    for k in range(min(int(count.max()), ROUNDS)):
-        chosen = order[occurrence == k]
-        target[index[chosen]] += source[chosen]
-    for group in xp.flatnonzero(count > ROUNDS):
-        members = order[first[group] + ROUNDS : first[group] + count[group]]
-        target[index[members[0]]] += source[members].sum(axis=0, dtype=source.dtype)
-
-
-def _add_rows_at_once(xp, target: Array, index: Array, rows: Array) -> None:
-    """On a GPU: one thread per element."""
-    shape, (step, *steps) = arrays.view_of(target)
-    if layout.is_contiguous(shape, (step, *steps)):
-        arrays.cuda().add_rows(target, index, rows)
-        return
-    at = index.reshape(-1, *(1,) * (len(shape) - 1)) * np.int64(step) + grid(shape[1:], steps, xp)
-    _combine_at(xp, "add", memory(target), at.reshape(-1), rows.reshape(-1))
+def _flat_rows(array: Array, dim: int, index: Array, rows: Array) -> Array:
+    """Rows for an index of any shape as rows for the flat index; RuntimeError if they do not broadcast to what take_rows would give."""
+    shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
+    if rows.shape != shape and rows.ndim:
+        rows = _broadcast(rows, shape)
+    return rows.reshape(*array.shape[:dim], index.size, *array.shape[dim + 1 :]) if rows.ndim and index.ndim != 1 else rows
 
 
 # -- x[indices] ----------------------------------------------------------------------------------------------------------
@@ -283,11 +296,7 @@ def _add_rows_at_once(xp, target: Array, index: Array, rows: Array) -> None:
 def read(array: Array, indices: Sequence[Array | None]) -> Array:
     """array[indices], a fresh array. An entry per dimension from the first on: None keeps it, integers pick in it, a mask of n dimensions
     answers for n. The picked dimensions become one group, where they stood if they were neighbours, else in front."""
-    picks = spelled(array, indices)
-    run = merged(array, picks)
-    if run is not None:
-        return take_rows(*run)
-    return memory(array).take(_picked_addresses(array, picks))
+    return take_rows(*located(array, indices))
 
 
 def read_simply(array: np.ndarray, indices: Sequence[Array | None]) -> np.ndarray | None:
@@ -298,7 +307,7 @@ def read_simply(array: np.ndarray, indices: Sequence[Array | None]) -> np.ndarra
     if len(indices) == 1:
         if first.dtype.kind == "i":
             return pick_rows(array, first)
-        return array.reshape(-1).take(true_places(first)) if first.shape == array.shape else None
+        return take_rows(array.reshape(-1), 0, true_places(first)) if first.shape == array.shape else None
     for entry in indices:
         # Beyond this many elements, adding up addresses first is faster (1 M elements of a matrix: 9 ms, NumPy's own 28).
         if entry is None or entry.dtype.kind != "i" or entry.size > 4096 or not entry.flags.c_contiguous:
@@ -311,29 +320,11 @@ def read_simply(array: np.ndarray, indices: Sequence[Array | None]) -> np.ndarra
 
 def write(array: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> None:
     """array[indices] = values, or += values. The values must broadcast to the shape that `read` gives: RuntimeError otherwise."""
-    if type(array) is np.ndarray and np.may_share_memory(array, values):
-        values = arrays.copy(values)
-    picks = spelled(array, indices)
-    run = merged(array, picks)
-    if run is not None:
-        rows, dim, number = run
-        shape = (*rows.shape[:dim], *number.shape, *rows.shape[dim + 1 :])
-        values = _spread(values, shape)
-        if not accumulate:
-            put_rows(rows, dim, number, values)
-            return
-        flat = (*rows.shape[:dim], number.size, *rows.shape[dim + 1 :])
-        add_rows(rows, dim, number.reshape(-1), values.reshape(flat))
-        return
-    at = _picked_addresses(array, picks)
-    values = _spread(values, at.shape)
-    if accumulate:
-        add_rows(memory(array), 0, at.reshape(-1), values.reshape(-1))
-    else:
-        memory(bits(array))[at] = bits(values)
+    rows, dim, index = located(array, indices)
+    (add_rows if accumulate else put_rows)(rows, dim, index, values)
 
 
-def _spread(values: Array, shape: tuple[int, ...]) -> Array:
+def _broadcast(values: Array, shape: tuple[int, ...]) -> Array:
     """The values broadcast to the shape of what they are written to."""
     try:
         return arrays.module_of(values).broadcast_to(values, shape)
@@ -348,18 +339,38 @@ def true_places(mask: Array) -> Array:
     return arrays.module_of(mask).flatnonzero(mask)
 
 
+def unravelled(places: Array, shape: Sequence[int]) -> list[Array]:
+    """Places counted in row-major order as an index per dimension. (NumPy's `//` by one number is 8 times as fast as its unravel_index.)"""
+    found = []
+    for n in reversed(shape[1:]):
+        outer = places // n
+        found.append(places - outer * n)
+        places = outer
+    return [places, *reversed(found)]
+
+
+def located(array: Array, indices: Sequence[Array | None]) -> tuple[Array, int, Array]:
+    """(view, dim, index): the same pick as one index into one dimension, into all of memory if need be."""
+    first, entry = next((d, entry) for d, entry in enumerate(indices) if entry is not None)
+    if entry.dtype.kind == "b" and entry.ndim and all(other is None for other in indices[first + 1 :]):
+        view = _merged_dims(array, first, first + entry.ndim - 1)
+        if view is not None:
+            return view, first, true_places(entry)
+    picks = spelled(array, indices)
+    return merged(array, picks) or (memory(array), 0, _picked_addresses(array, picks))
+
+
 def spelled(array: Array, indices: Sequence[Array | None]) -> list[Array | None]:
     """An entry per dimension: None or integers within its bounds. Masks become the indices of what they pick."""
-    xp = arrays.module_of(array)
     found: list[Array | None] = []
     for entry in indices:
         if entry is None:
             found.append(None)
         elif entry.dtype.kind == "b":
-            found += xp.unravel_index(true_places(entry), entry.shape) if entry.ndim else [true_places(entry)]
+            found += unravelled(true_places(entry), entry.shape)
         else:
             dim = len(found)
-            found.append(wrapped(entry.astype(np.int64, copy=False), array.shape[dim], dim))
+            found.append(wrapped(arrays.cast(entry, INT64), array.shape[dim], dim))
     return found + [None] * (array.ndim - len(found))
 
 
@@ -369,19 +380,24 @@ def merged(array: Array, picks: Sequence[Array | None]) -> tuple[Array, int, Arr
     None unless the picked dimensions are neighbours and lie in one run of memory.
     """
     dims = [d for d, pick in enumerate(picks) if pick is not None]
-    first, last = dims[0], dims[-1]
-    if len(dims) == 1:
-        return array, first, picks[first]
-    shape, strides = arrays.view_of(array)
-    neighbours = last - first + 1 == len(dims)
-    if not neighbours or any(strides[d] != strides[d + 1] * shape[d + 1] for d in dims[:-1]):
+    view = _merged_dims(array, dims[0], dims[-1]) if dims[-1] - dims[0] + 1 == len(dims) else None
+    if view is None:
         return None
-    number: Any = picks[first]
+    number: Any = picks[dims[0]]
     for d in dims[1:]:
-        number = number * shape[d] + picks[d]
-    size = prod(shape[first : last + 1])
-    new_shape, new_strides = (*shape[:first], size, *shape[last + 1 :]), (*strides[:first], *strides[last:])
-    return arrays.strided_view(array, new_shape, new_strides), first, number
+        number = number * array.shape[d] + picks[d]
+    return view, dims[0], number
+
+
+def _merged_dims(array: Array, first: int, last: int) -> Array | None:
+    """The dimensions from `first` to `last` as one; None unless they lie in one run of memory."""
+    if first == last:
+        return array
+    shape, strides = arrays.view_of(array)
+    if any(strides[d] != strides[d + 1] * shape[d + 1] for d in range(first, last)):
+        return None
+    new_shape = (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+    return arrays.strided_view(array, new_shape, (*strides[:first], *strides[last:]))
 
 
 def _picked_addresses(array: Array, picks: Sequence[Array | None]) -> Array:

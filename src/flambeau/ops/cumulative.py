@@ -137,6 +137,6 @@ def _running(name: str, input, dim):
 
 for _op in (cummax, cummin):
     _op.derivative(
-        input=lambda grad, indices, dim, input_shape: grad.new_zeros(input_shape).scatter_add(dim, indices, grad) if input_shape else grad
+        input=lambda grad, indices, dim, input_shape: grad.new_zeros(input_shape).scatter_add_(dim, indices, grad) if input_shape else grad
     )
     _op.meta(lambda input, dim: [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)])

@@ -115,7 +115,7 @@ def scattered(grad, indices, dim: int, shape, keepdim: bool = True):
         return grad
     if not keepdim:
         grad, indices = grad.unsqueeze(dim), indices.unsqueeze(dim)
-    return grad.new_zeros(shape).scatter(dim, indices, grad)
+    return grad.new_zeros(shape).scatter_(dim, indices, grad)
 
 
 @on_arrays(public=False, method=False, grad_name="MaxBackward1")

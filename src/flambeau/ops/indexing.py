@@ -59,7 +59,7 @@ def _index(input, indices):
     return out
 
 
-_index.derivative(input=lambda grad, input_shape, indices: _index_put(grad.new_zeros(input_shape), indices, grad, True))
+_index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inplace(grad.new_zeros(input_shape), indices, grad, True))
 
 
 @_index.meta

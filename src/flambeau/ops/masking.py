@@ -59,7 +59,7 @@ def _masked_select(input, mask):
     return gather.read(input.reshape(1), [mask.reshape(1)]) if not input.ndim else gather.read(input, [mask])
 
 
-_masked_select.derivative(input=lambda grad, input_shape, mask: _masked_scatter(grad.new_zeros(input_shape), mask, grad))
+_masked_select.derivative(input=lambda grad, input_shape, mask: _masked_scatter.call_inplace(grad.new_zeros(input_shape), mask, grad))
 
 
 @composite(out="apart")
@@ -87,8 +87,8 @@ def _masked_scatter_into(input, mask, source):
     count = int(xp.count_nonzero(mask))
     if source.size < count:
         raise RuntimeError(f"Number of elements of source < number of ones in mask: masked_scatter found {source.size} and {count}")
-    values = arrays.apart(input, source).reshape(-1)[:count]
-    gather.bits(input)[mask] = gather.bits(values)
+    line, chosen = (input, mask) if input.ndim else (input.reshape(1), mask.reshape(1))
+    gather.write(line, [chosen], arrays.apart(input, source).reshape(-1)[:count])
 
 
 _masked_scatter.derivative(

@@ -47,7 +47,9 @@ def _index_select(input, dim, index):
     return found if input.ndim else found.reshape(())
 
 
-_index_select.derivative(input=lambda grad, input_shape, dim, index: _index_add(grad.new_zeros(input_shape), dim, index, grad, 1))
+_index_select.derivative(
+    input=lambda grad, input_shape, dim, index: _index_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad, 1)
+)
 
 
 @_index_select.meta

@@ -62,7 +62,7 @@ def _gather(input, dim, index):
     return kernel.gather(line, dim, at).reshape(index.shape)
 
 
-_gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add(grad.new_zeros(input_shape), dim, index, grad))
+_gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad))
 
 
 @_gather.meta

@@ -16,11 +16,9 @@ INT64 = dtypes.int64.numpy
 # -- where something is not zero ---------------------------------------------------------------------------------------------
 
 
-def _places(input) -> tuple:
+def _places(input) -> list:
     """The indices of what is not zero: an int64 array per dimension."""
-    xp = arrays.module_of(input)
-    found = xp.flatnonzero(input)
-    return xp.unravel_index(found, input.shape) if input.ndim > 1 else (found,)
+    return gather.unravelled(gather.true_places(input), input.shape)
 
 
 @on_arrays(public=False, method=False)
@@ -94,8 +92,7 @@ def _addresses(array, index):
     shape, strides = arrays.view_of(array)
     if layout.is_contiguous(shape, strides):
         return index
-    places = arrays.module_of(array).unravel_index(index, shape)
-    return sum(place * np.int64(stride) for place, stride in zip(places, strides, strict=True))
+    return sum(place * np.int64(stride) for place, stride in zip(gather.unravelled(index, shape), strides, strict=True))
 
 
 @on_arrays(public=False, method=False, grad_name="TakeBackward0")
@@ -103,10 +100,10 @@ def _take(input, index):
     """out[i] = the element number index[i] of input."""
     if not input.size and index.size:
         raise IndexError("take(): tried to take from an empty tensor")
-    return gather.memory(input).take(_addresses(input, _flat_index(index, input.size)))
+    return gather.take_rows(gather.memory(input), 0, _addresses(input, _flat_index(index, input.size)))
 
 
-_take.derivative(input=lambda grad, input_shape, index: _put(grad.new_zeros(input_shape), index, grad, True))
+_take.derivative(input=lambda grad, input_shape, index: _put.call_inplace(grad.new_zeros(input_shape), index, grad, True))
 
 
 @_take.meta
@@ -137,12 +134,9 @@ def _put(input, index, source, accumulate):
 def _put_into(input, index, source, accumulate):
     if not input.size and index.size:
         raise IndexError("put_(): Tried to put elements into an empty tensor")
-    at = _addresses(input, _flat_index(index, input.size)).reshape(-1)
-    values = arrays.apart(input, source).reshape(-1)
-    if accumulate:
-        gather.add_rows(gather.memory(input), 0, at, values)
-    else:
-        gather.put_rows(gather.memory(input), 0, at, values)
+    at = _addresses(input, _flat_index(index, input.size))
+    values = arrays.apart(input, source).reshape(at.shape)
+    (gather.add_rows if accumulate else gather.put_rows)(gather.memory(input), 0, at, values)
 
 
 _put.derivative(

@@ -28,7 +28,7 @@ typedef struct {
 typedef struct { /* all that the blocks of one launch need */
     fl_loop loop;
     int n_operands, ndim, rows; /* rows: 1 if dimension 0 is a row that must stay whole, else 0 */
-    int64_t numel, block;
+    int64_t numel, block, line; /* line: how many elements of work an element stands for */
     char *data[MAX_OPERANDS];
     double number[FL_MAX_IN][2]; /* Python numbers, stored as what the loop reads */
     double param[MAX_PARAM];
@@ -57,9 +57,8 @@ static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObjec
     int type[FL_MAX_IN], key = -1;
     for (int i = 0; i < k->n_in; i++) {
         op[i + 1] = PyArray_CheckExact(args[i]) ? (PyArrayObject *)args[i] : NULL;
-        if (!op[i + 1]) continue;
-        if ((type[i] = fl_type_of(op[i + 1])) < 0) return NULL;
-        if (key < 0 && k->generic >> i & 1) key = type[i];
+        if (op[i + 1] && (type[i] = fl_type_of(op[i + 1])) < 0) return NULL;
+        if (op[i + 1] && key < 0 && k->generic >> i & 1) key = type[i];
     }
     const fl_pointwise *e = key < 0 ? k->only : k->entry[key];
     if (!e || !fl_descr[e->out]) return NULL;
@@ -230,13 +229,14 @@ static void run_block(void *launch, int64_t block) {
 
 /* Blocks depend on the shape alone, so that a result has the same bits with any number of threads. */
 static void run(Launch *l) {
-    if (l->numel <= INLINE_UP_TO) {
+    if (l->numel * l->line <= INLINE_UP_TO) {
         l->block = l->numel;
         if (l->ndim == 1) l->loop(l->data, l->dim[0].step, l->numel, l->param);
         else run_block(l, 0);
         return;
     }
-    int64_t blocks = (l->numel + BLOCK - 1) / BLOCK, unit = l->rows ? l->dim[0].size : 64; /* whole rows, or whole cache lines */
+    int64_t blocks = (l->numel * l->line + BLOCK - 1) / BLOCK, apart = l->line > 1 && Py_ABS(l->dim[0].step[0]) >= 64;
+    int64_t unit = l->rows ? l->dim[0].size : apart ? 1 : 64;               /* whole rows, or whole cache lines */
     l->block = ((l->numel + blocks - 1) / blocks + unit - 1) / unit * unit;                  /* about equal */
     Py_BEGIN_ALLOW_THREADS
     fl_parallel(run_block, l, (l->numel + l->block - 1) / l->block);
@@ -275,7 +275,7 @@ static PyObject *launch(Kernel *k, PyArrayObject *out, PyObject *const *args, Py
     PyArrayObject *op[MAX_OPERANDS] = {out}, *widest = NULL;
     const fl_pointwise *e = gather(k, args, op, &l);
     if (!e) Py_RETURN_NOTIMPLEMENTED;
-    l.loop = e->loop, l.n_operands = 1 + k->n_in, l.rows = e->rows != 0;
+    l.loop = e->loop, l.n_operands = 1 + k->n_in, l.rows = e->rows & 1, l.line = e->rows == FL_LINES ? (int64_t)l.param[0] : 1;
     for (int o = 1; o < l.n_operands; o++)
         if (op[o] && (!widest || PyArray_NDIM(op[o]) > PyArray_NDIM(widest))) widest = op[o];
     if (!widest || (out && !may_write(op, l.n_operands, e))) Py_RETURN_NOTIMPLEMENTED;
@@ -327,9 +327,8 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         }
     k->call = kernel_call;
     if (found && k->n_in <= FL_MAX_IN && k->n_param <= MAX_PARAM) return (PyObject *)k;
-    PyErr_Format(PyExc_KeyError, "there is no compiled kernel named %s", name);
     Py_DECREF(k);
-    return NULL;
+    return PyErr_Format(PyExc_KeyError, "there is no compiled kernel named %s", name);
 }
 
 PyTypeObject fl_kernel_type = {

@@ -3,7 +3,7 @@
 #define FLAMBEAU_LOOPS_H
 #include "dtypes.h"
 
-#define FL_MAX_IN 6
+enum { FL_MAX_IN = 6, FL_LINES = 128 };
 
 /* One inner loop over n elements. ptr[0] and step[0] (in bytes) are the output's, the others the inputs'. An input may start at
    the very address of the output (in-place work); otherwise they do not overlap. */
@@ -17,7 +17,8 @@ typedef struct {
     uint8_t generic;        /* bit i: input i is of kind "T" (Python numbers given for it become `key`) */
     uint8_t out, in[FL_MAX_IN];
     uint8_t rows;           /* not 0: a program for whole rows along the last dimension, apart from its inputs in memory. Bit o:
-                               operand o is contiguous along the row; otherwise it is one number for all of it */
+                               operand o is contiguous along the row; otherwise it is one number for all of it.
+                               FL_LINES: an element stands for a line of param[0] elements, see index_loops.py */
 } fl_pointwise;
 
 /* A reduction. Accumulators are 8 bytes each: double for floating dtypes, int64_t for the others. */

@@ -1,0 +1,108 @@
+"""The loops behind reading and writing by index, in C.
+
+    index.take     out[i] = x[i, at[i]]                          a kernel like any other: one element of the result at a time
+    index.put      x[i, at[i, k]]  = v[i, k]   for all k         lines: the launcher goes over i, the loop over the line of k
+    index.add ...  x[i, at[i, k]] += v[i, k]   for all k         likewise, by a formula of what is there and what arrives
+
+Here i is any number of dimensions, with any strides. The dimension that is picked in has none in the launcher's eyes: x is given without it,
+and how many bytes lie between two of its places is a number (`pitch`). Since a line belongs to one thread, which goes through it in order,
+of two values for one place the last stays, sums are added up in the order of the index, and any number of threads gives the same bits.
+
+`at` is int64 and within bounds: whoever calls has looked (`outside` in fold.py). Where it is the same for all i, whole rows are moved.
+"""
+
+from __future__ import annotations
+
+from flambeau.kernels import expr as e
+from flambeau.kernels.dtype_table import DTYPES
+from flambeau.kernels.print_c import ENUM, TYPES, LoopPrinter
+
+COMBINE = {"add": lambda old, new: old + new, "mul": lambda old, new: old * new, "max": e.maximum, "min": e.minimum}
+WORDS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "fl_pair"}  # what is only moved, by its size
+LINES = 128  # in the column `rows` of the launcher's table: an element stands for a line of param[0] elements
+PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
+
+
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the launcher's table)."""
+    texts, rows = ["typedef struct { uint64_t half[2]; } fl_pair;\n#include <string.h>\n"], []
+    names = [f"index_{kind}_{size}" for kind in ("take", "put") for size in WORDS]
+    for size, word in WORDS.items():
+        texts += [_take(f"index_take_{size}", word), _line(f"index_put_{size}", word, "*new")]
+    for enum, (_, size, _, _) in DTYPES.items():
+        rows.append(f'{{"index.take", FL_NAME(index_take_{size}), {enum}, 2, 1, 1, {enum}, {{{enum}, FL_I64}}}}')
+        rows.append(_line_row("put", f"index_put_{size}", enum))
+    for how, formula in COMBINE.items():
+        for dtype in TYPES:
+            if dtype in ("float16", "bfloat16"):
+                continue  # their sums are carried in float32: see gather.py
+            p = LoopPrinter(dtype)
+            name = f"index_{how}_{p.suffix}"
+            lines, value = p.body(formula(e.load(0), e.load(1)))
+            body = " ".join([f"const {p.compute} x0 = *old, x1 = *new;", *lines])
+            texts.append(_line(name, p.storage, p.write(dtype, value), body))
+            rows.append(_line_row(how, name, ENUM[dtype]))
+            names.append(name)
+    return texts, [f"void FL_NAME({name}){PARAMETERS};\n" for name in names], rows
+
+
+def _line_row(how: str, name: str, enum: str) -> str:
+    """Operands: x, at, v. Numbers: length of the line; bytes from place to place of x, of at and of v."""
+    return f'{{"index.{how}", FL_NAME({name}), {enum}, 2, 4, 2, {enum}, {{FL_I64, {enum}}}, {LINES}}}'
+
+
+def _take(name: str, word: str) -> str:
+    loop = "for (int64_t i = 0; i < n; i++)"
+    return f"""void FL_NAME({name}){PARAMETERS} {{
+    const int64_t pitch = (int64_t)param[0], size = sizeof({word});
+    char *const out = ptr[0];
+    const char *x = ptr[1];
+    const int64_t *const at = (const int64_t *)ptr[2];
+    if (step[2] == 0) {{ /* a row */
+        x += *at * pitch;
+        if (step[0] == size && step[1] == size) memcpy(out, x, (size_t)(n * size));
+        else {loop} *({word} *)(out + i * step[0]) = *(const {word} *)(x + i * step[1]);
+    }} else if (step[0] == size && step[1] == 0 && step[2] == 8) {{
+        {loop} (({word} *)out)[i] = *(const {word} *)(x + at[i] * pitch);
+    }} else if (step[0] == size && step[1] == size && step[2] == 8) {{
+        {loop} (({word} *)out)[i] = *(const {word} *)(x + i * size + at[i] * pitch);
+    }} else {loop}
+        *({word} *)(out + i * step[0]) = *(const {word} *)(x + i * step[1] + *(const int64_t *)((const char *)at + i * step[2]) * pitch);
+}}
+"""
+
+
+def _line(name: str, word: str, value: str, body: str = "") -> str:
+    """The loop for lines; `value` is what `*old` becomes when `*new` arrives."""
+    return f"""static inline void {name}_one({word} *old, const {word} *new) {{ {body} *old = {value}; }}
+void FL_NAME({name}){PARAMETERS} {{
+    int64_t count = (int64_t)param[0], pitch = (int64_t)param[1], x_step = 0, at_step = (int64_t)param[2], v_step = (int64_t)param[3];
+    if (step[1] == 0 && step[0] == sizeof({word}) && (step[2] == sizeof({word}) || step[2] == 0)) {{ /* rows */
+        for (int64_t k = 0; k < count; k++) {{
+            {word} *const x = ({word} *)(ptr[0] + *(const int64_t *)(ptr[1] + k * at_step) * pitch);
+            const {word} *const v = (const {word} *)(ptr[2] + k * v_step), first = *v;
+            if (step[2]) FL_IVDEP for (int64_t i = 0; i < n; i++) {name}_one(x + i, v + i);
+            else FL_IVDEP for (int64_t i = 0; i < n; i++) {name}_one(x + i, &first);
+        }}
+        return;
+    }}
+    /* Go along the index as it lies in memory: n lines side by side, or one after the other. */
+    int64_t along[] = {{step[0], step[1], step[2]}};
+    if (n == 1 || along[1] > at_step) {{
+        const int64_t lines = n, other[] = {{x_step, at_step, v_step}};
+        x_step = along[0], at_step = along[1], v_step = along[2], n = count, count = lines;
+        memcpy(along, other, sizeof along);
+    }}
+    const int dense = along[0] == 0 && along[1] == 8 && along[2] == sizeof({word}) && pitch == sizeof({word});
+    for (int64_t k = 0; k < count; k++) {{
+        char *const x = ptr[0] + k * x_step;
+        const char *const at = ptr[1] + k * at_step, *const v = ptr[2] + k * v_step;
+        if (dense) for (int64_t i = 0; i < n; i++) {name}_one(({word} *)x + ((const int64_t *)at)[i], (const {word} *)v + i);
+        else for (int64_t i = 0; i < n; i++) {{
+            {word} *const old = ({word} *)(x + i * along[0] + *(const int64_t *)(at + i * along[1]) * pitch);
+            __builtin_prefetch(old, 1); /* stores wait for each other, prefetches do not */
+            {name}_one(old, (const {word} *)(v + i * along[2]));
+        }}
+    }}
+}}
+"""
