@@ -6,19 +6,21 @@ from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.nodes import binary
 from flambeau.ops.promotion import is_tensor, promoted
 
-
-@pointwise(complex="maximum not implemented for complex tensors.", numbers=False)
-def maximum(input, other):
-    """The larger of two elements; NaN if one of them is NaN. Equal elements share the gradient."""
-    return e.maximum(input, other)
-
-
-@pointwise(complex="minimum not implemented for complex tensors.", numbers=False)
-def minimum(input, other):
-    """The smaller of two elements; NaN if one of them is NaN. Equal elements share the gradient."""
-    return e.minimum(input, other)
+maximum = binary(
+    "maximum",
+    "The larger of two elements; NaN if one of them is NaN. Equal elements share the gradient.",
+    complex="maximum not implemented for complex tensors.",
+    numbers=False,
+)
+minimum = binary(
+    "minimum",
+    "The smaller of two elements; NaN if one of them is NaN. Equal elements share the gradient.",
+    complex="minimum not implemented for complex tensors.",
+    numbers=False,
+)
 
 
 @pointwise(complex="fmax not implemented for complex tensors.", numbers=False)

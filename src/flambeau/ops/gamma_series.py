@@ -149,9 +149,6 @@ BERNOULLI = (
 LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
 
 
-LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
-
-
 @series(name="_zeta", grad_name="SpecialZetaBackward0")
 def hurwitz_zeta(input, other):
     """The sum of (q + k)^-s over k = 0, 1, ..."""
