@@ -12,6 +12,7 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.ops.declare import OPS, no_derivative, on_arrays
+from flambeau.ops.shape_rules import broadcast, like_input
 
 DOUBLE = np.dtype(np.float64)
 series = functools.partial(on_arrays, public=False, method=False, promote=("input", "other"), rule="float")
@@ -28,12 +29,6 @@ def in_double(*operands):
 def log_gamma(xp, a):
     """log |gamma(a)| of a float64 array, by the compiled loop where there is one."""
     return arrays.run(OPS["lgamma"].kernel, (xp.asarray(a),), (), DOUBLE, DOUBLE)
-
-
-def shape_of(*operands):
-    """The shape rule: broadcast, in the dtype of the first array."""
-    found = [a for a in operands if hasattr(a, "dtype")]
-    return np.broadcast_shapes(*(a.shape for a in found)), found[0].dtype
 
 
 # -- incomplete gamma functions ----------------------------------------------------------------------------------------
@@ -54,8 +49,8 @@ def gamma_q(input, other):
     return _incomplete_gamma(input, other, upper=True)
 
 
-gamma_p.meta(shape_of)
-gamma_q.meta(shape_of)
+gamma_p.meta(broadcast)
+gamma_q.meta(broadcast)
 gamma_p.derivative(
     input=lambda grad: no_derivative("igamma", "input"),
     other=lambda grad, input, other: grad * _density(input, other),
@@ -156,7 +151,7 @@ def hurwitz_zeta(input, other):
     return arrays.cast(xp.asarray(_zeta(xp, s, q)), dtype)
 
 
-hurwitz_zeta.meta(shape_of)
+hurwitz_zeta.meta(broadcast)
 hurwitz_zeta.derivative(
     input=lambda grad: no_derivative("zeta", "input"),
     other=lambda grad, input, other: grad * -input * hurwitz_zeta(input + 1, other),
@@ -195,5 +190,5 @@ def polygamma_series(input, n):
     return arrays.cast(xp.asarray(sign * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x)), dtype)
 
 
-polygamma_series.meta(lambda input, n: (input.shape, input.dtype))
+polygamma_series.meta(like_input)
 polygamma_series.derivative(input=lambda grad, input, n: grad * polygamma_series(input, n + 1))

@@ -12,7 +12,8 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
-from flambeau.ops.gamma_series import in_double, shape_of
+from flambeau.ops.gamma_series import in_double
+from flambeau.ops.shape_rules import broadcast
 
 
 def declare(name: str, words: str, first: Callable, step: Callable, closed: Callable | None = None) -> None:
@@ -31,7 +32,7 @@ def declare(name: str, words: str, first: Callable, step: Callable, closed: Call
 
     polynomial.__doc__ = f"{words} of degree n at x. Shapes broadcast."
     declared = on_arrays(name=f"special.{name}", method=False, promote=("x", "n"), rule="float", differentiable=False)
-    declared(polynomial).meta(shape_of)
+    declared(polynomial).meta(broadcast)
 
 
 def _climb(xp, x, n, first, step, closed):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
@@ -11,6 +9,7 @@ from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, on_arrays, pointwise
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
+from flambeau.ops.shape_rules import broadcast
 
 floor = unary("floor", "The largest whole number that is not above input.", inplace=True, dtypes="number", complex=False)
 ceil = unary("ceil", "The smallest whole number that is not below input.", inplace=True, dtypes="number", complex=False)
@@ -84,7 +83,7 @@ def _nextafter(input, other):
     return arrays.module_of(input).nextafter(input, other)
 
 
-_nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
+_nextafter.meta(broadcast)
 # A neighbour moves along with its number, unless there is no step to take.
 _nextafter.derivative(input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape))
 

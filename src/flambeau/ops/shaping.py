@@ -5,6 +5,7 @@ from __future__ import annotations
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.joining import joined_strides
+from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, _view, listed, reshaped, sizes_of, whole
 
 
@@ -329,9 +330,7 @@ def _roll(input, shifts, dims):
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
 
 
-@_roll.meta
-def _(input, shifts, dims):
-    return input.shape, input.dtype
+_roll.meta(like_input)
 
 
 @on_arrays(public=False, method=False, grad_name="FlipBackward0")
@@ -346,9 +345,7 @@ def _flip(input, dims):
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
 
 
-@_flip.meta
-def _(input, dims):
-    return input.shape, input.dtype
+_flip.meta(like_input)
 
 
 @composite

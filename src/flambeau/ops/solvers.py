@@ -12,6 +12,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, layout, matrices
+from flambeau.ops import shape_rules
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import (
     adjoint,
@@ -117,10 +118,7 @@ def _solve_gradient(grad, A, result, needs):
     return {"B": of_b, "A": -(of_b @ adjoint(result)) if needs["A"] else None}
 
 
-@_solve.meta
-def _(A, B):
-    batch = layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2]))
-    return (*batch, *B.shape[-2:]), B.dtype
+_solve.meta(shape_rules.system)
 
 
 @composite(name="linalg.solve", method=False, out=True)
@@ -188,10 +186,7 @@ def _solve_triangular_gradient(grad, A, result, upper, unitriangular, needs):
     return {"B": of_b, "A": of_a.triu(int(unitriangular)) if upper else of_a.tril(-int(unitriangular))}
 
 
-@_solve_triangular.meta
-def _(A, B, upper, unitriangular):
-    batch = layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2]))
-    return (*batch, *B.shape[-2:]), B.dtype
+_solve_triangular.meta(shape_rules.system)
 
 
 @composite(name="linalg.solve_triangular", method=False, out=True)
