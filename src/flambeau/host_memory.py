@@ -32,7 +32,7 @@ def share(storage: Storage) -> None:
     if storage.device().type != "cpu" or is_shared(storage) or not nbytes:
         return
     memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
-    memory[...] = UntypedStorage._of(storage)._bytes()
+    memory[...] = UntypedStorage._of(storage)._values()
     exchange(storage, memory)
 
 
