@@ -17,7 +17,7 @@ from flambeau import dtypes
 from flambeau.factories import device_of, from_array
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, wrap
 
 __all__ = ["from_dlpack", "from_numpy", "to_dlpack"]
 
@@ -121,19 +121,13 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
             f"{type(ext_tensor).__name__}"
         )
     array = arrays.cuda().from_dlpack(capsule) if kind == CUDA else _import_cpu(capsule)
-    result = from_array(array) if kind != CUDA else _wrapped(array)
+    result = from_array(array) if kind != CUDA else wrap(array)
     if device is not None:
         wanted = device_of(device)
         if copy is False and wanted != result.device:
             raise ValueError(f"from_dlpack: a tensor on {result.device} cannot become one on {wanted} without a copy")
         result = result.to(wanted)
     return result.clone() if copy else result
-
-
-def _wrapped(array) -> Tensor:
-    from flambeau.tensor import wrap
-
-    return wrap(array)
 
 
 def _export(producer: Any):

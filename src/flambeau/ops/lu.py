@@ -17,6 +17,7 @@ from flambeau.ops.matrix import (
     check_same_dtype,
     check_square,
     check_system,
+    from_lapack,
     identity_like,
     refuse,
     transposed,
@@ -27,13 +28,7 @@ from flambeau.ops.solvers import _solve_triangular
 # -- LU --------------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(
-    public=False,
-    method=False,
-    autocast="float32",
-    returns=named_result("linalg_lu_factor_ex", "LU pivots info"),
-    grad_name="LinalgLuFactorExBackward0",
-)
+@from_lapack(name="linalg_lu_factor_ex", returns="LU pivots info")
 def _lu_factor(A, pivot):
     """(LU, pivots, info). (..., M, N) -> (..., M, N), (..., K), (...)."""
     check_float("linalg.lu_factor", A)
@@ -65,30 +60,20 @@ def _lu_gradient(of_l, of_u, P, L, U):
     if m < n:
         rest, of_rest = U.narrow(-1, k, n - k), of_u.narrow(-1, k, n - k)
         inside = inside - (of_rest @ adjoint(rest)).tril(-1)
-        found = _unmix(turned_l, inside, turned_u)
-        found = _joined([found, _solve_triangular(turned_l, of_rest, True, True)], -1)
     elif m > n:
         rest, of_rest = L.narrow(-2, k, m - k), of_l.narrow(-2, k, m - k)
         inside = inside - (adjoint(rest) @ of_rest).triu()
-        found = _unmix(turned_l, inside, turned_u)
-        found = _joined([found, _right_solve(of_rest, turned_u)], -2)
-    else:
-        found = _unmix(turned_l, inside, turned_u)
+    found = _right_solve(_solve_triangular(turned_l, inside, True, True), turned_u)  # L^-H inside U^-H
+    if m < n:
+        found = OPS["cat"]([found, _solve_triangular(turned_l, of_rest, True, True)], -1)
+    elif m > n:
+        found = OPS["cat"]([found, _right_solve(of_rest, turned_u)], -2)
     return P @ found
-
-
-def _unmix(turned_l, inside, turned_u):
-    """L^-H inside U^-H."""
-    return _right_solve(_solve_triangular(turned_l, inside, True, True), turned_u)
 
 
 def _right_solve(b, turned_u):
     """X with X U^H = b."""
     return transposed(_solve_triangular(transposed(turned_u), transposed(b), True, False))
-
-
-def _joined(tensors, dim: int):
-    return OPS["cat"](tensors, dim)
 
 
 def _checked_lu(name: str, A, pivot: bool):
@@ -237,7 +222,7 @@ def lu_solve(input, LU_data, LU_pivots):
 # -- LDL^T -----------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_ldl_factor_ex", "LD pivots info"))
+@from_lapack(name="linalg_ldl_factor_ex", returns="LD pivots info")
 def _ldl_factor(A, hermitian):
     check_float("linalg.ldl_factor", A)
     return matrices.ldl_factor(A, hermitian)

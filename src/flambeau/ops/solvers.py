@@ -22,6 +22,7 @@ from flambeau.ops.matrix import (
     check_same_dtype,
     check_square,
     check_system,
+    from_lapack,
     refuse,
     singular,
     transposed,
@@ -70,9 +71,7 @@ def inverse(input):
     return inv(input)
 
 
-@on_arrays(
-    public=False, method=False, autocast="float32", returns=named_result("linalg_inv_ex", "inverse info"), grad_name="LinalgInvExBackward0"
-)
+@from_lapack(name="linalg_inv_ex", returns="inverse info")
 def _inv_ex(A):
     """(inverse, info): NaN where there is no inverse, and in info the position of the first zero pivot."""
     check_square("linalg.inv_ex", A)
@@ -100,7 +99,7 @@ def inv_ex(A, *, check_errors=False):
 # -- general systems -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgSolveExBackward0")
+@from_lapack(name="linalg_solve_ex")
 def _solve(A, B):
     """X with A X = B. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
     check_float("linalg.solve", A, B)
@@ -169,7 +168,7 @@ def _lu_info(A):
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgSolveTriangularBackward0")
+@from_lapack(name="linalg_solve_triangular")
 def _solve_triangular(A, B, upper, unitriangular):
     """X with A X = B, reading one triangle of A. (..., N, N), (..., N, K) -> (..., N, K)."""
     check_lapack("linalg.solve_triangular", A)
@@ -233,7 +232,7 @@ def _factor_gradient(of_a, L, upper):
     return L @ both if upper else both @ L
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="CholeskySolveBackward0")
+@from_lapack()
 def _cholesky_solve(input, L, upper):
     check_lapack("cholesky_solve", L)
     return _factored(arrays.module_of(L), L, input, upper)
@@ -256,7 +255,7 @@ def cholesky_solve(input, L, upper=False):
     return _cholesky_solve(input, L, bool(upper))
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="CholeskyInverseBackward0")
+@from_lapack()
 def _cholesky_inverse(L, upper):
     check_lapack("cholesky_inverse", L)
     xp = arrays.module_of(L)
@@ -276,10 +275,7 @@ def cholesky_inverse(L, upper=False):
 # -- least squares ---------------------------------------------------------------------------------------------------------
 
 
-_Lstsq = named_result("linalg_lstsq", "solution residuals rank singular_values")
-
-
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgLstsqBackward0", returns=_Lstsq)
+@from_lapack(name="linalg_lstsq", returns="solution residuals rank singular_values")
 def _lstsq(A, B, rcond, driver):
     """The solution of least norm by the singular value decomposition, whatever the driver; the driver decides which results are given."""
     xp = arrays.module_of(A)
@@ -317,13 +313,9 @@ def _lstsq_gradient(grads, A, B, solution, needs):
         of_b = adjoint(inverse) @ grad
     if of_residuals is not None and of_residuals.numel():
         off = 2 * (A @ solution - B) * of_residuals.unsqueeze(-2)
-        of_a = _plus(of_a, off @ adjoint(solution))
-        of_b = _plus(of_b, -off)
+        of_a = off @ adjoint(solution) if of_a is None else of_a + off @ adjoint(solution)
+        of_b = -off if of_b is None else of_b - off
     return {"A": of_a, "B": of_b}
-
-
-def _plus(a, b):
-    return b if a is None else a + b
 
 
 @composite(name="linalg.lstsq", method=False)
@@ -364,7 +356,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
 # -- pseudo-inverses -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgPinvBackward0")
+@from_lapack(name="linalg_pinv")
 def _pinv(A, atol, rtol, hermitian):
     """V S^-1 U^H, without the singular values below max(atol, rtol * the largest)."""
     xp = arrays.module_of(A)
