@@ -17,12 +17,6 @@ class layout:
     def __reduce__(self):
         return self.name
 
-    def __copy__(self) -> layout:
-        return self
-
-    def __deepcopy__(self, memo) -> layout:
-        return self
-
 
 strided = layout("strided")
 sparse_coo = layout("sparse_coo")

@@ -17,8 +17,7 @@ def T(self: Tensor) -> Tensor:
     else:
         warnings.warn(
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` to "
-            "transpose batches "
-            "of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
+            "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
             stacklevel=2,
         )
     return self.permute(tuple(range(n - 1, -1, -1)))

@@ -22,8 +22,7 @@ def item(self: Tensor) -> Any:
     if array.size != 1:
         raise RuntimeError(
             f"a Tensor with {array.size} elements cannot be converted to Scalar: item() is for one element, found shape "
-            f"{tuple(array.shape)}. "
-            "Try .tolist(), or reduce it first with .sum() or .mean()"
+            f"{tuple(array.shape)}. Try .tolist(), or reduce it first with .sum() or .mean()"
         )
     return array.item()
 

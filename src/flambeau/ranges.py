@@ -45,8 +45,7 @@ def range(start=0, end=None, step=1, **options) -> Tensor:
     """start, start + step, ... up to and including `end`; `arange`, which leaves the end out as Python's range does, is preferred."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
-        "range builtin. "
-        "Instead, use torch.arange, which produces values in [start, end).",
+        "range builtin. Instead, use torch.arange, which produces values in [start, end).",
         stacklevel=3,
     )
     if end is None:
@@ -140,8 +139,7 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     if any(shapes):
         raise RuntimeError(
             f"{name} only supports 0-dimensional start and end tensors, but got start with {shapes[0]} dimension(s) and end with "
-            f"{shapes[1]} "
-            "dimension(s)."
+            f"{shapes[1]} dimension(s)."
         )
     start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
     if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):

@@ -316,8 +316,7 @@ def _broadcast_two(a: Sizes, b: Sizes) -> Sizes:
 def _broadcast_error(a: Sizes, b: Sizes, dim: int) -> str:
     return (
         f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) "
-        f"at non-singleton dimension {dim + max(len(a), len(b))}"
-        f"\n    a  {a}\n    b  {b}"
+        f"at non-singleton dimension {dim + max(len(a), len(b))}\n    a  {a}\n    b  {b}"
         f"\n    shapes are aligned at the last dimension, and only a size of 1 stretches: "
         f"sizes {a[dim]} and {b[dim]} meet at dimension {dim}"
     )

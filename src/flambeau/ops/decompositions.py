@@ -66,18 +66,14 @@ def _cholesky_gradient(grads, L, upper):
 _cholesky.derivative(A=_cholesky_gradient)
 
 
-def _not_positive(info: int) -> str:
-    return (
-        "The factorization could not be completed because the input is not positive-definite "
-        f"(the leading minor of order {info} is not positive-definite)."
-    )
+NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not)."
 
 
 def _checked_cholesky(name: str, A, upper, check_errors: bool = True):
     check_square(name, A._array)
     found = _cholesky(A, bool(upper))
     if check_errors:
-        refuse(name, found.info._array, _not_positive)
+        refuse(name, found.info._array, NOT_POSITIVE.format)
     return found
 
 

@@ -26,11 +26,6 @@ def in_double(*operands):
     return xp, found, xp.broadcast_arrays(*wide)
 
 
-def log_gamma(xp, a):
-    """log |gamma(a)| of a float64 array, by the compiled loop where there is one."""
-    return arrays.run(OPS["lgamma"].kernel, (xp.asarray(a),), (), DOUBLE, DOUBLE)
-
-
 # -- incomplete gamma functions ----------------------------------------------------------------------------------------
 
 EPSILON = 2.0**-54
@@ -93,7 +88,8 @@ def _power_over_gamma(xp, a, x):
 
     For large a, three large logarithms would nearly cancel: Stirling's formula takes them together, a (log(x / a) - (x - a) / a).
     """
-    direct = xp.exp(a * xp.log(x) - x - log_gamma(xp, a + 1))
+    log_gamma = arrays.run(OPS["lgamma"].kernel, (xp.asarray(a + 1),), (), DOUBLE, DOUBLE)
+    direct = xp.exp(a * xp.log(x) - x - log_gamma)
     excess = (x - a) / a
     inverse = 1 / a
     correction = inverse * (1 / 12 - inverse**2 * (1 / 360 - inverse**2 * (1 / 1260 - inverse**2 / 1680)))

@@ -83,9 +83,7 @@ def refuse(name: str, info, reason, error: type[Exception] = LinAlgError) -> Non
         raise error(f"{name}: {which}{reason(int(info.reshape(-1)[int(failed[0])]))}") from None
 
 
-def singular(info: int) -> str:
-    """Why a matrix has no inverse."""
-    return f"The diagonal element {info} is zero, the inversion could not be completed because the input matrix is singular."
+SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
 
 
 # -- pieces ----------------------------------------------------------------------------------------------------------------

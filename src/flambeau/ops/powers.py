@@ -7,7 +7,7 @@ import functools
 from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
-from flambeau.ops.nodes import binary, unary
+from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
 
 block = functools.partial(pointwise, public=False, method=False, shown="pow", autocast="float32")
@@ -101,11 +101,9 @@ def double_precision(input, exponent) -> dtypes.dtype:
 sqrt = unary("sqrt", "The square root.", rule="float", inplace=True)
 rsqrt = unary("rsqrt", "1 / sqrt(input).", rule="float", inplace=True, autocast="float32")
 reciprocal = unary("reciprocal", "1 / input.", rule="float", inplace=True, autocast="float32")
-hypot = binary(
-    "hypot",
-    "sqrt(input ** 2 + other ** 2), without the overflow of the squares.",
-    inplace=True,
-    dtypes="float",
-    complex=False,
-    numbers=False,
-)
+
+
+@pointwise(inplace=True, dtypes="float", complex=False, numbers=False)
+def hypot(input, other):
+    """sqrt(input ** 2 + other ** 2), without the overflow of the squares."""
+    return e.hypot(input, other)

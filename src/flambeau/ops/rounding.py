@@ -22,9 +22,7 @@ def frac(input):
     return input - e.trunc(input)
 
 
-_round = unary(
-    "_round", "The nearest whole number, halves to the even one.", "rint", public=False, method=False, dtypes="number", complex=False
-)
+_round = unary("_round", "The nearest whole number, halves to even.", "rint", public=False, method=False, dtypes="number", complex=False)
 
 
 @pointwise(public=False, method=False, shown="round", dtypes="float", complex=False, grad_name="RoundBackward1")

@@ -15,6 +15,7 @@ from flambeau.kernels import arrays, layout, matrices
 from flambeau.ops import shape_rules
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import (
+    SINGULAR,
     adjoint,
     check_float,
     check_lapack,
@@ -24,7 +25,6 @@ from flambeau.ops.matrix import (
     check_system,
     from_lapack,
     refuse,
-    singular,
     transposed,
     vector_as_matrix,
 )
@@ -40,7 +40,7 @@ def _inverse(name: str, a):
     try:
         return matrices.inverse(a)
     except np.linalg.LinAlgError:
-        refuse(name, matrices.lu_factor(a)[2], singular)
+        refuse(name, matrices.lu_factor(a)[2], SINGULAR.format)
         raise LinAlgError(f"{name}: the inversion could not be completed because the input matrix is singular.") from None
 
 
@@ -92,11 +92,14 @@ def inv_ex(A, *, check_errors=False):
     """(inverse, info): no error for a singular matrix, unless `check_errors`; info is the position of its first zero pivot, else 0."""
     found = _inv_ex(A)
     if check_errors:
-        refuse("linalg.inv_ex", found.info._array, singular)
+        refuse("linalg.inv_ex", found.info._array, SINGULAR.format)
     return found
 
 
 # -- general systems -------------------------------------------------------------------------------------------------------
+
+
+NO_SOLUTION = "The solver failed because the input matrix is singular."
 
 
 @from_lapack(name="linalg_solve_ex")
@@ -106,8 +109,8 @@ def _solve(A, B):
     try:
         return matrices.solve(A, B)
     except np.linalg.LinAlgError:
-        refuse("torch.linalg.solve", matrices.lu_factor(A)[2], lambda i: "The solver failed because the input matrix is singular.")
-        raise LinAlgError("torch.linalg.solve: The solver failed because the input matrix is singular.") from None
+        refuse("torch.linalg.solve", matrices.lu_factor(A)[2], lambda i: NO_SOLUTION)
+        raise LinAlgError(f"torch.linalg.solve: {NO_SOLUTION}") from None
 
 
 @_solve.joint
@@ -152,7 +155,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     check_float("linalg.solve_ex", A._array)
     info = _lu_info(A)
     if check_errors:
-        refuse("torch.linalg.solve_ex", info._array, lambda i: "The solver failed because the input matrix is singular.")
+        refuse("torch.linalg.solve_ex", info._array, lambda i: NO_SOLUTION)
     if info.any().item():
         bad = (info != 0).unsqueeze(-1).unsqueeze(-1)
         A = A.masked_fill(bad, float("nan"))

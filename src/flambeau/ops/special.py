@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from flambeau.kernels import expr as e
@@ -9,6 +10,8 @@ from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.gamma_series import gamma_p, gamma_q, hurwitz_zeta, polygamma_series
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor
+
+function = functools.partial(unary, rule="float", inplace=True, complex=False)
 
 
 def special(name: str, **options):
@@ -81,19 +84,9 @@ def logit(input, eps=None):
 
 # -- the error function and the normal distribution --------------------------------------------------------------------
 
-erf = unary(
-    "erf",
-    "2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input.",
-    rule="float",
-    inplace=True,
-    complex=False,
-    aliases=("special.erf",),
-)
-erfc = unary("erfc", "1 - erf(input), exact where that is small.", rule="float", inplace=True, complex=False, aliases=("special.erfc",))
-erfinv = unary(
-    "erfinv", "The number whose erf is input.", rule="float", inplace=True, complex=False, autocast="float32", aliases=("special.erfinv",)
-)
-
+erf = function("erf", "2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input.", aliases=("special.erf",))
+erfc = function("erfc", "1 - erf(input), exact where that is small.", aliases=("special.erfc",))
+erfinv = function("erfinv", "The number whose erf is input.", autocast="float32", aliases=("special.erfinv",))
 
 # (1 + 2 x) exp(x^2) erfc(x) for x >= 0 in t = (x - 3) / (x + 3): Chebyshev coefficients, computed in 40 digits
 ERFCX = (
@@ -182,12 +175,8 @@ ndtri.derivative(input=lambda grad, result: grad * (math.sqrt(2 * math.pi) * e.e
 
 # -- the gamma function ------------------------------------------------------------------------------------------------
 
-lgamma = unary(
-    "lgamma", "The logarithm of the size of the gamma function.", rule="float", inplace=True, complex=False, aliases=("special.gammaln",)
-)
-digamma = unary(
-    "digamma", "The derivative of lgamma.", rule="float", inplace=True, complex=False, aliases=("special.digamma", "special.psi")
-)
+lgamma = function("lgamma", "The logarithm of the size of the gamma function.", aliases=("special.gammaln",))
+digamma = function("digamma", "The derivative of lgamma.", aliases=("special.digamma", "special.psi"))
 
 
 @pointwise(public=False, method=False, shown="polygamma", rule="float", complex=False)

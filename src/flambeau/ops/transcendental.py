@@ -7,7 +7,7 @@ import math
 
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
-from flambeau.ops.nodes import binary, unary
+from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import promoted
 
 function = functools.partial(unary, rule="float", inplace=True)
@@ -79,16 +79,12 @@ tan = function("tan", "The tangent.", autocast="float32")
 asin = function("asin", "The angle between -pi/2 and pi/2 whose sine is input.", autocast="float32", aliases=("arcsin",))
 acos = function("acos", "The angle between 0 and pi whose cosine is input.", autocast="float32", aliases=("arccos",))
 atan = function("atan", "The angle between -pi/2 and pi/2 whose tangent is input.", aliases=("arctan",))
-atan2 = binary(
-    "atan2",
-    "The angle of the point with ordinate input and abscissa other, between -pi and pi.",
-    rule="float",
-    inplace=True,
-    complex=False,
-    numbers=False,
-    autocast="widest",
-    aliases=("arctan2",),
-)
+
+
+@pointwise(rule="float", inplace=True, complex=False, numbers=False, autocast="widest", aliases=("arctan2",))
+def atan2(input, other):
+    """The angle of the point with ordinate input and abscissa other, between -pi and pi."""
+    return e.atan2(input, other)
 
 
 @pointwise(rule="float", inplace=True, complex="deg2rad is not supported for complex tensors.")
