@@ -58,17 +58,20 @@ def _from_sequence(data: Any, dtype: dtypes.dtype, device: devices.device) -> Te
 
 def constructor(cls: type, *args, device: Any = None) -> Tensor:
     """torch.Tensor(...), and the same for its subclasses."""
-    if device is not None and devices.device(device).type != "cpu":
-        raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {devices.device(device).type} was passed")
+    _check_device(device, "cpu")
     made = construct(args, dtypes.get_default_dtype(), devices.cpu, any_dtype=True)
     return made if cls is Tensor else Tensor._make_subclass(cls, made)
 
 
 def new(self: Tensor, *args, device: Any = None) -> Tensor:
     """The old constructor with the dtype and device of this tensor."""
-    if device is not None and devices.device(device).type != self.device.type:
-        raise RuntimeError(f"legacy constructor expects device type: {self.device.type} but device type: {device} was passed")
+    _check_device(device, self.device.type)
     return construct(args, self.dtype, self.device)
+
+
+def _check_device(device: Any, expected: str) -> None:
+    if device is not None and devices.device(device).type != expected:
+        raise RuntimeError(f"legacy constructor expects device type: {expected} but device type: {devices.device(device).type} was passed")
 
 
 # -- a class for every dtype ---------------------------------------------------------------------------------------
@@ -82,8 +85,7 @@ class TensorType(type):
 
     def __call__(cls, *args, device: Any = None):
         where = devices.device("cuda", arrays.cuda().current_device()) if cls.device_type == "cuda" else devices.cpu
-        if device is not None and devices.device(device).type != where.type:
-            raise RuntimeError(f"legacy constructor expects device type: {where.type} but device type: {device} was passed")
+        _check_device(device, where.type)
         return construct(args, cls.dtype, where)
 
     def __instancecheck__(cls, instance) -> bool:
