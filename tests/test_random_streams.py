@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from flambeau.kernels import generate, print_c, random_loops, sampling
-from flambeau.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 torch = pytest.importorskip("torch")
 
@@ -281,10 +281,10 @@ def test_words_are_torchs(path):
         twins = Twins(start)
         for n in (0, 1, 5, 623, 1, 624, 1248, 1000):
             expected = torch.zeros(n, dtype=torch.int64).random_(0, 2**28 - 1, generator=twins.torchs)
-            words = sampling._draw32(twins.ours, n)
+            words = sampling._words(twins.ours, n, False)
             twins.check((words % (2**28 - 1)).astype(np.int64), expected)
             expected = torch.zeros(n, dtype=torch.int64).random_(-(2**63), None, generator=twins.torchs)
-            twins.check(sampling._draw64(twins.ours, n).view(np.int64), expected)
+            twins.check(sampling._words(twins.ours, n, True).view(np.int64), expected)
 
 
 def test_mixed_calls_stay_in_step(path):
@@ -356,7 +356,7 @@ def test_strided_tensors_are_filled_in_torchs_order(path):
     )
     for layout in layouts:
         target, expected = layout().numpy(), layout()
-        view = sampling.in_memory_order(target)
+        view = target.transpose(sorted(range(target.ndim), key=lambda axis, target=target: -target.strides[axis]))
         view[...] = sampling.uniform(twins.ours, view.shape, np.float32, 0.1, 0.7)
         assert np.array_equal(target, expected.uniform_(0.1, 0.7, generator=twins.torchs).numpy())
         view[...] = sampling.normal(twins.ours, view.shape, np.float32, 0.1, 0.7, contiguous=False)
@@ -399,7 +399,7 @@ def test_the_default_generator(restored):
         assert manual_seed(number) is default_generator
         torch.manual_seed(int(number))
         assert initial_seed() == torch.initial_seed()
-        assert get_rng_state().tobytes() == torch.get_rng_state().numpy().tobytes()
+        assert get_rng_state().numpy().tobytes() == torch.get_rng_state().numpy().tobytes()
     state = get_rng_state()
     first = default_generator.draw32(5)
     set_rng_state(state)
@@ -535,8 +535,7 @@ def compiled(folder: Path, flags: tuple[str, ...]):
 def test_no_compiler_flag_changes_a_bit(flags, tmp_path, monkeypatch):
     """The loops give the NumPy path's bits whether or not the compiler may fuse and whichever CPU it compiles for."""
     monkeypatch.setattr(sampling, "_run", compiled(tmp_path, flags))
-    monkeypatch.setattr(sampling, "_draw32", lambda generator, n: generator.draw32(n))
-    monkeypatch.setattr(sampling, "_draw64", lambda generator, n: generator.draw64(n))
+    monkeypatch.setattr(sampling, "_words", lambda generator, n, wide: generator.draw64(n) if wide else generator.draw32(n))
     for dtype in (np.float32, np.float64):
         for sample, a, b in ((sampling.normal, 0.3, 1.7), (sampling.uniform, 0.1, 0.7), (sampling.exponential, 1.5, None)):
             bits = []

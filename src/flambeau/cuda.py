@@ -12,9 +12,9 @@ import contextlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from flambeau import devices, dtypes, legacy, rng
@@ -128,26 +128,19 @@ def synchronize(device: Any = None) -> None:
     _gpus().Device(_index(device)).synchronize()
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
-    """What a GPU is."""
+# What PyTorch calls the properties of a GPU: what CUDA calls them.
+PROPERTIES = {
+    "major": "major", "minor": "minor", "total_memory": "totalGlobalMem", "multi_processor_count": "multiProcessorCount",
+    "warp_size": "warpSize", "regs_per_multiprocessor": "regsPerMultiprocessor",
+    "max_threads_per_multi_processor": "maxThreadsPerMultiProcessor", "max_threads_per_block": "maxThreadsPerBlock",
+    "shared_memory_per_block": "sharedMemPerBlock", "shared_memory_per_block_optin": "sharedMemPerBlockOptin",
+    "shared_memory_per_multiprocessor": "sharedMemPerMultiprocessor", "L2_cache_size": "l2CacheSize", "is_integrated": "integrated",
+    "is_multi_gpu_board": "isMultiGpuBoard",
+}  # fmt: skip
 
-    name: str
-    major: int
-    minor: int
-    total_memory: int
-    multi_processor_count: int
-    warp_size: int
-    regs_per_multiprocessor: int
-    max_threads_per_multi_processor: int
-    max_threads_per_block: int
-    shared_memory_per_block: int
-    shared_memory_per_block_optin: int
-    shared_memory_per_multiprocessor: int
-    L2_cache_size: int
-    is_integrated: bool
-    is_multi_gpu_board: bool
-    uuid: str
+
+class DeviceProperties(SimpleNamespace):
+    """What a GPU is."""
 
     def __repr__(self) -> str:
         return (
@@ -164,19 +157,13 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 @lru_cache(None)
 def _properties(index: int) -> DeviceProperties:
-    p = _gpus().runtime.getDeviceProperties(index)
-    digits = bytes(p.get("uuid", b"")).hex()
-    cuts = (0, 8, 12, 16, 20, 32)
+    found = _gpus().runtime.getDeviceProperties(index)
+    digits = bytes(found.get("uuid", b"")).hex()
     return DeviceProperties(
-        name=p["name"].decode() if isinstance(p["name"], bytes) else p["name"],
-        major=p["major"], minor=p["minor"], total_memory=p["totalGlobalMem"], multi_processor_count=p["multiProcessorCount"],
-        warp_size=p["warpSize"], regs_per_multiprocessor=p.get("regsPerMultiprocessor", 0),
-        max_threads_per_multi_processor=p["maxThreadsPerMultiProcessor"], max_threads_per_block=p["maxThreadsPerBlock"],
-        shared_memory_per_block=p["sharedMemPerBlock"], shared_memory_per_block_optin=p.get("sharedMemPerBlockOptin", 0),
-        shared_memory_per_multiprocessor=p.get("sharedMemPerMultiprocessor", 0), L2_cache_size=p["l2CacheSize"],
-        is_integrated=bool(p.get("integrated", 0)), is_multi_gpu_board=bool(p.get("isMultiGpuBoard", 0)),
-        uuid="-".join(digits[a:b] for a, b in itertools.pairwise(cuts)),
-    )  # fmt: skip
+        name=found["name"].decode() if isinstance(found["name"], bytes) else found["name"],
+        uuid="-".join(digits[a:b] for a, b in itertools.pairwise((0, 8, 12, 16, 20, 32))),
+        **{name: bool(found.get(cuda, 0)) if name.startswith("is_") else found.get(cuda, 0) for name, cuda in PROPERTIES.items()},
+    )
 
 
 def get_device_name(device: Any = None) -> str:
@@ -229,37 +216,26 @@ has_magma = False
 # -- memory --------------------------------------------------------------------------------------------------------------
 
 
-def _counted(device: Any, which: int, peak: bool) -> int:
+def _counter(name: str, which: int, peak: bool, meaning: str) -> Callable[..., int]:
     """Bytes in use (0) or reserved (1) on a GPU, now or at most. 0 where nothing was ever used."""
-    if not is_initialized():
-        return 0
-    room, index = arrays.cuda(), _index(device)
-    if peak:
-        return room.peak(index, which)
-    with room.Device(index):
-        return room.pool.total_bytes() if which else room.pool.used_bytes()
+
+    def counter(device: Any = None) -> int:
+        if not is_initialized():
+            return 0
+        room, index = arrays.cuda(), _index(device)
+        if peak:
+            return room.peak(index, which)
+        with room.Device(index):
+            return room.pool.total_bytes() if which else room.pool.used_bytes()
+
+    counter.__name__, counter.__doc__ = name, meaning
+    return counter
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors occupy."""
-    return _counted(device, 0, False)
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that tensors occupied since `reset_peak_memory_stats`."""
-    return _counted(device, 0, True)
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes taken from the driver: those of tensors, and what is kept for reuse."""
-    return _counted(device, 1, False)
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """The most bytes taken from the driver since `reset_peak_memory_stats`."""
-    return _counted(device, 1, True)
-
-
+memory_allocated = _counter("memory_allocated", 0, False, "Bytes that tensors occupy.")
+memory_reserved = _counter("memory_reserved", 1, False, "Bytes taken from the driver: those of tensors, and what is kept for reuse.")
+max_memory_allocated = _counter("max_memory_allocated", 0, True, "The most bytes that tensors occupied since `reset_peak_memory_stats`.")
+max_memory_reserved = _counter("max_memory_reserved", 1, True, "The most bytes taken from the driver since `reset_peak_memory_stats`.")
 memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
@@ -524,36 +500,22 @@ class CUDAGraph:
         raise NotImplementedError("torch.cuda.CUDAGraph: recording work into a graph is not supported. Run the function itself")
 
 
-class graph:
+class graph(CUDAGraph):
     """See CUDAGraph."""
 
-    def __init__(self, *args, **kwargs):
-        CUDAGraph()
+
+def _marks():
+    from cupy.cuda import nvtx as marks
+
+    return marks
 
 
 class nvtx:
-    """Names on the time line of NVIDIA's profilers."""
+    """Names on the time line of NVIDIA's profilers: a range opened and closed, a moment, or the range of a `with`."""
 
-    @staticmethod
-    def range_push(msg: str) -> None:
-        """Open a named range."""
-        from cupy.cuda import nvtx as marks
-
-        marks.RangePush(msg)
-
-    @staticmethod
-    def range_pop() -> None:
-        """Close the innermost range."""
-        from cupy.cuda import nvtx as marks
-
-        marks.RangePop()
-
-    @staticmethod
-    def mark(msg: str) -> None:
-        """A single named moment."""
-        from cupy.cuda import nvtx as marks
-
-        marks.Mark(msg)
+    range_push = staticmethod(lambda msg: _marks().RangePush(msg))
+    range_pop = staticmethod(lambda: _marks().RangePop())
+    mark = staticmethod(lambda msg: _marks().Mark(msg))
 
     @staticmethod
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ Questions get PyTorch's answer for a dense tensor; conversions raise NotImplemen
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,16 +19,7 @@ NEVER = (
     "is_ipu",
 )  # fmt: skip
 SPARSE_PARTS = ("coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nnz")
-CONVERSIONS = (
-    "to_sparse",
-    "to_sparse_coo",
-    "to_sparse_csr",
-    "to_sparse_csc",
-    "to_sparse_bsr",
-    "to_sparse_bsc",
-    "to_mkldnn",
-    "to_padded_tensor",
-)
+CONVERSIONS = (*(f"to_sparse{kind}" for kind in ("", "_coo", "_csr", "_csc", "_bsr", "_bsc")), "to_mkldnn", "to_padded_tensor")
 SPARSE_ONLY = ("sparse_mask", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_", "smm", "sspaddmm")
 DEVICES = ("xpu", "ipu", "mtia", "hpu")
 
@@ -81,17 +73,7 @@ def _no_sparse(name: str) -> Callable:
     return make
 
 
-SPARSE_FACTORIES = {
-    name: _no_sparse(name)
-    for name in (
-        "sparse_coo_tensor",
-        "sparse_csr_tensor",
-        "sparse_csc_tensor",
-        "sparse_bsr_tensor",
-        "sparse_bsc_tensor",
-        "sparse_compressed_tensor",
-    )
-}
+SPARSE_FACTORIES = {name: _no_sparse(name) for name in (f"sparse_{kind}_tensor" for kind in "coo csr csc bsr bsc compressed".split())}
 
 
 def to_dense(self: Tensor, dtype: dtypes.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
@@ -140,9 +122,7 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 
 def _resized(self: Tensor, shape) -> Tensor:
-    n = 1
-    for s in shape:
-        n *= s
+    n = math.prod(shape)
     if n != self.numel():
         raise RuntimeError(
             f"requested resize to {'x'.join(map(str, shape))} ({n} elements in total), but the given tensor has a size of "

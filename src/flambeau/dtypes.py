@@ -39,12 +39,6 @@ class dtype:
     def __reduce__(self):
         return self.name  # pickled as the global flambeau.dtypes.<name>
 
-    def __deepcopy__(self, memo):
-        return self
-
-    def __copy__(self):
-        return self
-
     def to_complex(self) -> dtype:
         """The complex dtype with parts of this precision (float16 has none here: complex32 is not supported)."""
         if self.is_complex:
@@ -111,14 +105,10 @@ def _promote(a: dtype, b: dtype) -> dtype:
         return a if a.itemsize >= b.itemsize else b
     signed, unsigned = (a, b) if a.is_signed else (b, a)
     if unsigned is not uint8:
-        return _no_promotion(a, b)
+        raise RuntimeError(
+            f"Promotion for {a.name} and {b.name} is not supported: no integer type holds both. Cast one of them with .to(...) first."
+        )
     return int16 if signed is int8 else signed
-
-
-def _no_promotion(a: dtype, b: dtype) -> dtype:
-    raise RuntimeError(
-        f"Promotion for {a.name} and {b.name} is not supported: no integer type holds both. Cast one of them with .to(...) first."
-    )
 
 
 _TABLE: dict[tuple[dtype, dtype], dtype] = {}
@@ -157,10 +147,6 @@ def of_scalar(value) -> dtype:
         return _default
     if kind is int:
         return int64
-    if kind is builtins.bool:
-        return bool
-    if kind is complex:
-        return _default.to_complex()
     if isinstance(value, builtins.bool | np.bool_):
         return bool
     if isinstance(value, int | np.integer):
@@ -225,13 +211,8 @@ class finfo:
         return hash(("finfo", self._dtype.name))
 
     def __repr__(self) -> str:
-        def shown(x: float) -> str:
-            return f"{x:g}"
-
-        return (
-            f"finfo(resolution={shown(self.resolution)}, min={shown(self.min)}, max={shown(self.max)}, eps={shown(self.eps)}, "
-            f"smallest_normal={shown(self.smallest_normal)}, tiny={shown(self.tiny)}, dtype={self.dtype})"
-        )
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{n}={getattr(self, n):g}' for n in names)}, dtype={self.dtype})"
 
 
 class iinfo:

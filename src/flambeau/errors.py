@@ -17,9 +17,3 @@ class LinAlgError(RuntimeError):
 
 LinAlgError.__module__ = "torch._C"  # what tracebacks of PyTorch programs show and `except` clauses name
 LinAlgError.__name__ = LinAlgError.__qualname__ = "_LinAlgError"
-
-
-def shapes(**named) -> str:
-    """The indented lines under a message: one name and shape each."""
-    width = max(map(len, named))
-    return "".join(f"\n    {name:<{width}}  {tuple(shape)}" for name, shape in named.items())

@@ -10,7 +10,7 @@ import numpy as np
 from flambeau import devices
 from flambeau.kernels import arrays
 from flambeau.storage import Storage
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, wrap
 
 
 def share_memory_(self: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def share(storage: Storage) -> None:
     if storage.device().type != "cpu" or is_shared(storage) or not nbytes:
         return
     memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
-    memory[...] = UntypedStorage._of(storage)._bytes()
+    memory[...] = UntypedStorage._of(storage)._values()
     exchange(storage, memory)
 
 
@@ -57,13 +57,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     pinned = arrays.cuda().pinned_empty(self._array.shape, self._array.dtype)
     arrays.write(pinned, self._array)
-    return self.new_tensor(()).set_(_wrapped(pinned))
-
-
-def _wrapped(array) -> Tensor:
-    from flambeau.tensor import wrap
-
-    return wrap(array)
+    return self.new_tensor(()).set_(wrap(pinned))
 
 
 def is_pinned(self: Tensor, device: Any = None) -> bool:
@@ -91,8 +85,6 @@ def get_device(self: Tensor) -> int:
     return device.index if device.type == "cuda" else -1
 
 
-Tensor.share_memory_ = share_memory_
 Tensor.is_shared = is_shared_
-Tensor.pin_memory = pin_memory
-Tensor.is_pinned = is_pinned
-Tensor.get_device = get_device
+for _method in (share_memory_, pin_memory, is_pinned, get_device):
+    setattr(Tensor, _method.__name__, _method)

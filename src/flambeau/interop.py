@@ -17,7 +17,7 @@ from flambeau import dtypes
 from flambeau.factories import device_of, from_array
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, wrap
 
 __all__ = ["from_dlpack", "from_numpy", "to_dlpack"]
 
@@ -90,7 +90,7 @@ def dlpack(self: Tensor, *, stream: Any = -1, max_version: tuple[int, int] | Non
         return array.__dlpack__(max_version=max_version)
     # NumPy cannot name bfloat16 to others: it exports the bits as integers, and the capsule is relabelled.
     capsule = array.view(np.int16).__dlpack__(max_version=max_version)
-    _Label(capsule).code = BFLOAT
+    _Label(capsule).code.value = BFLOAT
     return capsule
 
 
@@ -114,26 +114,20 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         capsule = _export(ext_tensor)
     elif type(ext_tensor).__name__ == "PyCapsule":
         capsule = ext_tensor
-        kind = _Label(capsule).device
+        kind = _Label(capsule).device.value
     else:
         raise RuntimeError(
             "from_dlpack received an invalid capsule: expected an object with __dlpack__, or a fresh capsule, found "
             f"{type(ext_tensor).__name__}"
         )
     array = arrays.cuda().from_dlpack(capsule) if kind == CUDA else _import_cpu(capsule)
-    result = from_array(array) if kind != CUDA else _wrapped(array)
+    result = from_array(array) if kind != CUDA else wrap(array)
     if device is not None:
         wanted = device_of(device)
         if copy is False and wanted != result.device:
             raise ValueError(f"from_dlpack: a tensor on {result.device} cannot become one on {wanted} without a copy")
         result = result.to(wanted)
     return result.clone() if copy else result
-
-
-def _wrapped(array) -> Tensor:
-    from flambeau.tensor import wrap
-
-    return wrap(array)
 
 
 def _export(producer: Any):
@@ -147,9 +141,9 @@ def _export(producer: Any):
 def _import_cpu(capsule) -> np.ndarray:
     """A NumPy array over the memory of a capsule."""
     label = _Label(capsule)
-    brain_float = label.code == BFLOAT
+    brain_float = label.code.value == BFLOAT
     if brain_float:
-        label.code = SIGNED
+        label.code.value = SIGNED
     array = np.from_dlpack(_Holder(capsule))
     if not array.flags.writeable and not label.versioned:
         array = np.asarray(_Writable(array))  # the old form cannot say "read-only", so NumPy assumes it; tensors never are
@@ -196,20 +190,8 @@ class _Label:
                 "constructed a tensor from it once."
             )
         start = pointer(capsule, b"dltensor_versioned" if self.versioned else b"dltensor") + (32 if self.versioned else 0)
-        self._device = ctypes.c_int32.from_address(start + 8)
-        self._code = ctypes.c_uint8.from_address(start + 20)
-
-    @property
-    def device(self) -> int:
-        return self._device.value
-
-    @property
-    def code(self) -> int:
-        return self._code.value
-
-    @code.setter
-    def code(self, value: int) -> None:
-        self._code.value = value
+        self.device = ctypes.c_int32.from_address(start + 8)
+        self.code = ctypes.c_uint8.from_address(start + 20)
 
 
 # -- CUDA ----------------------------------------------------------------------------------------------------------

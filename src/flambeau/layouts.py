@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
+from flambeau.ops.formats import Constant
 
-class layout:
+
+class layout(Constant):
     """An arrangement of elements in memory. Every tensor here is `strided`."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self):
-        return self.name
-
-    def __copy__(self) -> layout:
-        return self
-
-    def __deepcopy__(self, memo) -> layout:
-        return self
 
 
 strided = layout("strided")
-sparse_coo = layout("sparse_coo")
-sparse_csr = layout("sparse_csr")
-sparse_csc = layout("sparse_csc")
-sparse_bsr = layout("sparse_bsr")
-sparse_bsc = layout("sparse_bsc")
-jagged = layout("jagged")
+sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
+sparse_bsr, sparse_bsc, jagged = layout("sparse_bsr"), layout("sparse_bsc"), layout("jagged")
 
 
 def check(name: str, value) -> None:

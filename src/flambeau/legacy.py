@@ -24,7 +24,9 @@ def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtyp
     first = args[0]
     if len(args) == 1:
         if isinstance(first, Tensor):
-            return _same(first, dtype, device, any_dtype)
+            if not any_dtype and (first.dtype is not dtype or first.device != device):
+                raise TypeError(f"expected a tensor of {dtype} on {device} (got one of {first.dtype} on {first.device}): try .to(...)")
+            return first.detach()
         if isinstance(first, (UntypedStorage, TypedStorage)):
             return empty(0, dtype=dtype, device=device).set_(untyped(first))
         if not isinstance(first, Size) and not _is_size(first):
@@ -46,12 +48,6 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _same(source: Tensor, dtype: dtypes.dtype, device: devices.device, any_dtype: bool) -> Tensor:
-    if not any_dtype and (source.dtype is not dtype or source.device != device):
-        raise TypeError(f"expected a tensor of {dtype} on {device} (got one of {source.dtype} on {source.device}): try .to(...)")
-    return source.detach()
-
-
 def _from_sequence(data: Any, dtype: dtypes.dtype, device: devices.device) -> Tensor:
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
@@ -62,17 +58,20 @@ def _from_sequence(data: Any, dtype: dtypes.dtype, device: devices.device) -> Te
 
 def constructor(cls: type, *args, device: Any = None) -> Tensor:
     """torch.Tensor(...), and the same for its subclasses."""
-    if device is not None and devices.device(device).type != "cpu":
-        raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {devices.device(device).type} was passed")
+    _check_device(device, "cpu")
     made = construct(args, dtypes.get_default_dtype(), devices.cpu, any_dtype=True)
     return made if cls is Tensor else Tensor._make_subclass(cls, made)
 
 
 def new(self: Tensor, *args, device: Any = None) -> Tensor:
     """The old constructor with the dtype and device of this tensor."""
-    if device is not None and devices.device(device).type != self.device.type:
-        raise RuntimeError(f"legacy constructor expects device type: {self.device.type} but device type: {device} was passed")
+    _check_device(device, self.device.type)
     return construct(args, self.dtype, self.device)
+
+
+def _check_device(device: Any, expected: str) -> None:
+    if device is not None and devices.device(device).type != expected:
+        raise RuntimeError(f"legacy constructor expects device type: {expected} but device type: {devices.device(device).type} was passed")
 
 
 # -- a class for every dtype ---------------------------------------------------------------------------------------
@@ -86,8 +85,7 @@ class TensorType(type):
 
     def __call__(cls, *args, device: Any = None):
         where = devices.device("cuda", arrays.cuda().current_device()) if cls.device_type == "cuda" else devices.cpu
-        if device is not None and devices.device(device).type != where.type:
-            raise RuntimeError(f"legacy constructor expects device type: {where.type} but device type: {device} was passed")
+        _check_device(device, where.type)
         return construct(args, cls.dtype, where)
 
     def __instancecheck__(cls, instance) -> bool:
@@ -107,17 +105,12 @@ TENSOR_TYPES: dict[str, TensorType] = {f"{name}Tensor": tensor_type(name, d) for
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs) -> Any:
     """Without arguments the old name of the tensor's type, 'torch.FloatTensor'; with one, the tensor converted to it."""
     if dtype is None:
-        return type_name(self.dtype, self.device.type)
+        return f"torch.{'' if self.device.type == 'cpu' else self.device.type + '.'}{OLD_NAME_OF[self.dtype]}Tensor"
     if isinstance(dtype, dtypes.dtype):
         return self.to(dtype)
     target, device_type = _parse(dtype)
     device = self.device if device_type == self.device.type else devices.device(device_type)
     return self.to(device=device, dtype=target)
-
-
-def type_name(dtype: dtypes.dtype, device_type: str = "cpu") -> str:
-    """torch.FloatTensor, torch.cuda.FloatTensor, ..."""
-    return f"torch.{'' if device_type == 'cpu' else device_type + '.'}{OLD_NAME_OF[dtype]}Tensor"
 
 
 def _parse(kind: Any) -> tuple[dtypes.dtype, str]:
@@ -174,12 +167,8 @@ def _removed(name: str, instead: str):
     return function
 
 
-REMOVED = {
-    name: _removed(name, instead)
-    for name, instead in {
-        "eig": "linalg.eig", "symeig": "linalg.eigh", "solve": "linalg.solve", "lstsq": "linalg.lstsq", "matrix_rank": "linalg.matrix_rank",
-    }.items()
-}  # fmt: skip
+REMOVED = {name: _removed(name, f"linalg.{name}") for name in ("eig", "solve", "lstsq", "matrix_rank")}
+REMOVED["symeig"] = _removed("symeig", "linalg.eigh")
 
 Tensor.new = new
 Tensor.type = type_

@@ -11,6 +11,7 @@ array([[1. , 2. ],
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,12 +116,9 @@ def _check(data: Any, shape: tuple[int, ...], depth: int, kinds: set[type]) -> b
         return all(plain) and isinstance(data, (list, tuple))
     found = set(map(type, data))
     kinds |= found
-    if not found <= PYTHON_NUMBERS:
-        for item in data:
-            if is_sequence(item):
-                raise TypeError(
-                    f"{type(item).__name__!r} object cannot be interpreted as a number: it is nested deeper than its neighbours"
-                )
+    for item in () if found <= PYTHON_NUMBERS else data:
+        if is_sequence(item):
+            raise TypeError(f"{type(item).__name__!r} object cannot be interpreted as a number: it is nested deeper than its neighbours")
     return isinstance(data, (list, tuple))
 
 
@@ -185,7 +183,10 @@ def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
         return value.item()
     if hasattr(value, "_array"):
         if value.numel() != 1:
-            raise _many_elements(value, dtype)
+            hint = f"found shape {tuple(value.shape)} inside a sequence. Try torch.stack(...) to join tensors"
+            if (dtype or value.dtype).category < dtypes.FLOAT:
+                raise TypeError(f"only integer tensors of a single element can be converted to an index: {hint}")
+            raise ValueError(f"only one element tensors can be converted to Python scalars: {hint}")
         if value.requires_grad:
             warnings.warn(
                 "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its history is lost", stacklevel=6
@@ -202,13 +203,6 @@ def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
     if not hasattr(value, "__index__"):
         raise TypeError(f"{type(value).__name__!r} object cannot be interpreted as an integer")
     return value.__index__()
-
-
-def _many_elements(value: Any, dtype: dtypes.dtype | None) -> Exception:
-    hint = f"found shape {tuple(value.shape)} inside a sequence. Try torch.stack(...) to join tensors"
-    if (dtype or value.dtype).category < dtypes.FLOAT:
-        return TypeError(f"only integer tensors of a single element can be converted to an index: {hint}")
-    return ValueError(f"only one element tensors can be converted to Python scalars: {hint}")
 
 
 def _filled(data: Any, shape: tuple[int, ...], dtype: dtypes.dtype, kinds: set[type] | None = None) -> np.ndarray:
@@ -290,14 +284,9 @@ def stored(value: Any, dtype: dtypes.dtype) -> Any:
     return value
 
 
+@lru_cache(None)
 def _largest(dtype: dtypes.dtype) -> float:
-    known = _LARGEST.get(dtype)
-    if known is None:
-        known = _LARGEST[dtype] = dtypes.finfo(dtype).max
-    return known
-
-
-_LARGEST: dict[dtypes.dtype, float] = {}
+    return dtypes.finfo(dtype).max
 
 
 def does_not_fit(value: Any, dtype: dtypes.dtype) -> RuntimeError:

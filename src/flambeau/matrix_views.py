@@ -17,8 +17,7 @@ def T(self: Tensor) -> Tensor:
     else:
         warnings.warn(
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` to "
-            "transpose batches "
-            "of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
+            "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
             stacklevel=2,
         )
     return self.permute(tuple(range(n - 1, -1, -1)))
@@ -36,28 +35,24 @@ def mT(self: Tensor) -> Tensor:
 
 def H(self: Tensor) -> Tensor:
     """The conjugate transpose of a matrix. (M, N) -> (N, M)"""
-    n = self.dim()
-    if n == 0:
-        warnings.warn("Tensor.H is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=2)
-        return self.conj() if self.is_complex() else self.permute(())
-    if n != 2:
-        more = " For batches of matrices, consider using tensor.mH" if n > 2 else ""
-        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.{more}")
-    return _adjoint(self)
+    if self.dim() > 2:
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor. For batches of matrices, consider tensor.mH"
+        )
+    return _adjoint(self, "H")
 
 
 def mH(self: Tensor) -> Tensor:
     """The conjugate transpose of every matrix of a batch. (*, M, N) -> (*, N, M)"""
-    if self.dim() >= 2:
-        return _adjoint(self)
+    return _adjoint(self, "mH")
+
+
+def _adjoint(self: Tensor, name: str) -> Tensor:
     if self.dim() == 0:
-        warnings.warn("Tensor.mH is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=2)
-        return self.conj() if self.is_complex() else self.permute(())
-    raise RuntimeError("tensor.mH is only supported on matrices or batches of matrices. Got 1-D tensor.")
-
-
-def _adjoint(self: Tensor) -> Tensor:
-    transposed = self.transpose(-2, -1)
+        warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=3)
+    elif self.dim() == 1:
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    transposed = self.transpose(-2, -1) if self.dim() else self.permute(())
     return transposed.conj() if self.is_complex() else transposed
 
 

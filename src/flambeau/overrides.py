@@ -25,18 +25,9 @@ from flambeau.eager.overrides import NOWRAP, needed
 from flambeau.tensor import Tensor
 
 __all__ = [
-    "enable_reentrant_dispatch",
-    "get_ignored_functions",
-    "get_overridable_functions",
-    "get_testing_overrides",
-    "handle_torch_function",
-    "has_torch_function",
-    "is_tensor_like",
-    "is_tensor_method_or_property",
-    "redispatch_function",
-    "resolve_name",
-    "wrap_torch_function",
-]
+    "enable_reentrant_dispatch", "get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function",
+    "has_torch_function", "is_tensor_like", "is_tensor_method_or_property", "redispatch_function", "resolve_name", "wrap_torch_function",
+]  # fmt: skip
 
 state = modes.state
 

@@ -42,8 +42,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if type(marked) is not type(data):
             raise RuntimeError(
                 f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an instance of the "
-                "same "
-                f"type, but return type {type(marked).__name__} was found instead. Its __torch_function__ should return its own type."
+                f"same type, but return type {type(marked).__name__} was found instead. Its __torch_function__ should return its own type."
             )
         vars(marked)["_is_param"] = True
         return marked

@@ -22,8 +22,7 @@ def item(self: Tensor) -> Any:
     if array.size != 1:
         raise RuntimeError(
             f"a Tensor with {array.size} elements cannot be converted to Scalar: item() is for one element, found shape "
-            f"{tuple(array.shape)}. "
-            "Try .tolist(), or reduce it first with .sum() or .mean()"
+            f"{tuple(array.shape)}. Try .tolist(), or reduce it first with .sum() or .mean()"
         )
     return array.item()
 
@@ -53,27 +52,27 @@ def _one(self: Tensor, target: str) -> Any:
         warnings.warn(
             "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its history is lost. Consider using "
             "tensor.detach() first.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return item(self)
 
 
-def _float(self: Tensor) -> float:
-    value = _one(self, "float")
+def _real(self: Tensor, target: str, c_type: str) -> Any:
+    """The single element, which must not have an imaginary part."""
+    value = _one(self, target)
     if isinstance(value, complex):
         if value.imag:
-            raise RuntimeError(f"value cannot be converted to type double without overflow: {value} is complex. Try .real or .abs()")
+            raise RuntimeError(f"value cannot be converted to type {c_type} without overflow: {value} is complex. Try .real or .abs()")
         value = value.real
-    return float(value)
+    return value
+
+
+def _float(self: Tensor) -> float:
+    return float(_real(self, "float", "double"))
 
 
 def _int(self: Tensor) -> int:
-    value = _one(self, "int")
-    if isinstance(value, complex):
-        if value.imag:
-            raise RuntimeError(f"value cannot be converted to type int64_t without overflow: {value} is complex. Try .real or .abs()")
-        value = value.real
-    return int(value)
+    return int(_real(self, "int", "int64_t"))
 
 
 def _complex(self: Tensor) -> complex:
@@ -125,40 +124,31 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     """Replace every element x by callable(x), one at a time in Python: slow, for the CPU only."""
-    _check_elementwise("apply_", self)
-    _overwrite(self, [callable(value) for value in self._array.reshape(-1).tolist()])
-    return self
+    return _by_element("apply_", callable, self)
 
 
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
     """Replace every element x by callable(x, y), y being the element of `tensor` at that place."""
-    _check_elementwise("map_", self)
-    _check_elementwise("map_", tensor)
-    others = tensor.expand(self.shape)._array.reshape(-1).tolist()
-    _overwrite(self, [callable(x, y) for x, y in zip(self._array.reshape(-1).tolist(), others, strict=True)])
-    return self
+    return _by_element("map_", callable, self, tensor)
 
 
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
     """Replace every element s by callable(s, x, y), x and y being the elements of two other tensors at that place."""
-    for t in (self, x, y):
-        _check_elementwise("map2_", t)
-    columns = [t.expand(self.shape)._array.reshape(-1).tolist() for t in (self, x, y)]
-    _overwrite(self, [callable(*values) for values in zip(*columns, strict=True)])
-    return self
+    return _by_element("map2_", callable, self, x, y)
 
 
-def _overwrite(self: Tensor, values: list) -> None:
-    """Write a list of numbers, in order."""
+def _by_element(name: str, function: Callable, self: Tensor, *others: Tensor) -> Tensor:
+    """Write function(elements of self and of the others) over self, one place after the other."""
+    for t in (self, *others):
+        if not t.is_cpu:
+            raise TypeError(f"{name} is only implemented on CPU tensors: it calls Python for every element, found one on {t.device}")
+        if t.requires_grad:
+            raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    columns = [t.expand(self.shape)._array.reshape(-1).tolist() for t in (self, *others)]
+    values = [function(*row) for row in zip(*columns, strict=True)]
     self._array[...] = np.array(values).astype(self._array.dtype).reshape(self._array.shape)
     self._bump()
-
-
-def _check_elementwise(name: str, tensor: Tensor) -> None:
-    if not tensor.is_cpu:
-        raise TypeError(f"{name} is only implemented on CPU tensors: it calls Python for every element, found one on {tensor.device}")
-    if tensor.requires_grad:
-        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    return self
 
 
 for _name, _function in {

@@ -20,12 +20,12 @@ def is_tensor(obj: Any, /) -> bool:
 
 
 def _ask(name: str, doc: str):
-    """The function form of a method without arguments."""
+    """The function form of a method."""
 
-    def question(input):
+    def question(input, *args, **kwargs):
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-        return getattr(input, name)()
+        return getattr(input, name)(*args, **kwargs)
 
     question.__name__ = question.__qualname__ = name
     question.__doc__ = doc
@@ -42,16 +42,8 @@ is_conj = _ask("is_conj", "Whether conjugation is still pending: it never is her
 is_neg = _ask("is_neg", "Whether negation is still pending: it never is here.")
 is_distributed = _ask("is_distributed", "False.")
 get_device = _ask("get_device", "The index of the GPU a tensor is on, -1 on the CPU.")
-
-
-def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape."""
-    return input.is_same_size(other)
-
-
-def detach(input: Tensor) -> Tensor:
-    """The same memory without history: gradients stop here."""
-    return input.detach()
+is_same_size = _ask("is_same_size", "Whether two tensors have the same shape.")
+detach = _ask("detach", "The same memory without history: gradients stop here.")
 
 
 def broadcast_shapes(*shapes) -> Size:

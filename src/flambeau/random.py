@@ -23,17 +23,7 @@ import numpy as np
 
 from flambeau.devices import device as Device
 
-__all__ = [
-    "DEFAULT_SEED",
-    "STATE_BYTES",
-    "Generator",
-    "default_generator",
-    "get_rng_state",
-    "initial_seed",
-    "manual_seed",
-    "seed",
-    "set_rng_state",
-]
+__all__ = ["DEFAULT_SEED", "STATE_BYTES", "Generator", "default_generator"]
 
 DEFAULT_SEED = 67280421310721  # a prime factor of 2**128 + 1; PyTorch starts here, so do we
 STATE_BYTES = 5056
@@ -272,28 +262,3 @@ default_generator.seed()  # every program gets numbers of its own, unless it cal
 if hasattr(os, "register_at_fork"):
     # Another thread may hold the lock at the moment of a fork, and that thread does not exist in the child.
     os.register_at_fork(after_in_child=lambda: setattr(default_generator, "lock", RLock()))
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator with int(seed) and return it."""
-    return default_generator.manual_seed(int(seed))
-
-
-def seed() -> int:
-    """Seed the default generator from the operating system's entropy and return the seed."""
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """The seed of the default generator."""
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> np.ndarray:
-    """The state of the default generator. -> (5056,) uint8"""
-    return default_generator.get_state_bytes()
-
-
-def set_rng_state(new_state: np.ndarray) -> None:
-    """Put the default generator where `get_rng_state` found it."""
-    default_generator.set_state_bytes(new_state)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import check_options, device_of, dtype_of, factory, finish, into, number
+from flambeau.factories import dtype_of, factory, made, number
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
 
@@ -22,9 +21,7 @@ __all__ = ["arange", "linspace", "logspace", "range"]
 
 
 @factory
-def arange(
-    start=None, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
-) -> Tensor:
+def arange(start=None, end=None, step=1, **options) -> Tensor:
     """start, start + step, ... up to but without `end`. Integers give int64, a float among the arguments the default dtype.
 
     >>> arange(1, 2.5, 0.5)
@@ -34,53 +31,44 @@ def arange(
         if start is None:
             raise TypeError('arange() missing 1 required positional arguments: "end"')
         start, end = 0, start
-    return _counted("arange", 0 if start is None else start, end, step, _half_open, out, dtype, layout, device, pin_memory, requires_grad)
+    start, end, step = _numbers("arange", 0 if start is None else start, end, step)
+    whole = all(isinstance(v, int) for v in (start, end, step))
+
+    def make(d: dtypes.dtype, where) -> Any:
+        return _arithmetic("arange", start, step, _steps_below(start, end, step, d), d, where)
+
+    return made("arange", make, default=dtypes.int64 if whole else None, **options)
 
 
 @factory
-def range(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False) -> Tensor:
+def range(start=0, end=None, step=1, **options) -> Tensor:
     """start, start + step, ... up to and including `end`; `arange`, which leaves the end out as Python's range does, is preferred."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
-        "range builtin. "
-        "Instead, use torch.arange, which produces values in [start, end).",
+        "range builtin. Instead, use torch.arange, which produces values in [start, end).",
         stacklevel=3,
     )
     if end is None:
         raise TypeError('range() missing 1 required positional arguments: "end"')
-    dtype = dtype_of("range", dtype) or (dtypes.get_default_dtype() if out is None else None)
-    return _counted("range", start, end, step, _closed, out, dtype, layout, device, pin_memory, requires_grad)
+    start, end, step = _numbers("range", start, end, step)
+    n = math.floor((float(end) - float(start)) / float(step)) + 1
+    return made("range", lambda d, where: _arithmetic("range", start, step, n, d, where), **options)
 
 
-def _counted(name: str, start, end, step, length: Callable, out, dtype, layout, device, pin_memory, requires_grad) -> Tensor:
+def _numbers(name: str, start, end, step) -> tuple:
     start, end, step = (number(name, v, p) for v, p in ((start, "start"), (end, "end"), (step, "step")))
     if any(isinstance(v, complex) for v in (start, end, step)):
         raise RuntimeError(f"value cannot be converted to type double without overflow: {name} counts in real numbers")
-    _check_range(start, end, step)
-    check_options(name, layout, pin_memory)
-    dtype = dtype_of(name, dtype)
-    if dtype is None and out is None:
-        whole = all(isinstance(v, int) for v in (start, end, step))
-        dtype = dtypes.int64 if whole else dtypes.get_default_dtype()
-
-    def make(d: dtypes.dtype, where) -> Any:
-        return _arithmetic(name, start, step, length(start, end, step, d), d, where)
-
-    if out is not None:
-        return into(name, out, dtype, device, make, requires_grad)
-    return finish(make(dtype, device_of(device)), requires_grad)
-
-
-def _check_range(start, end, step) -> None:
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if not (end >= start if step > 0 else end <= start):
         raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: from {start} to {end} by {step}")
+    return start, end, step
 
 
-def _half_open(start, end, step, dtype: dtypes.dtype) -> int:
+def _steps_below(start, end, step, dtype: dtypes.dtype) -> int:
     """How many steps fit below the end. int64 counts in integers, so that large ones are exact."""
     if dtype is dtypes.int64:
         start, end, step = int(start), int(end), int(step)
@@ -88,10 +76,6 @@ def _half_open(start, end, step, dtype: dtypes.dtype) -> int:
             raise ValueError("step must be nonzero: as an integer it is 0")
         return max(-((start - end) // step), 0)
     return math.ceil((float(end) - float(start)) / float(step))
-
-
-def _closed(start, end, step, dtype: dtypes.dtype) -> int:
-    return math.floor((float(end) - float(start)) / float(step)) + 1
 
 
 def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> Any:
@@ -122,28 +106,22 @@ def _rounded(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
 
 
 @factory
-def linspace(start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False) -> Tensor:
+def linspace(start, end, steps=None, *, dtype=None, **options) -> Tensor:
     """`steps` numbers from start to end, both included, at equal distances."""
-    start, end, n, dtype = _ends("linspace", start, end, steps, dtype, out)
-    check_options("linspace", layout, pin_memory)
+    start, end, n, dtype = _ends("linspace", start, end, steps, dtype)
 
     def make(d: dtypes.dtype, where) -> Any:
         if where.type == "meta":
             return arrays.empty((n,), d.numpy, where)
         return arrays.to_device(_spread(start, end, n, d), where)
 
-    if out is not None:
-        return into("linspace", out, dtype, device, make, requires_grad)
-    return finish(make(dtype, device_of(device)), requires_grad)
+    return made("linspace", make, dtype=dtype, **options)
 
 
 @factory
-def logspace(
-    start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
-) -> Tensor:
+def logspace(start, end, steps=None, base=10.0, *, dtype=None, **options) -> Tensor:
     """base ** x for `steps` numbers x from start to end: equal ratios between neighbours."""
-    start, end, n, dtype = _ends("logspace", start, end, steps, dtype, out)
-    check_options("logspace", layout, pin_memory)
+    start, end, n, dtype = _ends("logspace", start, end, steps, dtype)
     if isinstance(number("logspace", base, "base"), complex):
         raise TypeError("logspace(): argument 'base' must be float, not complex")
 
@@ -152,19 +130,16 @@ def logspace(
             return arrays.empty((n,), d.numpy, where)
         return arrays.to_device(_powers(float(base), start, end, n, d), where)
 
-    if out is not None:
-        return into("logspace", out, dtype, device, make, requires_grad)
-    return finish(make(dtype, device_of(device)), requires_grad)
+    return made("logspace", make, dtype=dtype, **options)
 
 
-def _ends(name: str, start, end, steps, dtype, out) -> tuple[Any, Any, int, dtypes.dtype | None]:
-    """The arguments as numbers, and the dtype: the default one, or its complex form if an end is complex."""
+def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dtype | None]:
+    """The arguments as numbers, and the dtype: the complex form of the default one, if an end is complex and none was asked for."""
     shapes = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
     if any(shapes):
         raise RuntimeError(
             f"{name} only supports 0-dimensional start and end tensors, but got start with {shapes[0]} dimension(s) and end with "
-            f"{shapes[1]} "
-            "dimension(s)."
+            f"{shapes[1]} dimension(s)."
         )
     start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
     if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
@@ -177,8 +152,6 @@ def _ends(name: str, start, end, steps, dtype, out) -> tuple[Any, Any, int, dtyp
         if dtype is not None and not dtype.is_complex:
             raise RuntimeError(f"torch.{name}(): inferred dtype {found.name} can't be safely cast to passed dtype {dtype.name}")
         dtype = dtype or found
-    if dtype is None and out is None:
-        dtype = dtypes.get_default_dtype()
     return start, end, steps.__index__(), dtype
 
 

@@ -6,7 +6,7 @@ Libraries ask `isinstance(n, torch.SymInt)` and call `torch.sym_max(a, b)` on si
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator
 from typing import Any
 
 
@@ -27,19 +27,7 @@ class SymBool(_Symbolic):
     """A truth value known only when a traced program runs. None here is one."""
 
 
-def sym_int(a: Any) -> int:
-    """The number as an int, cut off towards zero."""
-    return int(a)
-
-
-def sym_float(a: Any) -> float:
-    """The number as a float."""
-    return float(a)
-
-
-def sym_not(a: Any) -> bool:
-    """The opposite truth value."""
-    return not a
+sym_int, sym_float, sym_sum, sym_sqrt, sym_not = int, float, sum, math.sqrt, operator.not_
 
 
 def sym_max(a: Any, b: Any) -> Any:
@@ -54,16 +42,6 @@ def sym_min(a: Any, b: Any) -> Any:
 
 def _common(value: Any, a: Any, b: Any) -> Any:
     return float(value) if isinstance(a, float) or isinstance(b, float) else value
-
-
-def sym_sum(args: Iterable) -> Any:
-    """The sum of numbers."""
-    return sum(args)
-
-
-def sym_sqrt(a: Any) -> float:
-    """The square root."""
-    return math.sqrt(a)
 
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:

@@ -21,10 +21,82 @@ from flambeau.storage import Storage
 from flambeau.tensor import Tensor, wrap
 
 
-class UntypedStorage:
-    """A row of bytes: UntypedStorage(8), UntypedStorage([1, 2, 3]), or `tensor.untyped_storage()`."""
+class _Memory:
+    """What both kinds of storages do. A subclass has `_storage`, the memory, and `_values()`, its elements as a 1-D array."""
 
     _storage: Storage
+    is_sparse = is_sparse_csr = False
+
+    def _values(self) -> Any:
+        raise NotImplementedError
+
+    def untyped(self) -> UntypedStorage:
+        raise NotImplementedError
+
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self._storage.nbytes()
+
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+        return self._storage.data_ptr()
+
+    @property
+    def device(self) -> devices.device:
+        """Where the elements are."""
+        return self._storage.device()
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the elements are on a GPU."""
+        return self.device.type == "cuda"
+
+    def get_device(self) -> int:
+        """The index of its GPU, -1 on the CPU."""
+        return self.device.index if self.is_cuda else -1
+
+    def is_shared(self) -> bool:
+        """Whether other processes see writes to it."""
+        from flambeau import host_memory
+
+        return host_memory.is_shared(self._storage)
+
+    def share_memory_(self) -> Any:
+        """Move the elements to memory that child processes share."""
+        from flambeau import host_memory
+
+        host_memory.share(self._storage)
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether a GPU can copy from it directly: never on a machine without one."""
+        return False
+
+    def tolist(self) -> list:
+        """The elements as a list."""
+        return arrays.to_device(self._values(), devices.cpu).tolist()
+
+    def __iter__(self) -> Iterator:
+        return iter(self.tolist())
+
+    def __setitem__(self, index, value) -> None:
+        self._values()[index] = value
+        self._storage.version += 1
+
+    def fill_(self, value) -> Any:
+        """Set every element."""
+        self[...] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> Any:
+        """Overwrite the elements with those of another storage of the same size, converting them."""
+        arrays.write(self._values(), arrays.to_device(source._values(), self.device))
+        self._storage.version += 1
+        return self
+
+
+class UntypedStorage(_Memory):
+    """A row of bytes: UntypedStorage(8), UntypedStorage([1, 2, 3]), or `tensor.untyped_storage()`."""
 
     def __new__(cls, *args, device: Any = None):
         if len(args) > 1:
@@ -45,37 +117,11 @@ class UntypedStorage:
             self._storage = storage
         return storage.public
 
-    # -- what it is
-
-    def nbytes(self) -> int:
-        """The number of bytes."""
-        return self._storage.nbytes()
-
-    size = __len__ = nbytes
-
-    def data_ptr(self) -> int:
-        """The address of the first byte."""
-        return self._storage.data_ptr()
-
-    @property
-    def device(self) -> devices.device:
-        """Where the bytes are."""
-        return self._storage.device()
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether the bytes are on a GPU."""
-        return self.device.type == "cuda"
-
-    is_sparse = is_sparse_csr = False
+    size = __len__ = _Memory.nbytes
 
     def element_size(self) -> int:
         """1: the elements are bytes."""
         return 1
-
-    def get_device(self) -> int:
-        """The index of its GPU, -1 on the CPU."""
-        return self.device.index if self.is_cuda else -1
 
     @property
     def _cdata(self) -> int:
@@ -88,64 +134,26 @@ class UntypedStorage:
     def __hash__(self) -> int:
         return id(self._storage)
 
-    def is_shared(self) -> bool:
-        """Whether other processes see writes to it."""
-        from flambeau import host_memory
-
-        return host_memory.is_shared(self._storage)
-
-    def share_memory_(self) -> UntypedStorage:
-        """Move the bytes to memory that child processes share."""
-        from flambeau import host_memory
-
-        host_memory.share(self._storage)
-        return self
-
-    def is_pinned(self, device: Any = None) -> bool:
-        """Whether a GPU can copy from it directly: never on a machine without one."""
-        return False
-
-    # -- bytes
-
-    def _bytes(self) -> Any:
+    def _values(self) -> Any:
         """The bytes as a 1-D uint8 array over the same memory."""
         return flat_view(self._storage, dtypes.uint8)
-
-    def tolist(self) -> list[int]:
-        """The bytes as a list."""
-        return arrays.to_device(self._bytes(), devices.cpu).tolist()
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.tolist())
 
     def __getitem__(self, index):
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise ValueError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
-            return UntypedStorage._of(Storage(self._bytes()[index]))
-        return int(self._bytes()[index])
-
-    def __setitem__(self, index, value) -> None:
-        self._bytes()[index] = value
-        self._storage.version += 1
-
-    def fill_(self, value: int) -> UntypedStorage:
-        """Set every byte."""
-        self._bytes()[...] = value
-        self._storage.version += 1
-        return self
+            return UntypedStorage._of(Storage(self._values()[index]))
+        return int(self._values()[index])
 
     def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
         """Overwrite the bytes with those of another storage of the same size."""
         if source.nbytes() != self.nbytes():
             raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
-        arrays.write(self._bytes(), arrays.to_device(source._bytes(), self.device))
-        self._storage.version += 1
-        return self
+        return super().copy_(source)
 
     def clone(self) -> UntypedStorage:
         """A copy."""
-        return UntypedStorage._of(Storage(arrays.copy(self._bytes())))
+        return UntypedStorage._of(Storage(arrays.copy(self._values())))
 
     def new(self) -> UntypedStorage:
         """An empty storage on the same device."""
@@ -184,7 +192,7 @@ class UntypedStorage:
     def __reduce_ex__(self, protocol):
         if self.device.type == "meta":
             return _meta_storage, (self.nbytes(),)
-        raw: Any = np.ascontiguousarray(arrays.to_device(self._bytes(), devices.cpu))
+        raw: Any = np.ascontiguousarray(arrays.to_device(self._values(), devices.cpu))
         if protocol >= 5:
             import pickle
 
@@ -260,9 +268,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 def untyped(storage: Any) -> UntypedStorage:
     """The bytes of either kind of storage."""
-    if isinstance(storage, UntypedStorage):
-        return storage
-    if isinstance(storage, TypedStorage):
+    if isinstance(storage, _Memory):
         return storage.untyped()
     raise TypeError(f"expected a Tensor or a storage, found {type(storage).__name__}")
 
@@ -338,18 +344,17 @@ def _tensors_on(storage: Storage) -> list[Tensor]:
 # -- storages with a dtype -----------------------------------------------------------------------------------------
 
 
-class TypedStorage:
+class TypedStorage(_Memory):
     """A storage read as numbers of one dtype. PyTorch keeps it for old programs; `UntypedStorage` is what it recommends."""
 
     def __init__(
         self, *args, dtype: dtypes.dtype | None = None, device: Any = None, wrap_storage: UntypedStorage | None = None, _internal=False
     ):
         self.dtype: dtypes.dtype = dtype or getattr(type(self), "_dtype", None) or dtypes.get_default_dtype()
+        given: Any = args[0] if args else 0
         if wrap_storage is not None:
             self._untyped = wrap_storage
-            return
-        given: Any = args[0] if args else 0
-        if hasattr(given, "__index__"):
+        elif hasattr(given, "__index__"):
             self._untyped = UntypedStorage(given.__index__() * self.dtype.itemsize, device=device)
         else:
             from flambeau.factories import tensor
@@ -360,97 +365,57 @@ class TypedStorage:
         """The bytes."""
         return self._untyped
 
+    @property
+    def _storage(self) -> Storage:  # type: ignore[override]
+        return self._untyped._storage
+
     def _values(self) -> Any:
-        return flat_view(self._untyped._storage, self.dtype)
+        return flat_view(self._storage, self.dtype)
 
     def size(self) -> int:
         """The number of elements."""
-        return self._untyped.nbytes() // self.dtype.itemsize
+        return self.nbytes() // self.dtype.itemsize
 
     __len__ = _size = size
-
-    def nbytes(self) -> int:
-        """The number of bytes."""
-        return self._untyped.nbytes()
 
     def element_size(self) -> int:
         """Bytes per element."""
         return self.dtype.itemsize
-
-    def data_ptr(self) -> int:
-        """The address of the first byte."""
-        return self._untyped.data_ptr()
-
-    @property
-    def device(self) -> devices.device:
-        """Where the elements are."""
-        return self._untyped.device
-
-    is_cuda = property(lambda self: self._untyped.is_cuda)
-    is_sparse = False
-
-    def tolist(self) -> list:
-        """The elements as a list."""
-        return arrays.to_device(self._values(), devices.cpu).tolist()
-
-    def __iter__(self) -> Iterator:
-        return iter(self.tolist())
 
     def __getitem__(self, index):
         if isinstance(index, slice):
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
         return self._values()[index].item()
 
-    def __setitem__(self, index, value) -> None:
-        self._values()[index] = value
-        self._untyped._storage.version += 1
-
-    def fill_(self, value) -> TypedStorage:
-        """Set every element."""
-        self[:] = value
-        return self
-
-    def copy_(self, source: TypedStorage, non_blocking: bool | None = None) -> TypedStorage:
-        """Overwrite the elements with those of another storage, converting them."""
-        arrays.write(self._values(), arrays.to_device(source._values(), self.device))
-        self._untyped._storage.version += 1
-        return self
-
-    def clone(self) -> TypedStorage:
-        """A copy."""
-        return TypedStorage(wrap_storage=self._untyped.clone(), dtype=self.dtype)
-
     def resize_(self, size: int) -> TypedStorage:
         """Change the number of elements."""
         self._untyped.resize_(size * self.dtype.itemsize)
         return self
 
-    def _converted(self, dtype: dtypes.dtype) -> TypedStorage:
-        values = wrap(self._values()).to(dtype)
-        return TypedStorage(wrap_storage=values.untyped_storage(), dtype=dtype)
+    def _over(self, untyped: UntypedStorage) -> TypedStorage:
+        return TypedStorage(wrap_storage=untyped, dtype=self.dtype)
+
+    def clone(self) -> TypedStorage:
+        """A copy."""
+        return self._over(self._untyped.clone())
+
+    def cpu(self) -> TypedStorage:
+        """The elements in main memory."""
+        return self._over(self._untyped.cpu())
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        """The elements on a GPU."""
+        return self._over(self._untyped.cuda(device))
+
+    def __deepcopy__(self, memo: dict) -> TypedStorage:
+        return self._over(self._untyped.__deepcopy__(memo))
 
     def type(self, dtype: Any = None) -> Any:
         """The name of its type, or a copy with another."""
         if dtype is None:
             return f"torch.{storage_name(self.dtype)}"
-        return self._converted(dtype if isinstance(dtype, dtypes.dtype) else dtype._dtype)
-
-    def cpu(self) -> TypedStorage:
-        """The elements in main memory."""
-        return TypedStorage(wrap_storage=self._untyped.cpu(), dtype=self.dtype)
-
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
-        """The elements on a GPU."""
-        return TypedStorage(wrap_storage=self._untyped.cuda(device), dtype=self.dtype)
-
-    def is_shared(self) -> bool:
-        """Whether other processes see writes to it."""
-        return self._untyped.is_shared()
-
-    def share_memory_(self) -> TypedStorage:
-        """Move the elements to memory that child processes share."""
-        self._untyped.share_memory_()
-        return self
+        dtype = dtype if isinstance(dtype, dtypes.dtype) else dtype._dtype
+        return TypedStorage(wrap_storage=wrap(self._values()).to(dtype).untyped_storage(), dtype=dtype)
 
     def pickle_storage_type(self) -> str:
         """The name PyTorch's files call it by."""
@@ -462,9 +427,6 @@ class TypedStorage:
     def __hash__(self) -> int:
         return hash((self._untyped, self.dtype.name))
 
-    def __deepcopy__(self, memo: dict) -> TypedStorage:
-        return TypedStorage(wrap_storage=self._untyped.__deepcopy__(memo), dtype=self.dtype)
-
     def __reduce__(self):
         return _typed_storage, (self._untyped, self.dtype)
 
@@ -473,10 +435,9 @@ class TypedStorage:
         return f"{rows}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
 
 
-for _kind in ("double", "float", "half", "long", "int", "short", "bool", "bfloat16"):
-    setattr(TypedStorage, _kind, lambda self, _d=dtypes.BY_NAME[_kind]: self._converted(_d))
-TypedStorage.char = lambda self: self._converted(dtypes.int8)
-TypedStorage.byte = lambda self: self._converted(dtypes.uint8)
+for _kind in ("double", "float", "half", "long", "int", "short", "bool", "bfloat16", "char", "byte"):
+    _dtype = {"char": dtypes.int8, "byte": dtypes.uint8}.get(_kind) or dtypes.BY_NAME[_kind]
+    setattr(TypedStorage, _kind, lambda self, _d=_dtype: self.type(_d))
 
 
 def _typed_storage(storage: UntypedStorage, dtype: dtypes.dtype) -> TypedStorage:
@@ -543,7 +504,7 @@ def storage_type(self: Tensor) -> type:
 
 def is_storage(obj: Any) -> bool:
     """Whether an object is a storage."""
-    return isinstance(obj, (UntypedStorage, TypedStorage))
+    return isinstance(obj, _Memory)
 
 
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:

@@ -177,7 +177,11 @@ def _elementwise(kind: str, generator: Generator, shape, dtype: np.dtype, device
     single = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     wide = {n: arrays.cast(p, single) if isinstance(p, cupy.ndarray) else p for n, p in parameters.items()}
     if kind == "bernoulli":
-        _check_probabilities(parameters["p"], wide["p"])
+        given, p = parameters["p"], wide["p"]
+        if dtypes.OF_NUMPY[given.dtype].category != dtypes.FLOAT:
+            raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {given.dtype.name}")
+        if p.size and not bool(((p >= 0) & (p <= 1)).all()):
+            raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {float(p.min())} to {float(p.max())}")
         found = _sampled("uniform", generator, shape, single, 0.0, 1.0) < wide["p"]
     elif kind == "normal":
         std = wide.get("std", 1.0)
@@ -187,13 +191,6 @@ def _elementwise(kind: str, generator: Generator, shape, dtype: np.dtype, device
     else:
         raise NotImplementedError(f"{kind}: parameters that are tensors are not supported on a GPU")
     return arrays.cast(arrays.contiguous(found), dtype)
-
-
-def _check_probabilities(given, p) -> None:
-    if dtypes.OF_NUMPY[given.dtype].category != dtypes.FLOAT:
-        raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {given.dtype.name}")
-    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {float(p.min())} to {float(p.max())}")
 
 
 def _integers(generator: Generator, shape, dtype: np.dtype, low: int, high: int | None):

@@ -71,28 +71,24 @@ def channels_last_strides(shape: Sizes) -> Sizes:
 @_remember
 def is_contiguous(shape: Sizes, strides: Sizes) -> bool:
     """Whether the elements lie one after the other in row-major order. Dimensions of size 1 may have any stride."""
+    return _is_dense(shape, strides, range(len(shape))[::-1]) or 0 in shape  # nothing cannot be out of order
+
+
+def _is_dense(shape: Sizes, strides: Sizes, fastest_first: Sequence[int]) -> bool:
+    """Whether the strides are those without gaps, for dimensions listed from the fastest to the slowest."""
     expected = 1
-    for size, stride in zip(shape[::-1], strides[::-1], strict=True):
-        if size != 1:
-            if stride != expected:
-                return 0 in shape  # nothing cannot be out of order
-            expected *= size
+    for dim in fastest_first:
+        if shape[dim] != 1:
+            if strides[dim] != expected:
+                return False
+            expected *= shape[dim]
     return True
 
 
 def is_channels_last(shape: Sizes, strides: Sizes) -> bool:
     """Whether an image or volume lies dense in memory with the channels fastest. False for any other rank."""
     order = _CHANNELS_LAST_ORDER.get(len(shape))
-    if order is None:
-        return False
-    expected = 1
-    for dim in order:
-        size = shape[dim]
-        if size != 1:
-            if strides[dim] != expected:
-                return False
-            expected *= size
-    return True
+    return order is not None and _is_dense(shape, strides, order)
 
 
 def looks_channels_last(shape: Sizes, strides: Sizes) -> bool:
@@ -116,15 +112,8 @@ def looks_channels_last(shape: Sizes, strides: Sizes) -> bool:
 @_remember
 def is_non_overlapping_and_dense(shape: Sizes, strides: Sizes) -> bool:
     """Whether the elements fill one stretch of memory, each cell once, in whatever order of dimensions."""
-    if is_contiguous(shape, strides):
-        return True
-    expected = 1
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
+    by_stride = sorted(range(len(shape)), key=lambda dim: (strides[dim], shape[dim]))
+    return is_contiguous(shape, strides) or _is_dense(shape, strides, by_stride)
 
 
 def preserve_format_strides(shape: Sizes, strides: Sizes) -> Sizes:
@@ -316,8 +305,7 @@ def _broadcast_two(a: Sizes, b: Sizes) -> Sizes:
 def _broadcast_error(a: Sizes, b: Sizes, dim: int) -> str:
     return (
         f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) "
-        f"at non-singleton dimension {dim + max(len(a), len(b))}"
-        f"\n    a  {a}\n    b  {b}"
+        f"at non-singleton dimension {dim + max(len(a), len(b))}\n    a  {a}\n    b  {b}"
         f"\n    shapes are aligned at the last dimension, and only a size of 1 stretches: "
         f"sizes {a[dim]} and {b[dim]} meet at dimension {dim}"
     )
@@ -364,16 +352,12 @@ def _lead_strides(shape: Sizes, sizes: Sequence[int], new_shape: list[int], new_
 
 def _expand_error(shape: Sizes, sizes: Sequence[int], dim: int) -> str:
     lead = len(sizes) - len(shape)
-    if dim < lead:
-        return (
-            f"The expanded size of the tensor ({sizes[dim]}) isn't allowed in a leading, non-existing dimension {dim}: "
-            f"-1 keeps a size, and there is none to keep\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
-        )
-    return (
-        f"The expanded size of the tensor ({sizes[dim]}) must match the existing size ({shape[dim - lead]}) "
-        f"at non-singleton dimension {dim}: only a dimension of size 1 can be expanded"
-        f"\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
+    why = (
+        f"isn't allowed in a leading, non-existing dimension {dim}: -1 keeps a size, and there is none to keep"
+        if dim < lead
+        else f"must match the existing size ({shape[dim - lead]}) at non-singleton dimension {dim}: only a size of 1 can be expanded"
     )
+    return f"The expanded size of the tensor ({sizes[dim]}) {why}\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
 
 
 # ---- views: the same elements in another shape ---------------------------------------------------------------------
@@ -401,15 +385,10 @@ def infer_size(new_shape: Sequence[int], numel: int) -> Sizes:
             f"can be any value and is ambiguous: name it"
         )
     if not unknown or known == 0 or numel % known:
-        raise RuntimeError(_infer_size_error(sizes, numel))
+        found = f"it needs a multiple of {-known}" if unknown else f"it has {known}"
+        raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {numel}: {found} elements")
     at = sizes.index(-1)
     return (*sizes[:at], numel // -known, *sizes[at + 1 :])
-
-
-def _infer_size_error(sizes: Sizes, numel: int) -> str:
-    known = prod(size for size in sizes if size != -1)
-    found = f"it needs a multiple of {known}" if -1 in sizes else f"it has {known}"
-    return f"shape '{list(sizes)}' is invalid for input of size {numel}: {found} elements"
 
 
 @_remember

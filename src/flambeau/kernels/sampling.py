@@ -13,7 +13,7 @@ formula turns them into a number. PyTorch's AVX2 and AVX-512 builds are the spec
 
 Note [the same bits] PyTorch's compiler fuses `a * b + c` into one rounding wherever the CPU can, so we round once there
 too (`_fma32`, `_fma64`). Logarithms, sines and exponentials of float64 come from the C library (Python's `math`), as
-PyTorch's do: NumPy's own are faster and differ in the last bit. Those of float32 are polynomials, written out below.
+PyTorch's do: NumPy's own are faster and differ in the last bit. Those of float32 are polynomials, see vecmath/random_numbers.py.
 
 With the compiled extension (csrc/random.c for the words, random_loops.py for what becomes of them) the same is computed at the speed of
 C; without it, here in NumPy.
@@ -32,22 +32,6 @@ from flambeau.random import Generator
 
 Shape = int | Sequence[int]
 lib = native.lib
-
-__all__ = [
-    "bernoulli",
-    "cauchy",
-    "exponential",
-    "geometric",
-    "in_memory_order",
-    "log_normal",
-    "multinomial",
-    "normal",
-    "permutation",
-    "randint",
-    "random_full",
-    "rrelu_slopes",
-    "uniform",
-]
 
 # -- real numbers --------------------------------------------------------------------------------------------------------
 
@@ -121,7 +105,7 @@ def exponential(generator: Generator, shape: Shape, dtype, lambd: float = 1.0) -
         generator,
         shape,
         dtype,
-        lambda n: (-1.0 / lambd) * _libm("log1p", -_unit64(generator, n)),
+        lambda n: (-1.0 / lambd) * _libm("log1p", -_unit(generator, n)),
         wrong_dtype=RuntimeError,
     )
 
@@ -136,7 +120,7 @@ def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma
         generator,
         shape,
         dtype,
-        lambda n: _fma64(_libm("tan", math.pi * (_unit64(generator, n) - 0.5)), sigma, median),
+        lambda n: _fma64(_libm("tan", math.pi * (_unit(generator, n) - 0.5)), sigma, median),
     )
 
 
@@ -149,7 +133,7 @@ def rrelu_slopes(generator: Generator, count: int, dtype, lower: float, upper: f
     opmath = _opmath(np.dtype(dtype))
     low, high = float(opmath.type(lower)), float(opmath.type(upper))
     with generator.lock:
-        return (_unit64(generator, count) * (high - low) + low).astype(opmath)
+        return (_unit(generator, count) * (high - low) + low).astype(opmath)
 
 
 # -- whole numbers -------------------------------------------------------------------------------------------------------
@@ -168,7 +152,7 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
     out = np.empty(shape, dtype)
     with generator.lock:
         # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
-        words = _draw64(generator, out.size) if span >= 2**28 else _draw32(generator, out.size)
+        words = _words(generator, out.size, span >= 2**28)
     if span < 2**64:
         words = words % words.dtype.type(span)
     values = (words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64)
@@ -185,8 +169,7 @@ def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
     if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
         raise NotImplementedError(f"random_: not available for {dtype.name} without bounds; try random_(low, high)")
     with generator.lock:
-        wide = dtype.name in ("int64", "float64")
-        words = _draw64(generator, out.size) if wide else _draw32(generator, out.size)
+        words = _words(generator, out.size, dtype.name in ("int64", "float64"))
     _, largest, digits = _integer_limits(dtype)
     span = (2**digits if digits else int(largest)) + 1
     out.reshape(-1)[:] = _rounded((words % words.dtype.type(span)).astype(np.int64), dtype)
@@ -226,9 +209,9 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
         raise NotImplementedError(f"bernoulli: not available for a result of dtype {dtype.name}")
     with generator.lock:
         if isinstance(p, np.ndarray) and p.dtype != np.float64:
-            u, p = _unit32(generator, out.size), p.astype(np.float32)
+            u, p = _unit(generator, out.size, np.float32), p.astype(np.float32)
         else:
-            u = _unit64(generator, out.size)
+            u = _unit(generator, out.size)
     out[...] = u.reshape(out.shape) < p
     return out
 
@@ -239,7 +222,7 @@ def geometric(generator: Generator, shape: Shape, dtype, p: float) -> np.ndarray
         raise RuntimeError(f"geometric_: the probability must lie in (0, 1), but found p={p}")
 
     def trials(n: int) -> np.ndarray:
-        return np.ceil(_libm("log", _unit64(generator, n)) / math.log1p(-p))
+        return np.ceil(_libm("log", _unit(generator, n)) / math.log1p(-p))
 
     return _from_float64("geometric_", generator, shape, dtype, trials, integers=True)
 
@@ -265,17 +248,6 @@ def multinomial(generator: Generator, probs: np.ndarray, num_samples: int, repla
     return np.ascontiguousarray(chosen, np.int64).reshape(*probs.shape[:-1], num_samples)
 
 
-# -- where samples go ----------------------------------------------------------------------------------------------------
-
-
-def in_memory_order(array: np.ndarray) -> np.ndarray:
-    """The same elements with the axes sorted by stride, largest first: the order in which PyTorch fills a strided tensor.
-
-    To fill `t` in place when it is not contiguous:  view = in_memory_order(t); view[...] = uniform(g, view.shape, ...)
-    """
-    return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
-
-
 # -- Box-Muller ----------------------------------------------------------------------------------------------------------
 
 
@@ -286,7 +258,7 @@ def _normal_serial(generator: Generator, n: int, mean: float, std: float) -> np.
     """
     waiting = [] if generator.next_normal is None else [generator.next_normal]
     pairs = (n - len(waiting) + 1) // 2 if n > len(waiting) else 0
-    u = _unit64(generator, 2 * pairs)
+    u = _unit(generator, 2 * pairs)
     radius = np.sqrt(-2.0 * _libm("log1p", -u[1::2]))
     theta = 2.0 * math.pi * u[0::2]
     values = np.empty(len(waiting) + 2 * pairs)
@@ -322,21 +294,15 @@ def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: floa
 
 def _box_muller(data: np.ndarray, mean: float, std: float) -> None:
     """Turn uniforms into normal values, 16 at a time, in place."""
-    single = data.dtype == np.float32
+    kind = "f32" if data.dtype == np.float32 else "f64"
     if lib is not None:
-        _run("normal_f32" if single else "normal_f64", data, data, float(mean), float(std))
+        _run(f"normal_{kind}", data, data, float(mean), float(std))
         return
-    fma = _fma32 if single else _fma64
-    with np.errstate(over="ignore"):
-        scale, shift = data.dtype.type(std), data.dtype.type(mean)
-    for start in range(0, data.size, 32768):  # the many steps below stay in the cache: 2x on a million values
+    for start in range(0, data.size, 32768):  # the many steps of the formula stay in the cache: 2x on a million values
         blocks = data[start : start + 32768].reshape(-1, 2, 8)
-        u1, u2 = 1 - blocks[:, 0], blocks[:, 1].copy()
-        radius = np.sqrt(-2 * (_log32(u1) if single else _libm("log", u1)))
-        theta = data.dtype.type(2 * math.pi) * u2
-        sin, cos = _sincos32(theta) if single else (_libm("sin", theta), _libm("cos", theta))
-        blocks[:, 0] = fma(radius * cos, scale, shift)
-        blocks[:, 1] = fma(radius * sin, scale, shift)
+        u, v = blocks[:, 0].copy(), blocks[:, 1].copy()
+        blocks[:, 0] = _by_formula("normal_cos", kind, u, v, mean, std)
+        blocks[:, 1] = _by_formula("normal_sin", kind, u, v, mean, std)
 
 
 def _normal_around(generator: Generator, shape: Shape, dtype: np.dtype, mean, std) -> np.ndarray:
@@ -350,55 +316,45 @@ def _normal_around(generator: Generator, shape: Shape, dtype: np.dtype, mean, st
     return out
 
 
-# -- float32 functions, as PyTorch's vectors compute them ----------------------------------------------------------------
-# Polynomials of the Cephes library (S. Moshier), every multiply-add fused. Accurate to about one unit in the last place;
-# what matters is that the very same roundings happen in the same order.
-
-_F = np.float32
-_LOG = [_F(c) for c in (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
-                        -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)]  # fmt: skip
-_LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
-_SQRT_HALF = _F(0.707106781186547524)
-_SIN = [_F(c) for c in (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)]
-_COS = [_F(c) for c in (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)]
-_FOUR_OVER_PI = _F(1.27323954473516)
-_MINUS_QUARTER_PI = [_F(c) for c in (-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)]  # their sum
+# -- without the extension -----------------------------------------------------------------------------------------------
 
 
-def _log32(x: np.ndarray) -> np.ndarray:
-    """log x for positive normal x: x = 2**e (1 + m) with 1 + m in [sqrt(1/2), sqrt 2), then a polynomial in m."""
-    m, e = np.frexp(x)
-    small = m < _SQRT_HALF
-    m = np.where(small, m + m, m) - _F(1)
-    e = (e - small).astype(_F)
-    square = m * m
-    tail = _horner(_LOG, m) * m
-    tail = _fma32(tail, square, e * _LN2_LOW)
-    tail = tail - _F(0.5) * square
-    return _fma32(e, _LN2_HIGH, m + tail)
+def _by_formula(name: str, kind: str, *operands) -> np.ndarray:
+    """A formula of vecmath/random_numbers.py on arrays and numbers: what the compiled loops compute, step by step in NumPy."""
+    from flambeau.kernels import expr
+    from flambeau.kernels.evaluate import NUMPY
+    from flambeau.kernels.vecmath import random_numbers
+
+    word = "i32" if kind == "f32" else "i64"
+    kinds = [word if np.asarray(a).dtype.kind == "u" else kind for a in operands]
+    with np.errstate(over="ignore"):
+        given = [np.asarray(a).astype(DTYPES[k], copy=False)[()] for a, k in zip(operands, kinds, strict=True)]
+    known: dict[expr.Expr, np.ndarray] = {}
+
+    def value(x: expr.Expr) -> np.ndarray:
+        if x not in known:
+            known[x] = compute(x, [value(a) for a in x.args])
+        return known[x]
+
+    def compute(x: expr.Expr, args: list) -> np.ndarray:
+        if x.op == "load":
+            return given[x.value]
+        if x.op == "const":
+            return DTYPES[x.kind].type(x.value)
+        if x.op in ("bits", "from_bits"):
+            return args[0].view(DTYPES[x.kind])
+        if x.op == "cast":
+            return args[0].astype(DTYPES[x.kind])
+        if x.op == "exact_fma":
+            return (_fma32 if x.kind == "f32" else _fma64)(*args)
+        return _libm(x.op.removeprefix("libm_"), args[0]) if x.op.startswith("libm_") else NUMPY[x.op](*args)
+
+    return value(getattr(random_numbers, name)(*(expr.load(i, k) for i, k in enumerate(kinds))))
 
 
-def _sincos32(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(sin, cos) of theta >= 0: take off an even multiple of pi/4 in three pieces, then one polynomial for each."""
-    octant = (theta * _FOUR_OVER_PI).astype(np.int32) + 1 & ~1
-    x = theta
-    for piece in _MINUS_QUARTER_PI:
-        x = _fma32(octant.astype(_F), piece, x)
-    square = x * x
-    cosine = _fma32(_horner(_COS, square) * square, square, _F(-0.5) * square) + _F(1)
-    sine = _fma32(_horner(_SIN, square) * square, x, x)
-    swap = octant & 2 != 0
-    sin = np.where(swap, cosine, sine)
-    cos = np.where(swap, sine, cosine)
-    return np.where(octant & 4, -sin, sin), np.where(octant + 2 & 4, -cos, cos)
-
-
-def _horner(coefficients: list[np.float32], x: np.ndarray) -> np.ndarray:
-    """The polynomial with these coefficients, highest power first."""
-    value = np.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        value = _fma32(value, x, c)
-    return value
+DTYPES = {kind: np.dtype(f"{kind[0]}{int(kind[1:]) // 8}") for kind in ("f32", "f64", "i32", "i64", "u32", "u64")} | {
+    "bool": np.dtype(bool)
+}
 
 
 # -- one rounding --------------------------------------------------------------------------------------------------------
@@ -456,30 +412,18 @@ def _add_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # -- words ---------------------------------------------------------------------------------------------------------------
 
 
-def _draw32(generator: Generator, n: int) -> np.ndarray:
+def _words(generator: Generator, n: int, wide: bool) -> np.ndarray:
+    """The next n words, of 64 bits if `wide`."""
     if lib is None:
-        return generator.draw32(n)
-    out = np.empty(n, np.uint32)
+        return generator.draw64(n) if wide else generator.draw32(n)
+    out = np.empty(n, np.uint64 if wide else np.uint32)
     lib.draw(generator.words, out, False)
     return out
 
 
-def _draw64(generator: Generator, n: int) -> np.ndarray:
-    if lib is None:
-        return generator.draw64(n)
-    out = np.empty(n, np.uint64)
-    lib.draw(generator.words, out, False)
-    return out
-
-
-def _unit32(generator: Generator, n: int) -> np.ndarray:
-    out = np.empty(n, np.float32)
-    _fill_uniform(generator, out, 0.0, 1.0)
-    return out
-
-
-def _unit64(generator: Generator, n: int) -> np.ndarray:
-    out = np.empty(n, np.float64)
+def _unit(generator: Generator, n: int, dtype=np.float64) -> np.ndarray:
+    """Uniform numbers on [0, 1). -> (n,)"""
+    out = np.empty(n, dtype)
     _fill_uniform(generator, out, 0.0, 1.0)
     return out
 
@@ -487,22 +431,15 @@ def _unit64(generator: Generator, n: int) -> np.ndarray:
 def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float) -> None:
     """Fill a contiguous float32 or float64 array with low + u (high - low)."""
     single = out.dtype == np.float32
+    kind = "f32" if single else "f64"
     if lib is not None:
         flat = out.reshape(-1)
         for start in range(0, out.size, AT_ONCE):
             part = flat[start : start + AT_ONCE]
-            words = _draw32(generator, part.size).view(np.int32) if single else _draw64(generator, part.size).view(np.int64)
-            _run("uniform_f32" if single else "uniform_f64", part, words, float(low), float(high))
+            words = _words(generator, part.size, not single).view(np.int32 if single else np.int64)
+            _run(f"uniform_{kind}", part, words, float(low), float(high))
         return
-    low, high = out.dtype.type(low), out.dtype.type(high)
-    if single:
-        u = (generator.draw32(out.size) & 0xFFFFFF) * np.float32(2.0**-24)
-    else:
-        u = (generator.draw64(out.size) & (2**53 - 1)) * 2.0**-53
-    if (low, high) != (0, 1):
-        u = (_fma32 if single else _fma64)(u, high - low, low)
-        u[u == high] = low
-    out[...] = u.reshape(out.shape)
+    out[...] = _by_formula("uniform", kind, _words(generator, out.size, not single), low, high).reshape(out.shape)
 
 
 def _libm(name: str, x: np.ndarray) -> np.ndarray:
@@ -537,7 +474,7 @@ def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> n
     cumulative /= cumulative[:, -1:].copy()
     cumulative[:, -1] = 1  # in spite of rounding, so that every u finds a category
     with generator.lock:
-        u = _unit64(generator, len(rows) * num_samples).reshape(len(rows), num_samples)
+        u = _unit(generator, len(rows) * num_samples).reshape(len(rows), num_samples)
     return np.stack([np.searchsorted(c.astype(np.float64), v) for c, v in zip(cumulative, u, strict=True)]) if len(rows) else u
 
 
@@ -565,7 +502,7 @@ def _full_int64_range(generator: Generator, shape: Shape, dtype: np.dtype) -> np
         error = RuntimeError if dtype.name in _PLAIN_INTEGERS else NotImplementedError
         raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {dtype.name}")
     with generator.lock:
-        words = _draw64(generator, out.size)
+        words = _words(generator, out.size, True)
     out.reshape(-1)[:] = _rounded(words.view(np.int64), dtype)
     return out
 

@@ -9,9 +9,11 @@ from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
 from flambeau.kernels.pointwise import INTEGERS
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
+from flambeau.ops.nodes import binary
 from flambeau.ops.promotion import is_tensor, promoted
 
 block = functools.partial(pointwise, public=False, method=False)
+hidden = functools.partial(binary, public=False, method=False)
 
 # -- sums ------------------------------------------------------------------------------------------------------------
 
@@ -152,20 +154,16 @@ def _lerp(input, end, weight):
 @block(dtypes="float", shown="lerp")
 def _lerp_by_number(input, end, weight=0.5):
     """The same with one weight for all, which half precision does not round."""
-    step = end - input
-    return e.where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
+    return _lerp.forward(input, end, weight)
 
 
 # The derivative of the formula itself would be a choice between two equal numbers.
-_lerp.derivative(
-    input=lambda grad, weight: grad * e.conj(1 - weight),
-    end=lambda grad, weight: grad * e.conj(weight),
-    weight=lambda grad, input, end: grad * e.conj(end - input),
-)
-_lerp_by_number.derivative(
-    input=lambda grad, weight: grad * e.conj(1 - weight),
-    end=lambda grad, weight: grad * e.conj(weight),
-)
+for _op in (_lerp, _lerp_by_number):
+    _op.derivative(
+        input=lambda grad, weight: grad * e.conj(1 - weight),
+        end=lambda grad, weight: grad * e.conj(weight),
+    )
+_lerp.derivative(weight=lambda grad, input, end: grad * e.conj(end - input))
 
 
 @choice(inplace=True)
@@ -186,10 +184,9 @@ def _div(input, other):
     return input / other
 
 
-@block(shown="div", grad_name="DivBackward2", dtypes="number", complex=False)
-def _div_floor(input, other):
-    """The quotient rounded down."""
-    return e.floordiv(input, other)
+_div_floor = hidden(
+    "_div_floor", "The quotient rounded down.", "floordiv", shown="div", grad_name="DivBackward2", dtypes="number", complex=False
+)
 
 
 @block(shown="div", grad_name="DivBackward2", dtypes="float", complex=False)
@@ -241,12 +238,7 @@ def true_divide(input, other):
     return _div, input, other
 
 
-@block(dtypes="number", complex=False)
-def _floor_divide(input, other):
-    """The quotient rounded down."""
-    return e.floordiv(input, other)
-
-
+_floor_divide = hidden("_floor_divide", "The quotient rounded down.", "floordiv", dtypes="number", complex=False)
 _floor_divide.derivative(input=None, other=None)
 
 
@@ -275,10 +267,9 @@ def refuse_zero(input, other) -> bool:
     return True
 
 
-@block(grad_name="FmodBackward1", dtypes="number", complex=False)
-def _fmod(input, other):
-    """The remainder of the quotient rounded towards zero."""
-    return e.fmod(input, other)
+_fmod = hidden(
+    "_fmod", "The remainder of the quotient rounded towards zero.", "fmod", grad_name="FmodBackward1", dtypes="number", complex=False
+)
 
 
 @choice(inplace=True)
@@ -288,10 +279,9 @@ def fmod(input, other):
     return _fmod, input, other
 
 
-@block(grad_name="RemainderBackward1", dtypes="number", complex=False)
-def _remainder(input, other):
-    """The remainder of the quotient rounded down."""
-    return e.remainder(input, other)
+_remainder = hidden(
+    "_remainder", "The remainder of the quotient rounded down.", "remainder", grad_name="RemainderBackward1", dtypes="number", complex=False
+)
 
 
 @choice(inplace=True, number_first=True)
@@ -304,10 +294,7 @@ def remainder(input, other):
 # -- divisors --------------------------------------------------------------------------------------------------------
 
 
-@pointwise(inplace=True, dtypes=INTEGERS, complex=False, numbers=False)
-def gcd(input, other):
-    """The greatest common divisor of integers."""
-    return e.gcd(input, other)
+gcd = binary("gcd", "The greatest common divisor of integers.", inplace=True, dtypes=INTEGERS, complex=False, numbers=False)
 
 
 @pointwise(inplace=True, dtypes=INTEGERS, complex=False, numbers=False)

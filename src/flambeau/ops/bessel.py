@@ -25,7 +25,6 @@ I0_NEAR = (
     2.95505266312964e-12, -4.856446783111929e-13, 7.676185498604936e-14, -1.1685332877993451e-14,
     1.715391285555133e-15, -2.431279846547955e-16, 3.3307945188222384e-17, -4.4153416464793395e-18,
 )  # fmt: skip
-
 I0_FAR = (
     0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06, 2.0489185894690638e-07,
     2.266668990498178e-08, 3.3962320257083865e-09, 4.94060238822497e-10, 1.1889147107846439e-11,
@@ -34,7 +33,6 @@ I0_FAR = (
     3.8116806693526224e-15, 1.7725601330565263e-15, -3.425485619677219e-16, -2.8276239805165836e-16,
     3.461222867697461e-17, 4.46562142029676e-17, -4.830504485944182e-18, -7.233180487874754e-18,
 )  # fmt: skip
-
 I1_NEAR = (
     0.12629359322181682, -0.17641651835783406, 0.1026436586898471, -0.05294598120809499, 0.024726449030626516,
     -0.010564084894626197, 0.004156422944312888, -0.0015135724506312532, 0.0005122859561685758,
@@ -44,7 +42,6 @@ I1_NEAR = (
     -1.9839743977649436e-12, 3.223793365945575e-13, -5.042185504727912e-14, 7.600684294735408e-15,
     -1.1055969477353862e-15, 1.5536319577362005e-16, -2.111421214358166e-17, 2.7779141127610464e-18,
 )  # fmt: skip
-
 I1_FAR = (
     0.38928811750914005, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06,
     -2.512236237870209e-07, -2.6314688468895196e-08, -3.835380385964237e-09, -5.589743462196584e-10,
@@ -56,21 +53,26 @@ I1_FAR = (
 )  # fmt: skip
 
 
-def scaled_i0(x):
+@special("i0e")
+def i0e(input):
     """exp(-|x|) I0(x)."""
-    size = abs(x)
+    size = abs(input)
     near = e.chebyshev(size / 4 - 1, I0_NEAR)
     far = e.chebyshev(16 / size - 1, I0_FAR) / e.sqrt(size)
     return e.where(size <= 8, near, far)
 
 
-def scaled_i1(x):
+@special("i1e")
+def i1e(input):
     """exp(-|x|) I1(x)."""
-    size = abs(x)
+    size = abs(input)
     near = size * e.chebyshev(size / 4 - 1, I1_NEAR)
     far = e.chebyshev(16 / size - 1, I1_FAR) / e.sqrt(size)
     value = e.where(size <= 8, near, far)
-    return e.where(x < 0, -value, value)
+    return e.where(input < 0, -value, value)
+
+
+scaled_i0, scaled_i1 = i0e.forward, i1e.forward
 
 
 @pointwise(rule="float", inplace=True, complex=False, aliases=("special.i0",))
@@ -79,37 +81,21 @@ def i0(input):
     return e.exp(abs(input)) * scaled_i0(input)
 
 
-@special("i0e")
-def i0e(input):
-    """exp(-|x|) I0(x)."""
-    return scaled_i0(input)
-
-
 @special("i1")
 def i1(input):
     """The modified Bessel function of the first kind, order 1."""
     return e.exp(abs(input)) * scaled_i1(input)
 
 
-@special("i1e")
-def i1e(input):
-    """exp(-|x|) I1(x)."""
-    return scaled_i1(input)
-
-
 # I0' = I1, I1' = I0 - I1 / x; at zero, where the second is 0 / 0, the slope is one half.
 i0.derivative(input=lambda grad, input: grad * (e.exp(abs(input)) * scaled_i1(input)))
 i0e.derivative(input=lambda grad, input, result: grad * (scaled_i1(input) - e.sgn(input) * result))
-i1.derivative(input=lambda grad, input, result: grad * _i1_slope(input, result))
-i1e.derivative(input=lambda grad, input, result: grad * _i1e_slope(input, result))
-
-
-def _i1_slope(x, y):
-    return e.where(abs(x) > 1e-30, e.exp(abs(x)) * scaled_i0(x) - y / x, 0.5)
-
-
-def _i1e_slope(x, y):
-    return e.where(abs(x) > 1e-30, scaled_i0(x) - y * (e.sgn(x) + 1 / x), 0.5)
+i1.derivative(
+    input=lambda grad, input, result: grad * e.where(abs(input) > 1e-30, e.exp(abs(input)) * scaled_i0(input) - result / input, 0.5)
+)
+i1e.derivative(
+    input=lambda grad, input, result: grad * e.where(abs(input) > 1e-30, scaled_i0(input) - result * (e.sgn(input) + 1 / input), 0.5)
+)
 
 
 @special("modified_bessel_i0", differentiable=False, kernel=i0.kernel)
@@ -131,13 +117,11 @@ K0_NEAR = (
     2.5347910790261494e-07, 1.904516377220209e-09, 1.0349695257633625e-11, 4.2598161427910826e-14,
     1.3744654358807508e-16,
 )  # fmt: skip
-
 K1_NEAR = (
     0.7626501136694739, -0.3531559607765449, -0.12261118082265715, -0.006975723859639864, -0.0001730288957513052,
     -2.4334061415659684e-06, -2.213387630734726e-08, -1.4114883926335278e-10, -6.666901694199329e-13,
     -2.427449850519366e-15,
 )  # fmt: skip
-
 K0_FAR = (
     1.2201515410329777, -0.0314481013119645, 0.0015698838857300533, -0.00012849549581627802, 1.39498137188765e-05,
     -1.8317555227191195e-06, 2.766813639445015e-07, -4.660489897687948e-08, 8.574034017414225e-09,
@@ -146,7 +130,6 @@ K0_FAR = (
     -2.2275133267462965e-14, 6.340076476276646e-15, -1.848593377920907e-15, 5.5120559994043335e-16,
     -1.6782311257549006e-16, 5.2103917776435543e-17, -1.6475805939842632e-17,
 )  # fmt: skip
-
 K1_FAR = (
     1.3603130952422213, 0.10392373657681724, -0.002857816859622779, 0.00019521551847135162, -1.936197974166083e-05,
     2.406484947837217e-06, -3.5019606030878126e-07, 5.7410841254500495e-08, -1.0345762465678097e-08,
@@ -163,38 +146,30 @@ def _scaled_k(x, near, far):
     return e.where(x < 0, math.nan, e.where(e.eq(x, 0), math.inf, value))
 
 
-def scaled_k0(x):
-    near = e.chebyshev(x * x / 2 - 1, K0_NEAR) - e.log(x / 2) * (e.exp(x) * scaled_i0(x))
-    return _scaled_k(x, near, K0_FAR)
-
-
-def scaled_k1(x):
-    near = e.chebyshev(x * x / 2 - 1, K1_NEAR) / x + e.log(x / 2) * (e.exp(x) * scaled_i1(x))
-    return _scaled_k(x, near, K1_FAR)
-
-
-@special("modified_bessel_k0", differentiable=False)
-def modified_bessel_k0(input):
-    """The modified Bessel function of the second kind, order 0."""
-    return e.exp(-input) * scaled_k0(input)
-
-
-@special("modified_bessel_k1", differentiable=False)
-def modified_bessel_k1(input):
-    """The modified Bessel function of the second kind, order 1."""
-    return e.exp(-input) * scaled_k1(input)
-
-
 @special("scaled_modified_bessel_k0", differentiable=False)
 def scaled_modified_bessel_k0(input):
     """exp(x) K0(x)."""
-    return scaled_k0(input)
+    near = e.chebyshev(input * input / 2 - 1, K0_NEAR) - e.log(input / 2) * (e.exp(input) * scaled_i0(input))
+    return _scaled_k(input, near, K0_FAR)
 
 
 @special("scaled_modified_bessel_k1", differentiable=False)
 def scaled_modified_bessel_k1(input):
     """exp(x) K1(x)."""
-    return scaled_k1(input)
+    near = e.chebyshev(input * input / 2 - 1, K1_NEAR) / input + e.log(input / 2) * (e.exp(input) * scaled_i1(input))
+    return _scaled_k(input, near, K1_FAR)
+
+
+@special("modified_bessel_k0", differentiable=False)
+def modified_bessel_k0(input):
+    """The modified Bessel function of the second kind, order 0."""
+    return e.exp(-input) * scaled_modified_bessel_k0.forward(input)
+
+
+@special("modified_bessel_k1", differentiable=False)
+def modified_bessel_k1(input):
+    """The modified Bessel function of the second kind, order 1."""
+    return e.exp(-input) * scaled_modified_bessel_k1.forward(input)
 
 
 # -- Bessel functions J and Y ------------------------------------------------------------------------------------------
@@ -206,21 +181,18 @@ J0_NEAR = (
     -1.7619469077621507e-06, 7.608163592418782e-08, -2.679253530557673e-09, 7.848696314479465e-11,
     -1.9438346867370164e-12, 4.125320595634374e-14, -7.588508125447546e-16, 1.2218515873961411e-17,
 )  # fmt: skip
-
 J1_NEAR = (
     0.08104484632565812, -0.1489751450676521, 0.1609992623572097, -0.08268049176681791, 0.022213639654966037,
     -0.003646940600769276, 0.0004050337728354822, -3.255554866857259e-05, 1.9858774049915165e-06,
     -9.521984756750436e-08, 3.687133759097148e-09, -1.178026622695885e-10, 3.160154580348003e-12,
     -7.221755239651773e-14, 1.4232144003513942e-15, -2.4441972916190464e-17,
 )  # fmt: skip
-
 Y0_NEAR = (
     -0.03314611320328494, -0.2744743055297453, 0.17903431407718265, 0.26156734625504663, -0.17730201278114358,
     0.04719668959576339, -0.007287962479552079, 0.0007531135932577742, -5.632079141056987e-05, 3.206532537654801e-06,
     -1.44072332740187e-07, 5.248794787330516e-09, -1.5837552541812015e-10, 4.02633081830612e-12,
     -8.747341203310769e-14, 1.6434898714919468e-15, -2.6977881152566837e-17,
 )  # fmt: skip
-
 Y1_NEAR = (
     0.0025380132357417816, -0.01608717304766875, -0.09591204536083074, 0.08445197259652346, -0.028328123944594365,
     0.005289897544167113, -0.0006414551451326356, 5.505982873338744e-05, -3.53808001868935e-06,
@@ -236,20 +208,17 @@ P0 = (
     4.3265957431549404e-14, -5.069034095935236e-15, 6.748072215733873e-16, -1.0011513723467786e-16,
     1.6305919233744186e-17,
 )  # fmt: skip
-
 Q0 = (
     -0.015555854605337009, 6.838519942611649e-05, -7.414498411060647e-07, 1.7972457247968992e-08,
     -7.27191593686632e-10, 4.2201219046687385e-11, -3.206747420996635e-12, 3.006145125351706e-13,
     -3.336328185322427e-14, 4.255225040245461e-15, -6.09993013164005e-16, 9.662128970303257e-17,
     -1.6686065214378146e-17, 3.1082440486738143e-18, -6.191115787358145e-19, 1.3091448717220122e-19,
 )  # fmt: skip
-
 P1 = (
     1.0009030408600137, 0.0008989898330859408, -3.987284300488908e-06, 6.177633960644299e-08, -1.8718907491063067e-09,
     8.816898659582339e-11, -5.704863640395645e-12, 4.699195515230542e-13, -4.6842237839904895e-14,
     5.452674896044717e-15, -7.221180842274018e-16, 1.0667689114335412e-16, -1.7312313216116335e-17,
 )  # fmt: skip
-
 Q1 = (
     0.04677778706953532, -9.62772354915708e-05, 9.138615257955454e-07, -2.0959781384083424e-08, 8.229193327650554e-10,
     -4.686363688176945e-11, 3.5152187949686082e-12, -3.2643156743279e-13, 3.5967765829165294e-14,
@@ -266,28 +235,20 @@ def _wave(x, p, q):
     return scale * e.chebyshev(t, p), scale * inverse * e.chebyshev(t, q), e.sin(x) + e.cos(x), e.sin(x) - e.cos(x)
 
 
-def _j0(x):
-    """J0 for x >= 0."""
-    p, q, plus, minus = _wave(x, P0, Q0)
-    return e.where(x <= 8, e.chebyshev(x * x / 32 - 1, J0_NEAR), p * plus - q * minus)
-
-
-def _j1(x):
-    """J1 for x >= 0."""
-    p, q, plus, minus = _wave(x, P1, Q1)
-    return e.where(x <= 8, x * e.chebyshev(x * x / 32 - 1, J1_NEAR), p * minus + q * plus)
-
-
 @special("bessel_j0", differentiable=False)
 def bessel_j0(input):
     """The Bessel function of the first kind, order 0."""
-    return _j0(abs(input))
+    x = abs(input)
+    p, q, plus, minus = _wave(x, P0, Q0)
+    return e.where(x <= 8, e.chebyshev(x * x / 32 - 1, J0_NEAR), p * plus - q * minus)
 
 
 @special("bessel_j1", differentiable=False)
 def bessel_j1(input):
     """The Bessel function of the first kind, order 1."""
-    value = _j1(abs(input))
+    x = abs(input)
+    p, q, plus, minus = _wave(x, P1, Q1)
+    value = e.where(x <= 8, x * e.chebyshev(x * x / 32 - 1, J1_NEAR), p * minus + q * plus)
     return e.where(input < 0, -value, value)
 
 
@@ -330,7 +291,6 @@ AIRY_MIDDLE = (
     4.8741837202287105e-15, -6.895080927885035e-15, 9.51965014570017e-16, 3.5978991422145034e-17,
     -2.9502705833721254e-17, 3.483989442459416e-18,
 )  # fmt: skip
-
 AIRY_RIGHT = (
     0.9844053049171552, -0.014792784850104199, 0.0007327177465426715, -6.12595423417825e-05, 6.83476697557269e-06,
     -9.237229735403982e-07, 1.436225340438052e-07, -2.489319422322096e-08, 4.709793440054328e-09,
@@ -339,14 +299,12 @@ AIRY_RIGHT = (
     -1.5356466802223836e-14, 4.472340393300025e-15, -1.3338094674756683e-15, 4.066582046456231e-16,
     -1.265583225645289e-16, 4.015126334015871e-17, -1.2969972135960937e-17,
 )  # fmt: skip
-
 AIRY_COS = (
     0.9993708890742778, -0.0006216836584374116, 7.181193774368645e-06, -2.316269813501758e-07, 1.3216283888528755e-08,
     -1.0938736172758127e-09, 1.1794620737908535e-10, -1.5518841909929856e-11, 2.386927411492466e-12,
     -4.16552889201035e-13, 8.071678110741467e-14, -1.708757321110567e-14, 3.902945148540815e-15,
     -9.523976784907064e-16, 2.4632810885752603e-16, -6.709077463464858e-17, 1.913939683718707e-17,
 )  # fmt: skip
-
 AIRY_SIN = (
     0.06882170556308001, -0.0006089151840832694, 1.3174151014089972e-05, -6.014071912908298e-07,
     4.327537342298499e-08, -4.247731732954726e-09, 5.232285376834493e-10, -7.672290975115024e-11,

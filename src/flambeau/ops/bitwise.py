@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from flambeau.kernels import expr as e
+from functools import partial
+
 from flambeau.kernels.pointwise import INTEGERS
-from flambeau.ops.declare import pointwise
+from flambeau.ops.nodes import binary, unary
 
+bits = partial(binary, inplace=True, dtypes="integer", complex=False, number_first=True)
+shift = partial(bits, dtypes=INTEGERS)
 
-@pointwise(inplace=True, dtypes="integer", complex=False, number_first=True)
-def bitwise_and(input, other):
-    """The bits set in both."""
-    return e.bitand(input, other)
-
-
-@pointwise(inplace=True, dtypes="integer", complex=False, number_first=True)
-def bitwise_or(input, other):
-    """The bits set in at least one."""
-    return e.bitor(input, other)
-
-
-@pointwise(inplace=True, dtypes="integer", complex=False, number_first=True)
-def bitwise_xor(input, other):
-    """The bits set in exactly one."""
-    return e.bitxor(input, other)
-
-
-@pointwise(inplace=True, dtypes="integer", complex=False)
-def bitwise_not(input):
-    """All bits flipped: -input - 1 for integers, the negation of bools."""
-    return e.bitnot(input)
-
-
-@pointwise(inplace=True, dtypes=INTEGERS, complex=False, number_first=True)
-def bitwise_left_shift(input, other):
-    """The bits moved up by `other` places. Moving by more places than there are, or by a negative number, leaves 0."""
-    return e.shl(input, other)
-
-
-@pointwise(inplace=True, dtypes=INTEGERS, complex=False, number_first=True)
-def bitwise_right_shift(input, other):
-    """The bits moved down by `other` places, the sign filling up from above."""
-    return e.shr(input, other)
+bitwise_and = bits("bitwise_and", "The bits set in both.", "bitand")
+bitwise_or = bits("bitwise_or", "The bits set in at least one.", "bitor")
+bitwise_xor = bits("bitwise_xor", "The bits set in exactly one.", "bitxor")
+flipped = "All bits flipped: -input - 1 for integers, the negation of bools."
+bitwise_not = unary("bitwise_not", flipped, "bitnot", inplace=True, dtypes="integer", complex=False)
+up = "The bits moved up by `other` places. Moving by more places than there are, or by a negative number, leaves 0."
+bitwise_left_shift = shift("bitwise_left_shift", up, "shl")
+bitwise_right_shift = shift("bitwise_right_shift", "The bits moved down by `other` places, the sign filling up from above.", "shr")

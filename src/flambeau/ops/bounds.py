@@ -9,25 +9,29 @@ from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.promotion import is_tensor, promoted
 
 
-@pointwise(complex="maximum not implemented for complex tensors.", numbers=False)
+def _extreme(formula):
+    return pointwise(complex=f"{formula.__name__} not implemented for complex tensors.", numbers=False)(formula)
+
+
+@_extreme
 def maximum(input, other):
     """The larger of two elements; NaN if one of them is NaN. Equal elements share the gradient."""
     return e.maximum(input, other)
 
 
-@pointwise(complex="minimum not implemented for complex tensors.", numbers=False)
+@_extreme
 def minimum(input, other):
     """The smaller of two elements; NaN if one of them is NaN. Equal elements share the gradient."""
     return e.minimum(input, other)
 
 
-@pointwise(complex="fmax not implemented for complex tensors.", numbers=False)
+@_extreme
 def fmax(input, other):
     """The larger of two elements; a NaN yields to a number."""
     return e.where(e.isnan(other), input, e.where(input >= other, input, other))
 
 
-@pointwise(complex="fmin not implemented for complex tensors.", numbers=False)
+@_extreme
 def fmin(input, other):
     """The smaller of two elements; a NaN yields to a number."""
     return e.where(e.isnan(other), input, e.where(input <= other, input, other))

@@ -2,62 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import composite, pointwise
+from flambeau.ops.nodes import binary, unary
 
 # -- order and equality ----------------------------------------------------------------------------------------------
 
+compare = partial(binary, rule="compare", inplace=True)
+order = partial(compare, complex=False)
 
-@pointwise(rule="compare", inplace=True)
-def eq(input, other):
-    """input == other, elementwise, as bool. NaN equals nothing."""
-    return e.eq(input, other)
-
-
-@pointwise(rule="compare", inplace=True, aliases=("not_equal",))
-def ne(input, other):
-    """input != other, elementwise, as bool."""
-    return e.ne(input, other)
-
-
-@pointwise(rule="compare", inplace=True, complex=False, aliases=("less",))
-def lt(input, other):
-    """input < other, elementwise, as bool."""
-    return input < other
-
-
-@pointwise(rule="compare", inplace=True, complex=False, aliases=("less_equal",))
-def le(input, other):
-    """input <= other, elementwise, as bool."""
-    return input <= other
-
-
-@pointwise(rule="compare", inplace=True, complex=False, aliases=("greater",))
-def gt(input, other):
-    """input > other, elementwise, as bool."""
-    return input > other
-
-
-@pointwise(rule="compare", inplace=True, complex=False, aliases=("greater_equal",))
-def ge(input, other):
-    """input >= other, elementwise, as bool."""
-    return input >= other
-
+eq = compare("eq", "input == other, elementwise, as bool. NaN equals nothing.")
+ne = compare("ne", "input != other, elementwise, as bool.", aliases=("not_equal",))
+lt = order("lt", "input < other, elementwise, as bool.", aliases=("less",))
+le = order("le", "input <= other, elementwise, as bool.", aliases=("less_equal",))
+gt = order("gt", "input > other, elementwise, as bool.", aliases=("greater",))
+ge = order("ge", "input >= other, elementwise, as bool.", aliases=("greater_equal",))
 
 # -- kinds of numbers ------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="compare")
-def isnan(input):
-    """Whether the element is NaN (a complex number: whether a part of it is)."""
-    return e.isnan(input)
-
-
-@pointwise(rule="compare")
-def isinf(input):
-    """Whether the element is infinite (a complex number: whether a part of it is)."""
-    return e.isinf(input)
+isnan = unary("isnan", "Whether the element is NaN (a complex number: whether a part of it is).", rule="compare")
+isinf = unary("isinf", "Whether the element is infinite (a complex number: whether a part of it is).", rule="compare")
 
 
 @pointwise(rule="compare")

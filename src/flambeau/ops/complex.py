@@ -15,6 +15,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise, view
+from flambeau.ops.nodes import unary
 
 REAL_OF = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
 COMPLEX_OF = {real: complex for complex, real in REAL_OF.items()}
@@ -100,10 +101,7 @@ def angle(input):
 # -- conjugates ------------------------------------------------------------------------------------------------------
 
 
-@pointwise(public=False, method=False)
-def _conj_physical(input):
-    """real - i imaginary."""
-    return e.conj(input)
+_conj_physical = unary("_conj_physical", "real - i imaginary.", "conj", public=False, method=False)
 
 
 @composite(out=True)

@@ -61,18 +61,14 @@ def _(input, dtype, device, strides, non_blocking=False):
 @composite(public=False)
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
-    dtype, device, copy, memory_format, non_blocking = _parsed(*args, **kwargs)
+    dtype, device, copy, memory_format, non_blocking = parse_to(*args, **kwargs)
     dtype = dtype or input.dtype
     device = _indexed(device, input) if device is not None else input.device
     strides = None
     if memory_format is not None and memory_format is not preserve_format:
         strides = strides_for(memory_format, *arrays.view_of(input._array))
-    if (
-        not copy
-        and dtype is input.dtype
-        and device == input.device
-        and (strides is None or input.is_contiguous(memory_format=memory_format))
-    ):
+    same_order = strides is None or input.is_contiguous(memory_format=memory_format)
+    if not copy and dtype is input.dtype and device == input.device and same_order:
         return input
     return _to_copy(input, dtype, device, strides, non_blocking)
 
@@ -87,19 +83,8 @@ def _indexed(device, input):
     return device
 
 
-def parse_to(*args, **kwargs):
-    """The forms of Tensor.to and Module.to: (dtype, device, copy, memory_format)."""
-    return _parsed(*args, **kwargs)[:4]
-
-
-def _parsed(*args, **kwargs):
-    """The same, and whether the copy may be left to itself."""
-    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
-    copy, memory_format = kwargs.pop("copy", False), kwargs.pop("memory_format", None)
-    other = kwargs.pop("other", None)
-    non_blocking = kwargs.pop("non_blocking", False)
-    if kwargs:
-        raise TypeError(f"to() received an invalid keyword argument: {next(iter(kwargs))}")
+def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, other=None, non_blocking=False):
+    """The forms of Tensor.to and Module.to: (dtype, device, copy, memory_format, whether the copy may be left to itself)."""
     rest = list(args)
     if rest and hasattr(rest[0], "_array"):
         other = rest.pop(0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout, order
 from flambeau.kernels.reduce import unhalved
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.results import named_result
 from flambeau.ops.views import whole
 
@@ -39,11 +40,7 @@ def _unique(input, dim, consecutive):
     return xp.ascontiguousarray(xp.moveaxis(values, 0, dim)), inverse, counts
 
 
-def _no_derivative(grad):
-    raise NotImplementedError("the derivative for 'unique' is not implemented: equal elements have no one place to send a gradient to")
-
-
-_unique.derivative(input=_no_derivative)
+_unique.derivative(input=lambda grad: no_derivative("unique", "input"))  # equal elements have no one place to send a gradient to
 
 
 @composite
@@ -178,21 +175,13 @@ def _counts(points, edges, weight, density):
         inside &= (column >= edge[0]) & (column <= edge[-1])
         cell = cell * shape[d] + at
     weights = None if weight is None else weight[inside]
-    hist = xp.bincount(cell[inside], weights, minlength=_product(shape)).astype(points.dtype).reshape(shape)
+    hist = xp.bincount(cell[inside], weights, minlength=prod(shape)).astype(points.dtype).reshape(shape)
     if density:
         with np.errstate(all="ignore"):  # of no points at all the density is 0 / 0: NaN, as PyTorch has it
             hist = hist / hist.sum()
             for d, edge in enumerate(edges):
                 hist = hist / xp.diff(edge).reshape([-1 if i == d else 1 for i in range(len(shape))])
     return hist.astype(points.dtype)
-
-
-def _product(shape) -> int:
-    """The number of cells in a grid of this shape."""
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 @composite(out=True)

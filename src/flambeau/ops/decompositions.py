@@ -1,7 +1,6 @@
 """Factorisations of matrices: Cholesky, LU, LDL^T, QR, singular values, eigenvalues.
 
-A matrix is the last two dimensions, (..., M, N); K stands for min(M, N). Forwards are LAPACK's, through NumPy where it has them and through
-. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
+A matrix is the last two dimensions, (..., M, N); K stands for min(M, N). Forwards are LAPACK's, see kernels/matrices.py. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
 then solving for the factors' differentials. X^H is the conjugate transpose, ∘ the elementwise product.
 """
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, matrices
-from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.declare import OPS, composite
 from flambeau.ops.matrix import (
     adjoint,
     as_diagonal,
@@ -20,6 +19,7 @@ from flambeau.ops.matrix import (
     check_square,
     conj,
     diagonal,
+    from_lapack,
     identity_like,
     real,
     refuse,
@@ -42,13 +42,7 @@ def _decompose(name: str, function, A, *options):
 # -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
 
 
-@on_arrays(
-    public=False,
-    method=False,
-    autocast="float32",
-    returns=named_result("linalg_cholesky_ex", "L info"),
-    grad_name="LinalgCholeskyExBackward0",
-)
+@from_lapack(name="linalg_cholesky_ex", returns="L info")
 def _cholesky(A, upper):
     """(L, info), or with `upper` (L^H, info)."""
     check_float("linalg.cholesky", A)
@@ -72,18 +66,14 @@ def _cholesky_gradient(grads, L, upper):
 _cholesky.derivative(A=_cholesky_gradient)
 
 
-def _not_positive(info: int) -> str:
-    return (
-        "The factorization could not be completed because the input is not positive-definite "
-        f"(the leading minor of order {info} is not positive-definite)."
-    )
+NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not)."
 
 
 def _checked_cholesky(name: str, A, upper, check_errors: bool = True):
     check_square(name, A._array)
     found = _cholesky(A, bool(upper))
     if check_errors:
-        refuse(name, found.info._array, _not_positive)
+        refuse(name, found.info._array, NOT_POSITIVE.format)
     return found
 
 
@@ -108,7 +98,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False):
 # -- QR: A = Q R -----------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_qr", "Q R"), grad_name="LinalgQrBackward0")
+@from_lapack(name="linalg_qr", returns="Q R")
 def _qr(A, mode):
     """Q (..., M, K) with orthonormal columns and R (..., K, N) upper triangular; 'complete': Q (..., M, M), R (..., M, N)."""
     q, r = _decompose("linalg.qr", matrices.qr, A, mode)
@@ -135,11 +125,11 @@ def _qr_gradient(grads, Q, R, mode, A_shape):
         return _tall_qr_gradient(of_q, of_r, Q, R)
     square, rest = R.narrow(-1, 0, m), R.narrow(-1, m, n - m)
     if of_r is None:
-        return _beside(_tall_qr_gradient(of_q, None, Q, square), Q.new_zeros((*Q.shape[:-1], n - m)))
+        return OPS["cat"]([_tall_qr_gradient(of_q, None, Q, square), Q.new_zeros((*Q.shape[:-1], n - m))], -1)
     of_square, of_rest = of_r.narrow(-1, 0, m), of_r.narrow(-1, m, n - m)
     from_rest = (Q @ rest) @ adjoint(of_rest)
     of_q = from_rest if of_q is None else of_q + from_rest
-    return _beside(_tall_qr_gradient(of_q, of_square, Q, square), Q @ of_rest)
+    return OPS["cat"]([_tall_qr_gradient(of_q, of_square, Q, square), Q @ of_rest], -1)
 
 
 def _tall_qr_gradient(of_q, of_r, Q, R):
@@ -153,10 +143,6 @@ def _tall_qr_gradient(of_q, of_r, Q, R):
     total = Q @ inside if of_q is None else of_q + Q @ inside
     # X R^H = total, solved as R X^H = total^H
     return adjoint(_solve_triangular(R, adjoint(total), True, False))
-
-
-def _beside(left, right):
-    return OPS["cat"]([left, right], -1)
 
 
 _qr.derivative(A=_qr_gradient)
@@ -187,7 +173,7 @@ def qr(input, some=True):
 # -- singular values: A = U S V^H ------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_svd", "U S Vh"), grad_name="LinalgSvdBackward0")
+@from_lapack(name="linalg_svd", returns="U S Vh")
 def _svd(A, full_matrices):
     """U (..., M, K), S (..., K), V^H (..., K, N); with full_matrices U (..., M, M) and V^H (..., N, N)."""
     return tuple(_decompose("linalg.svd", matrices.svd, A, full_matrices))
@@ -210,7 +196,7 @@ def _svd_gradient(grads, U, S, Vh, full_matrices):
     turn_u = None if of_u is None else adjoint(U) @ of_u
     turn_v = None if of_vh is None else Vh @ adjoint(of_vh)
     if U.is_complex():
-        _check_phase("svd_backward", _less(turn_u, None if turn_v is None else -turn_v))
+        _check_phase("svd_backward", turn_v if turn_u is None else turn_u if turn_v is None else turn_u + turn_v)
     row, column = S.unsqueeze(-2), S.unsqueeze(-1)
     gaps = (row - column) * (row + column)
     gaps = gaps + identity_like(gaps)  # ones instead of zeros on the diagonal, where the numerator is zero
@@ -223,12 +209,10 @@ def _svd_gradient(grads, U, S, Vh, full_matrices):
         inside = inside + as_diagonal(of_s.to(U.dtype))
     if U.is_complex() and turn_u is not None:
         inside = inside + as_diagonal(1j * (diagonal(turn_u).imag / S))
-    found = inside
+    found = U @ inside
     if of_u is not None and m > k:
-        found = U @ inside + (of_u - U @ turn_u) / row
-        found = found @ Vh
-    else:
-        found = (U @ inside) @ Vh
+        found = found + (of_u - U @ turn_u) / row
+    found = found @ Vh
     if of_vh is not None and n > k:
         found = found + U @ ((of_vh - adjoint(turn_v) @ Vh) / column)
     return found
@@ -236,10 +220,6 @@ def _svd_gradient(grads, U, S, Vh, full_matrices):
 
 def _skew(x):
     return x - adjoint(x)
-
-
-def _less(a, b):
-    return b if a is None else a if b is None else a - b
 
 
 def _check_phase(name: str, turn) -> None:
@@ -255,7 +235,7 @@ def _check_phase(name: str, turn) -> None:
 _svd.derivative(A=_svd_gradient)
 
 
-@on_arrays(public=False, method=False, autocast="float32")
+@from_lapack()
 def _singular_values(A):
     """Singular values alone, in descending order. (..., M, N) -> (..., K)."""
     return _decompose("linalg.svd", matrices.svd, A, False, False)
@@ -300,13 +280,7 @@ def svd(input, some=True, compute_uv=True):
 # -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------
 
 
-@on_arrays(
-    public=False,
-    method=False,
-    autocast="float32",
-    returns=named_result("linalg_eigh", "eigenvalues eigenvectors"),
-    grad_name="LinalgEighBackward0",
-)
+@from_lapack(name="linalg_eigh", returns="eigenvalues eigenvectors")
 def _eigh(A, UPLO):
     """Real eigenvalues (..., N), ascending, and orthonormal eigenvectors (..., N, N) of Hermitian matrices, read from one triangle."""
     return tuple(_decompose("linalg.eigh", matrices.eigh, A, UPLO))
@@ -344,7 +318,7 @@ def eigh(A, UPLO="L"):
     return _eigh(A, _triangle(UPLO))
 
 
-@on_arrays(public=False, method=False, autocast="float32")
+@from_lapack()
 def _eigvalsh(A, UPLO):
     return _decompose("linalg.eigvalsh", matrices.eigh, A, UPLO, False)
 
@@ -357,13 +331,7 @@ def eigvalsh(A, UPLO="L"):
     return _eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)
 
 
-@on_arrays(
-    public=False,
-    method=False,
-    autocast="float32",
-    returns=named_result("linalg_eig", "eigenvalues eigenvectors"),
-    grad_name="LinalgEigBackward0",
-)
+@from_lapack(name="linalg_eig", returns="eigenvalues eigenvectors")
 def _eig(A):
     """Complex eigenvalues (..., N) and eigenvectors (..., N, N), each of length 1."""
     _check_finite("linalg.eig", A)
@@ -406,7 +374,7 @@ def eig(A):
     return _eig(A)
 
 
-@on_arrays(public=False, method=False, autocast="float32")
+@from_lapack()
 def _eigvals(A):
     _check_finite("linalg.eigvals", A)
     return _decompose("linalg.eigvals", matrices.eig, A, False)

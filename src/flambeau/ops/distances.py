@@ -119,27 +119,8 @@ def pdist(input, p=2.0):
         raise RuntimeError(f"pdist only supports floating-point dtypes, found {input.dtype.name}")
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, found {p}")
-    return _above(_cdist(input, input, float(p), False))
-
-
-@on_arrays(public=False, method=False)
-def _above(input):
-    """The elements above the diagonal, row by row. (N, N) -> (N (N - 1) / 2)."""
-    xp = arrays.module_of(input)
-    return input[xp.triu_indices(input.shape[0], 1)]
-
-
-@on_arrays(public=False, method=False)
-def _put_above(input, n):
-    """The adjoint of `_above`: zeros on and below the diagonal."""
-    xp = arrays.module_of(input)
-    out = xp.zeros((n, n), input.dtype)
-    out[xp.triu_indices(n, 1)] = input
-    return out
-
-
-_above.derivative(input=lambda grad, input_shape: _put_above(grad, input_shape[0]))
-_put_above.derivative(input=lambda grad: _above(grad))
+    above = input.new_ones((input.shape[0],) * 2, dtype=dtypes.bool).triu(1)
+    return _cdist(input, input, float(p), False).masked_select(above)
 
 
 @composite(method=False, aliases=("nn.functional.pairwise_distance",))

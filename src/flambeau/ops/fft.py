@@ -18,6 +18,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj
+from flambeau.ops.padding import constant_pad_nd
 from flambeau.ops.views import whole
 
 # -- primitives ------------------------------------------------------------------------------------------------------------
@@ -96,24 +97,6 @@ def _(input, dims, scale, n):
     return _with_size(tuple(input.shape), dims[-1], n), dtypes.OF_NUMPY[input.dtype].to_real().numpy
 
 
-@on_arrays(public=False, method=False, grad_name="ConstantPadNdBackward0")
-def _resize(input, shape):
-    """`input` cut off, or continued with zeros, at the end of every dimension."""
-    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
-    arrays.fill(out, 0)
-    common = tuple(slice(min(m, n)) for m, n in zip(input.shape, shape, strict=True))
-    out[common] = input[common]
-    return out
-
-
-_resize.derivative(input=lambda grad, input_shape: _resize(grad, input_shape))
-
-
-@_resize.meta
-def _(input, shape):
-    return shape, input.dtype
-
-
 # -- arguments -------------------------------------------------------------------------------------------------------------
 
 
@@ -134,18 +117,6 @@ def _as_float(name: str, input):
     if input.dtype in (dtypes.float16, dtypes.bfloat16):
         raise RuntimeError(f"Unsupported dtype {input.dtype.name} ({name}): Fourier transforms take float32, float64 and complex tensors")
     return input
-
-
-def _as_real(name: str, input):
-    if input.is_complex():
-        raise RuntimeError(f"{name} expects a real input tensor, but got {input.dtype.name}. Try fft.fft, or x.real")
-    return _as_float(name, input)
-
-
-def _one_dim(input, dim) -> tuple[int, ...]:
-    if not input.dim():
-        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    return (layout.wrap_dim(whole(dim), input.dim()),)
 
 
 def _several_dims(input, s, dim) -> tuple[tuple[int, ...], list]:
@@ -174,10 +145,10 @@ def _sized(input, dims, sizes):
     for n in sizes:
         if n < 1:
             raise RuntimeError(f"Invalid number of data points ({n}) specified")
-    shape = list(input.shape)
-    for d, n in zip(dims, sizes, strict=True):
-        shape[d] = n
-    return (input if tuple(shape) == tuple(input.shape) else _resize(input, tuple(shape))), sizes
+    wanted = dict(zip(dims, sizes, strict=True))
+    after = [wanted.get(d, size) - size for d, size in enumerate(input.shape)]  # what is to be added to, or cut off, each dimension
+    pads = [n for more in reversed(after) for n in (0, more)]
+    return (constant_pad_nd(input, pads) if any(after) else input), sizes
 
 
 # -- the four kinds of transforms ------------------------------------------------------------------------------------------
@@ -192,7 +163,9 @@ def _complex(name: str, input, dims, sizes, norm, forward: bool):
 def _to_half(name: str, input, dims, sizes, norm, forward: bool):
     """Real to half a spectrum; backward is forward, conjugated."""
     _check_any(name, dims)
-    x, sizes = _sized(_as_real(name, input), dims, sizes)
+    if input.is_complex():
+        raise RuntimeError(f"{name} expects a real input tensor, but got {input.dtype.name}. Try fft.fft, or x.real")
+    x, sizes = _sized(_as_float(name, input), dims, sizes)
     found = _r2c(x, dims, _scale(norm, sizes, forward))
     return found if forward else conj(found)
 
@@ -223,7 +196,7 @@ TRANSFORMS = {
     "irfft": (
         _from_half,
         False,
-        "The inverse of rfft: a real signal of n samples (2 (m - 1) of m frequencies, if n is not given). Complex -> real.",
+        "The inverse of rfft: a real signal of n samples, 2 (m - 1) of m frequencies if not given. Complex -> real.",
     ),
     "hfft": (_from_half, True, "The Fourier transform of a signal with a real spectrum, given by its first half. Complex -> real."),
     "ihfft": (_to_half, False, "The inverse of hfft. Real -> complex."),
@@ -234,7 +207,8 @@ def _declare(short: str, kind, forward: bool, doc: str) -> None:
     """One transform in its three public forms: of one dimension, of two, of several."""
 
     def one(input, n=None, dim=-1, norm=None):
-        return kind(short, input, _one_dim(input, dim), [None if n is None else whole(n)], norm, forward)
+        dims = (layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False),)
+        return kind(short, input, dims, [None if n is None else whole(n)], norm, forward)
 
     def two(input, s=None, dim=(-2, -1), norm=None):
         return kind(short + "2", input, *_several_dims(input, s, dim), norm, forward)
@@ -242,13 +216,9 @@ def _declare(short: str, kind, forward: bool, doc: str) -> None:
     def several(input, s=None, dim=None, norm=None):
         return kind(short + "n", input, *_several_dims(input, s, dim), norm, forward)
 
-    for name, function, over in (
-        (short, one, ""),
-        (short + "2", two, " Over two dimensions."),
-        (short + "n", several, " Over several dimensions."),
-    ):
-        function.__name__, function.__doc__ = name, doc + over
-        composite(name=f"fft.{name}", method=False, out=True)(function)
+    for ending, function, over in (("", one, ""), ("2", two, " Over two dimensions."), ("n", several, " Over several dimensions.")):
+        function.__doc__ = doc + over
+        composite(name=f"fft.{short}{ending}", method=False, out=True)(function)
 
 
 for _short, (_kind, _forward, _doc) in TRANSFORMS.items():
@@ -258,18 +228,16 @@ for _short, (_kind, _forward, _doc) in TRANSFORMS.items():
 @composite(name="fft.fftshift", method=False)
 def fftshift(input, dim=None):
     """The zero frequency moved from the front to the middle, along `dim` or all dimensions."""
-    dims = _shift_dims(input, dim)
-    return input.roll([input.shape[d] // 2 for d in dims], dims) if dims else input.clone()
+    return _shifted(input, dim, 0)
 
 
 @composite(name="fft.ifftshift", method=False)
 def ifftshift(input, dim=None):
     """The inverse of fftshift: the zero frequency moved from the middle to the front."""
-    dims = _shift_dims(input, dim)
-    return input.roll([(input.shape[d] + 1) // 2 for d in dims], dims) if dims else input.clone()
+    return _shifted(input, dim, 1)
 
 
-def _shift_dims(input, dim) -> list[int]:
-    if dim is None:
-        return list(range(input.dim()))
-    return [layout.wrap_dim(whole(d), input.dim()) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
+def _shifted(input, dim, more: int):
+    dims = list(range(input.dim())) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
+    dims = [layout.wrap_dim(whole(d), input.dim()) for d in dims]
+    return input.roll([(input.shape[d] + more) // 2 for d in dims], dims) if dims else input.clone()

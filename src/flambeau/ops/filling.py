@@ -5,6 +5,7 @@ from __future__ import annotations
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
+from flambeau.ops.shape_rules import like_input
 
 
 @on_arrays(inplace=True)
@@ -20,9 +21,7 @@ def _(input, value):
     arrays.fill(input, _value(value, input))
 
 
-@fill.meta
-def _(input, value):
-    return input.shape, input.dtype
+fill.meta(like_input)
 
 
 fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
@@ -55,9 +54,7 @@ def _(input):
     arrays.fill(input, 0)
 
 
-@_zero.meta
-def _(input):
-    return input.shape, input.dtype
+_zero.meta(like_input)
 
 
 _zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))

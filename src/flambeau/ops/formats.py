@@ -5,8 +5,8 @@ from __future__ import annotations
 from flambeau.kernels import layout
 
 
-class memory_format:
-    """An order of memory. There are four: `contiguous_format`, `preserve_format`, `channels_last`, `channels_last_3d`."""
+class Constant:
+    """One of a few values of PyTorch's that have nothing but a name. It is copied and pickled as the global of that name."""
 
     __slots__ = ("name",)
 
@@ -18,6 +18,10 @@ class memory_format:
 
     def __reduce__(self):
         return self.name
+
+
+class memory_format(Constant):
+    """An order of memory. There are four: `contiguous_format`, `preserve_format`, `channels_last`, `channels_last_3d`."""
 
 
 contiguous_format = memory_format("contiguous_format")

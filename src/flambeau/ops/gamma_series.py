@@ -12,6 +12,7 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.ops.declare import OPS, no_derivative, on_arrays
+from flambeau.ops.shape_rules import broadcast, like_input
 
 DOUBLE = np.dtype(np.float64)
 series = functools.partial(on_arrays, public=False, method=False, promote=("input", "other"), rule="float")
@@ -23,17 +24,6 @@ def in_double(*operands):
     found = next(a.dtype for a in operands if hasattr(a, "dtype"))
     wide = [arrays.cast(a, DOUBLE) if hasattr(a, "dtype") else xp.asarray(float(a)) for a in operands]
     return xp, found, xp.broadcast_arrays(*wide)
-
-
-def log_gamma(xp, a):
-    """log |gamma(a)| of a float64 array, by the compiled loop where there is one."""
-    return arrays.run(OPS["lgamma"].kernel, (xp.asarray(a),), (), DOUBLE, DOUBLE)
-
-
-def shape_of(*operands):
-    """The shape rule: broadcast, in the dtype of the first array."""
-    found = [a for a in operands if hasattr(a, "dtype")]
-    return np.broadcast_shapes(*(a.shape for a in found)), found[0].dtype
 
 
 # -- incomplete gamma functions ----------------------------------------------------------------------------------------
@@ -54,8 +44,8 @@ def gamma_q(input, other):
     return _incomplete_gamma(input, other, upper=True)
 
 
-gamma_p.meta(shape_of)
-gamma_q.meta(shape_of)
+gamma_p.meta(broadcast)
+gamma_q.meta(broadcast)
 gamma_p.derivative(
     input=lambda grad: no_derivative("igamma", "input"),
     other=lambda grad, input, other: grad * _density(input, other),
@@ -98,7 +88,8 @@ def _power_over_gamma(xp, a, x):
 
     For large a, three large logarithms would nearly cancel: Stirling's formula takes them together, a (log(x / a) - (x - a) / a).
     """
-    direct = xp.exp(a * xp.log(x) - x - log_gamma(xp, a + 1))
+    log_gamma = arrays.run(OPS["lgamma"].kernel, (xp.asarray(a + 1),), (), DOUBLE, DOUBLE)
+    direct = xp.exp(a * xp.log(x) - x - log_gamma)
     excess = (x - a) / a
     inverse = 1 / a
     correction = inverse * (1 / 12 - inverse**2 * (1 / 360 - inverse**2 * (1 / 1260 - inverse**2 / 1680)))
@@ -149,9 +140,6 @@ BERNOULLI = (
 LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
 
 
-LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
-
-
 @series(name="_zeta", grad_name="SpecialZetaBackward0")
 def hurwitz_zeta(input, other):
     """The sum of (q + k)^-s over k = 0, 1, ..."""
@@ -159,7 +147,7 @@ def hurwitz_zeta(input, other):
     return arrays.cast(xp.asarray(_zeta(xp, s, q)), dtype)
 
 
-hurwitz_zeta.meta(shape_of)
+hurwitz_zeta.meta(broadcast)
 hurwitz_zeta.derivative(
     input=lambda grad: no_derivative("zeta", "input"),
     other=lambda grad, input, other: grad * -input * hurwitz_zeta(input + 1, other),
@@ -198,5 +186,5 @@ def polygamma_series(input, n):
     return arrays.cast(xp.asarray(sign * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x)), dtype)
 
 
-polygamma_series.meta(lambda input, n: (input.shape, input.dtype))
+polygamma_series.meta(like_input)
 polygamma_series.derivative(input=lambda grad, input, n: grad * polygamma_series(input, n + 1))

@@ -11,13 +11,13 @@ so that it runs at the speed of a product, and its derivative is that of product
 from __future__ import annotations
 
 from flambeau.kernels import matrices
-from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.matrix import adjoint, check_float, check_lapack, check_matrices, check_same_dtype, identity_like
+from flambeau.ops.declare import composite
+from flambeau.ops.matrix import adjoint, check_float, check_lapack, check_matrices, check_same_dtype, from_lapack, identity_like
 from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve_triangular
 
 
-@on_arrays(public=False, method=False, autocast="float32", returns=named_result("geqrf", "a tau"))
+@from_lapack(returns=named_result("geqrf", "a tau"))
 def _geqrf(input):
     check_lapack("geqrf", input)
     return matrices.qr_packed(input)

@@ -7,6 +7,7 @@ import numpy as np
 from flambeau.dtypes import promote_types
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
 
 
@@ -192,7 +193,7 @@ def _replacing(name: str, window):
         input=lambda grad, src_shape, args: op(grad.contiguous(), grad.new_zeros(src_shape), args),
         src=lambda grad, args: window(grad.contiguous(), *args),
     )
-    op.meta(lambda input, src, args: (input.shape, input.dtype))
+    op.meta(like_input)
     return op
 
 

@@ -20,7 +20,7 @@ from flambeau.ops.norms import matrix_norm
 from flambeau.ops.products import mm
 from flambeau.ops.reductions import product_of_others
 from flambeau.ops.results import named_result
-from flambeau.ops.solvers import _check_tolerances, _solve, inv
+from flambeau.ops.solvers import _check_tolerances, _solve, inv, inv_ex
 from flambeau.ops.views import whole
 
 # -- determinants ----------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def det(input):
     name="linalg.slogdet",
     method=False,
     autocast="float32",
-    returns=named_result("linalg_slogdet", "sign logabsdet"),
+    returns="sign logabsdet",
     grad_name="LinalgSlogdetBackward0",
 )
 def linalg_slogdet(A):
@@ -154,15 +154,8 @@ def cond(A, p=None):
     try:
         return matrix_norm(A, p) * matrix_norm(inv(A), p)
     except LinAlgError:  # some matrix has no inverse: invert the others
-        return _cond_with_singular(A, p)
-
-
-def _cond_with_singular(A, p):
-    from flambeau.ops.solvers import inv_ex
-
-    inverse, info = inv_ex(A)
-    found = matrix_norm(A, p) * matrix_norm(inverse, p)
-    return found.masked_fill(info != 0, inf)
+        inverse, info = inv_ex(A)
+        return (matrix_norm(A, p) * matrix_norm(inverse, p)).masked_fill(info != 0, inf)
 
 
 # -- powers, exponentials --------------------------------------------------------------------------------------------------
@@ -239,16 +232,9 @@ def _pade(xp, a):
 
 def _matrix_exp_gradient(grad, A):
     """The derivative of exp at A in direction G is the upper right block of exp([[A, G], [0, A]]); its adjoint has A^H for A."""
-    n = A.shape[-1]
-    blocks = A.new_zeros((*A.shape[:-2], 2 * n, 2 * n))
-    turned = adjoint(A)
-    return linalg_matrix_exp(_stacked(turned, grad, blocks.narrow(-2, n, n).narrow(-1, 0, n))).narrow(-2, 0, n).narrow(-1, n, n)
-
-
-def _stacked(a, b, zeros):
-    """[[a, b], [zeros, a]]."""
-    cat = OPS["cat"]
-    return cat([cat([a, b], -1), cat([zeros, a], -1)], -2)
+    n, turned, cat = A.shape[-1], adjoint(A), OPS["cat"]
+    blocks = cat([cat([turned, grad], -1), cat([A.new_zeros(tuple(A.shape)), turned], -1)], -2)
+    return linalg_matrix_exp(blocks).narrow(-2, 0, n).narrow(-1, n, n)
 
 
 linalg_matrix_exp.derivative(A=_matrix_exp_gradient)

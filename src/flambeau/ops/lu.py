@@ -17,6 +17,7 @@ from flambeau.ops.matrix import (
     check_same_dtype,
     check_square,
     check_system,
+    from_lapack,
     identity_like,
     refuse,
     transposed,
@@ -27,13 +28,7 @@ from flambeau.ops.solvers import _solve_triangular
 # -- LU --------------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(
-    public=False,
-    method=False,
-    autocast="float32",
-    returns=named_result("linalg_lu_factor_ex", "LU pivots info"),
-    grad_name="LinalgLuFactorExBackward0",
-)
+@from_lapack(name="linalg_lu_factor_ex", returns="LU pivots info")
 def _lu_factor(A, pivot):
     """(LU, pivots, info). (..., M, N) -> (..., M, N), (..., K), (...)."""
     check_float("linalg.lu_factor", A)
@@ -65,30 +60,20 @@ def _lu_gradient(of_l, of_u, P, L, U):
     if m < n:
         rest, of_rest = U.narrow(-1, k, n - k), of_u.narrow(-1, k, n - k)
         inside = inside - (of_rest @ adjoint(rest)).tril(-1)
-        found = _unmix(turned_l, inside, turned_u)
-        found = _joined([found, _solve_triangular(turned_l, of_rest, True, True)], -1)
     elif m > n:
         rest, of_rest = L.narrow(-2, k, m - k), of_l.narrow(-2, k, m - k)
         inside = inside - (adjoint(rest) @ of_rest).triu()
-        found = _unmix(turned_l, inside, turned_u)
-        found = _joined([found, _right_solve(of_rest, turned_u)], -2)
-    else:
-        found = _unmix(turned_l, inside, turned_u)
+    found = _right_solve(_solve_triangular(turned_l, inside, True, True), turned_u)  # L^-H inside U^-H
+    if m < n:
+        found = OPS["cat"]([found, _solve_triangular(turned_l, of_rest, True, True)], -1)
+    elif m > n:
+        found = OPS["cat"]([found, _right_solve(of_rest, turned_u)], -2)
     return P @ found
-
-
-def _unmix(turned_l, inside, turned_u):
-    """L^-H inside U^-H."""
-    return _right_solve(_solve_triangular(turned_l, inside, True, True), turned_u)
 
 
 def _right_solve(b, turned_u):
     """X with X U^H = b."""
     return transposed(_solve_triangular(transposed(turned_u), transposed(b), True, False))
-
-
-def _joined(tensors, dim: int):
-    return OPS["cat"](tensors, dim)
 
 
 def _checked_lu(name: str, A, pivot: bool):
@@ -98,11 +83,10 @@ def _checked_lu(name: str, A, pivot: bool):
     return _lu_factor(A, bool(pivot))
 
 
-def _zero_pivot(info: int) -> str:
-    return (
-        f"U[{info},{info}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
-        "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
-    )
+ZERO_PIVOT = (
+    "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
+    "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+)
 
 
 @composite(name="linalg.lu_factor_ex", method=False, out=True)
@@ -110,7 +94,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """(LU, pivots, info): info is the position of the first zero on U's diagonal, 0 if there is none."""
     found = _checked_lu("torch.linalg.lu_factor_ex", A, pivot)
     if check_errors:
-        refuse("torch.linalg.lu_factor_ex", found.info._array, _zero_pivot, RuntimeError)
+        refuse("torch.linalg.lu_factor_ex", found.info._array, ZERO_PIVOT.format, RuntimeError)
     return found
 
 
@@ -121,7 +105,7 @@ _LuFactor = named_result("linalg_lu_factor", "LU pivots")
 def lu_factor(A, *, pivot=True):
     """(LU, pivots), packed, for linalg.lu_solve. (..., M, N) -> (..., M, N), (..., K)."""
     found = _checked_lu("torch.linalg.lu_factor", A, pivot)
-    refuse("torch.linalg.lu_factor", found.info._array, _zero_pivot, RuntimeError)
+    refuse("torch.linalg.lu_factor", found.info._array, ZERO_PIVOT.format, RuntimeError)
     return _LuFactor(found.LU, found.pivots)
 
 
@@ -140,7 +124,7 @@ def lu(A, pivot=True, get_infos=False, out=None):
     """(LU, pivots), or (LU, pivots, info) with get_infos; the older form of linalg.lu_factor_ex."""
     found = _checked_lu("lu", A, pivot)
     if not get_infos:
-        refuse("lu", found.info._array, _zero_pivot, RuntimeError)
+        refuse("lu", found.info._array, ZERO_PIVOT.format, RuntimeError)
     wanted = tuple(found) if get_infos else (found.LU, found.pivots)
     if out is None:
         return wanted
@@ -202,7 +186,7 @@ def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     return _lu_apply(P, L, U, B, adjoint)
 
 
-_turned = adjoint
+_turned = adjoint  # `adjoint` is a parameter above
 
 
 def _lu_apply(P, L, U, B, turned: bool):
@@ -237,27 +221,22 @@ def lu_solve(input, LU_data, LU_pivots):
 # -- LDL^T -----------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", returns=named_result("linalg_ldl_factor_ex", "LD pivots info"))
+@from_lapack(name="linalg_ldl_factor_ex", returns="LD pivots info")
 def _ldl_factor(A, hermitian):
     check_float("linalg.ldl_factor", A)
     return matrices.ldl_factor(A, hermitian)
 
 
-def _checked_ldl(name: str, A, hermitian):
-    check_square(name, A._array)
-    return _ldl_factor(A.detach(), bool(hermitian))
-
-
-def _zero_block(info: int) -> str:
-    return f"The block {info} of D is zero: the factorization was completed, but D is singular and cannot be used to solve a system."
+ZERO_BLOCK = "The block {} of D is zero: the factorization was completed, but D is singular and cannot be used to solve a system."
 
 
 @composite(name="linalg.ldl_factor_ex", method=False, out=True)
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
     """(LD, pivots, info) of symmetric (or Hermitian) matrices: L and the block-diagonal D packed in one lower triangle."""
-    found = _checked_ldl("torch.linalg.ldl_factor_ex", A, hermitian)
+    check_square("torch.linalg.ldl_factor_ex", A._array)
+    found = _ldl_factor(A.detach(), bool(hermitian))
     if check_errors:
-        refuse("torch.linalg.ldl_factor_ex", found.info._array, _zero_block)
+        refuse("torch.linalg.ldl_factor_ex", found.info._array, ZERO_BLOCK.format)
     return found
 
 
@@ -267,9 +246,9 @@ _LdlFactor = named_result("linalg_ldl_factor", "LD pivots")
 @composite(name="linalg.ldl_factor", method=False, out=True)
 def ldl_factor(A, *, hermitian=False):
     """(LD, pivots), packed, for linalg.ldl_solve; only the lower triangle of A is read."""
-    found = _checked_ldl("torch.linalg.ldl_factor", A, hermitian)
-    refuse("torch.linalg.ldl_factor", found.info._array, _zero_block)
-    return _LdlFactor(found.LD, found.pivots)
+    LD, pivots, info = ldl_factor_ex(A, hermitian=hermitian)
+    refuse("torch.linalg.ldl_factor", info._array, ZERO_BLOCK.format)
+    return _LdlFactor(LD, pivots)
 
 
 @on_arrays(name="linalg.ldl_solve", method=False, autocast="float32")

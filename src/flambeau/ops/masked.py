@@ -26,18 +26,16 @@ def _filled(input, mask, value):
     return input if mask is None else input.masked_fill(_mask_for(input, mask).logical_not(), value)
 
 
-def _lowest(name: str, dtype: dtypes.dtype):
-    """What is smaller than everything."""
-    if dtype is dtypes.bool:
+def _outdone(name: str, input, mask, sign: int):
+    """The input with what is larger (sign 1) or smaller (-1) than everything where the mask is false."""
+    if mask is None:
+        return input
+    if input.dtype is dtypes.bool:
         raise NotImplementedError(f"identity of {name} on torch.bool input. Try x.int()")
-    return dtypes.iinfo(dtype).min if dtype.category == dtypes.INTEGER else -float("inf")
-
-
-def _highest(name: str, dtype: dtypes.dtype):
-    """What is larger than everything."""
-    if dtype is dtypes.bool:
-        raise NotImplementedError(f"identity of {name} on torch.bool input. Try x.int()")
-    return dtypes.iinfo(dtype).max if dtype.category == dtypes.INTEGER else float("inf")
+    if input.dtype.category == dtypes.INTEGER:
+        limits = dtypes.iinfo(input.dtype)
+        return _filled(input, mask, limits.max if sign > 0 else limits.min)
+    return _filled(input, mask, sign * float("inf"))
 
 
 def _cast(x, dtype):
@@ -80,33 +78,23 @@ def masked_cumprod(input, dim, *, dtype=None, mask=None):
 # -- extrema --------------------------------------------------------------------------------------------------------------------
 
 
-@composite(name="masked.amax", method=False)
-def masked_amax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """The maximum of the elements the mask lets through, over dimensions."""
-    x = input if mask is None else _filled(input, mask, _lowest("amax", input.dtype))
-    return _cast(x, dtype).amax(dims_of(dim, input.dim()), keepdim)
+def _extremum(which: str, sign: int) -> None:
+    """Declare masked.a<which> and masked.arg<which>."""
+
+    def value(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+        return getattr(_cast(_outdone(f"a{which}", input, mask, sign), dtype), f"a{which}")(dims_of(dim, input.dim()), keepdim)
+
+    def place(input, dim=None, *, keepdim=False, dtype=None, mask=None):
+        return getattr(_outdone(f"arg{which}", input, mask, sign), f"arg{which}")(dim, bool(keepdim)).to(dtype or input.dtype)
+
+    value.__doc__ = f"The {which}imum of the elements the mask lets through, over dimensions."
+    place.__doc__ = f"Where the {which}imum of the elements the mask lets through is; in the dtype of the input, as PyTorch gives it."
+    composite(name=f"masked.a{which}", method=False)(value)
+    composite(name=f"masked.arg{which}", method=False)(place)
 
 
-@composite(name="masked.amin", method=False)
-def masked_amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """The minimum of the elements the mask lets through, over dimensions."""
-    x = input if mask is None else _filled(input, mask, _highest("amin", input.dtype))
-    return _cast(x, dtype).amin(dims_of(dim, input.dim()), keepdim)
-
-
-@composite(name="masked.argmax", method=False)
-def masked_argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Where the maximum of the elements the mask lets through is; an index in the dtype of the input, as PyTorch gives it."""
-    x = input if mask is None else _filled(input, mask, _lowest("argmax", input.dtype))
-    return x.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
-
-
-@composite(name="masked.argmin", method=False)
-def masked_argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Where the minimum of the elements the mask lets through is; an index in the dtype of the input, as PyTorch gives it."""
-    x = input if mask is None else _filled(input, mask, _highest("argmin", input.dtype))
-    return x.argmin(dim, bool(keepdim)).to(dtype or input.dtype)
-
+_extremum("max", -1)
+_extremum("min", 1)
 
 # -- statistics -----------------------------------------------------------------------------------------------------------------
 
@@ -143,7 +131,7 @@ def masked_median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
 @composite(name="masked.logsumexp", method=False)
 def masked_logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """log(sum(exp(x))) over dimensions of the elements the mask lets through."""
-    x = input if mask is None else _filled(input, mask, _lowest("logsumexp", input.dtype))
+    x = _outdone("logsumexp", input, mask, -1)
     return _cast(x, dtype).logsumexp(dims_of(dim, input.dim()), bool(keepdim)).to(dtype or input.dtype)
 
 
@@ -197,21 +185,21 @@ def _variance(name: str, input, dim, unbiased, correction, keepdim, dtype, mask)
 @composite(name="masked.softmax", method=False)
 def masked_softmax(input, dim, *, dtype=None, mask=None):
     """softmax along `dim` over the elements the mask lets through; the others become 0."""
-    x = input if mask is None else _filled(input, mask, _lowest("softmax", input.dtype))
+    x = _outdone("softmax", input, mask, -1)
     return x.softmax(whole(dim), dtype=dtype)
 
 
 @composite(name="masked.log_softmax", method=False)
 def masked_log_softmax(input, dim, *, dtype=None, mask=None):
     """log_softmax along `dim` over the elements the mask lets through; the others become -inf."""
-    x = input if mask is None else _filled(input, mask, _lowest("log_softmax", input.dtype))
+    x = _outdone("log_softmax", input, mask, -1)
     return x.log_softmax(whole(dim), dtype=dtype)
 
 
 @composite(name="masked.softmin", method=False)
 def masked_softmin(input, dim, *, dtype=None, mask=None):
     """softmin along `dim` over the elements the mask lets through; the others become 0."""
-    x = input if mask is None else _filled(input, mask, _highest("softmin", input.dtype))
+    x = _outdone("softmin", input, mask, 1)
     return OPS["nn.functional.softmin"](x, whole(dim), dtype=dtype)
 
 

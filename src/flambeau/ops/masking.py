@@ -9,6 +9,7 @@ from flambeau.kernels import arrays, gather, layout
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.scattering import check_tensor
+from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import placed
 
 
@@ -106,9 +107,7 @@ def _source_gradient(grad, mask, shape):
     return used.reshape(shape)
 
 
-@_masked_scatter.meta
-def _(input, mask, source):
-    return input.shape, input.dtype
+_masked_scatter.meta(like_input)
 
 
 @composite

@@ -6,12 +6,18 @@ dtype) and the name to complain under, pieces take tensors.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import layout
+from flambeau.ops.declare import on_arrays
 from flambeau.ops.reductions import conj
+
+# Private operations of LAPACK's, which has no half precision. Called linalg_svd, say, as PyTorch names their results and nodes.
+from_lapack = functools.partial(on_arrays, public=False, method=False, autocast="float32")
 
 LAPACK_DTYPES = tuple(d.numpy for d in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128))
 
@@ -77,9 +83,7 @@ def refuse(name: str, info, reason, error: type[Exception] = LinAlgError) -> Non
         raise error(f"{name}: {which}{reason(int(info.reshape(-1)[int(failed[0])]))}") from None
 
 
-def singular(info: int) -> str:
-    """Why a matrix has no inverse."""
-    return f"The diagonal element {info} is zero, the inversion could not be completed because the input matrix is singular."
+SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
 
 
 # -- pieces ----------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
-from flambeau.ops.gamma_series import in_double, shape_of
+from flambeau.ops.gamma_series import in_double
+from flambeau.ops.shape_rules import broadcast
 
 
 def declare(name: str, words: str, first: Callable, step: Callable, closed: Callable | None = None) -> None:
@@ -31,7 +32,7 @@ def declare(name: str, words: str, first: Callable, step: Callable, closed: Call
 
     polynomial.__doc__ = f"{words} of degree n at x. Shapes broadcast."
     declared = on_arrays(name=f"special.{name}", method=False, promote=("x", "n"), rule="float", differentiable=False)
-    declared(polynomial).meta(shape_of)
+    declared(polynomial).meta(broadcast)
 
 
 def _climb(xp, x, n, first, step, closed):
@@ -54,29 +55,21 @@ def _chebyshev_step(k, x, now, below):
     return 2 * x * now - below
 
 
-def _shifted_step(k, x, now, below):
-    return (4 * x - 2) * now - below
-
-
-def _angle(xp, x, factor, offset=0.0):
-    return (factor + offset) * xp.arccos(x)
-
-
 declare(
     "chebyshev_polynomial_t", "The Chebyshev polynomial of the first kind", lambda x: x, _chebyshev_step,
-    lambda xp, x, n: xp.cos(_angle(xp, x, n)),
+    lambda xp, x, n: xp.cos(n * xp.arccos(x)),
 )  # fmt: skip
 declare(
     "chebyshev_polynomial_u", "The Chebyshev polynomial of the second kind", lambda x: 2 * x, _chebyshev_step,
-    lambda xp, x, n: xp.sin(_angle(xp, x, n, 1)) / xp.sin(xp.arccos(x)),
+    lambda xp, x, n: xp.sin((n + 1) * xp.arccos(x)) / xp.sin(xp.arccos(x)),
 )  # fmt: skip
 declare(
     "chebyshev_polynomial_v", "The Chebyshev polynomial of the third kind", lambda x: 2 * x - 1, _chebyshev_step,
-    lambda xp, x, n: xp.cos(_angle(xp, x, n, 0.5)) / xp.cos(xp.arccos(x) / 2),
+    lambda xp, x, n: xp.cos((n + 0.5) * xp.arccos(x)) / xp.cos(xp.arccos(x) / 2),
 )  # fmt: skip
 declare(
     "chebyshev_polynomial_w", "The Chebyshev polynomial of the fourth kind", lambda x: 2 * x + 1, _chebyshev_step,
-    lambda xp, x, n: xp.sin(_angle(xp, x, n, 0.5)) / xp.sin(xp.arccos(x) / 2),
+    lambda xp, x, n: xp.sin((n + 0.5) * xp.arccos(x)) / xp.sin(xp.arccos(x) / 2),
 )  # fmt: skip
 for _letter, _kind, _first in (
     ("t", "first", lambda x: 2 * x - 1),
@@ -85,7 +78,7 @@ for _letter, _kind, _first in (
     ("w", "fourth", lambda x: 4 * x - 1),
 ):
     _words = f"The Chebyshev polynomial of the {_kind} kind for 0 <= x <= 1"
-    declare(f"shifted_chebyshev_polynomial_{_letter}", _words, _first, _shifted_step)
+    declare(f"shifted_chebyshev_polynomial_{_letter}", _words, _first, lambda k, x, now, below: (4 * x - 2) * now - below)
 declare(
     "hermite_polynomial_h", "The physicist's Hermite polynomial", lambda x: 2 * x,
     lambda k, x, now, below: 2 * x * now - 2 * k * below,

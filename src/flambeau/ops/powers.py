@@ -7,6 +7,7 @@ import functools
 from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
 
 block = functools.partial(pointwise, public=False, method=False, shown="pow", autocast="float32")
@@ -50,60 +51,21 @@ def _power_of_number(input, exponent):
 # The derivatives read the input, never the result: PyTorch lets a program write over x ** 0.5 before backward.
 
 
-@block(grad_name="PowBackward0", dtypes="number")
-def _square(input):
-    """x * x."""
-    return input * input
+def _everyday(name: str, formula, slope, dtypes="float"):
+    formula.__name__ = name
+    op = block(grad_name="PowBackward0", dtypes=dtypes)(formula)
+    op.derivative(input=lambda grad, input: grad * e.conj(slope(input)))
+    return op
 
 
-_square.derivative(input=lambda grad, input: grad * e.conj(2 * input))
-
-
-@block(grad_name="PowBackward0", dtypes="number")
-def _cube(input):
-    """x * x * x."""
-    return input * input * input
-
-
-_cube.derivative(input=lambda grad, input: grad * e.conj(3 * (input * input)))
-
-
-@block(grad_name="PowBackward0", dtypes="float")
-def _root(input):
-    """x ** 0.5."""
-    return e.sqrt(input)
-
-
-_root.derivative(input=lambda grad, input: grad * e.conj(0.5 * e.rsqrt(input)))
-
-
-@block(grad_name="PowBackward0", dtypes="float")
-def _inverse_root(input):
-    """x ** -0.5."""
-    return e.rsqrt(input)
-
-
-_inverse_root.derivative(input=lambda grad, input: grad * e.conj(-0.5 * e.power(input, -1.5)))
-
-
-@block(grad_name="PowBackward0", dtypes="float")
-def _inverse(input):
-    """x ** -1."""
-    return 1 / input
-
-
-_inverse.derivative(input=lambda grad, input: -(grad * e.conj(1 / (input * input))))
-
-
-@block(grad_name="PowBackward0", dtypes="float")
-def _inverse_square(input):
-    """x ** -2."""
-    return 1 / (input * input)
-
-
-_inverse_square.derivative(input=lambda grad, input: grad * e.conj(-2 / (input * input * input)))
-
-QUICK = {2: _square, 3: _cube, 0.5: _root, -0.5: _inverse_root, -1: _inverse, -2: _inverse_square}
+QUICK = {
+    2: _everyday("_square", lambda input: input * input, lambda x: 2 * x, "number"),
+    3: _everyday("_cube", lambda input: input * input * input, lambda x: 3 * (x * x), "number"),
+    0.5: _everyday("_root", lambda input: e.sqrt(input), lambda x: 0.5 * e.rsqrt(x)),
+    -0.5: _everyday("_inverse_root", lambda input: e.rsqrt(input), lambda x: -0.5 * e.power(x, -1.5)),
+    -1: _everyday("_inverse", lambda input: 1 / input, lambda x: -1 / (x * x)),
+    -2: _everyday("_inverse_square", lambda input: 1 / (input * input), lambda x: -2 / (x * x * x)),
+}
 
 
 @choice(inplace=True)
@@ -136,23 +98,9 @@ def double_precision(input, exponent) -> dtypes.dtype:
 
 # -- roots -----------------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True)
-def sqrt(input):
-    """The square root."""
-    return e.sqrt(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def rsqrt(input):
-    """1 / sqrt(input)."""
-    return e.rsqrt(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def reciprocal(input):
-    """1 / input."""
-    return e.reciprocal(input)
+sqrt = unary("sqrt", "The square root.", rule="float", inplace=True)
+rsqrt = unary("rsqrt", "1 / sqrt(input).", rule="float", inplace=True, autocast="float32")
+reciprocal = unary("reciprocal", "1 / input.", rule="float", inplace=True, autocast="float32")
 
 
 @pointwise(inplace=True, dtypes="float", complex=False, numbers=False)

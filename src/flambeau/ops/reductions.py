@@ -6,6 +6,8 @@ Dimensions are given as PyTorch takes them: an int, several in a tuple, none or 
 
 from __future__ import annotations
 
+from functools import partial
+
 from flambeau import dtypes
 from flambeau.kernels import folding, layout
 from flambeau.kernels.native import strided_view
@@ -14,34 +16,52 @@ from flambeau.ops.arithmetic import _div
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import _expand, whole
 
+# -- declaring them ----------------------------------------------------------------------------------------------------------
+
+
+def _over_dims(kind: str, dtype_of, **options):
+    """Declare _<kind>(input, dims, keepdim, dtype); dtype_of(array, dtype) is NumPy's dtype of the result."""
+
+    def reduced(input, dims, keepdim, dtype=None):
+        return reduce(kind, input, dims, keepdim, dtype_of(input, dtype))
+
+    op = on_arrays(public=False, method=False, name=f"_{kind}", **options)(reduced)
+    op.meta(lambda input, dims, keepdim, dtype=None: (reduced_shape(input.shape, dims, keepdim), dtype_of(input, dtype)))
+    return op
+
+
+def _over_all(kind: str, dtype_of, **options):
+    """Declare _<kind>_all(input, dtype), the reduction of all elements: any shape -> ()."""
+
+    def total(input, dtype):
+        return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
+
+    op = on_arrays(public=False, method=False, name=f"_{kind}_all", **options)(total)
+    op.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
+    return op
+
+
+def summed_dtype(name: str, array, dtype):
+    """NumPy's dtype of a sum or product: what was asked for, else int64 for integers and bools, else the array's own."""
+    if dtype is None:
+        return dtypes.int64.numpy if array.dtype.kind in "biu" else array.dtype
+    return checked_dtype(name, dtype).numpy
+
+
+def checked_dtype(name: str, dtype) -> dtypes.dtype:
+    """The dtype= argument, if it is one."""
+    if isinstance(dtype, dtypes.dtype):
+        return dtype
+    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+
+
 # -- sums ------------------------------------------------------------------------------------------------------------------
 
-
-@on_arrays(public=False, method=False, autocast="float32", grad_name="SumBackward0")
-def _sum_all(input, dtype):
-    """The sum of all elements: any shape -> ()."""
-    return reduce("sum", input, tuple(range(input.ndim)), False, summed_dtype("sum", input, dtype))
-
-
-@on_arrays(public=False, method=False, autocast="float32", grad_name="SumBackward1")
-def _sum(input, dims, keepdim, dtype=None):
-    """The sum over `dims`."""
-    return reduce("sum", input, dims, keepdim, summed_dtype("sum", input, dtype))
-
-
+_sum_all = _over_all("sum", partial(summed_dtype, "sum"), autocast="float32", grad_name="SumBackward0")
+_sum = _over_dims("sum", partial(summed_dtype, "sum"), autocast="float32", grad_name="SumBackward1")
 _sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_shape))
 _sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, input_shape, (0,) * len(input_shape), 0))
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
-
-
-@_sum_all.meta
-def _(input, dtype):
-    return (), summed_dtype("sum", input, dtype)
-
-
-@_sum.meta
-def _(input, dims, keepdim, dtype=None):
-    return reduced_shape(input.shape, dims, keepdim), summed_dtype("sum", input, dtype)
 
 
 @composite(out=True, name="sum")
@@ -72,18 +92,8 @@ def sum_to_size(input, *size):
     return summed.reshape(size) if lead else summed
 
 
-@on_arrays(public=False, method=False, grad_name="NansumBackward0")
-def _nansum(input, dims, keepdim, dtype):
-    """The sum over `dims` of what is not NaN."""
-    return reduce("nansum", input, dims, keepdim, summed_dtype("nansum", input, dtype))
-
-
+_nansum = _over_dims("nansum", partial(summed_dtype, "nansum"))
 _nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(input.shape), dims, keepdim).masked_fill(input.isnan(), 0))
-
-
-@_nansum.meta
-def _(input, dims, keepdim, dtype):
-    return reduced_shape(input.shape, dims, keepdim), summed_dtype("nansum", input, dtype)
 
 
 @composite(out=True)
@@ -99,18 +109,20 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 # -- means -----------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="MeanBackward0")
-def _mean_all(input, dtype):
-    """The mean of all elements: any shape -> ()."""
-    return reduce("mean", input, tuple(range(input.ndim)), False, _mean_dtype(input, dtype))
+def _mean_dtype(array, dtype):
+    """NumPy's dtype of a mean; RuntimeError for integers, which have none."""
+    found = dtypes.OF_NUMPY[array.dtype] if dtype is None else checked_dtype("mean", dtype)
+    if found.category < dtypes.FLOAT:
+        which = "Input dtype" if dtype is None else "Optional dtype"
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. {which} must be either a floating point or complex dtype. Got: {found.name}. "
+            "Try x.float().mean(), or x.mean(dtype=torch.float32)"
+        )
+    return found.numpy
 
 
-@on_arrays(public=False, method=False, grad_name="MeanBackward1")
-def _mean(input, dims, keepdim, dtype):
-    """The mean over `dims`."""
-    return reduce("mean", input, dims, keepdim, _mean_dtype(input, dtype))
-
-
+_mean_all = _over_all("mean", _mean_dtype, grad_name="MeanBackward0")
+_mean = _over_dims("mean", _mean_dtype, grad_name="MeanBackward1")
 _mean_all.derivative(input=lambda grad, input_shape: (grad / count(input_shape, tuple(range(len(input_shape))))).expand(input_shape))
 _mean_all.quick_derivative(input=lambda grad, input_shape: _share(grad, input_shape))
 _mean.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad / count(input_shape, dims), input_shape, dims, keepdim))
@@ -122,16 +134,6 @@ def _share(grad, shape):
     return share if share is NotImplemented else strided_view(share, shape, (0,) * len(shape), 0)
 
 
-@_mean_all.meta
-def _(input, dtype):
-    return (), _mean_dtype(input, dtype)
-
-
-@_mean.meta
-def _(input, dims, keepdim, dtype):
-    return reduced_shape(input.shape, dims, keepdim), _mean_dtype(input, dtype)
-
-
 @composite(out=True)
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of all elements, or over dimensions. The mean of nothing is NaN."""
@@ -141,18 +143,6 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 mean.usually(_mean_all, folding.whole("mean"))
-
-
-def _mean_dtype(array, dtype):
-    """NumPy's dtype of a mean; RuntimeError for integers, which have none."""
-    found = dtypes.OF_NUMPY[array.dtype] if dtype is None else checked_dtype("mean", dtype)
-    if found.category < dtypes.FLOAT:
-        which = "Input dtype" if dtype is None else "Optional dtype"
-        raise RuntimeError(
-            f"mean(): could not infer output dtype. {which} must be either a floating point or complex dtype. Got: {found.name}. "
-            "Try x.float().mean(), or x.mean(dtype=torch.float32)"
-        )
-    return found.numpy
 
 
 @composite(out=True)
@@ -167,40 +157,19 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 # -- products --------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="ProdBackward0")
-def _prod_all(input, dtype):
-    """The product of all elements: any shape -> ()."""
-    return reduce("prod", input, tuple(range(input.ndim)), False, summed_dtype("prod", input, dtype))
-
-
-@on_arrays(public=False, method=False, autocast="float32", grad_name="ProdBackward1")
-def _prod(input, dim, keepdim, dtype):
-    """The product over one dimension."""
-    return reduce("prod", input, dims_of(dim, input.ndim), keepdim, summed_dtype("prod", input, dtype))
-
-
+_prod_all = _over_all("prod", partial(summed_dtype, "prod"), autocast="float32", grad_name="ProdBackward0")
+_prod = _over_dims("prod", partial(summed_dtype, "prod"), autocast="float32", grad_name="ProdBackward1")
 _prod_all.derivative(
-    input=lambda grad, input, result: _prod_backward(grad, input.reshape(-1), result, 0, False).reshape(tuple(input.shape))
+    input=lambda grad, input, result: _prod_backward(grad, input.reshape(-1), result, (0,), False).reshape(tuple(input.shape))
 )
-_prod.derivative(input=lambda grad, input, result, dim, keepdim: _prod_backward(grad, input, result, dim, keepdim))
+_prod.derivative(input=lambda grad, input, result, dims, keepdim: _prod_backward(grad, input, result, dims, keepdim))
 
 
-@_prod_all.meta
-def _(input, dtype):
-    return (), summed_dtype("prod", input, dtype)
-
-
-@_prod.meta
-def _(input, dim, keepdim, dtype):
-    return reduced_shape(input.shape, dims_of(dim, input.ndim), keepdim), summed_dtype("prod", input, dtype)
-
-
-def _prod_backward(grad, input, result, dim, keepdim: bool):
+def _prod_backward(grad, input, result, dims, keepdim: bool):
     """Each element's derivative is the product of the others: the result over the element, unless there is a zero to divide by."""
     if not input.dim():
         return grad
     input = input.to(result.dtype)
-    dims = dims_of(dim, input.dim())
     grad = unreduced(grad, tuple(input.shape), dims, keepdim)
     if (input == 0).any().item():
         return grad * conj(product_of_others(input, dims[0]))
@@ -224,35 +193,18 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:
         return _prod_all(input, dtype)
-    return _prod(input, whole(dim), keepdim, dtype)
+    return _prod(input, dims_of(whole(dim), input.dim()), keepdim, dtype)
 
 
 # -- truth -----------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False)
-def _all(input, dims, keepdim):
-    """Whether no element over `dims` is zero."""
-    return reduce("all", input, dims, keepdim, _truth_dtype(input))
-
-
-@on_arrays(public=False, method=False)
-def _any(input, dims, keepdim):
-    """Whether some element over `dims` is not zero."""
-    return reduce("any", input, dims, keepdim, _truth_dtype(input))
-
-
-def _truth_dtype(input):
+def _truth_dtype(input, dtype):
     """Truth is bool, except that bytes stay bytes: uint8 was PyTorch's bool once."""
     return input.dtype if input.dtype == dtypes.uint8.numpy else dtypes.bool.numpy
 
 
-def _truth_shape(input, dims, keepdim):
-    return reduced_shape(input.shape, dims, keepdim), _truth_dtype(input)
-
-
-_all.meta(_truth_shape)
-_any.meta(_truth_shape)
+_all, _any = _over_dims("all", _truth_dtype), _over_dims("any", _truth_dtype)
 
 
 def _truth_dims(input, dim):
@@ -272,41 +224,29 @@ def any_(input, dim=None, keepdim=False):
     return _any(input, _truth_dims(input, dim), keepdim)
 
 
-@on_arrays
+_count_nonzero = _over_dims("count_nonzero", lambda input, dtype: dtypes.int64.numpy)
+
+
+@composite
 def count_nonzero(input, dim=None):
     """The number of elements that are not zero, overall or over dimensions."""
-    return reduce("count_nonzero", input, dims_of(dim, input.ndim), False, dtypes.int64.numpy)
-
-
-@count_nonzero.meta
-def _(input, dim=None):
-    return reduced_shape(input.shape, dims_of(dim, input.ndim), False), dtypes.int64.numpy
+    return _count_nonzero(input, dims_of(dim, input.dim()), False)
 
 
 # -- logsumexp -------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LogsumexpBackward0")
-def _logsumexp(input, dims, keepdim):
-    """log(sum(exp(input))) over `dims`."""
-    return reduce("logsumexp", input, dims, keepdim, float_dtype(input))
-
-
-def float_dtype(array):
+def float_dtype(array, dtype=None):
     """NumPy's dtype of a function that has only floating values: integers become the default float."""
     return dtypes.get_default_dtype().numpy if array.dtype.kind in "biu" else array.dtype
 
 
+_logsumexp = _over_dims("logsumexp", float_dtype, autocast="float32")
 _logsumexp.derivative(
     input=lambda grad, input, result, dims, keepdim: (
         unreduced(grad, tuple(input.shape), dims, keepdim) * conj((input - unreduced(result, tuple(input.shape), dims, keepdim)).exp())
     )
 )
-
-
-@_logsumexp.meta
-def _(input, dims, keepdim):
-    return reduced_shape(input.shape, dims, keepdim), float_dtype(input)
 
 
 @composite(out=True, aliases=("special.logsumexp",))
@@ -342,20 +282,6 @@ def spread(grad, shape, dims, keepdim: bool):
 def unreduced(value, shape, dims, keepdim: bool):
     """A reduced tensor with its lost dimensions back, of size 1."""
     return value if keepdim else value.reshape(reduced_shape(shape, dims, True))
-
-
-def summed_dtype(name: str, array, dtype):
-    """NumPy's dtype of a sum or product: what was asked for, else int64 for integers and bools, else the array's own."""
-    if dtype is None:
-        return dtypes.int64.numpy if array.dtype.kind in "biu" else array.dtype
-    return checked_dtype(name, dtype).numpy
-
-
-def checked_dtype(name: str, dtype) -> dtypes.dtype:
-    """The dtype= argument, if it is one."""
-    if isinstance(dtype, dtypes.dtype):
-        return dtype
-    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
 def conj(x):

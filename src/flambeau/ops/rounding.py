@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
 from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, on_arrays, pointwise
+from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
+from flambeau.ops.shape_rules import broadcast
 
-
-@pointwise(inplace=True, dtypes="number", complex=False)
-def floor(input):
-    """The largest whole number that is not above input."""
-    return e.floor(input)
-
-
-@pointwise(inplace=True, dtypes="number", complex=False)
-def ceil(input):
-    """The smallest whole number that is not below input."""
-    return e.ceil(input)
-
-
-@pointwise(inplace=True, dtypes="number", complex=False, aliases=("fix",))
-def trunc(input):
-    """Input without its fraction: rounded towards zero."""
-    return e.trunc(input)
+floor = unary("floor", "The largest whole number that is not above input.", inplace=True, dtypes="number", complex=False)
+ceil = unary("ceil", "The smallest whole number that is not below input.", inplace=True, dtypes="number", complex=False)
+trunc = unary("trunc", "Input without its fraction: rounded towards zero.", inplace=True, dtypes="number", complex=False, aliases=("fix",))
 
 
 @pointwise(inplace=True, dtypes="float", complex=False)
@@ -36,10 +22,7 @@ def frac(input):
     return input - e.trunc(input)
 
 
-@pointwise(public=False, method=False, dtypes="number", complex=False)
-def _round(input):
-    """The nearest whole number, halves to the even one."""
-    return e.rint(input)
+_round = unary("_round", "The nearest whole number, halves to even.", "rint", public=False, method=False, dtypes="number", complex=False)
 
 
 @pointwise(public=False, method=False, shown="round", dtypes="float", complex=False, grad_name="RoundBackward1")
@@ -81,7 +64,6 @@ def _frexp(input):
 
 
 _frexp.meta(lambda input: [(input.shape, input.dtype), (input.shape, dtypes.int32.numpy)])
-_frexp.meta(lambda input: [(input.shape, input.dtype), (input.shape, dtypes.int32.numpy)])
 _frexp.derivative(input=lambda grads, results: grads[0] / results[1].exp2())
 
 
@@ -99,8 +81,7 @@ def _nextafter(input, other):
     return arrays.module_of(input).nextafter(input, other)
 
 
-_nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
-_nextafter.meta(lambda input, other: (np.broadcast_shapes(input.shape, other.shape), input.dtype))
+_nextafter.meta(broadcast)
 # A neighbour moves along with its number, unless there is no step to take.
 _nextafter.derivative(input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape))
 

@@ -11,6 +11,7 @@ from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.rejection import binomial as binomial_numbers
 from flambeau.kernels.rejection import poisson as poisson_numbers
 from flambeau.ops.declare import on_arrays
+from flambeau.ops.shape_rules import broadcast, like_input
 from flambeau.random import Generator, default_generator
 
 
@@ -153,9 +154,7 @@ def bernoulli(input, p=None, *, generator=None):
     return out
 
 
-@bernoulli.meta
-def _(input, p=None, *, generator=None):
-    return input.shape, input.dtype
+bernoulli.meta(like_input)
 
 
 bernoulli.derivative(input=_zeros)
@@ -183,9 +182,7 @@ def poisson(input, generator=None):
     return poisson_numbers(source(generator, device), input)
 
 
-@poisson.meta
-def _(input, generator=None):
-    return input.shape, input.dtype
+poisson.meta(like_input)
 
 
 poisson.derivative(input=_zeros)
@@ -200,11 +197,7 @@ def binomial(count, prob, generator=None):
     return binomial_numbers(source(generator, device), count, prob)
 
 
-@binomial.meta
-def _(count, prob, generator=None):
-    return layout.broadcast_shapes(count.shape, prob.shape), count.dtype
-
-
+binomial.meta(broadcast)
 binomial.derivative(
     count=lambda grad, count_shape: grad.new_zeros(count_shape),
     prob=lambda grad, prob_shape: grad.new_zeros(prob_shape),
@@ -220,12 +213,7 @@ def normal_around(mean, std, generator=None):
     return draw("normal", generator, shape, tensors[0].dtype, device, mean=mean, std=std)
 
 
-@normal_around.meta
-def _(mean, std, generator=None):
-    tensors = [v for v in (mean, std) if hasattr(v, "shape")]
-    return layout.broadcast_shapes(*[v.shape for v in tensors]), tensors[0].dtype
-
-
+normal_around.meta(broadcast)
 normal_around.derivative(
     mean=lambda grad, mean_shape: grad.new_zeros(mean_shape),
     std=lambda grad, std_shape: grad.new_zeros(std_shape),

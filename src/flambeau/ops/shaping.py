@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import OPS, composite, on_arrays, view
+from flambeau.ops.formats import contiguous_format
 from flambeau.ops.joining import joined_strides
-from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, _view, listed, reshaped, sizes_of, whole
+from flambeau.ops.shape_rules import like_input
+from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, listed, reshaped, sizes_of, whole
 
 
-@composite(public=False)
-def view_as(input, other):
-    """`input` viewed in the shape of `other`."""
-    return _view(input, tuple(other.shape))
+def _as_other(name: str, meaning: str) -> None:
+    def shaped(input, other):
+        return getattr(input, name)(tuple(other.shape))
+
+    shaped.__doc__ = f"`input` {meaning} the shape of `other`."
+    composite(public=False, name=f"{name}_as")(shaped)
 
 
-@composite(public=False)
-def reshape_as(input, other):
-    """`input` in the shape of `other`."""
-    return input.reshape(tuple(other.shape))
-
-
-@composite(public=False)
-def expand_as(input, other):
-    """`input` expanded to the shape of `other`."""
-    return input.expand(tuple(other.shape))
+_as_other("view", "viewed in")
+_as_other("reshape", "in")
+_as_other("expand", "expanded to")
 
 
 @composite
@@ -44,15 +41,8 @@ def broadcast_tensors(*tensors):
 def flatten(input, start_dim=0, end_dim=-1):
     """Dimensions start_dim to end_dim made one."""
     old = input._array.shape
-    shape = layout.flatten_shape(old, start_dim, end_dim) if old else _flattened_number(start_dim, end_dim)
+    shape = layout.flatten_shape(old, start_dim, end_dim)
     return input if len(shape) == len(old) else reshaped(input, shape)
-
-
-def _flattened_number(start_dim, end_dim) -> tuple[int]:
-    """A 0-d tensor flattens to one element."""
-    layout.wrap_dim(start_dim, 0)
-    layout.wrap_dim(end_dim, 0)
-    return (1,)
 
 
 @composite
@@ -200,38 +190,27 @@ vsplit = _numpy_split("vsplit", 2, lambda n: 0)
 dsplit = _numpy_split("dsplit", 3, lambda n: 2)
 
 
-@composite(method=False)
-def atleast_1d(*tensors):
-    """Tensors with at least one dimension."""
-    return _atleast(tensors, lambda x: x.reshape(1) if x.dim() == 0 else x)
-
-
-@composite(method=False)
-def atleast_2d(*tensors):
-    """Tensors with at least two dimensions: new ones come first."""
-    return _atleast(tensors, lambda x: x.reshape(1, 1) if x.dim() == 0 else x.unsqueeze(0) if x.dim() == 1 else x)
-
-
-@composite(method=False)
-def atleast_3d(*tensors):
-    """Tensors with at least three dimensions."""
+def _atleast(least: int) -> None:
+    """Declare atleast_<least>d. The first two new dimensions come first, the third last: a matrix becomes (M, N, 1)."""
 
     def lift(x):
-        if x.dim() == 0:
-            return x.reshape(1, 1, 1)
-        if x.dim() == 1:
-            return x.unsqueeze(0).unsqueeze(-1)
-        return x.unsqueeze(-1) if x.dim() == 2 else x
+        for n in range(x.dim(), least):
+            x = x.unsqueeze(-1 if n == 2 else 0)
+        return x
 
-    return _atleast(tensors, lift)
+    def lifted(*tensors):
+        if len(tensors) == 1:
+            if not isinstance(tensors[0], (list, tuple)):
+                return lift(tensors[0])
+            tensors = tensors[0]
+        return tuple(lift(x) for x in tensors)
+
+    lifted.__doc__ = f"Tensors with at least {least} dimensions."
+    composite(method=False, name=f"atleast_{least}d")(lifted)
 
 
-def _atleast(tensors, lift):
-    if len(tensors) == 1:
-        if not isinstance(tensors[0], (list, tuple)):
-            return lift(tensors[0])
-        tensors = tensors[0]
-    return tuple(lift(x) for x in tensors)
+for _least in (1, 2, 3):
+    _atleast(_least)
 
 
 # -- repeating -------------------------------------------------------------------------------------------------------
@@ -282,12 +261,6 @@ def _(input, times):
     return [n * s for n, s in zip(times, shape, strict=True)], input.dtype
 
 
-def _contiguous():
-    from flambeau.ops.formats import contiguous_format
-
-    return contiguous_format
-
-
 @composite
 def tile(input, *dims, **named):
     """`input` repeated, NumPy's way: missing counts are 1."""
@@ -329,9 +302,7 @@ def _roll(input, shifts, dims):
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
 
 
-@_roll.meta
-def _(input, shifts, dims):
-    return input.shape, input.dtype
+_roll.meta(like_input)
 
 
 @on_arrays(public=False, method=False, grad_name="FlipBackward0")
@@ -346,9 +317,7 @@ def _flip(input, dims):
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
 
 
-@_flip.meta
-def _(input, dims):
-    return input.shape, input.dtype
+_flip.meta(like_input)
 
 
 @composite
@@ -425,7 +394,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
             raise RuntimeError("Repeats must be non-negative")
         shape = tuple(input.shape)
         wide = input.unsqueeze(dim + 1).expand((*shape[: dim + 1], repeats, *shape[dim + 1 :]))
-        return wide.clone(memory_format=_contiguous()).view((*shape[:dim], size * repeats, *shape[dim + 1 :]))
+        return wide.clone(memory_format=contiguous_format).view((*shape[:dim], size * repeats, *shape[dim + 1 :]))
     if repeats.dim() == 0 or (repeats.dim() == 1 and repeats.numel() == 1):
         repeats = repeats.reshape(1).expand((size,))
     elif repeats.numel() != size:
@@ -471,14 +440,7 @@ def _copying_twin(name: str, look, method: bool = False) -> None:
 
 
 def _copied(view):
-    return view.clone(memory_format=_contiguous())
-
-
-def _method(name: str):
-    def look(input, *args, **kwargs):
-        return getattr(input, name)(*args, **kwargs)
-
-    return look
+    return view.clone(memory_format=contiguous_format)
 
 
 def _narrow(input, dim, start, length):
@@ -487,17 +449,13 @@ def _narrow(input, dim, start, length):
     return input.narrow(dim, start, length)
 
 
-def _slice_of(input, dim=0, start=None, end=None, step=1):
-    return _slice(input, dim, start, end, step)
-
-
 for _name in (
     "as_strided", "detach", "diagonal", "expand", "permute", "select", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
     "unfold", "unsqueeze", "view",
 ):  # fmt: skip
-    _copying_twin(_name, _method(_name))
+    _copying_twin(_name, lambda input, *args, _name=_name, **kwargs: getattr(input, _name)(*args, **kwargs))
 _copying_twin("alias", lambda input: input)
-_copying_twin("slice", _slice_of)
+_copying_twin("slice", lambda input, dim=0, start=None, end=None, step=1: _slice(input, dim, start, end, step))
 _copying_twin("narrow", _narrow, method=True)
 for _name in ("view_as_real", "view_as_complex"):
     _copying_twin(_name, lambda input, _name=_name: OPS[_name](input))

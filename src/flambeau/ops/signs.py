@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.nodes import binary, unary
 from flambeau.ops.promotion import is_tensor
 
 
@@ -13,16 +14,8 @@ def abs(input):
     return e.node("abs", input)
 
 
-@pointwise(inplace=True, complex=False)
-def sign(input):
-    """-1, 0 or 1, as the element is negative, zero or positive."""
-    return e.sgn(input)
-
-
-@pointwise(inplace=True)
-def sgn(input):
-    """The sign; of a complex number z / |z|, or 0."""
-    return e.sgn(input)
+sign = unary("sign", "-1, 0 or 1, as the element is negative, zero or positive.", "sgn", inplace=True, complex=False)
+sgn = unary("sgn", "The sign; of a complex number z / |z|, or 0.", inplace=True)
 
 
 # For a complex z = r u, a step dz turns u by the part of dz across u, over r; for real numbers nothing is left of this.
@@ -43,10 +36,9 @@ def positive(input):
     return input
 
 
-@pointwise(inplace=True, rule="float", complex=False)
-def copysign(input, other):
-    """The size of input with the sign of other, -0.0 counting as negative."""
-    return e.copysign(input, other)
+copysign = binary(
+    "copysign", "The size of input with the sign of other, -0.0 counting as negative.", inplace=True, rule="float", complex=False
+)
 
 
 @pointwise(public=False, method=False, complex="heaviside is not yet implemented for complex tensors.", numbers=False)

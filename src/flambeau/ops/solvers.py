@@ -12,8 +12,10 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, layout, matrices
+from flambeau.ops import shape_rules
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import (
+    SINGULAR,
     adjoint,
     check_float,
     check_lapack,
@@ -21,8 +23,8 @@ from flambeau.ops.matrix import (
     check_same_dtype,
     check_square,
     check_system,
+    from_lapack,
     refuse,
-    singular,
     transposed,
     vector_as_matrix,
 )
@@ -38,7 +40,7 @@ def _inverse(name: str, a):
     try:
         return matrices.inverse(a)
     except np.linalg.LinAlgError:
-        refuse(name, matrices.lu_factor(a)[2], singular)
+        refuse(name, matrices.lu_factor(a)[2], SINGULAR.format)
         raise LinAlgError(f"{name}: the inversion could not be completed because the input matrix is singular.") from None
 
 
@@ -69,9 +71,7 @@ def inverse(input):
     return inv(input)
 
 
-@on_arrays(
-    public=False, method=False, autocast="float32", returns=named_result("linalg_inv_ex", "inverse info"), grad_name="LinalgInvExBackward0"
-)
+@from_lapack(name="linalg_inv_ex", returns="inverse info")
 def _inv_ex(A):
     """(inverse, info): NaN where there is no inverse, and in info the position of the first zero pivot."""
     check_square("linalg.inv_ex", A)
@@ -92,22 +92,25 @@ def inv_ex(A, *, check_errors=False):
     """(inverse, info): no error for a singular matrix, unless `check_errors`; info is the position of its first zero pivot, else 0."""
     found = _inv_ex(A)
     if check_errors:
-        refuse("linalg.inv_ex", found.info._array, singular)
+        refuse("linalg.inv_ex", found.info._array, SINGULAR.format)
     return found
 
 
 # -- general systems -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgSolveExBackward0")
+NO_SOLUTION = "The solver failed because the input matrix is singular."
+
+
+@from_lapack(name="linalg_solve_ex")
 def _solve(A, B):
     """X with A X = B. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
     check_float("linalg.solve", A, B)
     try:
         return matrices.solve(A, B)
     except np.linalg.LinAlgError:
-        refuse("torch.linalg.solve", matrices.lu_factor(A)[2], lambda i: "The solver failed because the input matrix is singular.")
-        raise LinAlgError("torch.linalg.solve: The solver failed because the input matrix is singular.") from None
+        refuse("torch.linalg.solve", matrices.lu_factor(A)[2], lambda i: NO_SOLUTION)
+        raise LinAlgError(f"torch.linalg.solve: {NO_SOLUTION}") from None
 
 
 @_solve.joint
@@ -117,10 +120,7 @@ def _solve_gradient(grad, A, result, needs):
     return {"B": of_b, "A": -(of_b @ adjoint(result)) if needs["A"] else None}
 
 
-@_solve.meta
-def _(A, B):
-    batch = layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2]))
-    return (*batch, *B.shape[-2:]), B.dtype
+_solve.meta(shape_rules.system)
 
 
 @composite(name="linalg.solve", method=False, out=True)
@@ -155,7 +155,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     check_float("linalg.solve_ex", A._array)
     info = _lu_info(A)
     if check_errors:
-        refuse("torch.linalg.solve_ex", info._array, lambda i: "The solver failed because the input matrix is singular.")
+        refuse("torch.linalg.solve_ex", info._array, lambda i: NO_SOLUTION)
     if info.any().item():
         bad = (info != 0).unsqueeze(-1).unsqueeze(-1)
         A = A.masked_fill(bad, float("nan"))
@@ -171,7 +171,7 @@ def _lu_info(A):
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgSolveTriangularBackward0")
+@from_lapack(name="linalg_solve_triangular")
 def _solve_triangular(A, B, upper, unitriangular):
     """X with A X = B, reading one triangle of A. (..., N, N), (..., N, K) -> (..., N, K)."""
     check_lapack("linalg.solve_triangular", A)
@@ -188,10 +188,7 @@ def _solve_triangular_gradient(grad, A, result, upper, unitriangular, needs):
     return {"B": of_b, "A": of_a.triu(int(unitriangular)) if upper else of_a.tril(-int(unitriangular))}
 
 
-@_solve_triangular.meta
-def _(A, B, upper, unitriangular):
-    batch = layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2]))
-    return (*batch, *B.shape[-2:]), B.dtype
+_solve_triangular.meta(shape_rules.system)
 
 
 @composite(name="linalg.solve_triangular", method=False, out=True)
@@ -238,7 +235,7 @@ def _factor_gradient(of_a, L, upper):
     return L @ both if upper else both @ L
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="CholeskySolveBackward0")
+@from_lapack()
 def _cholesky_solve(input, L, upper):
     check_lapack("cholesky_solve", L)
     return _factored(arrays.module_of(L), L, input, upper)
@@ -261,7 +258,7 @@ def cholesky_solve(input, L, upper=False):
     return _cholesky_solve(input, L, bool(upper))
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="CholeskyInverseBackward0")
+@from_lapack()
 def _cholesky_inverse(L, upper):
     check_lapack("cholesky_inverse", L)
     xp = arrays.module_of(L)
@@ -281,10 +278,7 @@ def cholesky_inverse(L, upper=False):
 # -- least squares ---------------------------------------------------------------------------------------------------------
 
 
-_Lstsq = named_result("linalg_lstsq", "solution residuals rank singular_values")
-
-
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgLstsqBackward0", returns=_Lstsq)
+@from_lapack(name="linalg_lstsq", returns="solution residuals rank singular_values")
 def _lstsq(A, B, rcond, driver):
     """The solution of least norm by the singular value decomposition, whatever the driver; the driver decides which results are given."""
     xp = arrays.module_of(A)
@@ -322,13 +316,9 @@ def _lstsq_gradient(grads, A, B, solution, needs):
         of_b = adjoint(inverse) @ grad
     if of_residuals is not None and of_residuals.numel():
         off = 2 * (A @ solution - B) * of_residuals.unsqueeze(-2)
-        of_a = _plus(of_a, off @ adjoint(solution))
-        of_b = _plus(of_b, -off)
+        of_a = off @ adjoint(solution) if of_a is None else of_a + off @ adjoint(solution)
+        of_b = -off if of_b is None else of_b - off
     return {"A": of_a, "B": of_b}
-
-
-def _plus(a, b):
-    return b if a is None else a + b
 
 
 @composite(name="linalg.lstsq", method=False)
@@ -369,7 +359,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
 # -- pseudo-inverses -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgPinvBackward0")
+@from_lapack(name="linalg_pinv")
 def _pinv(A, atol, rtol, hermitian):
     """V S^-1 U^H, without the singular values below max(atol, rtol * the largest)."""
     xp = arrays.module_of(A)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.gamma_series import gamma_p, gamma_q, hurwitz_zeta, polygamma_series
+from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor
+
+function = functools.partial(unary, rule="float", inplace=True, complex=False)
 
 
 def special(name: str, **options):
@@ -80,24 +84,9 @@ def logit(input, eps=None):
 
 # -- the error function and the normal distribution --------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True, complex=False, aliases=("special.erf",))
-def erf(input):
-    """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input."""
-    return e.erf(input)
-
-
-@pointwise(rule="float", inplace=True, complex=False, aliases=("special.erfc",))
-def erfc(input):
-    """1 - erf(input), exact where that is small."""
-    return e.erfc(input)
-
-
-@pointwise(rule="float", inplace=True, complex=False, autocast="float32", aliases=("special.erfinv",))
-def erfinv(input):
-    """The number whose erf is input."""
-    return e.erfinv(input)
-
+erf = function("erf", "2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input.", aliases=("special.erf",))
+erfc = function("erfc", "1 - erf(input), exact where that is small.", aliases=("special.erfc",))
+erfinv = function("erfinv", "The number whose erf is input.", autocast="float32", aliases=("special.erfinv",))
 
 # (1 + 2 x) exp(x^2) erfc(x) for x >= 0 in t = (x - 3) / (x + 3): Chebyshev coefficients, computed in 40 digits
 ERFCX = (
@@ -110,18 +99,13 @@ ERFCX = (
 )  # fmt: skip
 
 
-def scaled_erfc(x):
-    """exp(x^2) erfc(x), which falls as 1 / x while erfc itself is soon too small to be written down."""
-    size = abs(x)
-    # 1 - 6 / (x + 3) and not (x - 3) / (x + 3), which is NaN at infinity.
-    right = e.chebyshev(1 - 6 / (size + 3), ERFCX) / (1 + 2 * size)
-    return e.where(x < 0, 2 * e.exp(x * x) - right, right)
-
-
 @special("erfcx")
 def erfcx(input):
-    """exp(x^2) erfc(x)."""
-    return scaled_erfc(input)
+    """exp(x^2) erfc(x), which falls as 1 / x while erfc itself is soon too small to be written down."""
+    size = abs(input)
+    # 1 - 6 / (x + 3) and not (x - 3) / (x + 3), which is NaN at infinity.
+    right = e.chebyshev(1 - 6 / (size + 3), ERFCX) / (1 + 2 * size)
+    return e.where(input < 0, 2 * e.exp(input * input) - right, right)
 
 
 erfcx.derivative(input=lambda grad, input, result: grad * (2 * input * result - 2 / math.sqrt(math.pi)))
@@ -140,10 +124,10 @@ ndtr.derivative(input=lambda grad, input: grad * (e.exp(-0.5 * (input * input)) 
 def log_ndtr(input):
     """log(ndtr(x)), exact in the left tail too, where ndtr itself vanishes."""
     t = input * math.sqrt(0.5)
-    return e.where(input < -1, e.log(0.5 * scaled_erfc(-t)) - t * t, e.log1p(-0.5 * e.erfc(t)))
+    return e.where(input < -1, e.log(0.5 * erfcx.forward(-t)) - t * t, e.log1p(-0.5 * e.erfc(t)))
 
 
-log_ndtr.derivative(input=lambda grad, input: grad * (math.sqrt(2 / math.pi) / scaled_erfc(input * -math.sqrt(0.5))))
+log_ndtr.derivative(input=lambda grad, input: grad * (math.sqrt(2 / math.pi) / erfcx.forward(input * -math.sqrt(0.5))))
 
 # r (r - log(r) / r - x) for the quantile -x of a tail p, as a function of 1 / r, where r = sqrt(-2 log p):
 # for r up to 8, and for r from 8 to 40
@@ -191,23 +175,15 @@ ndtri.derivative(input=lambda grad, result: grad * (math.sqrt(2 * math.pi) * e.e
 
 # -- the gamma function ------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True, complex=False, aliases=("special.gammaln",))
-def lgamma(input):
-    """The logarithm of the size of the gamma function."""
-    return e.lgamma(input)
+lgamma = function("lgamma", "The logarithm of the size of the gamma function.", aliases=("special.gammaln",))
+digamma = function("digamma", "The derivative of lgamma.", aliases=("special.digamma", "special.psi"))
 
 
-@pointwise(rule="float", inplace=True, complex=False, aliases=("special.digamma", "special.psi"))
-def digamma(input):
-    """The derivative of lgamma."""
-    return e.digamma(input)
-
-
-def trigamma(x):
+@pointwise(public=False, method=False, shown="polygamma", rule="float", complex=False)
+def _trigamma(input):
     """The derivative of digamma: reflected at 1/2, ten steps up by the recurrence, then the asymptotic series."""
-    reflects = x < 0.5
-    y = e.where(reflects, 1 - x, x)
+    reflects = input < 0.5
+    y = e.where(reflects, 1 - input, input)
     sum = e.const(0.0)
     for k in range(10):
         sum = sum + 1 / ((y + k) * (y + k))
@@ -215,17 +191,11 @@ def trigamma(x):
     z = w * w
     series = e.polynomial(z, (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6))
     right = sum + (w + z * (0.5 + w * series))
-    sine = e.sin(math.pi * x) * (1 / math.pi)
+    sine = e.sin(math.pi * input) * (1 / math.pi)
     return e.where(reflects, 1 / (sine * sine) - right, right)
 
 
-digamma.derivative(input=lambda grad, input: grad * trigamma(input))
-
-
-@pointwise(public=False, method=False, shown="polygamma", rule="float", complex=False)
-def _trigamma(input):
-    """The derivative of digamma."""
-    return trigamma(input)
+digamma.derivative(input=lambda grad, input: grad * _trigamma.forward(input))
 
 
 @choice(method=False, number_first=True, aliases=("special.polygamma",))

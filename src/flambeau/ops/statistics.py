@@ -9,34 +9,29 @@ import warnings
 
 from flambeau import dtypes
 from flambeau.kernels.reduce import count, variance
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
 
-@on_arrays(public=False, method=False, grad_name="VarBackward0")
-def _var(input, dims, correction, keepdim):
-    """The variance over `dims`."""
-    return variance(input, dims, keepdim, correction)[0]
+def _declared(name: str, root: bool, both: bool):
+    """Declare _<name>(input, dims, correction, keepdim): the variance, its square root if `root`, and the mean beside it if `both`."""
+
+    def moments(input, dims, correction, keepdim):
+        found = variance(input, dims, keepdim, correction, root=root)
+        return found if both else found[0]
+
+    def shapes(input, dims, correction, keepdim):
+        shape = reduced_shape(input.shape, dims, keepdim)
+        found = [(shape, dtypes.OF_NUMPY[input.dtype].to_real().numpy), (shape, input.dtype)]
+        return found if both else found[0]
+
+    op = on_arrays(public=False, method=False, name=f"_{name}")(moments)
+    op.meta(shapes)
+    return op
 
 
-@on_arrays(public=False, method=False, grad_name="StdBackward0")
-def _std(input, dims, correction, keepdim):
-    """The standard deviation over `dims`."""
-    return variance(input, dims, keepdim, correction, root=True)[0]
-
-
-@on_arrays(public=False, method=False, grad_name="VarMeanBackward0")
-def _var_mean(input, dims, correction, keepdim):
-    """Variance and mean over `dims`."""
-    return variance(input, dims, keepdim, correction)
-
-
-@on_arrays(public=False, method=False, grad_name="StdMeanBackward0")
-def _std_mean(input, dims, correction, keepdim):
-    """Standard deviation and mean over `dims`."""
-    return variance(input, dims, keepdim, correction, root=True)
-
-
+_var, _std = _declared("var", False, False), _declared("std", True, False)
+_var_mean, _std_mean = _declared("var_mean", False, True), _declared("std_mean", True, True)
 _var.derivative(input=lambda grad, input, dims, correction, keepdim: _from_var(grad, input, dims, correction, keepdim))
 _std.derivative(
     input=lambda grad, input, result, dims, correction, keepdim: _from_var(_of_root(grad, result), input, dims, correction, keepdim)
@@ -75,31 +70,6 @@ def _from_both(grad_var, grad_mean, input, dims, correction, keepdim):
     by_var = None if grad_var is None else _from_var(grad_var, input, dims, correction, keepdim)
     by_mean = None if grad_mean is None else spread(grad_mean / count(shape, dims), shape, dims, keepdim)
     return by_mean if by_var is None else by_var if by_mean is None else by_var + by_mean
-
-
-@_var.meta
-def _(input, dims, correction, keepdim):
-    return _shapes(input, dims, keepdim)[0]
-
-
-@_std.meta
-def _(input, dims, correction, keepdim):
-    return _shapes(input, dims, keepdim)[0]
-
-
-@_var_mean.meta
-def _(input, dims, correction, keepdim):
-    return _shapes(input, dims, keepdim)
-
-
-@_std_mean.meta
-def _(input, dims, correction, keepdim):
-    return _shapes(input, dims, keepdim)
-
-
-def _shapes(input, dims, keepdim):
-    shape = reduced_shape(input.shape, dims, keepdim)
-    return [(shape, dtypes.OF_NUMPY[input.dtype].to_real().numpy), (shape, input.dtype)]
 
 
 def _arguments(name: str, input, dim, unbiased, keepdim, correction):
@@ -221,6 +191,4 @@ def corrcoef(input):
     # Rounding can leave the interval of correlations by a hair.
     if not c.is_complex():
         return c.clip(-1, 1)
-    from flambeau.ops.declare import OPS
-
     return OPS["complex"](c.real.clip(-1, 1), c.imag.clip(-1, 1))

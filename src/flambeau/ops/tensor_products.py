@@ -7,6 +7,7 @@ from math import prod
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj
+from flambeau.ops.shape_rules import broadcast
 from flambeau.ops.views import whole
 
 
@@ -93,15 +94,11 @@ def _cross(input, other, dim):
     return out
 
 
+_cross.meta(broadcast)
 _cross.derivative(
     input=lambda grad, other, dim: _cross(conj(other), grad, dim),
     other=lambda grad, input, dim: _cross(grad, conj(input), dim),
 )
-
-
-@_cross.meta
-def _(input, other, dim):
-    return layout.broadcast_shapes(tuple(input.shape), tuple(other.shape)), input.dtype
 
 
 @composite(method=False, out=True, name="linalg.cross")

@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import promoted
+
+function = functools.partial(unary, rule="float", inplace=True)
 
 # -- exponentials ----------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def exp(input):
-    """e to the power of input."""
-    return e.exp(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("special.exp2",))
-def exp2(input):
-    """2 to the power of input."""
-    return e.exp2(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32", aliases=("special.expm1",))
-def expm1(input):
-    """exp(input) - 1, exact where input is small."""
-    return e.expm1(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("special.expit", "nn.functional.sigmoid"))
-def sigmoid(input):
-    """1 / (1 + exp(-input))."""
-    return e.sigmoid(input)
+exp = function("exp", "e to the power of input.", autocast="float32")
+exp2 = function("exp2", "2 to the power of input.", aliases=("special.exp2",))
+expm1 = function("expm1", "exp(input) - 1, exact where input is small.", autocast="float32", aliases=("special.expm1",))
+sigmoid = function("sigmoid", "1 / (1 + exp(-input)).", aliases=("special.expit", "nn.functional.sigmoid"))
 
 
 # -- logarithms ------------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def log(input):
-    """The natural logarithm."""
-    return e.log(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def log2(input):
-    """The logarithm to base 2."""
-    return e.log2(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def log10(input):
-    """The logarithm to base 10."""
-    return e.log10(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32", aliases=("special.log1p",))
-def log1p(input):
-    """log(1 + input), exact where input is small."""
-    return e.log1p(input)
+log = function("log", "The natural logarithm.", autocast="float32")
+log2 = function("log2", "The logarithm to base 2.", autocast="float32")
+log10 = function("log10", "The logarithm to base 10.", autocast="float32")
+log1p = function("log1p", "log(1 + input), exact where input is small.", autocast="float32", aliases=("special.log1p",))
 
 
 @pointwise(public=False, method=False, dtypes="float", complex=False, numbers=False)
@@ -87,14 +53,9 @@ def logaddexp(input, other):
 @composite(public=False, method=False, out=True)
 def _logaddexp_complex(input, other):
     """The same for complex numbers: the one with the larger real part is taken out."""
-    larger, smaller = (input, other), (other, input)
     first = input.real >= other.real
-    larger, smaller = (_pick(first, *pair) for pair in (larger, smaller))
+    larger, smaller = input.where(first, other), other.where(first, input)
     return larger + (smaller - larger).exp().log1p()
-
-
-def _pick(condition, a, b):
-    return a.where(condition, b)
 
 
 @pointwise(dtypes="float", complex=False, numbers=False)
@@ -112,41 +73,12 @@ logaddexp2.derivative(
 
 # -- angles ----------------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True)
-def sin(input):
-    """The sine."""
-    return e.sin(input)
-
-
-@pointwise(rule="float", inplace=True)
-def cos(input):
-    """The cosine."""
-    return e.cos(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def tan(input):
-    """The tangent."""
-    return e.tan(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32", aliases=("arcsin",))
-def asin(input):
-    """The angle between -pi/2 and pi/2 whose sine is input."""
-    return e.asin(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32", aliases=("arccos",))
-def acos(input):
-    """The angle between 0 and pi whose cosine is input."""
-    return e.acos(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("arctan",))
-def atan(input):
-    """The angle between -pi/2 and pi/2 whose tangent is input."""
-    return e.atan(input)
+sin = function("sin", "The sine.")
+cos = function("cos", "The cosine.")
+tan = function("tan", "The tangent.", autocast="float32")
+asin = function("asin", "The angle between -pi/2 and pi/2 whose sine is input.", autocast="float32", aliases=("arcsin",))
+acos = function("acos", "The angle between 0 and pi whose cosine is input.", autocast="float32", aliases=("arccos",))
+atan = function("atan", "The angle between -pi/2 and pi/2 whose tangent is input.", aliases=("arctan",))
 
 
 @pointwise(rule="float", inplace=True, complex=False, numbers=False, autocast="widest", aliases=("arctan2",))
@@ -183,38 +115,9 @@ def _sinc_slope(grad, t, x):
 
 # -- hyperbolic ------------------------------------------------------------------------------------------------------
 
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def sinh(input):
-    """The hyperbolic sine."""
-    return e.sinh(input)
-
-
-@pointwise(rule="float", inplace=True, autocast="float32")
-def cosh(input):
-    """The hyperbolic cosine."""
-    return e.cosh(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("nn.functional.tanh",))
-def tanh(input):
-    """The hyperbolic tangent."""
-    return e.tanh(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("arcsinh",))
-def asinh(input):
-    """The number whose hyperbolic sine is input."""
-    return e.asinh(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("arccosh",))
-def acosh(input):
-    """The number from 0 on whose hyperbolic cosine is input."""
-    return e.acosh(input)
-
-
-@pointwise(rule="float", inplace=True, aliases=("arctanh",))
-def atanh(input):
-    """The number whose hyperbolic tangent is input."""
-    return e.atanh(input)
+sinh = function("sinh", "The hyperbolic sine.", autocast="float32")
+cosh = function("cosh", "The hyperbolic cosine.", autocast="float32")
+tanh = function("tanh", "The hyperbolic tangent.", aliases=("nn.functional.tanh",))
+asinh = function("asinh", "The number whose hyperbolic sine is input.", aliases=("arcsinh",))
+acosh = function("acosh", "The number from 0 on whose hyperbolic cosine is input.", aliases=("arccosh",))
+atanh = function("atanh", "The number whose hyperbolic tangent is input.", aliases=("arctanh",))

@@ -7,62 +7,44 @@ from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format
 
 
-def _keep(name: str, input, diagonal: int, lower: bool):
-    """A contiguous copy with zeros on the other side of a diagonal."""
-    out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
-    arrays.write(out, input)
-    _clear(name, out, diagonal, lower)
-    return out
+def _triangle(name: str, side: str, outside) -> None:
+    """Declare tril or triu; outside(columns, first) says which columns of a row, whose diagonal is at column `first`, are cleared."""
+
+    def check(input) -> None:
+        if len(input.shape) < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, found shape {tuple(input.shape)}")
+
+    def kept(input, diagonal=0):
+        check(input)
+        out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+        arrays.write(out, input)
+        clear(out, diagonal)
+        return out
+
+    kept.__doc__ = (
+        f"The {side} triangle: elements on and {'below' if side == 'lower' else 'above'} a diagonal (0 the main one, positive above it), "
+        "zeros elsewhere. (*, M, N) -> (*, M, N)"
+    )
+    op = on_arrays(name=name, inplace=True)(kept)
+
+    @op.writes
+    def clear(input, diagonal=0) -> None:
+        check(input)
+        xp = arrays.module_of(input)
+        rows, columns = input.shape[-2:]
+        first = xp.arange(rows).reshape(-1, 1) + int(diagonal)
+        xp.copyto(input, xp.zeros((), input.dtype), where=outside(xp.arange(columns), first))
+
+    @op.meta
+    def _(input, diagonal=0):
+        check(input)
+        return input.shape, input.dtype
+
+    op.derivative(input=lambda grad, diagonal: getattr(grad, name)(diagonal))
 
 
-def _clear(name: str, out, diagonal, lower: bool) -> None:
-    """Write zeros above (or below) a diagonal, into the array itself."""
-    _check_matrix(name, out)
-    xp = arrays.module_of(out)
-    rows, columns = out.shape[-2:]
-    first = xp.arange(rows).reshape(-1, 1) + int(diagonal)  # the column on the diagonal, for every row
-    gone = xp.arange(columns) > first if lower else xp.arange(columns) < first
-    xp.copyto(out, xp.zeros((), out.dtype), where=gone)
-
-
-def _check_matrix(name: str, input) -> None:
-    if len(input.shape) < 2:
-        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, found shape {tuple(input.shape)}")
-
-
-@on_arrays(inplace=True)
-def tril(input, diagonal=0):
-    """The lower triangle: elements on and below a diagonal (0 the main one, positive above it), zeros elsewhere. (*, M, N) -> (*, M, N)"""
-    _check_matrix("tril", input)
-    return _keep("tril", input, diagonal, lower=True)
-
-
-@on_arrays(inplace=True)
-def triu(input, diagonal=0):
-    """The upper triangle: elements on and above a diagonal (0 the main one, positive above it), zeros elsewhere. (*, M, N) -> (*, M, N)"""
-    _check_matrix("triu", input)
-    return _keep("triu", input, diagonal, lower=False)
-
-
-@tril.writes
-def _(input, diagonal=0):
-    _clear("tril", input, diagonal, lower=True)
-
-
-@triu.writes
-def _(input, diagonal=0):
-    _clear("triu", input, diagonal, lower=False)
-
-
-@tril.meta
-@triu.meta
-def _(input, diagonal=0):
-    _check_matrix("tril", input)
-    return input.shape, input.dtype
-
-
-tril.derivative(input=lambda grad, diagonal: grad.tril(diagonal))
-triu.derivative(input=lambda grad, diagonal: grad.triu(diagonal))
+_triangle("tril", "lower", lambda columns, first: columns > first)
+_triangle("triu", "upper", lambda columns, first: columns < first)
 
 
 @on_arrays

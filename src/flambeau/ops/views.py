@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays, view
@@ -35,12 +37,11 @@ def whole(value) -> int:
 def _view(input, size):
     """The same elements, in order, in another shape."""
     shape, strides, offset = input
-    new = layout.infer_size(size, _numel(shape))
+    new = layout.infer_size(size, prod(shape))
     found = layout.view(shape, strides, new)
     if found is None:
         raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
-            "subspaces). "
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
             f"Use .reshape({', '.join(map(str, size))}) instead, which copies when it must, or .contiguous() first. "
             f"Found shape {tuple(shape)}, strides {tuple(strides)}"
         )
@@ -67,13 +68,6 @@ def _alias(input):
 
 
 _alias.derivative(lambda grad: grad)
-
-
-def _numel(shape) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 @composite(as_view=True)
