@@ -7,7 +7,7 @@ import pytest
 import flambeau  # noqa: F401 - declares the operations
 from flambeau.kernels import print_cuda
 from flambeau.kernels.print_cuda import Instance
-from flambeau.ops import OPS
+from flambeau.ops import OPS, everything
 
 
 def instance(op: str, dtype: str, modes: tuple, **layout) -> Instance:
@@ -42,7 +42,7 @@ def test_complex_numbers():
     assert "cupy" not in print_cuda.print_kernel(instance("mul", "float32", ("array", "one")))
 
 
-@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if op.kind == "pointwise"))
+@pytest.mark.parametrize("name", sorted(op.name for op in everything() if op.kind == "pointwise"))
 def test_every_formula_prints(name):
     """Every declared formula has a CUDA kernel for its first dtype, and for complex numbers if it takes them."""
     op = OPS[name]

@@ -37,10 +37,10 @@ FILES = 8  # enough that two or more compilers can work side by side
 def kernels() -> list[Pointwise]:
     """All kernels that get loops ahead of time: the operations, and their derivatives in floating point."""
     from flambeau.kernels import arrays
-    from flambeau.ops import OPS
+    from flambeau.ops import everything
 
     found: list[Pointwise] = []
-    for op in OPS.values():
+    for op in everything():
         if op.kind != "pointwise" or op.kernel in found:
             continue
         found.append(op.kernel)
