@@ -131,13 +131,15 @@ class PointwiseOp(Op):
     complex         False: complex operands are refused; a sentence: the RuntimeError they are refused with
     refuse_bool     the sentence with which bool operands are refused, where there is a better one than "not implemented"
     kernel          that of another operation with the same formula, where only what is shown to the user differs
+    unrounded       the operand that half precision does not round if it is a Python number (PyTorch rounds it on the CPU, but not
+                    in products and quotients)
     """
 
     kind = "pointwise"
 
     def __init__(
         self, function, *, rule="promote", dtypes=None, kinds=None, options=(), complex=True, differentiable=True, numbers=True,
-        number_first=None, refuse_bool=None, kernel=None, **rest,
+        number_first=None, refuse_bool=None, kernel=None, unrounded=None, **rest,
     ):  # fmt: skip
         super().__init__(function, **rest)
         self.rule: str = rule
@@ -162,6 +164,7 @@ class PointwiseOp(Op):
             out="bool" if rule in ("compare", "logical") else "T",
             dtypes=chosen,
             gradient_formulas=self.gradient_formulas,
+            unrounded=unrounded,
         )
 
     def derivative(self, **formulas: Callable | None) -> None:

@@ -18,6 +18,7 @@ typedef struct {
     uint8_t out, in[FL_MAX_IN];
     uint8_t rows;           /* not 0: a program for whole rows along the last dimension, apart from its inputs in memory. Bit o:
                                operand o is contiguous along the row; otherwise it is one number for all of it */
+    uint8_t numbers;        /* not 0: for calls where input i is a Python number (bit i), which is not rounded to half precision */
 } fl_pointwise;
 
 /* A reduction. Accumulators are 8 bytes each: double for floating dtypes, int64_t for the others. */
