@@ -11,6 +11,10 @@ little more than `import numpy`.
 
 import math as _math
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from flambeau._surface import *  # what this file makes when it is asked for, written down by tools/surface.py
 
 # vocabulary
 from flambeau.version import __version__
@@ -36,8 +40,7 @@ from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickl
 
 # making tensors
 from flambeau.factories import (
-    as_tensor, asarray, empty, empty_like, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, ones, ones_like,
-    scalar_tensor, tensor, tril_indices, triu_indices, zeros, zeros_like,
+    as_tensor, asarray, empty, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, scalar_tensor, tensor,
 )  # fmt: skip
 from flambeau.interop import from_dlpack, from_numpy, to_dlpack
 from flambeau import rng
@@ -81,10 +84,11 @@ _ROOMS = frozenset({
     "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
     "storage", "testing", "types", "utils", "version",
 })  # fmt: skip
-# Names of this room that not every program uses, by the file they are in.
+# Names of this room that not every program uses, or that are made at run time, by the file they are in.
 _LATER = {name: home for home, names in {
     "autograd.anomaly": "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled",
     "control_flow": "cond while_loop",
+    "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "printing": "set_printoptions",
     "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
     "ranges": "arange linspace logspace range",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,10 +25,11 @@ __all__ = [
     "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 ]  # fmt: skip
 
+Make = TypeVar("Make", bound=Callable)
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 
 
-def factory(function: Callable) -> Callable:
+def factory(function: Make) -> Make:
     """A function that makes tensors, made known to function modes and to subclasses with a `__torch_function__`."""
 
     copies = function.__name__ in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
@@ -48,7 +49,7 @@ def factory(function: Callable) -> Callable:
                 raise RuntimeError(f"{function.__name__}(): invalid size, possible overflow: {problem}") from None
             raise
 
-    return front
+    return front  # type: ignore[return-value]
 
 
 # -- the common steps ----------------------------------------------------------------------------------------------

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from flambeau import dtypes as _dtypes
 from flambeau.eager import bind as _bind
 from flambeau.factories import dtype_of as _dtype_of
 from flambeau.factories import factory as _factory
 from flambeau.ranges import arange as _arange
 from flambeau.tensor import Tensor
+
+if _TYPE_CHECKING:
+    from flambeau._surface.fft import *
 
 globals().update(vars(_bind.namespace("fft")))
 

@@ -45,7 +45,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
                 "same "
                 f"type, but return type {type(marked).__name__} was found instead. Its __torch_function__ should return its own type."
             )
-        vars(marked)["_is_param"] = True
+        marked.__dict__["_is_param"] = True
         return marked
 
     def __deepcopy__(self, memo: dict) -> Parameter:
