@@ -1,4 +1,4 @@
-"""Builds the kernels: prints their C, compiles it once per CPU variant, links one extension.
+"""Builds the kernels: prints their C, compiles it once per CPU variant, links one extension. Writes the stubs for editors.
 
 Everything else about the project is in pyproject.toml. Without a C compiler the installation goes through all the same, and Flambeau
 runs on NumPy.
@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 CSRC = Path("src/flambeau/kernels/csrc")
 # -fwrapv: integers wrap around, as tensors' do. No flag that assumes NaN or infinity away.
 FLAGS = [
@@ -37,6 +38,24 @@ IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 VARIANTS = {"baseline": ["-O2"]} | ({"avx2": AVX2, "avx512": AVX512} if IS_X86 else {})
 
 
+def import_sources():
+    """Make `import flambeau` import these sources, without the kernels of an older build: neither C nor stubs need them to be printed."""
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+    sys.modules["flambeau.kernels._native"] = None
+    warnings.filterwarnings("ignore", message="Flambeau runs without")
+
+
+class BuildSources(build_py):
+    """Adds the stubs, which show editors the functions and methods that are made at run time."""
+
+    def run(self):
+        import_sources()
+        import surface
+
+        surface.write(surface.PACKAGE / "_surface")
+        super().run()
+
+
 class BuildKernels(build_ext):
     """Compiles the hand-written sources once and the generated ones once per variant."""
 
@@ -47,9 +66,7 @@ class BuildKernels(build_ext):
             warnings.warn(f"Flambeau's kernels were not compiled ({problem}). It will run on NumPy, slower.", stacklevel=1)
 
     def build_all(self, ext):
-        sys.path.insert(0, str(ROOT / "src"))
-        sys.modules["flambeau.kernels._native"] = None  # printing C needs no kernels, least of all those of an older build
-        warnings.filterwarnings("ignore", message="Flambeau runs without")
+        import_sources()
         from flambeau.kernels import generate
 
         temp = Path(self.build_temp)
@@ -93,5 +110,5 @@ setup(
             libraries=[] if sys.platform == "darwin" else ["m", "dl"],
         )
     ],
-    cmdclass={"build_ext": BuildKernels},
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildSources},
 )

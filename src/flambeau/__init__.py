@@ -3,13 +3,18 @@
     import flambeau as torch
 
 This file is the door: every public name, and where it comes from. Operations come from the declarations in `ops/`; whatever is a room of
-its own (nn, optim, linalg, ...) is imported when it is first asked for, so that `import flambeau` costs little more than `import numpy`.
+its own (nn, optim, linalg, ...) or not needed by every program is imported when it is first asked for, so that `import flambeau` costs
+little more than `import numpy`.
 """
 
 # ruff: noqa: F401, I001 - names are imported to be public, in the order of their subjects, and lists of names are easier to read as text
 
 import math as _math
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from flambeau._surface import *  # what this file makes when it is asked for, written down by tools/surface.py
 
 # vocabulary
 from flambeau.version import __version__
@@ -22,9 +27,6 @@ from flambeau.dtypes import (
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from flambeau.ops.formats import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
-from flambeau.symbolic import (
-    SymBool, SymFloat, SymInt, sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum,
-)  # fmt: skip
 
 # tensors, and what they are asked
 from flambeau.tensor import Size, Tensor
@@ -38,48 +40,30 @@ from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickl
 
 # making tensors
 from flambeau.factories import (
-    as_tensor, asarray, empty, empty_like, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, ones, ones_like,
-    scalar_tensor, tensor, tril_indices, triu_indices, zeros, zeros_like,
+    as_tensor, asarray, empty, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, scalar_tensor, tensor,
 )  # fmt: skip
-from flambeau.ranges import arange, linspace, logspace, range
-from flambeau.windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
 from flambeau.interop import from_dlpack, from_numpy, to_dlpack
 from flambeau import rng
 from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-from flambeau.random_factories import normal, rand, rand_like, randint, randint_like, randn, randn_like, randperm
 
 # how programs run
-from flambeau.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly as set_anomaly_enabled
 from flambeau.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
 )  # fmt: skip
 from flambeau.autograd import api as _api  # attaches Tensor.backward
-from flambeau.control_flow import cond, while_loop
-from flambeau.printing import set_printoptions
-from flambeau.settings import (
-    are_deterministic_algorithms_enabled, get_deterministic_debug_mode, get_float32_matmul_precision, get_num_interop_threads,
-    get_num_threads, is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled, set_deterministic_debug_mode,
-    set_float32_matmul_precision, set_flush_denormal, set_num_interop_threads, set_num_threads, set_warn_always,
-    use_deterministic_algorithms,
-)  # fmt: skip
 from flambeau.eager import bind as _bind
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 
 _bind.bind_all()
 
-# -- operations ----------------------------------------------------------------------------------------------------
-
-globals().update({name: function for name, function in _bind.functions.items() if "." not in name})
-
 # The in-place forms that PyTorch has as functions too: torch.relu_(x) is x.relu_().
-_IN_PLACE = """
+_IN_PLACE = frozenset("""
 abs_ acos_ acosh_ addmv_ alpha_dropout_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ as_strided_ asin_ asinh_ atan_ atanh_ ceil_
 celu_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ dropout_ erf_ erfc_ exp_ exp2_ expm1_
 feature_alpha_dropout_ feature_dropout_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log_ log10_ log1p_ log2_ logit_
 nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ resize_as_ round_ rrelu_ rsqrt_ selu_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_
 tan_ tanh_ threshold_ trunc_ xlogy_ zero_
-""".split()
-globals().update({name: getattr(Tensor, name) for name in _IN_PLACE if hasattr(Tensor, name)})
+""".split())  # fmt: skip
 
 # -- constants and old names ---------------------------------------------------------------------------------------
 
@@ -100,6 +84,20 @@ _ROOMS = frozenset({
     "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
     "storage", "testing", "types", "utils", "version",
 })  # fmt: skip
+# Names of this room that not every program uses, or that are made at run time, by the file they are in.
+_LATER = {name: home for home, names in {
+    "autograd.anomaly": "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled",
+    "control_flow": "cond while_loop",
+    "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
+    "printing": "set_printoptions",
+    "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
+    "ranges": "arange linspace logspace range",
+    "settings": """are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads
+        get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled set_deterministic_debug_mode
+        set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads set_warn_always use_deterministic_algorithms""",
+    "symbolic": "SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
+    "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
+}.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "get_autocast_dtype": "amp", "is_autocast_enabled": "amp",
     "load": "serialization", "save": "serialization", "vmap": "func",
@@ -107,8 +105,19 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str):
-    """Import a room, or a name that lives in one, when it is first asked for."""
-    home = name if name in _ROOMS else _ELSEWHERE.get(name)
+    """Make an operation, or import a room or a name that lives in one, when it is first asked for."""
+    if name == "__all__":
+        return [n for n in __dir__() if not n.startswith("_") and n not in _ROOMS and n not in _ELSEWHERE]
+    globals()[name] = found = _find(name)
+    return found
+
+
+def _find(name: str):
+    if name in _IN_PLACE and hasattr(Tensor, name):
+        return getattr(Tensor, name)
+    if name in _bind.functions:
+        return _bind.functions[name]
+    home = name if name in _ROOMS else _LATER.get(name) or _ELSEWHERE.get(name)
     if home is None:
         raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
     try:
@@ -117,13 +126,12 @@ def __getattr__(name: str):
         if problem.name != f"flambeau.{home}":
             raise
         raise AttributeError(f"module 'flambeau' has no attribute {name!r}: the room flambeau.{home} is not built yet") from None
-    found = room if home == name else getattr(room, name)
-    globals()[name] = found
-    return found
+    return room if home == name else getattr(room, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS, *_ELSEWHERE})
+    operations = {name for name in _bind.functions if "." not in name} | (_IN_PLACE & vars(Tensor).keys())
+    return sorted({*globals(), *operations, *_LATER, *_ROOMS, *_ELSEWHERE})
 
 
 # PyTorch's short names of dtypes. Last, because they hide Python's own float, int and bool in this file.

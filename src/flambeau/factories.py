@@ -11,7 +11,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,10 +27,11 @@ __all__ = [
     "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 ]  # fmt: skip
 
+Make = TypeVar("Make", bound=Callable)
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 
 
-def factory(function: Callable, name: str | None = None, meaning: str | None = None) -> Callable:
+def factory(function: Make, name: str | None = None, meaning: str | None = None) -> Make:
     """A function that makes tensors, made known to function modes and to subclasses with a `__torch_function__`."""
 
     copies = function.__name__ in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
@@ -53,7 +54,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
     if name is not None:
         front.__name__ = front.__qualname__ = name
         front.__doc__ = meaning
-    return front
+    return front  # type: ignore[return-value]
 
 
 # -- the common steps ----------------------------------------------------------------------------------------------

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from flambeau import dtypes as _dtypes
 from flambeau.eager import bind as _bind
 from flambeau.factories import factory as _factory
 from flambeau.factories import made as _made
 from flambeau.factories import tensor as _tensor
 from flambeau.tensor import Tensor
+
+if _TYPE_CHECKING:
+    from flambeau._surface.fft import *
 
 globals().update(vars(_bind.namespace("fft")))
 

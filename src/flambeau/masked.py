@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from flambeau.eager import bind as _bind
+
+if _TYPE_CHECKING:
+    from flambeau._surface.masked import *
 
 globals().update(vars(_bind.namespace("masked")))
 __all__ = sorted(vars(_bind.namespace("masked")))

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.eager import overrides
+from flambeau.eager import bind, overrides
 from flambeau.eager.overrides import NOWRAP, needed
 from flambeau.tensor import Tensor
 
@@ -144,12 +144,10 @@ def get_default_nowrap_functions() -> set[Callable]:
 
 @functools.cache
 def _by_namespace() -> dict[Any, list[Callable]]:
-    from flambeau.eager.bind import functions
-
+    bind.everything()
     flambeau = sys.modules["flambeau"]  # the door itself, which is above this room
-
     found: dict[Any, list[Callable]] = {flambeau: [], Tensor: []}
-    for name, function in functions.items():
+    for name, function in bind.functions.items():
         home, _, _ = name.rpartition(".")
         namespace = import_module(f"flambeau.{home}") if home else flambeau
         found.setdefault(namespace, []).append(function)
@@ -168,15 +166,14 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
 
 @functools.cache
 def _names() -> dict[Callable, str]:
-    from flambeau.eager.bind import functions
-
+    bind.everything()
     found: dict[Callable, str] = {}
     for name, member in vars(Tensor).items():
         if isinstance(member, property):
             found[member.__get__] = f"torch.Tensor.{name}.__get__"
         elif callable(member):
             found[member] = f"torch.Tensor.{name}"
-    found |= {function: f"torch.{name}" for name, function in functions.items()}
+    found |= {function: f"torch.{name}" for name, function in bind.functions.items()}
     return found
 
 

@@ -44,7 +44,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
                 f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an instance of the "
                 f"same type, but return type {type(marked).__name__} was found instead. Its __torch_function__ should return its own type."
             )
-        vars(marked)["_is_param"] = True
+        marked.__dict__["_is_param"] = True
         return marked
 
     def __deepcopy__(self, memo: dict) -> Parameter:

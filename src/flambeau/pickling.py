@@ -105,7 +105,7 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if self._grad is not None:
         result._grad = copy.deepcopy(self._grad, memo)
     for name, value in attributes(self).items():
-        vars(result)[name] = copy.deepcopy(value, memo)
+        result.__dict__[name] = copy.deepcopy(value, memo)
     return result
 
 

@@ -7,7 +7,7 @@ operation, is attached by `eager/bind.py` from the declarations in `ops/`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from flambeau.kernels import arrays, layout
 from flambeau.kernels.native import maker
 from flambeau.ops import formats
 from flambeau.storage import Storage
+
+if TYPE_CHECKING:
+    from flambeau._surface import Methods  # what eager/bind.py attaches, written down by tools/surface.py
+else:
+    Methods = object
 
 
 class Size(tuple):
@@ -58,7 +63,7 @@ class _TensorMeta(type):
     """So that `isinstance(x, Tensor)` also accepts what declares itself a tensor."""
 
 
-class Tensor(metaclass=_TensorMeta):
+class Tensor(Methods, metaclass=_TensorMeta):
     """A multi-dimensional array whose history can be differentiated.
 
     >>> Tensor([1, 2]) + 1

@@ -7,7 +7,7 @@ import pytest
 import flambeau  # noqa: F401 - declares the operations
 from flambeau.kernels import print_cuda
 from flambeau.kernels.print_cuda import Instance
-from flambeau.ops import OPS
+from flambeau.ops import OPS, everything
 
 
 def instance(op: str, dtype: str, modes: tuple, **layout) -> Instance:
@@ -35,6 +35,14 @@ def test_numbers_are_parameters():
     assert "long long s1" in text and "const int32_t x1 = (int32_t)s1;" in text
 
 
+def test_numbers_beside_half_precision():
+    """PyTorch takes a number beside half precision as it is in sums, products and quotients, and rounds it first anywhere else."""
+    kept = print_cuda.print_kernel(instance("mul", "bfloat16", ("array", "number")))
+    assert "const float x1 = (float)s1;" in kept
+    rounded = print_cuda.print_kernel(instance("_remainder", "bfloat16", ("array", "number")))
+    assert "const float x1 = fl_bf16_to_f32(fl_f32_to_bf16((float)s1));" in rounded  # 1e-41 is 0 then, and the remainder NaN
+
+
 def test_complex_numbers():
     """Complex formulas include CuPy's header and print literals with two parts."""
     text = print_cuda.print_kernel(instance("mul", "complex64", ("array", "number")))
@@ -42,7 +50,7 @@ def test_complex_numbers():
     assert "cupy" not in print_cuda.print_kernel(instance("mul", "float32", ("array", "one")))
 
 
-@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if op.kind == "pointwise"))
+@pytest.mark.parametrize("name", sorted(op.name for op in everything() if op.kind == "pointwise"))
 def test_every_formula_prints(name):
     """Every declared formula has a CUDA kernel for its first dtype, and for complex numbers if it takes them."""
     op = OPS[name]

@@ -16,7 +16,7 @@ from flambeau.kernels import expr as e
 from flambeau.kernels.evaluate import _Evaluation, evaluate
 from flambeau.kernels.pointwise import GRAD, RESULT, Pointwise
 from flambeau.kernels.simplify import ONE, ZERO
-from flambeau.ops import OPS
+from flambeau.ops import OPS, everything
 
 F64, C128 = np.dtype(np.float64), np.dtype(np.complex128)
 COUNT = 400
@@ -65,7 +65,7 @@ NOT_HOLOMORPHIC = {"abs", "sgn", "_conj_physical"}
 def _differentiable():
     """(operation, index of the operand), one for every gradient anybody can ask for."""
     seen = set()
-    for op in OPS.values():
+    for op in everything():
         if op.kind == "pointwise" and op.differentiable and op.kernel not in seen and set(op.dtypes) & {"float64"}:
             seen.add(op.kernel)
             for i, kind in enumerate(op.kernel.kinds):

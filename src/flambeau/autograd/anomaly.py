@@ -19,6 +19,9 @@ def set_anomaly(mode: bool, check_nan: bool = True) -> None:
     modes.state.check_nan = check_nan
 
 
+set_anomaly_enabled = set_anomaly
+
+
 def is_anomaly_enabled() -> bool:
     """Whether nodes remember where they were made."""
     return modes.state.anomaly

@@ -43,6 +43,7 @@ def bind(op) -> Callable:
 
 def shortened(front: Callable, op, launch: Callable, tensors: int) -> Callable:
     """`front` with a short cut to `op` for calls with plain tensors and nothing else."""
+    op.bind()
     options = (None,) * (len(op.parameters) - tensors)
 
     def with_one(input, *args, **kwargs):
@@ -81,7 +82,9 @@ def usual(op, values: tuple) -> Tensor | None:
         kind = type(v)
         if kind in PLAIN:
             array = v._array
-            if type(array) is not np.ndarray or (op.promote and (array.dtype.kind in "biu" or dtype not in (None, array.dtype))):
+            if type(array) is not np.ndarray or (
+                op.promote and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype))
+            ):
                 return None
             dtype = array.dtype
             needs = needs or v._needs or (v._base is not None and v.requires_grad)
@@ -115,7 +118,7 @@ def _usual_list(op, values: list) -> tuple | None:
         if type(t) not in PLAIN or type(t._array) is not np.ndarray:
             return None
         array = t._array
-        if op.promote and dtype not in (None, array.dtype):
+        if op.promote and dtype is not None and dtype != array.dtype:  # `is`: float64 == None for NumPy
             return None
         dtype = array.dtype
         needs = needs or t._needs or (t._base is not None and t.requires_grad)

@@ -1,15 +1,19 @@
-"""Binding: every declaration in `ops/` becomes a function, a Tensor method, an in-place method and an operator."""
+"""Binding: every declaration in `ops/` becomes a function, a Tensor method, an in-place method and an operator.
+
+Making a thousand functions would take as long as importing all the rest, so `bind_all` only notes their names; whoever asks for one first,
+through `flambeau.<name>` or through a tensor, has it made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 
-from flambeau.eager import array_ops, indexing, pointwise, record, views  # noqa: F401  (indexing gives Tensor its brackets)
-from flambeau.ops import OPS
+from flambeau import ops
+from flambeau.eager import array_ops, indexing, pointwise, record, views
+from flambeau.ops import OPS, contents
+from flambeau.ops.declare import Op
 from flambeau.tensor import Tensor
-
-functions: dict[str, Callable] = {}  # full public name -> function
 
 BINDERS: dict[str, Callable] = {
     "pointwise": pointwise.bind,
@@ -53,46 +57,122 @@ INPLACE_OPERATORS = {
 
 
 def bind_all() -> None:
-    """Bind every declared operation. Runs once, when the package is imported."""
+    """Put every name in its place: operators at once, functions and methods to be made when they are asked for. Runs once, at import."""
+    for name in contents.METHODS:
+        setattr(Tensor, name, Later(name))
+    Op.place, Op.bind = place, bind  # type: ignore[method-assign, assignment]  # for operations that are declared later, too
     for op in list(OPS.values()):
-        bind_one(op)
-    for op in OPS.values():
-        public = OPS.get(op.short)
-        if public is not None and public is not op and public.public and not op.public:
-            op.call.shown = public.call  # what __torch_function__ is told was called
-            if hasattr(op, "call_inplace") and hasattr(public, "call_inplace"):
-                op.call_inplace.shown = public.call_inplace
+        op.place()
+    for op in (indexing._index, *indexing.VIEWS.values()):
+        op.bind()  # brackets record these without calling them
     for method, (name, swapped) in OPERATORS.items():
-        if name in OPS:
-            setattr(Tensor, method, _operator(OPS[name], method, swapped))
+        OPS[name].bind()
+        setattr(Tensor, method, _operator(OPS[name], method, swapped))
     for method, name in INPLACE_OPERATORS.items():
-        function = OPS[name].call_inplace if name in OPS else getattr(Tensor, name, None)
-        if function is not None:
-            operator = _with_other_side(function, method, False)
-            operator.__name__ = operator.__qualname__ = method
-            operator.op = getattr(function, "op", None)
-            setattr(Tensor, method, operator)
+        function = OPS[name].call_inplace if name in OPS else getattr(Tensor, name)
+        operator = _with_other_side(function, method, False)
+        operator.__name__ = operator.__qualname__ = method
+        operator.op = getattr(function, "op", None)
+        setattr(Tensor, method, operator)
 
 
-def bind_one(op) -> None:
-    """Make the functions of one operation and put them where users find them."""
-    if op.kind in NODES:
-        op.node_class = type(op.grad_name, (NODES[op.kind],), {"op": op})
-    op.call = _named(BINDERS[op.kind](op), op, op.short)
+class Later:
+    """A method that gives way to the real one when it is first asked for: of a thousand, a program uses a few dozen."""
+
+    op = None
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, tensor, kind=None):
+        if self.name not in methods:
+            contents.load(contents.METHODS[self.name])
+        op, form = methods[self.name]
+        op.bind()
+        method = getattr(op, form)
+        setattr(Tensor, self.name, method)
+        return method.__get__(tensor, kind)
+
+
+class Functions(Mapping):
+    """The functions by full public name, such as "add" or "linalg.inv", made when they are asked for."""
+
+    def __init__(self) -> None:
+        self.operations: dict[str, Op] = {}
+
+    def __getitem__(self, name: str) -> Callable:
+        if name not in self.operations:
+            contents.load(contents.FUNCTIONS[name])
+        op = self.operations[name]
+        op.bind()
+        return op.call
+
+    def __contains__(self, name) -> bool:
+        return name in self.operations or name in contents.FUNCTIONS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.operations, **contents.FUNCTIONS})
+
+    def __len__(self) -> int:
+        return len(self.operations | contents.FUNCTIONS)
+
+
+functions = Functions()
+methods: dict[str, tuple[Op, str]] = {}  # name of a method -> its operation, and whether it is its `call` or its `call_inplace`
+
+
+def place(op: Op) -> None:
+    """Put the names of an operation where users find them."""
     if op.public:
         for name in (op.name, *op.aliases):
-            functions[name] = op.call
+            functions.operations[name] = op
     if op.attribute:
-        setattr(Tensor, op.short, property(op.call, _write_to(op) if op.attribute == "writable" else None, doc=op.__doc__))
+        setattr(
+            Tensor, op.short, property(lambda self: op.call(self), _write_to(op) if op.attribute == "writable" else None, doc=op.__doc__)
+        )
     elif op.method:
-        short_aliases = [a for a in op.aliases if "." not in a]
-        for name in (op.method, *short_aliases):
-            setattr(Tensor, name, op.call)
-    if op.inplace or op.kind in ("pointwise", "array"):
-        op.call_inplace = _named(INPLACE[op.kind](op), op, op.short + "_")
+        _place_method(op.method, op, "call")
     if op.inplace:
-        for name in (op.short, *[a for a in op.aliases if "." not in a]):
-            setattr(Tensor, name + "_", op.call_inplace)
+        _place_method(f"{op.short}_", op, "call_inplace")
+    for alias in op.aliases:
+        if "." not in alias:
+            if op.method:
+                _place_method(alias, op, "call")
+            if op.inplace:
+                _place_method(f"{alias}_", op, "call_inplace")
+
+
+def _place_method(name: str, op: Op, form: str) -> None:
+    methods[name] = op, form
+    if name not in contents.METHODS:  # those stand in their place already, unless a user has put something else there
+        setattr(Tensor, name, Later(name))
+
+
+def bind(op: Op) -> None:
+    """Make the functions of one operation."""
+    if op.bound:
+        return
+    op.bound = True
+    if op.kind in NODES:
+        name = op.grad_name or "".join(part.title() for part in op.short.split("_")) + "Backward0"
+        op.node_class = type(name, (NODES[op.kind],), {"op": op})
+    op.call = _named(BINDERS[op.kind](op), op, op.short)
+    if hasattr(op, "call_inplace"):
+        op.call_inplace = _named(INPLACE[op.kind](op), op, op.short + "_")
+    public = OPS.get(op.short)
+    if public is not None and public is not op and public.public and not op.public:
+        public.bind()
+        op.call.shown = public.call  # what __torch_function__ is told was called
+        if hasattr(op, "call_inplace") and hasattr(public, "call_inplace"):
+            op.call_inplace.shown = public.call_inplace
+
+
+def everything() -> None:
+    """Make all functions and methods, for those who want to look at them one by one."""
+    for op in ops.everything():
+        op.bind()
+    for name in methods:
+        getattr(Tensor, name)
 
 
 def _write_to(op) -> Callable:
@@ -140,5 +220,6 @@ def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:
 
 def namespace(prefix: str) -> SimpleNamespace:
     """The functions whose public name starts with `prefix.`, such as linalg."""
+    contents.load_room(prefix)
     start = prefix + "."
-    return SimpleNamespace(**{n[len(start) :]: f for n, f in functions.items() if n.startswith(start)})
+    return SimpleNamespace(**{n.removeprefix(start): functions[n] for n in functions if n.startswith(start)})

@@ -201,7 +201,7 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
         else:
             result = kernel.launch_into(out, *operands, *params)
         if result is NotImplemented and key in HALVES and native.lib is not None and kernel.out == "T":
-            return _in_float32(kernel, operands, params, out_dtype, out)
+            return _in_float32(kernel, operands, params, key, out_dtype, out)
         return result if result is not NotImplemented else _evaluate(kernel, operands, params, key, out_dtype, out)
     if kind is MetaArray:
         return _shape_only(operands, out_dtype, out)
@@ -214,10 +214,11 @@ NUMBERS = (int, float, complex, bool)
 HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
 
 
-def _in_float32(kernel: Pointwise, operands, params, out_dtype, out):
+def _in_float32(kernel: Pointwise, operands, params, key, out_dtype, out):
     """Half precision without a loop of its own: converted, computed in float32, rounded once."""
     wide = dtypes.float32.numpy
-    ready = [a if isinstance(a, NUMBERS) or a.dtype not in HALVES else cast(a, wide) for a in operands]
+    ready = [_beside_half(kernel, i, a, key).item() if isinstance(a, NUMBERS) else a for i, a in enumerate(operands)]
+    ready = [cast(a, wide) if not isinstance(a, NUMBERS) and a.dtype in HALVES else a for a in ready]
     result = run(kernel, ready, params, wide, wide if out_dtype in HALVES else out_dtype)
     if out is None:
         return cast(result, out_dtype)
@@ -225,10 +226,17 @@ def _in_float32(kernel: Pointwise, operands, params, out_dtype, out):
     return out
 
 
+def _beside_half(kernel: Pointwise, index: int, value, key: np.dtype) -> np.ndarray:
+    """A number given for an operand of dtype `key`: rounded to it, except where PyTorch computes with all its digits."""
+    exact = key in HALVES and kernel.operands[index] == kernel.unrounded
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(np.float32 if exact else key)
+
+
 def _evaluate(kernel: Pointwise, operands, params, key, out_dtype, out):
     from flambeau.kernels.evaluate import evaluate
 
-    arrays = [np.asarray(a).astype(key) if isinstance(a, NUMBERS) else a for a in operands]
+    arrays = [_beside_half(kernel, i, a, key) if isinstance(a, NUMBERS) else a for i, a in enumerate(operands)]
     shape = layout.broadcast_shapes(*(a.shape for a in arrays))
     if out is not None and out.shape != shape:
         shape = out.shape

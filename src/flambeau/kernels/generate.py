@@ -37,10 +37,10 @@ FILES = 8  # enough that two or more compilers can work side by side
 def kernels() -> list[Pointwise]:
     """All kernels that get loops ahead of time: the operations, and their derivatives in floating point."""
     from flambeau.kernels import arrays
-    from flambeau.ops import OPS
+    from flambeau.ops import everything
 
     found: list[Pointwise] = []
-    for op in OPS.values():
+    for op in everything():
         if op.kind != "pointwise" or op.kernel in found:
             continue
         found.append(op.kernel)
@@ -74,6 +74,7 @@ HOT = frozenset(
     _clamp_max lt le gt ge eq ne logical_not logical_and logical_or bitwise_and bitwise_or bitwise_not addcmul _addcdiv _lerp _lerp_by_number
     """.split()
 )
+HALVES = ("float16", "bfloat16")
 USUAL = ("float32", "float64", "int64", "bool")
 
 
@@ -82,11 +83,15 @@ def is_hot(kernel: Pointwise) -> bool:
     return kernel.name in HOT or kernel.name.partition("_grad_")[0] in HOT
 
 
-def instances(kernel: Pointwise) -> Iterator[tuple[str, str]]:
-    """(dtype, dtype of the result) of every loop of a kernel."""
+def instances(kernel: Pointwise) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """(kinds of the operands, dtype, dtype of the result) of every loop of a kernel."""
     for dtype in kernel.dtypes:
         if is_hot(kernel) or dtype in USUAL or kernel.name.startswith("to_"):
-            yield dtype, dtype if kernel.out == "T" else kernel.out
+            out = dtype if kernel.out == "T" else kernel.out
+            yield kernel.kinds, dtype, out
+            if kernel.unrounded in kernel.operands and dtype in HALVES:
+                number = kernel.operands.index(kernel.unrounded)
+                yield (*kernel.kinds[:number], "f32", *kernel.kinds[number + 1 :]), dtype, out
 
 
 def write_all(directory: Path) -> list[Path]:
@@ -97,11 +102,12 @@ def write_all(directory: Path) -> list[Path]:
     declared: list[str] = []
     for number, kernel in enumerate(kernels()):
         kind = "hot" if is_hot(kernel) else "rest"
-        for dtype, out in instances(kernel):
-            text = print_c.print_loop(kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtype, out)
+        for kinds, dtype, out in instances(kernel):
+            text = print_c.print_loop(kernel.name, kernel.expr, kinds, len(kernel.options), dtype, out)
             texts[f"{kind}_{number % FILES}.c"].append(text)
-            rows[kind].append(entry(kernel, dtype, out))
-            declared.append(f"void FL_NAME({loop_name(kernel, dtype)})(char *const *, const int64_t *, int64_t, const double *);\n")
+            rows[kind].append(entry(kernel, kinds, dtype, out))
+            name = print_c.loop_name(kernel.name, kinds, dtype)
+            declared.append(f"void FL_NAME({name})(char *const *, const int64_t *, int64_t, const double *);\n")
     for name, room in (("programs.c", rows_room), ("random.c", random_loops), ("index.c", index_loops)):
         texts[name], declarations, entries = room.table()
         declared += declarations
@@ -128,17 +134,14 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
 
 
-def loop_name(kernel: Pointwise, dtype: str) -> str:
-    return f"{kernel.name}_{print_c.TYPES[dtype][0]}"
-
-
-def entry(kernel: Pointwise, dtype: str, out: str) -> str:
+def entry(kernel: Pointwise, kinds: tuple[str, ...], dtype: str, out: str) -> str:
     """A row of the launcher's table (see loops.h)."""
-    inputs = ", ".join(print_c.ENUM[print_c.operand_dtype(k, dtype)] for k in kernel.kinds)
+    inputs = ", ".join(print_c.ENUM[print_c.operand_dtype(k, dtype)] for k in kinds)
     generic = sum(1 << i for i, k in enumerate(kernel.kinds) if k == "T")
+    numbers = sum(1 << i for i, k in enumerate(kinds) if k == "f32")
     return (
-        f'{{"{kernel.name}", FL_NAME({loop_name(kernel, dtype)}), {print_c.ENUM[dtype]}, {len(kernel.kinds)}, {len(kernel.options)}, '
-        f"{generic}, {print_c.ENUM[out]}, {{{inputs}}}}}"
+        f'{{"{kernel.name}", FL_NAME({print_c.loop_name(kernel.name, kinds, dtype)}), {print_c.ENUM[dtype]}, {len(kinds)}, '
+        f"{len(kernel.options)}, {generic}, {print_c.ENUM[out]}, {{{inputs}}}, 0, {numbers}}}"
     )
 
 
@@ -164,8 +167,8 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--show"]:
         for kernel in kernels():
             if kernel.name in arguments[1:]:
-                for dtype, out in instances(kernel):
-                    print(print_c.print_loop(kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtype, out))
+                for kinds, dtype, out in instances(kernel):
+                    print(print_c.print_loop(kernel.name, kernel.expr, kinds, len(kernel.options), dtype, out))
         return
     for path in write_all(Path(arguments[0])):
         print(path)

@@ -23,15 +23,17 @@ class Pointwise:
     options   names of the numbers that hold for the whole call
     out       "T", "bool", or a dtype name: what the result is stored as
     dtypes    the dtypes for which a loop is compiled ahead of time
+    unrounded the operand that may be a number beside half precision without being rounded to it
     """
 
-    def __init__(self, name, formula, operands, options=(), kinds=None, out="T", dtypes=FLOATS, gradient_formulas=None):
+    def __init__(self, name, formula, operands, options=(), kinds=None, out="T", dtypes=FLOATS, gradient_formulas=None, unrounded=None):
         self.name: str = name
         self.operands: tuple[str, ...] = tuple(operands)
         self.options: tuple[str, ...] = tuple(options)
         self.kinds: tuple[str, ...] = tuple(kinds or ("T",) * len(self.operands))
         self.out: str = out
         self.dtypes: tuple[str, ...] = tuple(dtypes)
+        self.unrounded: str | None = unrounded
         self._formula: Callable = formula
         self._gradient_formulas: dict[str, Callable | None] = {} if gradient_formulas is None else gradient_formulas
         self._gradients: dict[int, Gradient] = {}
@@ -109,6 +111,7 @@ class Gradient:
             ("grad", *(("result" if i == RESULT else self.of.operands[i]) for i in self.uses)),
             self.of.options,
             kinds,
+            unrounded=self.of.unrounded,
         )
         made.expr = e.replace(self.expr, table)
         return made

@@ -48,7 +48,7 @@ class CPrinter:
     # -- values
 
     def ctype_of_kind(self, kind: str) -> str:
-        return {"T": self.compute, "bool": "int", "i64": "int64_t"}[kind]
+        return {"T": self.compute, "bool": "int", "i64": "int64_t", "f32": "float"}[kind]
 
     def ctype(self, expr: Expr) -> str:
         return self.ctype_of_kind(expr.kind)
@@ -224,21 +224,27 @@ def storage_of(kind: str, dtype: str) -> str:
 
 def operand_dtype(kind: str, dtype: str) -> str:
     """The dtype an operand of this kind has in the instance for `dtype`."""
-    return {"T": dtype, "bool": "bool", "i64": "int64"}[kind]
+    return {"T": dtype, "bool": "bool", "i64": "int64", "f32": "float32"}[kind]
 
 
 def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:
-    """The C of one inner loop. `kinds` are the operands', `out` the dtype of the result."""
+    """The C of one inner loop. `kinds` are the operands' ("f32": a number that is not rounded to `dtype`), `out` the dtype of the result."""
     p = LoopPrinter(dtype)
     lines, value = p.body(expr)
     inputs = [f"{p.ctype_of_kind(k)} x{i}" for i, k in enumerate(kinds)]
     params = [f"{p.compute} p{i}" for i in range(n_param)]
     result = p.compute if expr.kind == "T" else "int"
-    function = f"{name}_{p.suffix}"
+    numbers = [i for i, kind in enumerate(kinds) if kind == "f32"]
+    function = loop_name(name, kinds, dtype)
     one = f"static inline {result} {function}_one({', '.join(inputs + params)}) {{\n"
     one += "".join(f"    {line}\n" for line in lines) + f"    return {value};\n}}\n"
-    scalars = range(2) if len(kinds) == 2 and dtype in ("float32", "float64") and not is_dear(expr) else ()
+    scalars = range(2) if len(kinds) == 2 and dtype in ("float32", "float64") and not is_dear(expr) else numbers
     return one + "".join(_loops(p, function, kinds, n_param, out, scalars))
+
+
+def loop_name(name: str, kinds: tuple[str, ...], dtype: str) -> str:
+    """The name of the loop of a kernel for one dtype."""
+    return f"{name}_{TYPES[dtype][0]}{'_number' if 'f32' in kinds else ''}"
 
 
 def is_dear(expr: Expr) -> bool:

@@ -242,6 +242,8 @@ def _constants(instance: Instance, p: CudaPrinter) -> str:
         kind = instance.kinds[i]
         if mode == NUMBER:
             value = p.number(f"s{i}") if kind == "T" else f"({p.ctype_of_kind(kind)})s{i}"
+            if kind == "T" and p.dtype in HALVES and not _keeps_numbers(instance.expr):
+                value = p.read(kind, p.write(p.dtype, value))
         elif mode == ONE:
             value = p.read(kind, f"*a{i}")
         else:
@@ -250,6 +252,11 @@ def _constants(instance: Instance, p: CudaPrinter) -> str:
     for i in range(instance.n_param):
         text += f"    const {p.compute} p{i} = {p.number(f'q{i}')};\n"
     return text
+
+
+def _keeps_numbers(expr: Expr) -> bool:
+    """Whether half precision computes with a Python number as it is. PyTorch does in sums, products and quotients; elsewhere it rounds."""
+    return (expr.args[0] if expr.op == "trunc" else expr).op in ("add", "sub", "mul", "div", "floordiv")
 
 
 def _call(instance: Instance, p: CudaPrinter, elements: dict[int, str]) -> str:

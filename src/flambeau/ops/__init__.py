@@ -1,21 +1,17 @@
-"""Every operation, declared once. Importing this room fills `OPS`."""
+"""Every operation, declared once. Importing this room fills `OPS` with those that most programs use; the others come when asked for."""
 
-from importlib import import_module
-
+from flambeau.ops.contents import AT_ONCE, SUBJECTS, load
 from flambeau.ops.declare import OPS
 
-# In the order of their subjects; an operation may use those of any other file when it runs.
-SUBJECTS = (
-    "promotion", "arithmetic", "powers", "signs", "bounds", "comparison", "conditional", "bitwise", "transcendental", "rounding",
-    "special", "gamma_series", "bessel", "polynomials", "activation", "complex",
-    "copying", "views", "shaping", "joining", "padding", "scattering", "masking", "indexing", "rows", "selection",
-    "reductions", "extrema", "statistics", "cumulative", "calculus", "softmax", "sorting", "quantiles", "searching", "counting", "masked",
-    "products", "tensor_products", "einsum", "norms", "solvers", "decompositions", "lu", "householder", "linalg", "low_rank", "lobpcg",
-    "distances", "fft", "spectrogram",
-    "filling", "sampling", "comparing", "triangular", "grids",
-)  # fmt: skip
+for _subject in AT_ONCE:
+    load(_subject)
 
-for _subject in SUBJECTS:
-    import_module(f"flambeau.ops.{_subject}")
 
-__all__ = ["OPS", "SUBJECTS"]
+def everything() -> list:
+    """All operations, those included that nobody has asked for yet."""
+    for subject in SUBJECTS:
+        load(subject)
+    return list(OPS.values())
+
+
+__all__ = ["OPS", "SUBJECTS", "everything"]

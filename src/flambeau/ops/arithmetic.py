@@ -35,14 +35,19 @@ def add(input, other, *, alpha=1):
     """input + alpha * other, elementwise. Shapes broadcast."""
     if type(alpha) is int and alpha == 1:
         return _add, input, other
-    check_alpha(input, other, alpha)
-    return _add_scaled, input, other, alpha
+    return _add_scaled, input, other, checked_alpha(input, other, alpha)
 
 
-def check_alpha(input, other, alpha) -> None:
-    """RuntimeError unless the factor `alpha` is of the same category as the result, or of a lower one."""
-    if type(alpha) is int:
-        return
+HALVES = (dtypes.float16, dtypes.bfloat16)
+
+
+def checked_alpha(input, other, alpha):
+    """The factor `alpha`, rounded as PyTorch does it: to the dtype of the result, on the CPU.
+
+    RuntimeError unless it is of the same category as the result, or of a lower one.
+    """
+    if type(alpha) is int and abs(alpha) <= 256:
+        return alpha  # every dtype has it
     common = promoted(input, other)
     if isinstance(alpha, bool) and common is not dtypes.bool:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
@@ -50,6 +55,10 @@ def check_alpha(input, other, alpha) -> None:
         raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number, found {alpha}")
     if isinstance(alpha, complex) and not common.is_complex:
         raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number, found {alpha}")
+    array = (input if is_tensor(input) else other)._array
+    if common in HALVES and isinstance(alpha, (int, float)) and type(array) is arrays.ndarray:
+        return arrays.number(alpha, array, common.numpy).item()
+    return alpha
 
 
 NO_BOOL_SUB = (
@@ -75,8 +84,7 @@ def sub(input, other, *, alpha=1):
     """input - alpha * other, elementwise. Shapes broadcast."""
     if type(alpha) is int and alpha == 1:
         return _sub, input, other
-    check_alpha(input, other, alpha)
-    return _sub_scaled, input, other, alpha
+    return _sub_scaled, input, other, checked_alpha(input, other, alpha)
 
 
 @block(grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
@@ -96,8 +104,7 @@ def rsub(input, other, *, alpha=1):
     """other - alpha * input: subtraction the other way round."""
     if type(alpha) is int and alpha == 1:
         return _rsub, input, other
-    check_alpha(input, other, alpha)
-    return _rsub_scaled, input, other, alpha
+    return _rsub_scaled, input, other, checked_alpha(input, other, alpha)
 
 
 NO_BOOL_NEG = (
@@ -115,7 +122,7 @@ def neg(input):
 # -- products --------------------------------------------------------------------------------------------------------
 
 
-@pointwise(inplace=True, number_first=True, aliases=("multiply",), autocast="widest")
+@pointwise(inplace=True, number_first=True, aliases=("multiply",), autocast="widest", unrounded="other")
 def mul(input, other):
     """input * other, elementwise. Shapes broadcast."""
     return input * other
@@ -178,18 +185,19 @@ def lerp(input, end, weight):
 # -- quotients -------------------------------------------------------------------------------------------------------
 
 
-@block(rule="float")
+@block(rule="float", unrounded="other")
 def _div(input, other):
     """input / other."""
     return input / other
 
 
 _div_floor = hidden(
-    "_div_floor", "The quotient rounded down.", "floordiv", shown="div", grad_name="DivBackward2", dtypes="number", complex=False
-)
+    "_div_floor", "The quotient rounded down.", "floordiv", shown="div", grad_name="DivBackward2", dtypes="number", complex=False,
+    unrounded="other",
+)  # fmt: skip
 
 
-@block(shown="div", grad_name="DivBackward2", dtypes="float", complex=False)
+@block(shown="div", grad_name="DivBackward2", dtypes="float", complex=False, unrounded="other")
 def _div_trunc(input, other):
     """The quotient rounded towards zero."""
     return e.trunc(input / other)
@@ -197,7 +205,7 @@ def _div_trunc(input, other):
 
 @on_arrays(public=False, method=False, shown="div", grad_name="DivBackward2", promote=("input", "other"))
 def _div_trunc_halves(input, other):
-    """The same for the half precisions. As in PyTorch the quotient is rounded to the dtype first, and 17.99 may be 18."""
+    """The same for two tensors of half precision. As in PyTorch the quotient is rounded to the dtype first, and 17.99 may be 18."""
     dtype = (input if hasattr(input, "dtype") else other).dtype
     quotient = arrays.run(_div.kernel, (input, other), (), dtype, dtype)
     return arrays.run(OPS["trunc"].kernel, (quotient,), (), dtype, dtype)
@@ -227,7 +235,7 @@ def div(input, other, *, rounding_mode=None):
     if rounding_mode == "trunc":
         if refuse_zero(input, other):
             return _div_trunc_integers, input, other
-        halves = promoted(input, other) in (dtypes.float16, dtypes.bfloat16)
+        halves = is_tensor(other) and promoted(input, other) in HALVES
         return _div_trunc_halves if halves else _div_trunc, input, other
     raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}")
 
@@ -238,7 +246,7 @@ def true_divide(input, other):
     return _div, input, other
 
 
-_floor_divide = hidden("_floor_divide", "The quotient rounded down.", "floordiv", dtypes="number", complex=False)
+_floor_divide = hidden("_floor_divide", "The quotient rounded down.", "floordiv", dtypes="number", complex=False, unrounded="other")
 _floor_divide.derivative(input=None, other=None)
 
 

@@ -8,19 +8,33 @@ Five kinds, from the most to the least that is derived:
     @choice      one public name for several operations: looks at its arguments and names the one to run
     @composite   a function on tensors made of other operations, whose derivative is theirs
 
-A declaration is inert. The tensor layer (`eager.py`) binds each one to the function that runs it: `op.call`. Derivatives and composites
-call operations by name and by operator, so they are differentiable themselves.
+A declaration is inert. The tensor layer (`eager/bind.py`) binds it to the function that runs it, `op.call`, when it is first used.
+Derivatives and composites call operations by name and by operator, so they are differentiable themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flambeau.kernels.pointwise import FLOATS, INTEGERS, Pointwise
+from flambeau.ops import contents
 from flambeau.ops.results import NamedResult, named_result
 
-OPS: dict[str, Op] = {}  # by full name, such as "add" or "linalg.inv"
+
+class Declarations(dict):
+    """The operations by full name, such as "add" or "linalg.inv". Asking for one whose file was not imported yet imports it."""
+
+    def __missing__(self, name: str) -> Op:
+        for subject in contents.homes(name):
+            contents.load(subject)
+            if name in self:
+                return self[name]
+        raise KeyError(name)
+
+
+OPS = Declarations()
 
 ALL_DTYPES = (*FLOATS, *INTEGERS, "bool")
 DTYPES = {
@@ -41,14 +55,13 @@ class Op:
     inplace   whether Tensor.<name>_ exists
     autocast  "keep", "half", "float32" or "widest": what autocast does with its operands
     aliases   further public names
+    grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0
     shown     the name in messages and tracebacks, where it is another
     """
 
     kind = "op"
+    bound = False
     shortcut: tuple[ArrayOp, Callable, int] | None = None
-    call: Callable[..., Any]
-    call_inplace: Callable[..., Any]
-    grad_name: str
 
     def __init__(
         self, function: Callable, *, name=None, public=True, method=True, attribute=False, inplace=False, autocast="keep", aliases=(),
@@ -65,7 +78,7 @@ class Op:
         self.inplace: bool = inplace
         self.autocast: str = autocast
         self.aliases: tuple[str, ...] = tuple(aliases)
-        self.grad_name = grad_name or "".join(p.title() for p in self.short.split("_")) + "Backward0"
+        self.grad_name: str | None = grad_name
         self.__doc__ = function.__doc__
         self.__name__ = self.short
         code = function.__code__
@@ -78,6 +91,17 @@ class Op:
         if self.name in OPS:
             raise ValueError(f"operation {self.name!r} is declared twice")
         OPS[self.name] = self
+        self.call: Callable[..., Any] = partial(_bind_first, self, "call")
+        if inplace or self.kind in ("pointwise", "array"):
+            self.call_inplace: Callable[..., Any] = partial(_bind_first, self, "call_inplace")
+        self.place()
+
+    def place(self) -> None:
+        """Put the public names where users find them. The tensor layer gives this its meaning."""
+
+    def bind(self) -> None:
+        """Make `call` and `call_inplace`. The tensor layer gives this its meaning."""
+        raise RuntimeError(f"{self!r} is used before the tensor layer is there to run it")
 
     def __call__(self, *args, **kwargs):
         return self.call(*args, **kwargs)
@@ -89,6 +113,12 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"
+
+
+def _bind_first(op: Op, form: str, *args, **kwargs):
+    """Stands for `call` and `call_inplace` until one of them is used: a program uses few of the thousand operations."""
+    op.bind()
+    return getattr(op, form)(*args, **kwargs)
 
 
 class PointwiseOp(Op):
@@ -107,13 +137,15 @@ class PointwiseOp(Op):
     complex         False: complex operands are refused; a sentence: the RuntimeError they are refused with
     refuse_bool     the sentence with which bool operands are refused, where there is a better one than "not implemented"
     kernel          that of another operation with the same formula, where only what is shown to the user differs
+    unrounded       the operand that half precision does not round if it is a Python number (PyTorch rounds it on the CPU, but not
+                    in products and quotients)
     """
 
     kind = "pointwise"
 
     def __init__(
         self, function, *, rule="promote", dtypes=None, kinds=None, options=(), complex=True, differentiable=True, numbers=True,
-        number_first=None, refuse_bool=None, kernel=None, **rest,
+        number_first=None, refuse_bool=None, kernel=None, unrounded=None, **rest,
     ):  # fmt: skip
         super().__init__(function, **rest)
         self.rule: str = rule
@@ -138,6 +170,7 @@ class PointwiseOp(Op):
             out="bool" if rule in ("compare", "logical") else "T",
             dtypes=chosen,
             gradient_formulas=self.gradient_formulas,
+            unrounded=unrounded,
         )
 
     def derivative(self, **formulas: Callable | None) -> None:

@@ -8,6 +8,7 @@ import warnings
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.promotion import promoted
 
 
 @composite(method=False)
@@ -81,15 +82,15 @@ def combinations(input, r=2, with_replacement=False):
 @composite(method=False)
 def block_diag(*tensors):
     """Matrices along a diagonal with zeros elsewhere; a vector is a row. (M1, N1), (M2, N2), ... -> (M1 + M2 + ..., N1 + N2 + ...)"""
-    blocks = []
-    for i, t in enumerate(_listed(tensors)):
+    blocks = _listed(tensors)
+    for i, t in enumerate(blocks):
         if t.dim() > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {t.dim()} dimensions")
-        blocks.append(t.reshape(1, -1) if t.dim() < 2 else t)
-    return _block_diag(blocks)
+    common = promoted(*blocks)  # before they all become matrices: a 0-d tensor has less of a say
+    return _block_diag([(t.reshape(1, -1) if t.dim() < 2 else t).to(common) for t in blocks])
 
 
-@on_arrays(public=False, method=False, promote=("tensors",), grad_name="BlockDiagBackward0")
+@on_arrays(public=False, method=False, grad_name="BlockDiagBackward0")
 def _block_diag(tensors):
     """Matrices of one dtype along a diagonal."""
     out = arrays.empty((sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype, arrays.device_of(tensors[0]))

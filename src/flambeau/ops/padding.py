@@ -52,5 +52,5 @@ def unravel_index(indices, shape):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
-    strides = layout.contiguous_strides(sizes)
+    strides, indices = layout.contiguous_strides(sizes), indices.long()
     return tuple(indices.div(s, rounding_mode="floor") % n for s, n in zip(strides, sizes, strict=True))

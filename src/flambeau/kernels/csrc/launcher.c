@@ -8,15 +8,14 @@
    Whatever is no such case is answered with NotImplemented, and Python takes its slower path. */
 #include "launcher.h"
 
-enum { MAX_DIM = 32, MAX_OPERANDS = 1 + FL_MAX_IN, MAX_PARAM = 8 };
-enum { INLINE_UP_TO = 32768, BLOCK = 16384 }; /* elements */
+enum { MAX_DIM = 32, MAX_OPERANDS = 1 + FL_MAX_IN, MAX_PARAM = 8, INLINE_UP_TO = 32768, BLOCK = 16384 }; /* the last two: elements */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     const char *name;
-    const fl_pointwise *entry[FL_NTYPES]; /* by key */
-    const fl_pointwise *only;             /* the one instance of a kernel without generic operands, otherwise NULL */
+    const fl_pointwise *entry[FL_NTYPES], *with_number[FL_NTYPES]; /* by key */
+    const fl_pointwise *only; /* the one instance of a kernel without generic operands, otherwise NULL */
     int n_in, n_param, generic;
 } Kernel;
 
@@ -54,13 +53,15 @@ static bool read_param(PyObject *value, double *to) {
 }
 
 static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObject **op, Launch *l) {
-    int type[FL_MAX_IN], key = -1;
+    int type[FL_MAX_IN], key = -1, numbers = 0;
     for (int i = 0; i < k->n_in; i++) {
         op[i + 1] = PyArray_CheckExact(args[i]) ? (PyArrayObject *)args[i] : NULL;
+        numbers |= !op[i + 1] << i;
         if (op[i + 1] && (type[i] = fl_type_of(op[i + 1])) < 0) return NULL;
         if (op[i + 1] && key < 0 && k->generic >> i & 1) key = type[i];
     }
-    const fl_pointwise *e = key < 0 ? k->only : k->entry[key];
+    const fl_pointwise *e = key < 0 ? k->only : k->entry[key], *exact = key < 0 ? NULL : k->with_number[key];
+    if (exact && exact->numbers == numbers) e = exact;
     if (!e || !fl_descr[e->out]) return NULL;
     for (int i = 0; i < k->n_in; i++) {
         if (op[i + 1] ? type[i] != e->in[i] : !fl_store_number(args[i], e->in[i], l->number[i])) return NULL;
@@ -294,10 +295,8 @@ static PyObject *launch(Kernel *k, PyArrayObject *out, PyObject *const *args, Py
         if (!out) result = new_output(&l, e, op, perm);
         if (result) collapse(&l, perm);
     }
-    if (result && l.numel) {
-        l.data[0] = PyArray_BYTES((PyArrayObject *)result);
-        run(&l);
-    }
+    if (result) l.data[0] = PyArray_BYTES((PyArrayObject *)result);
+    if (result && l.numel) run(&l);
     return result;
 }
 
@@ -320,8 +319,9 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     int found = 0;
     for (const fl_table *const *table = fl_tables; *table; table++)
         for (const fl_pointwise *e = (*table)->pointwise; e < (*table)->pointwise + (*table)->n_pointwise; e++) {
-            if (strcmp(e->name, name) || k->entry[e->key]) continue;
-            k->entry[e->key] = e, found++;
+            const fl_pointwise **at = e->numbers ? &k->with_number[e->key] : &k->entry[e->key];
+            if (strcmp(e->name, name) || *at) continue;
+            *at = e, found++;
             k->name = e->name, k->n_in = e->n_in, k->n_param = e->n_param, k->generic = e->generic;
             k->only = found == 1 && !e->generic ? e : NULL;
         }

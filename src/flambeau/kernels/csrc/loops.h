@@ -19,6 +19,7 @@ typedef struct {
     uint8_t rows;           /* not 0: a program for whole rows along the last dimension, apart from its inputs in memory. Bit o:
                                operand o is contiguous along the row; otherwise it is one number for all of it.
                                FL_LINES: an element stands for a line of param[0] elements, see index_loops.py */
+    uint8_t numbers;        /* not 0: for calls where input i is a Python number (bit i), which is not rounded to half precision */
 } fl_pointwise;
 
 /* A reduction. Accumulators are 8 bytes each: double for floating dtypes, int64_t for the others. */

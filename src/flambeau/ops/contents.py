@@ -1,0 +1,73 @@
+"""The table of contents: which file of this room declares what, and which of them wait until they are asked for.
+
+Files that nearly every program needs are imported with the package. The others are imported when one of their names is first asked for, and
+so have to be announced here: a third of the time of `import flambeau` is theirs. A test holds this list against the declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+# In the order of their subjects; an operation may use those of any other file when it runs.
+AT_ONCE = (
+    "promotion", "arithmetic", "powers", "signs", "bounds", "comparison", "conditional", "bitwise", "transcendental", "rounding",
+    "activation", "complex",
+    "copying", "views", "shaping", "joining", "scattering", "masking", "indexing", "rows", "selection",
+    "reductions", "extrema", "softmax", "products", "filling", "comparing", "triangular",
+)  # fmt: skip
+
+# name: a function and a method;  name(): a function only;  .name: a method only;  room.*: functions of that room
+ON_DEMAND = {
+    "special": """special.* xlogy logit erf erfc erfinv lgamma digamma polygamma mvlgamma igamma igammac
+                  .xlogy_ .logit_ .erf_ .erfc_ .erfinv_ .lgamma_ .digamma_ .polygamma_ .mvlgamma_ .igamma_ .igammac_""",
+    "gamma_series": "",
+    "bessel": "special.* i0 .i0_",
+    "polynomials": "special.*",
+    "padding": "constant_pad_nd() unravel_index()",
+    "cumulative": "cumsum cumprod logcumsumexp cummax cummin .cumsum_ .cumprod_",
+    "calculus": "diff gradient() trapezoid() trapz() cumulative_trapezoid()",
+    "sorting": "sort argsort msort topk",
+    "quantiles": "kthvalue mode median nanmedian quantile nanquantile",
+    "searching": "searchsorted() bucketize() isin()",
+    "counting": "unique unique_consecutive bincount histc histogram histogramdd()",
+    "statistics": "var std var_mean() std_mean() cov corrcoef",
+    "masked": "masked.*",
+    "tensor_products": "linalg.* tensordot() inner kron cross",
+    "einsum": "einsum()",
+    "norms": "linalg.* norm dist renorm .renorm_ frobenius_norm() nuclear_norm() norm_except_dim()",
+    "solvers": "linalg.* inverse pinverse triangular_solve cholesky_solve cholesky_inverse",
+    "decompositions": "linalg.* cholesky qr svd",
+    "lu": "linalg.* lu lu_solve lu_unpack()",
+    "householder": "linalg.* geqrf orgqr ormqr",
+    "linalg": "linalg.* det slogdet logdet matrix_power matrix_exp trace chain_matmul()",
+    "low_rank": "svd_lowrank() pca_lowrank()",
+    "lobpcg": "lobpcg()",
+    "distances": "nn.functional.* cdist() pdist() pairwise_distance()",
+    "fft": "fft.*",
+    "spectrogram": "stft istft",
+    "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
+                   .uniform_""",
+    "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
+}
+SUBJECTS = (*AT_ONCE, *ON_DEMAND)
+FUNCTIONS = {n.removesuffix("()"): s for s, names in ON_DEMAND.items() for n in names.split() if n[0] != "." and n[-1] != "*"}
+METHODS = {n.removeprefix("."): s for s, names in ON_DEMAND.items() for n in names.split() if n[-1] not in ")*"}
+
+
+def load(subject: str) -> None:
+    """Import a file of this room, which declares its operations."""
+    import_module(f"flambeau.ops.{subject}")
+
+
+def load_room(prefix: str) -> None:
+    """Import every file that has functions of `flambeau.<prefix>`."""
+    for subject, names in ON_DEMAND.items():
+        if f"{prefix}.*" in names.split():
+            load(subject)
+
+
+def homes(name: str) -> Iterator[str]:
+    """Where an operation may be declared: in the file that announces it; building blocks are not announced and may be in any."""
+    listed = FUNCTIONS.get(name)
+    yield from ON_DEMAND if listed is None else (listed,)
