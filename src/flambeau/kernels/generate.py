@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flambeau.kernels import dtype_table, fold, print_c, print_tiles, random_loops, vecmath
+from flambeau.kernels import dtype_table, fold, order_loops, print_c, print_tiles, random_loops, scan_loops, vecmath
 from flambeau.kernels import rows as rows_room
 from flambeau.kernels.derive import NotDifferentiable
 from flambeau.kernels.pointwise import Pointwise
@@ -102,7 +102,7 @@ def write_all(directory: Path) -> list[Path]:
             texts[f"{kind}_{number % FILES}.c"].append(text)
             rows[kind].append(entry(kernel, dtype, out))
             declared.append(f"void FL_NAME({loop_name(kernel, dtype)})(char *const *, const int64_t *, int64_t, const double *);\n")
-    for name, room in (("programs.c", rows_room), ("random.c", random_loops)):
+    for name, room in (("programs.c", rows_room), ("random.c", random_loops), ("scans.c", scan_loops), ("order.c", order_loops)):
         texts[name], declarations, entries = room.table()
         declared += declarations
         rows["hot"] += entries
