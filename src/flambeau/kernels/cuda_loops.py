@@ -23,7 +23,7 @@ ENOUGH = 16  # a thread that has fewer elements than this to itself is not worth
 IN_REGISTERS = 64  # elements of rows that a thread may keep
 
 
-def fold(name: str, array, sizes, steps, out, index, shift, count: float) -> bool:
+def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -> bool:
     """Reduce the middle of (outer, n, inner) into `out`, and positions into `index`, where these are given. Steps are in bytes."""
     declared = _fold(name)
     dtype = dtypes.OF_NUMPY[array.dtype].name

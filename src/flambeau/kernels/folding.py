@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from flambeau.kernels import arrays, native
+from flambeau.kernels.lines import first_of_all, lines
 from flambeau.kernels.meta import MetaArray
 
 INT64 = np.dtype(np.int64)
@@ -40,7 +41,7 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     if copies:
         array = _copied(array, dims)[0]
     out = arrays.empty(shape, out_dtype, arrays.device_of(array))
-    return out if engine.fold(exact, array, sizes, steps, out, None, shift, total if count is None else float(count)) else None
+    return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count)) else None
 
 
 def whole(name: str) -> Callable:
@@ -54,7 +55,7 @@ def whole(name: str) -> Callable:
             return NotImplemented
         n = array.size
         out = empty((), array.dtype)
-        return out if run(name, array, (1, n, 1), (0, array.itemsize, 0), out, None, None, float(n)) else NotImplemented
+        return out if run(name, array, (1, n, 1), (0, array.itemsize, 0), out, None, float(n)) else NotImplemented
 
     return launch
 
@@ -72,18 +73,20 @@ def _engine(array):
 _plans: dict[tuple, tuple] = {}
 
 
-def positions(name: str, array, dims: tuple[int, ...], keepdim: bool, values: bool = False):
-    """(values or None, first positions) of the maximum or minimum over `dims`, or None."""
+def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
+    """(values, first positions) of the maximum or minimum along one dimension or over all, or None."""
     engine = _engine(array)
     if engine is None or not array.size:
         return None
-    array, sizes, steps = _geometry(array, dims)
-    shape, device = sizes[4 if keepdim else 3], arrays.device_of(array)
-    index = arrays.empty(sizes[3], INT64, device)
-    out = arrays.empty(sizes[3], array.dtype, device) if values else None
-    if not engine.fold(name, array, sizes[:3], steps, out, index, None, 1.0):
-        return None
-    return (out.reshape(shape) if values else None), index.reshape(shape)
+    whole = len(dims) == array.ndim
+    if engine is native.lib:
+        found = first_of_all(name, array) if whole else lines(name, array, dims[0], 1)
+    else:
+        array, sizes, steps = _geometry(arrays.contiguous(array) if whole else array, dims)
+        found = [arrays.empty(sizes[3], dtype, arrays.device_of(array)) for dtype in (array.dtype, INT64)]
+        found = found if engine.fold(name, array, sizes[:3], steps, found[0], None, 1.0, index=found[1]) else None
+    shape = _kept_shape(array.shape, dims, keepdim)
+    return found and tuple(arrays.contiguous(f.reshape(shape)) for f in found)
 
 
 def _exact_name(name: str, dtype: np.dtype, out: np.dtype) -> str | None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flambeau.kernels import dtype_table, fold, index_loops, print_c, print_tiles, random_loops, vecmath
+from flambeau.kernels import dtype_table, fold, index_loops, order_loops, print_c, print_tiles, random_loops, scan_loops, vecmath
 from flambeau.kernels import rows as rows_room
 from flambeau.kernels.derive import NotDifferentiable
 from flambeau.kernels.pointwise import Pointwise
@@ -31,6 +31,7 @@ enum { FL_BLOCK = 256 };
 void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n);
 void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, const double *, int, const uint8_t *);
 """
+ROOMS = {"programs.c": rows_room, "random.c": random_loops, "index.c": index_loops, "scans.c": scan_loops, "order.c": order_loops}
 FILES = 8  # enough that two or more compilers can work side by side
 
 
@@ -108,7 +109,7 @@ def write_all(directory: Path) -> list[Path]:
             rows[kind].append(entry(kernel, kinds, dtype, out))
             name = print_c.loop_name(kernel.name, kinds, dtype)
             declared.append(f"void FL_NAME({name})(char *const *, const int64_t *, int64_t, const double *);\n")
-    for name, room in (("programs.c", rows_room), ("random.c", random_loops), ("index.c", index_loops)):
+    for name, room in ROOMS.items():
         texts[name], declarations, entries = room.table()
         declared += declarations
         rows["hot"] += entries

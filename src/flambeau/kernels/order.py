@@ -9,18 +9,27 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
+from flambeau.kernels.lines import SIDE, lines
 from flambeau.kernels.reduce import unhalved
 from flambeau.kernels.scan import accumulated
 
 
 def sort(array: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     """(values, indices) in order along `dim`, equal elements in the order they came in. Both keep the array's memory order."""
-    indices = argsort(array, dim, descending)
-    return _like(array, take(array, indices, dim)), _like(array, indices)
+    found = _lines("sort", array, dim, array.shape[dim], descending)
+    if found is None:
+        indices = argsort(array, dim, descending)
+        found = [take(array, indices, dim), indices]
+    elif all(array.strides):  # an expanded array has no memory order of its own
+        return tuple(found)
+    return _like(array, found[0]), _like(array, found[1])
 
 
 def argsort(array: Array, dim: int, descending: bool) -> Array:
     """The indices that sort `array` along `dim`, stably."""
+    found = _lines("sort", array, dim, array.shape[dim], descending)
+    if found is not None:
+        return found[1]
     xp = arrays.module_of(array)
     keys = unhalved(array)
     if not descending:
@@ -32,38 +41,38 @@ def argsort(array: Array, dim: int, descending: bool) -> Array:
 
 def topk(array: Array, k: int, dim: int, largest: bool) -> tuple[Array, Array]:
     """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order."""
-    xp = arrays.module_of(array)
-    n = array.shape[dim]
-    if 0 < k < n // 4:  # selecting costs one pass; the few selected are then sorted
-        kth = n - k if largest else k - 1
-        chosen = xp.argpartition(unhalved(array), kth, axis=dim)
-        chosen = xp.sort(_part(chosen, dim, kth if largest else 0, k), axis=dim)
-        order = argsort(take(array, chosen, dim), dim, largest)
-        indices = take(chosen, order, dim)
-    else:
-        indices = xp.ascontiguousarray(_part(argsort(array, dim, largest), dim, 0, k))
+    found = _lines("topk", array, dim, k, largest)
+    if found is not None:
+        return tuple(map(arrays.contiguous, found))
+    indices = arrays.module_of(array).ascontiguousarray(_part(argsort(array, dim, largest), dim, 0, k))
     return take(array, indices, dim), indices
+
+
+def _lines(name: str, array: Array, dim: int, k: int, option: int):
+    """What the compiled loop finds (see order_loops.py), or None."""
+    if not k:
+        return None
+    if array.shape[dim] > 2**16:  # its memory, which it cannot ask for politely: MemoryError here if there is not so much
+        arrays.empty((array.shape[dim], 32 + 24 * SIDE * (dim + 1 < array.ndim)), np.dtype(np.uint8))
+    return lines(name, array, dim, k, option, width=SIDE)
 
 
 def kth_smallest(array: Array, k: int, dim: int) -> Array:
     """The index of the element that would stand at place `k` (from 0) if the array were sorted along `dim`; `dim` keeps size 1."""
-    xp = arrays.module_of(array)
-    return _part(xp.argpartition(unhalved(array), k, axis=dim), dim, k, 1)
+    found = _lines("kth", array, dim, 1, k)
+    return _part(argsort(array, dim, False), dim, k, 1) if found is None else found[1]
 
 
 def median(array: Array, dim: int, ignore_nan: bool) -> Array:
     """The index of the middle element (the lower of two), or of a NaN if there is one and they are not ignored; `dim` keeps size 1."""
+    found = _lines("kth", array, dim, 1, -2 if ignore_nan else -1)
+    if found is not None:
+        return found[1]
     xp = arrays.module_of(array)
-    keys = unhalved(array)
-    nan = keys != keys
-    n = array.shape[dim]
-    if not nan.any():
-        return kth_smallest(keys, (n - 1) // 2, dim)
-    if ignore_nan:
-        numbers = n - nan.sum(axis=dim, keepdims=True)
-        place = xp.maximum(numbers - 1, 0) // 2
-        return take(argsort(keys, dim, False), place, dim)
-    return xp.where(nan.any(axis=dim, keepdims=True), nan.argmax(axis=dim, keepdims=True), kth_smallest(keys, (n - 1) // 2, dim))
+    n, keys = array.shape[dim], unhalved(array)
+    nans = (keys != keys).sum(axis=dim, keepdims=True)
+    place = xp.maximum(n - nans - 1, 0) // 2 if ignore_nan else xp.where(nans > 0, n - nans, (n - 1) // 2)  # NaNs stand last
+    return take(argsort(array, dim, False), place, dim)
 
 
 def mode(array: Array, dim: int) -> Array:
@@ -82,7 +91,7 @@ def groups(rows: Array) -> tuple[Array, Array]:
     """(order, begins) for rows (N, C): the order that sorts them, and which of the sorted ones differ from the one before."""
     xp = arrays.module_of(rows)
     keys = unhalved(rows)
-    order = xp.lexsort(keys.T[::-1]) if keys.shape[1] != 1 else xp.argsort(keys[:, 0], kind="stable")
+    order = xp.lexsort(keys.T[::-1]) if keys.shape[1] != 1 else argsort(keys[:, 0], 0, False)
     return order, changes(keys[order])
 
 

@@ -8,6 +8,7 @@ memory order. Maxima and minima propagate NaN.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -21,11 +22,12 @@ HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
 def reduce(name: str, array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array:
     """Fold the dimensions `dims` into one value: fresh, C-contiguous, of dtype `out_dtype`.
 
-    name  sum, nansum, mean, prod, max, min, any, all, count_nonzero, logsumexp; argmax, argmin (over one dimension, or over all)
+    name  sum, nansum, mean, prod, max, min, any, all, count_nonzero, logsumexp
 
-    Max, min, argmax and argmin of nothing have no value: the caller has checked that there is at least one element.
+    Max and min of nothing have no value: the caller has checked that there is at least one element.
     """
-    found = _compiled(name, array, dims, keepdim, out_dtype)
+    compiled = _compiled_logsumexp if name == "logsumexp" else partial(folding.fold, name)
+    found = compiled(array, dims, keepdim, out_dtype)
     if found is not None:
         return found
     with np.errstate(all="ignore"):
@@ -33,15 +35,18 @@ def reduce(name: str, array: Array, dims: tuple[int, ...], keepdim: bool, out_dt
     return dense(found, out_dtype, array)
 
 
-def _compiled(name: str, array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array | None:
-    """The result of the compiled kernel, or None where there is none (see fold.py)."""
-    if name in ("argmax", "argmin"):
-        whole = len(dims) == array.ndim
-        found = folding.positions(name[3:], arrays.contiguous(array) if whole else array, dims, keepdim)
-        return None if found is None else found[1]
-    if name == "logsumexp":
-        return _compiled_logsumexp(array, dims, keepdim, out_dtype)
-    return folding.fold(name, array, dims, keepdim, out_dtype)
+def extremum(name: str, array: Array, dims: tuple[int, ...], keepdim: bool) -> tuple[Array, Array]:
+    """(values, indices) of the "max" or "min" along one dimension, or over all, where the index counts the elements in order.
+
+    The first one, where several are equal, or NaN. The caller has checked that there is at least one element.
+    """
+    found = folding.positions(name, array, dims, keepdim)
+    if found is not None:
+        return found
+    line, dim = (array.reshape(-1), 0) if len(dims) == array.ndim else (array, dims[0])
+    xp, kept = arrays.module_of(array), tuple(1 if d in dims else n for d, n in enumerate(array.shape) if keepdim or d not in dims)
+    indices = getattr(xp, f"arg{name}")(unhalved(line), axis=dim, keepdims=True)
+    return dense(xp.take_along_axis(line, indices, dim).reshape(kept), array.dtype, array), dense(indices.reshape(kept), dtypes.int64.numpy, array)
 
 
 def _compiled_logsumexp(array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array | None:
@@ -73,11 +78,15 @@ def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: flo
     if array.dtype in HALVES:
         return tuple(arrays.cast(found, array.dtype) for found in variance(unhalved(array), dims, keepdim, correction, root))
     # The compiled loop measures distances from the mean as it is stored. For float32 that mean is the double one, rounded, which is near
-    # enough, and exact where all elements are equal; for float64 it is not: the mean of three equal elements can miss them by a digit.
-    if array.dtype == np.float32:
+    # enough, and exact where all elements are equal. For float64 the mean of three equal elements can miss them by a digit: look again.
+    if array.dtype in (np.float32, np.float64):
         mean = folding.fold("mean", array, dims, keepdim, array.dtype)
         if mean is not None:
             shift = _doubles(mean)
+            if array.dtype == np.float64:
+                off = folding.fold("off", array, dims, keepdim, array.dtype, mean)
+                with np.errstate(invalid="ignore"):
+                    shift = xp.add(mean, off, off)
             return folding.fold("std" if root else "var", array, dims, keepdim, array.dtype, shift, max(n - correction, 0)), mean
     with np.errstate(all="ignore"):
         wide = arrays.cast(array, widest(array.dtype))
@@ -169,18 +178,6 @@ def _extremum(name: str) -> Callable:
     return lambda xp, array, dims, keepdim, out_dtype: getattr(xp, name)(unhalved(array), axis=dims, keepdims=keepdim)
 
 
-def _position(name: str) -> Callable:
-    def fold(xp, array, dims, keepdim, out_dtype):
-        array = unhalved(array)
-        find = getattr(xp, name)
-        if len(dims) == array.ndim:  # over all: the position in the elements laid out in order
-            found = xp.asarray(find(array.reshape(-1)))
-            return found.reshape((1,) * array.ndim) if keepdim else found
-        return find(array, axis=dims[0], keepdims=keepdim)
-
-    return fold
-
-
 FOLDS: dict[str, Callable] = {
     "sum": _sum,
     "nansum": _nansum,
@@ -192,6 +189,4 @@ FOLDS: dict[str, Callable] = {
     "count_nonzero": lambda xp, array, dims, keepdim, out_dtype: xp.sum(array != 0, axis=dims, keepdims=keepdim, dtype=np.int64),
     "max": _extremum("max"),
     "min": _extremum("min"),
-    "argmax": _position("argmax"),
-    "argmin": _position("argmin"),
 }

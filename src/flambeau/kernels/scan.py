@@ -7,13 +7,18 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
+from flambeau.kernels.lines import lines
 from flambeau.kernels.reduce import dense, unhalved, widest
 
 
 def scan(name: str, array: Array, dim: int, out_dtype: np.dtype) -> Array:
     """Running `cumsum`, `cumprod` or `logcumsumexp`: fresh, C-contiguous, carried in the widest dtype and rounded to `out_dtype`."""
     xp = arrays.module_of(array)
-    rows = unhalved(arrays.cast(array, out_dtype)).reshape(array.shape or (1,))
+    rows = arrays.cast(array, out_dtype).reshape(array.shape or (1,))
+    compiled = lines(name, rows, dim, indices=False)
+    if compiled is not None:
+        return arrays.contiguous(compiled[0].reshape(array.shape))
+    rows = unhalved(rows)
     with np.errstate(all="ignore"):
         if name == "logcumsumexp":
             found = _logcumsumexp(xp, arrays.cast(rows, widest(out_dtype)), dim)
@@ -25,6 +30,9 @@ def scan(name: str, array: Array, dim: int, out_dtype: np.dtype) -> Array:
 def running_extremum(name: str, array: Array, dim: int) -> tuple[Array, Array]:
     """(values, indices) of `cummax` or `cummin`. Of equal elements the latest counts; once NaN, the rest is NaN."""
     xp = arrays.module_of(array)
+    compiled = lines(name, array.reshape(array.shape or (1,)), dim)
+    if compiled is not None:
+        return tuple(arrays.contiguous(found.reshape(array.shape)) for found in compiled)
     rows = unhalved(array).reshape(array.shape or (1,))
     better = xp.maximum if name == "cummax" else xp.minimum
     values = accumulated(better, rows, dim)

@@ -7,7 +7,7 @@ dimension gives it to the one whose index it returns.
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels.reduce import reduce
+from flambeau.kernels.reduce import extremum, reduce
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import dims_of, reduced_shape, unreduced
 from flambeau.ops.results import named_result
@@ -97,7 +97,7 @@ def _min_dim(input, dim, keepdim):
 def _with_place(kind: str, input, dim, keepdim):
     dims = dims_of(dim, input.ndim)
     check_not_empty(kind, input, dims, named=True)
-    return reduce(kind, input, dims, keepdim, input.dtype), reduce(f"arg{kind}", input, dims, keepdim, INT64)
+    return extremum(kind, input, dims, keepdim)
 
 
 for _op in (_max_dim, _min_dim):
@@ -192,7 +192,7 @@ def _place(name: str, input, dim, keepdim):
         raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, found shape {tuple(input.shape)}")
     dims = dims_of(None if dim is None else whole(dim), input.ndim)
     check_not_empty(name, input, dims, named=dim is not None)
-    return reduce(name, input, dims, keepdim, INT64)
+    return extremum(name[3:], input, dims, keepdim)[1]
 
 
 for _op in (argmax, argmin):

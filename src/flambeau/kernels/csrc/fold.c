@@ -9,17 +9,13 @@ enum { WIDTH = 512, GRAIN = 32768 }; /* columns folded side by side; elements wo
 
 typedef struct {
     const fl_fold *fold;
-    char *x, *out, *index, *shift; /* out: values; index: positions; shift: a number for each result. Or NULL */
+    char *x, *out, *shift; /* shift: a number for each result, or NULL */
     long long outer, n, inner, outer_step, step, inner_step; /* steps in bytes */
     double count;
     int64_t width, across, units, per_block; /* results of a unit, units side by side, all units, units of a block */
     int64_t parts, part;                     /* of a unit: how many, and how long */
     int64_t (*partial)[WIDTH];               /* accumulators of the parts */
 } Job;
-
-static const char *source(const Job *j, int64_t result) {
-    return j->x + result / j->inner * j->outer_step + result % j->inner * j->inner_step;
-}
 
 /* The first result of a unit, how many it has, and their shifts. */
 static int64_t results(const Job *j, int64_t unit, int64_t *width, const double **shift) {
@@ -32,7 +28,7 @@ static int64_t results(const Job *j, int64_t unit, int64_t *width, const double 
 static void fold_part(const Job *j, int64_t unit, int64_t part, int64_t *acc) {
     const double *shift;
     int64_t width, first = results(j, unit, &width, &shift), from = part * j->part, n = Py_MIN(j->part, j->n - from);
-    const char *x = source(j, first) + from * j->step;
+    const char *x = j->x + first / j->inner * j->outer_step + first % j->inner * j->inner_step + from * j->step;
     j->fold->init(acc, width);
     if (j->width > 1) j->fold->columns(x, j->step, n, width, shift, acc);
     else j->fold->row(x, j->step, n, shift ? *shift : 0, acc);
@@ -41,9 +37,7 @@ static void fold_part(const Job *j, int64_t unit, int64_t part, int64_t *acc) {
 static void finish(const Job *j, int64_t unit, const int64_t *acc) {
     const double *shift;
     int64_t width, first = results(j, unit, &width, &shift);
-    if (j->out) j->fold->store(acc, width, j->count, shift, j->out + first * fl_itemsize[j->fold->out]);
-    for (int64_t k = 0; j->index && k < width; k++)
-        ((int64_t *)j->index)[first + k] = j->fold->find(source(j, first + k), j->step, j->n, acc + k);
+    j->fold->store(acc, width, j->count, shift, j->out + first * fl_itemsize[j->fold->out]);
 }
 
 static void fold_units(void *job, int64_t block) {
@@ -68,7 +62,7 @@ static bool run(Job *j) {
         fl_parallel(fold_units, j, (j->units + j->per_block - 1) / j->per_block);
         return true;
     }
-    j->part = (GRAIN + side - 1) / side, j->parts = (j->n + j->part - 1) / j->part;
+    j->part = Py_MAX((GRAIN + side - 1) / side, j->n * j->units / 64), j->parts = (j->n + j->part - 1) / j->part;
     size_t size = (size_t)(j->units * j->parts) * sizeof *j->partial;
     if (!(j->partial = fl_alloc(size))) return false;
     fl_parallel(fold_one_part, j, j->units * j->parts);
@@ -93,17 +87,15 @@ static bool read_array(const Job *j, PyObject *object, int type, char **data) {
 PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     const char *name;
     PyArrayObject *x;
-    PyObject *out, *index, *shift;
+    PyObject *out, *shift;
     Job j = {0};
-    if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOOd", &name, &PyArray_Type, &x, &j.outer, &j.n, &j.inner, &j.outer_step, &j.step,
-                          &j.inner_step, &out, &index, &shift, &j.count))
+    if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOd", &name, &PyArray_Type, &x, &j.outer, &j.n, &j.inner, &j.outer_step, &j.step,
+                          &j.inner_step, &out, &shift, &j.count))
         return NULL;
     for (const fl_table *const *table = fl_tables; *table && !j.fold; table++)
         for (const fl_fold *f = (*table)->folds; f < (*table)->folds + (*table)->n_folds && !j.fold; f++)
             if (f->key == fl_type_of(x) && !strcmp(f->name, name)) j.fold = f;
-    if (!j.fold || !read_array(&j, out, j.fold->out, &j.out) || !read_array(&j, index, FL_I64, &j.index) ||
-        !read_array(&j, shift, FL_F64, &j.shift) || (j.index && !j.fold->find))
-        Py_RETURN_FALSE;
+    if (!j.fold || !read_array(&j, out, j.fold->out, &j.out) || !j.out || !read_array(&j, shift, FL_F64, &j.shift)) Py_RETURN_FALSE;
     if (j.outer * j.inner == 0) Py_RETURN_TRUE;
     j.x = PyArray_BYTES(x);
     j.width = j.inner > 1 && j.inner_step == PyArray_ITEMSIZE(x) && Py_ABS(j.step) > j.inner_step ? WIDTH : 1;

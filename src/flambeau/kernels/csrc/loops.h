@@ -31,7 +31,6 @@ typedef struct {
     void (*row)(const char *x, int64_t step, int64_t n, double shift, void *acc);
     void (*columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc);
     void (*store)(const void *acc, int64_t n, double count, const double *shift, char *out);
-    int64_t (*find)(const char *x, int64_t step, int64_t n, const void *value); /* or NULL */
 } fl_fold;
 
 typedef struct {

@@ -109,8 +109,8 @@ static PyMethodDef methods[] = {
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(addresses, small_kernel): see fl_blas_bind."},
     FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta): out = alpha a @ b + beta out, for (M, K) x (K, N) or batches of them."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
-    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps in bytes, out, index, shift, count) -> whether there "
-     "is such a fold. Out, index and shift may be None."},
+    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps in bytes, out, shift or None, count) -> whether "
+     "there is such a fold."},
     {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values that makes an object with its first n slots set "
      "to them and the others as in `values`."},
     FAST("draw", fl_draw, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."),
