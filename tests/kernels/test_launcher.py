@@ -644,10 +644,10 @@ def test_gemm_and_matmul(blas, dtype, batch, m, k, n):
     for layout in LAYOUTS.values():
         for out_layout in LAYOUTS.values():
             left, right, out = layout(a), LAYOUTS["columns"](b), out_layout(c.copy())
-            assert blas.gemm(left, right, out, 2, -0.5) is out
+            assert blas.gemm(left, right, out, 2, -0.5, None) is out
             np.testing.assert_allclose(out, 2 * (a @ b) - c / 2, **tolerance)
             out = out_layout(np.full_like(c, np.nan))
-            assert blas.gemm(left, layout(b), out, 1.0, 0.0) is out
+            assert blas.gemm(left, layout(b), out, 1.0, 0.0, None) is out
             np.testing.assert_allclose(out, a @ b, **tolerance)
         product = blas.matmul(layout(a), layout(b))
         assert type(product) is np.ndarray and product.dtype == np.dtype(dtype) and product.flags.c_contiguous
@@ -661,7 +661,7 @@ def test_gemm_repeats_a_matrix_over_the_batch(blas):
     np.testing.assert_allclose(blas.matmul(a, repeated), a @ b, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(blas.matmul(a[::-1], repeated), a[::-1] @ b, rtol=1e-4, atol=1e-4)
     out = np.lib.stride_tricks.as_strided(np.zeros((5, 7), "f4"), (4, 5, 7), (0, 28, 4))
-    assert blas.gemm(a, repeated, out, 1, 0) is NotImplemented
+    assert blas.gemm(a, repeated, out, 1, 0, None) is NotImplemented
 
 
 def test_products_that_are_not_for_blas(blas):
@@ -676,9 +676,9 @@ def test_products_that_are_not_for_blas(blas):
     cases += [(np.broadcast_to(a[0], (4, 4)), b, out), (a, b, np.zeros((4, 4), ">f4")), (a[None, None], b[None, None], out[None, None])]
     cases += [tuple(x.astype(dtype) for x in (a, b, out)) for dtype in ("f2", "i8", "?", object)]
     for case in cases:
-        assert blas.gemm(*case, 1, 0) is NotImplemented
+        assert blas.gemm(*case, 1, 0, None) is NotImplemented
     for alpha in (None, "1", 1j, out):
-        assert blas.gemm(a, b, out, alpha, 0) is NotImplemented
+        assert blas.gemm(a, b, out, alpha, 0, None) is NotImplemented
     for left, right in [(a, 1), (1, b), (a, b[:3]), (a[0], b), (a, b.astype("f8")), (a.astype("i8"), b.astype("i8")), (a[None], b)]:
         assert blas.matmul(left, right) is NotImplemented
     for wrong in (lambda: blas.gemm(a, b), lambda: blas.matmul(a), lambda: blas.blas_bind(1)):

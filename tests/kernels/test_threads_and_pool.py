@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from flambeau.kernels import gemm as products
-from flambeau.kernels import generate, limits
+from flambeau.kernels import generate, limits, print_gemm
 
 CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "csrc"
+CPUINFO = Path("/proc/cpuinfo")
+AVX512 = CPUINFO.exists() and "avx512f" in CPUINFO.read_text()
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
 
@@ -114,7 +116,7 @@ int t_product(int rounds, int m, int n, int k) {
     for (int i = 0; i < m * k + k * n; i++) x[i] = 1;
     for (int r = 0; r < rounds; r++) {
         right.transposed = r % 2, right.ld = r % 2 ? k : n;
-        fl_gemm(0, left, right, out, &one, &zero);
+        fl_gemm(0, left, right, out, &one, &zero, NULL);
         for (int i = 0; i < m * n; i++) bad += c[i] != (float)k;
     }
     free(x);
@@ -151,11 +153,15 @@ int t_out_of_memory(void) {
 def build(folder: Path) -> Path:
     (folder / "entry.c").write_text(ENTRY_POINTS)
     generate.write_headers(folder)
-    library = folder / "libpieces.so"
+    library, loops = folder / "libpieces.so", folder / "loops.c"
+    loops.write_text("#define FL_NAME(x) x##_test\n" + generate.HEADER + "".join(print_gemm.texts()))
     sources = [str(CSRC / name) for name in ("threads.c", "pool.c", "blas.c")]
-    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", f"-I{CSRC}", f"-I{folder}"]
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", f"-I{CSRC}", f"-I{folder}"]
     assert COMPILER is not None
-    subprocess.run([COMPILER, *flags, *sources, str(folder / "entry.c"), "-o", str(library), "-lm", "-ldl"], check=True)
+    wide = ["-std=gnu11", "-mavx512f"] if AVX512 else ["-std=gnu11"]
+    subprocess.run([COMPILER, *flags, *wide, "-c", str(loops), "-o", str(folder / "loops.o")], check=True)
+    parts = [*sources, str(folder / "entry.c"), str(folder / "loops.o")]
+    subprocess.run([COMPILER, *flags, "-shared", *parts, "-o", str(library), "-lm", "-ldl"], check=True)
     return library
 
 
@@ -186,8 +192,8 @@ def declare(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.fl_free.argtypes = [pointer, ctypes.c_size_t]
     lib.fl_pool_stats.argtypes = [pointer] * 3 + [ctypes.c_bool]
     lib.fl_pool_set_memory.argtypes = [ctypes.c_double]
-    lib.fl_gemm.argtypes = [integer, Matrix, Matrix, Matrix, pointer, pointer]
-    lib.fl_blas_bind.argtypes = [pointer, integer]
+    lib.fl_gemm.argtypes = [integer, Matrix, Matrix, Matrix, pointer, pointer, pointer]
+    lib.fl_blas_bind.argtypes = [pointer, pointer]
     return lib
 
 
@@ -411,25 +417,25 @@ def openblas() -> str:
     return str(next(Path(package.get_lib_dir()).glob("libscipy_openblas.*")))
 
 
-@pytest.fixture(scope="module", params=["this CPU", "Haswell"])
+@pytest.fixture(scope="module", params=["our loops", "this CPU", "Haswell"])
 def blas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, path: Path) -> Iterator[ctypes.CDLL]:
-    """The library bound to OpenBLAS; once as it is, once without AVX-512, where matrices are cut in another way."""
+    """The library bound to OpenBLAS; with our loops for real products, as it is, and as it is without AVX-512."""
     folder, library = tmp_path_factory.mktemp("blas"), openblas()
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Haswell":
-            if "avx2" not in Path("/proc/cpuinfo").read_text():
+            if "avx2" not in CPUINFO.read_text():
                 pytest.skip("needs a CPU with AVX2")
             patch.setenv("OPENBLAS_CORETYPE", "Haswell")
             library = shutil.copy(library, folder)  # a file of its own is loaded, and looks at the CPU, anew
         lib = declare(ctypes.CDLL(shutil.copy(path, folder)))
-        bind(lib, str(library))
+        bind(lib, str(library), request.param == "our loops")
     lib.fl_set_num_threads(2)
     yield lib
 
 
-def bind(lib: ctypes.CDLL, library: str) -> None:
-    addresses, small_kernel = products.functions(library)
-    lib.fl_blas_bind((ctypes.c_void_p * 6)(*addresses), small_kernel)
+def bind(lib: ctypes.CDLL, library: str, ours: bool) -> None:
+    strips = ctypes.addressof(ctypes.c_void_p.in_dll(lib, "fl_strips_test")) if AVX512 and ours else None
+    lib.fl_blas_bind((ctypes.c_void_p * 6)(*products.functions(library)), strips)
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
@@ -449,7 +455,7 @@ def random(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return aligned((x + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else x).astype(dtype))
 
 
-def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None):
+def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None, addend=None):
     """c = alpha op(a) op(b) + beta c on arrays (batch, rows, cols) whose rows are contiguous."""
     scalars = np.array([alpha, beta], c.dtype)
     steps = strides or [x.strides[0] // x.itemsize for x in (a, b, c)]
@@ -457,7 +463,7 @@ def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None):
     for x, transposed, step in zip((a, b, c), (transa, transb, 0), steps, strict=True):
         rows, cols = x.shape[:0:-1] if transposed else x.shape[1:]
         matrices.append(Matrix(x.ctypes.data, rows, cols, x.strides[1] // x.itemsize, c.shape[0], step, bool(transposed)))
-    return lib.fl_gemm(TYPES.index(c.dtype.type), *matrices, scalars.ctypes.data, scalars[1:].ctypes.data)
+    return lib.fl_gemm(TYPES.index(c.dtype.type), *matrices, scalars.ctypes.data, scalars[1:].ctypes.data, addend)
 
 
 def operands(m: int, k: int, n: int, transa: int, transb: int, dtype: type, batch: int = 1):
@@ -525,6 +531,18 @@ def test_batches(blas: ctypes.CDLL, batch: int, m: int, k: int, n: int) -> None:
             assert close(c, (left[:1] if shared_a else left) @ (right[:1] if shared_b else right), k)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_addend_takes_the_place_of_c(blas: ctypes.CDLL, dtype: type) -> None:
+    """C = alpha A B + beta addend, where the addend is one row for all or a whole matrix, also if C is turned on the way."""
+    for (m, k, n), (transa, transb), repeats in itertools.product([(64, 784, 256), (7, 5, 33), (256, 64, 70)], TRANSPOSED, (0, 1)):
+        a, b, expected = operands(m, k, n, transa, transb, dtype)
+        addend = random((1 if repeats else m, n), dtype)
+        c = np.full((1, m, n), np.nan, dtype)
+        shape = Matrix(addend.ctypes.data, m, n, 0 if repeats else n, 1, 0, False)
+        assert gemm(blas, transa, transb, a, b, c, alpha=0.5, beta=2.0, addend=ctypes.byref(shape)) == 0
+        assert close(c, 0.5 * expected + 2 * addend, k), (m, k, n)
+
+
 def test_leading_dimensions_leave_the_rest_alone(blas: ctypes.CDLL) -> None:
     """Operands and result may be windows of bigger matrices; what surrounds the result stays as it was."""
     for transa, transb in TRANSPOSED:
@@ -549,7 +567,7 @@ def test_what_blas_cannot_do_is_refused(lib: ctypes.CDLL, blas: ctypes.CDLL) -> 
     one = np.ones(2, np.float32)
     address = one.ctypes.data
     high, single = Matrix(address, 2**31, 1, 1, 1, 0, False), Matrix(address, 1, 1, 1, 1, 0, False)
-    assert blas.fl_gemm(0, high, single, high, address, address) == -1
+    assert blas.fl_gemm(0, high, single, high, address, address, None) == -1
     assert (c == 1).all()
 
 

@@ -41,8 +41,8 @@ def blas() -> str:
     return path
 
 
-def functions(path: str, prefix: str = "scipy_") -> tuple[tuple[int, ...], bool]:
-    """The addresses of what csrc/blas.c calls in an OpenBLAS with 32-bit integers, and whether it has a kernel for small products."""
+def functions(path: str, prefix: str = "scipy_") -> tuple[int, ...]:
+    """The addresses of what csrc/blas.c calls in an OpenBLAS with 32-bit integers."""
     import ctypes
 
     # When it is loaded, OpenBLAS starts a thread per CPU, and they spin for 0.1 s, unless it is told not to.
@@ -55,11 +55,8 @@ def functions(path: str, prefix: str = "scipy_") -> tuple[tuple[int, ...], bool]
         if before is not None:
             os.environ["OPENBLAS_NUM_THREADS"] = before
     opened[f"{prefix}openblas_set_num_threads"](1)  # it may have been loaded before us
-    core = opened[f"{prefix}openblas_get_corename"]
-    core.restype = ctypes.c_char_p
     names = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
-    addresses = tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in names)
-    return addresses, core() in (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
+    return tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in names)
 
 
 def product(a, b):
@@ -106,14 +103,19 @@ def batched(a, b):
     return product(left, right).reshape(*lead, m, n)
 
 
-def product_into(out, a, b, alpha, beta):
-    """out = alpha a @ b + beta out, in place. beta = 0 ignores what out holds."""
-    if type(out) is np.ndarray and native.lib is not None:
+def product_into(out, a, b, alpha, beta, addend=None):
+    """out = alpha a @ b + beta addend, which is `out` itself unless given, and may repeat. beta = 0 ignores what it holds."""
+    compiled = type(out) is np.ndarray and native.lib is not None
+    if compiled:
         blas()
-        if native.lib.gemm(a, b, out, alpha, beta) is not NotImplemented:
+        if addend is not None and addend.shape != out.shape:
+            addend = np.broadcast_to(addend, out.shape)
+        if native.lib.gemm(a, b, out, alpha, beta, addend) is not NotImplemented:
             return out
-        if native.lib.gemm(arrays.contiguous(a), arrays.contiguous(b), out, alpha, beta) is not NotImplemented:
-            return out
+    if addend is not None and beta != 0:
+        out[...] = addend
+    if compiled and native.lib.gemm(arrays.contiguous(a), arrays.contiguous(b), out, alpha, beta, None) is not NotImplemented:
+        return out
     if type(out) is not np.ndarray and arrays.cuda().product_into(out, a, b, alpha, beta) is not NotImplemented:
         return out
     wide = FLOAT32 if out.dtype in HALVES else out.dtype

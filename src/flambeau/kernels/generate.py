@@ -10,7 +10,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flambeau.kernels import dtype_table, fold, index_loops, order_loops, print_c, print_tiles, random_loops, scan_loops, vecmath
+from flambeau.kernels import (
+    dtype_table,
+    fold,
+    index_loops,
+    order_loops,
+    print_c,
+    print_gemm,
+    print_tiles,
+    random_loops,
+    scan_loops,
+    vecmath,
+)
 from flambeau.kernels import rows as rows_room
 from flambeau.kernels.derive import NotDifferentiable
 from flambeau.kernels.pointwise import Pointwise
@@ -116,6 +127,8 @@ def write_all(directory: Path) -> list[Path]:
     fold_declarations, fold_rows, fold_instances = fold.table()
     folds = {f.name: f for f in fold.FOLDS}
     texts["folds.c"] = [fold.print_fold(folds[name], dtype) for name, dtype in fold_instances]
+    texts["gemm_loops.c"] = print_gemm.texts()
+    declared.append("extern fl_strip *const FL_NAME(fl_strips)[2];\n")
     texts["table.c"] = [print_c.IN_BLOCKS, *declared, *fold_declarations, table_of(rows, fold_rows)]
     write_headers(directory)
     for name, parts in texts.items():
@@ -160,7 +173,7 @@ static const fl_pointwise loops[] = {{
 static const fl_fold folds[] = {{
 {lines(fold_rows)}}};
 #define FL_COUNT(x) (int)(sizeof(x) / sizeof *(x))
-const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds)}};
+const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds), FL_NAME(fl_strips)}};
 """
 
 

@@ -200,9 +200,7 @@ def _scaled(x, factor):
 def _accumulate(input, mat1, mat2, beta, alpha):
     """beta input + alpha mat1 @ mat2, `input` broadcast; for matrices and batches of them. With beta = 0, input is not read."""
     out = arrays.empty((*mat1.shape[:-1], mat2.shape[-1]), mat1.dtype, arrays.device_of(mat1))
-    if beta != 0:
-        out[...] = input  # of the same dtype
-    return gemm.product_into(out, mat1, mat2, alpha, beta)
+    return gemm.product_into(out, mat1, mat2, alpha, beta, input)
 
 
 @on_arrays(inplace=True, autocast="half")

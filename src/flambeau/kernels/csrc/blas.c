@@ -1,14 +1,14 @@
-/* Matrix products, cut into pieces of C; a piece is one call of single-threaded OpenBLAS, or a few.
+/* Matrix products, cut into pieces of C by shape alone, so that results have the same bits with any number of threads.
 
    Note [panels]
-   OpenBLAS's usual kernel copies both operands into a layout of its own in every call, which pays for big pieces only.
-   For AVX-512 it has another, taken when m n k <= 10^6, which reads them where they lie: within 3 % of the CPU's peak
-   if nothing is transposed and C is 64 columns wide. So there we do the copying, once for all pieces:
-     B   is cut into panels of 64 columns, whose rows then lie side by side (in place if A has few rows);
-     A   is turned if it is transposed and small, and B wide;
-     K   is walked in chunks that keep a call below 10^6.
-   If B is transposed and A has few rows (a linear layer with a small batch), C^T = B A^T costs less to turn.
-   Measured on two threads of an Ice Lake: 0.65 to 0.95 of the time of OpenBLAS's own threads up to 1024 x 1024. */
+   Where the CPU has AVX-512, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
+   of B, which is 256 bytes wide.
+     B   is copied into panels once for all pieces, unless it is small or A has few rows;
+     A   is copied into tiles of 6 rows if it is transposed;
+     K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
+   If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn.
+   All else is OpenBLAS on one thread, called piece by piece; its own kernel reaches 132 GFLOPS on an Ice Lake core where MKL's reaches
+   150 and ours 160 (240 x 264 x 256) to 140 (1024 x 1024 x 1024, copies included). */
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -20,10 +20,10 @@
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
-enum { PANEL = 64, MOST_ROWS = 240, SMALL_KERNEL = 1000000 };     /* Note [panels] */
-enum { SMALL_C = 1200 };           /* up to so many elements the small kernel takes a transposed B, too */
-enum { MOST_PACKED = 4 << 20 };    /* bytes of B in panels: beyond the cache, plain pieces are faster */
-enum { PAD = 16 };                 /* rows a power of two apart would compete for the same lines of the cache */
+enum { PANEL = 256, TILE = 6, DEPTH = 264, MOST_ROWS = 240 }; /* Note [panels]: bytes, rows, chunk of K, rows of a piece */
+enum { SOME = 4 };                 /* panels or tiles that are copied together */
+enum { MOST_PACKED = 16 << 20 };   /* bytes of operands that are copied at a time */
+enum { NEAR = 32 << 10 };          /* bytes that stay in the nearest cache beside what else is needed */
 enum { WORTH_A_THREAD = 1000000 }; /* flops: 5 to 10 us */
 
 #define GEMM(T) (int, int, int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
@@ -35,32 +35,34 @@ static union {
     };
     void *all[6];
 } blas;
-static bool has_small_kernel;
+static fl_strip *const *strips; /* for float32 and float64, or NULL */
 
 typedef struct {
     int type;
     int64_t size;      /* of an element */
     fl_matrix a, b, c; /* (m, k), (k, n), (m, n) */
     int64_t m, n, k;
+    fl_matrix addend;                   /* takes the place of C on the right side, if it has data */
     const void *alpha, *beta;
     int64_t group;                      /* products of a batch to a block */
-    int64_t rows, cols, across, mc, kc; /* size of a piece, pieces beside each other; rows and depth of one call */
-    char *panels, *turned;              /* B in panels, A turned; NULL: use them as they are */
+    int64_t rows, cols, across, kc;     /* size of a piece, pieces beside each other; depth of one call */
+    fl_strip *strip;                    /* NULL: OpenBLAS */
+    char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
 } Product;
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-/* Equal parts of x, each at most `most`: their size, a multiple of four because kernels like that. */
-static int64_t even(int64_t x, int64_t most) { return ceil_div(ceil_div(x, ceil_div(x, most)), 4) * 4; }
+/* Equal parts of x, each at most `most` (a multiple of twelve): their size, a multiple of twelve, because kernels like that. */
+static int64_t even(int64_t x, int64_t most) { return ceil_div(ceil_div(x, ceil_div(x, most)), 12) * 12; }
 
 static char *at(const Product *p, const fl_matrix *x, int64_t i, int64_t j) {
     return x->data + p->size * (x->transposed ? j * x->ld + i : i * x->ld + j);
 }
-static char *a_at(const Product *p, int64_t i, int64_t q) { /* turned: chunk after chunk of K */
-    return p->turned ? p->turned + p->size * (q / p->kc * p->m + i) * (p->kc + PAD) : at(p, &p->a, i, q);
+static char *a_at(const Product *p, int64_t i, int64_t q) { /* tiles: chunk after chunk of K, i a multiple of TILE */
+    return p->tiles ? p->tiles + p->size * (q / p->kc * ceil_div(p->m, TILE) * TILE + i) * p->kc : at(p, &p->a, i, q);
 }
 static char *b_at(const Product *p, int64_t q, int64_t j) {
-    return p->panels ? p->panels + p->size * (p->k * j + q * PANEL) : at(p, &p->b, q, j);
+    return p->panels ? p->panels + p->size * p->k * j + q * PANEL : at(p, &p->b, q, j);
 }
 
 /* OpenBLAS has a lock of its own, and a child forked while another thread holds it would wait for it for ever (1 to 4 %
@@ -80,11 +82,11 @@ static void before_fork(void) {
 static void after_fork(void) { atomic_fetch_sub(&forks, 1); }
 static void in_child(void) { atomic_store(&forks, 0), atomic_store(&inside, 0); }
 
-static void call(const Product *p, int64_t rows, int64_t cols, int64_t depth, const void *a, const void *b, const void *beta,
-                 void *c, int64_t ldc) {
-    int ta = p->a.transposed && !p->turned ? TRANSPOSED : NOT_TRANSPOSED, la = (int)(p->turned ? p->kc + PAD : p->a.ld);
-    int tb = p->b.transposed && !p->panels ? TRANSPOSED : NOT_TRANSPOSED, lb = (int)(p->panels ? PANEL : p->b.ld);
-    int m = (int)rows, n = (int)cols, k = (int)depth, lc = (int)ldc;
+static void call(const Product *p, int64_t rows, int64_t cols, const void *a, const void *b, void *c) {
+    static const double zero[2];
+    int ta = p->a.transposed ? TRANSPOSED : NOT_TRANSPOSED, la = (int)p->a.ld, m = (int)rows, k = (int)p->k;
+    int tb = p->b.transposed ? TRANSPOSED : NOT_TRANSPOSED, lb = (int)p->b.ld, n = (int)cols, lc = (int)p->c.ld;
+    const void *beta = p->beta ? p->beta : zero;
     const float *f = p->alpha, *fb = beta;
     const double *d = p->alpha, *db = beta;
     enter();
@@ -97,21 +99,25 @@ static void call(const Product *p, int64_t rows, int64_t cols, int64_t depth, co
     leave();
 }
 
+static const struct { float f; double d; } ones = {1, 1};
+static const void *one(const Product *p) { return p->type == F32 ? (const void *)&ones.f : &ones.d; }
+
 static void piece(void *ctx, int64_t t) {
-    static const struct { float f; double d; } one = {1, 1};
     const Product *p = ctx;
     int64_t i = t / p->across * p->rows, rows = least(p->rows, p->m - i);
-    int64_t j = t % p->across * p->cols, cols = least(p->cols, p->n - j), q = 0;
-    double corner[MOST_ROWS * PANEL]; /* a piece of C^T on its way into C */
-    char *c = at(p, &p->c, i, j), *out = p->c.transposed ? (char *)corner : c;
-    int64_t ldc = p->c.transposed ? PANEL : p->c.ld;
-    if (p->c.transposed) fl_turn(p->size, cols, rows, c, p->c.ld, out, ldc);
-    do { /* once for k = 0, too: C = beta C */
-        const void *beta = q == 0 ? p->beta : p->type == F32 ? (const void *)&one.f : &one.d;
-        for (int64_t r = 0; r < rows; r += p->mc)
-            call(p, least(p->mc, rows - r), cols, least(p->kc, p->k - q), a_at(p, i + r, q), b_at(p, q, j), beta,
-                 out + p->size * r * ldc, ldc);
-    } while ((q += p->kc) < p->k);
+    int64_t j = t % p->across * p->cols, cols = least(p->cols, p->n - j);
+    char corner[MOST_ROWS * PANEL], *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c; /* C^T on its way into C */
+    int64_t ldc = p->c.transposed ? p->cols : p->c.ld, ldb = p->panels ? p->cols : p->b.ld;
+    int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
+    const fl_matrix *first = p->addend.data ? &p->addend : &p->c;
+    const void *beta = p->beta;
+    if (beta && first->transposed) fl_turn(p->size, cols, rows, at(p, first, i, j), first->ld, out, ldc);
+    else if (beta && first == &p->addend)
+        for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, at(p, first, i + r, j), (size_t)(p->size * cols));
+    if (!p->strip) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
+    for (int64_t q = 0; p->strip && q < p->k; q += p->kc, beta = one(p))
+        p->strip(rows, cols, least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j), ldb, b_at(p, q + p->kc, j),
+                 p->alpha, beta, out, ldc);
     if (p->c.transposed) fl_turn(p->size, rows, cols, out, ldc, c, p->c.ld);
 }
 
@@ -122,7 +128,8 @@ static void vector_piece(void *ctx, int64_t t) {
     int trans = p->a.transposed ? TRANSPOSED : NOT_TRANSPOSED, la = (int)p->a.ld;
     int m = (int)(p->a.transposed ? p->k : rows), n = (int)(p->a.transposed ? rows : p->k);
     int lb = p->b.transposed ? 1 : (int)p->b.ld, lc = p->c.transposed ? 1 : (int)p->c.ld;
-    const void *a = at(p, &p->a, i, 0), *b = p->b.data, *alpha = p->alpha, *beta = p->beta;
+    static const double zero;
+    const void *a = at(p, &p->a, i, 0), *b = p->b.data, *alpha = p->alpha, *beta = p->beta ? p->beta : &zero;
     void *c = at(p, &p->c, i, 0);
     enter();
     if (p->type == F32) blas.sgemv(ROW_MAJOR, trans, m, n, *(const float *)alpha, a, la, b, lb, *(const float *)beta, c, lc);
@@ -130,21 +137,34 @@ static void vector_piece(void *ctx, int64_t t) {
     leave();
 }
 
-static void pack_chunk(void *ctx, int64_t t) {
-    const Product *p = ctx;
-    int64_t j = t % p->across * PANEL, cols = least(PANEL, p->n - j), q = t / p->across * p->kc, depth = least(p->kc, p->k - q);
-    const char *from = at(p, &p->b, q, j);
-    char *to = b_at(p, q, j);
-    if (p->b.transposed) fl_turn(p->size, cols, depth, from, p->b.ld, to, PANEL);
-    else
-        for (int64_t r = 0; r < depth; r++)
-            memcpy(to + p->size * r * PANEL, from + p->size * r * p->b.ld, (size_t)(p->size * cols));
+static void pack_panels(const Product *p, int64_t q, int64_t depth, int64_t j, int64_t end) {
+    for (int64_t s = j; p->b.transposed && s < end; s += p->cols)
+        fl_turn(p->size, least(p->cols, end - s), depth, at(p, &p->b, q, s), p->b.ld, b_at(p, q, s), p->cols);
+    for (int64_t r = 0; r < depth; r++) /* a row through all panels, as it lies */
+        for (int64_t s = j; s < end; s += p->cols) {
+            char *to = b_at(p, q + r, s);
+            size_t used = (size_t)(p->size * least(p->cols, end - s));
+            if (!p->b.transposed) memcpy(to, at(p, &p->b, q + r, s), used);
+            if (used % 64) memset(to + used, 0, -used & 63); /* what was there could be slow to multiply with */
+        }
 }
 
-static void turn_chunk(void *ctx, int64_t t) {
+static void cut_tiles(const Product *p, int64_t q, int64_t depth, int64_t i, int64_t end) {
+    char *const tiles = a_at(p, i, q);
+    for (int64_t r = 0; r < depth; r++)
+        for (int64_t s = i; s < end; s += TILE) {
+            char *to = tiles + p->size * ((s - i) * p->kc + r * TILE), *from = at(p, &p->a, s, q + r);
+            if (p->size == 4 && s + TILE <= end) memcpy(to, from, 4 * TILE); /* so small a copy is better not a call */
+            else memcpy(to, from, (size_t)(p->size * least(TILE, end - s)));
+        }
+}
+
+static void prepare(void *ctx, int64_t t) {
     const Product *p = ctx;
-    int64_t q = t * p->kc;
-    fl_turn(p->size, least(p->kc, p->k - q), p->m, at(p, &p->a, 0, q), p->a.ld, a_at(p, 0, q), p->kc + PAD);
+    int64_t chunks = ceil_div(p->k, p->kc), packs = p->panels ? ceil_div(p->across, SOME) : 0, group = t / chunks;
+    int64_t q = t % chunks * p->kc, depth = least(p->kc, p->k - q), j = group * SOME * p->cols, i = (group - packs) * 2 * SOME * TILE;
+    if (group < packs) pack_panels(p, q, depth, j, least(p->n, j + SOME * p->cols));
+    else cut_tiles(p, q, depth, i, least(p->m, i + 2 * SOME * TILE));
 }
 
 /* C^T = B^T A^T */
@@ -152,7 +172,7 @@ static void flip(Product *p) {
     fl_matrix a = p->a;
     int64_t m = p->m;
     p->a = p->b, p->b = a, p->m = p->n, p->n = m;
-    p->a.transposed ^= 1, p->b.transposed ^= 1, p->c.transposed ^= 1;
+    p->a.transposed ^= 1, p->b.transposed ^= 1, p->c.transposed ^= 1, p->addend.transposed ^= 1;
 }
 
 static void run(void (*fn)(void *, int64_t), Product *p, int64_t count) {
@@ -169,40 +189,45 @@ static void run_pieces(Product *p) {
 /* At least four pieces, if they are worth a thread each, and none with more than 512 x 1024 elements. */
 static void run_plain(Product *p) {
     int64_t area = least(1 << 19, p->m * p->n / 4 + WORTH_A_THREAD / (2 * p->k + 1));
-    p->rows = p->m, p->cols = p->n;
-    while (p->rows * p->cols > area && (p->rows > 32 || p->cols > PANEL))
-        if (p->rows > 32 && (p->rows >= p->cols || p->cols <= PANEL)) p->rows = ceil_div(p->rows, 32) * 16;
-        else p->cols = ceil_div(p->cols, 2 * PANEL) * PANEL;
-    p->mc = p->rows, p->kc = p->k;
+    p->strip = NULL, p->rows = p->m, p->cols = p->n;
+    while (p->rows * p->cols > area && (p->rows > 32 || p->cols > 64))
+        if (p->rows > 32 && (p->rows >= p->cols || p->cols <= 64)) p->rows = ceil_div(p->rows, 32) * 16;
+        else p->cols = ceil_div(p->cols, 128) * 64;
     run_pieces(p);
 }
 
-/* Note [panels]. False if they are not for this product. */
-static bool run_panels(Product p) {
-    if (!has_small_kernel || p.type > F64 || p.k == 0) return false;
-    int64_t cols = p.b.transposed ? least(p.n, PANEL) : p.n;
-    if (p.m * cols * p.k <= SMALL_KERNEL && (!p.b.transposed || p.m * cols <= SMALL_C)) { /* OpenBLAS does it by itself */
-        p.rows = p.mc = p.m, p.cols = cols, p.kc = p.k;
-        return run_pieces(&p), true;
-    }
-    if (p.b.transposed && (p.a.transposed || p.k * p.m + p.m * p.n < p.k * p.n)) flip(&p);
-    bool turns_a = p.a.transposed && p.n >= 4 * PANEL && p.size * p.k * p.m <= MOST_PACKED / 4;
-    bool reads_columns = p.a.transposed && !turns_a;
-    if (p.size * p.k * p.n > (reads_columns ? MOST_PACKED / 8 : MOST_PACKED)) return false;
-    p.rows = even(p.m, MOST_ROWS), p.cols = PANEL, p.across = ceil_div(p.n, PANEL);
-    while (p.rows > 120 && ceil_div(p.m, p.rows) * p.across < 8) p.rows = even(p.rows, (p.rows / 2 + 3) & ~3);
-    p.kc = even(p.k, reads_columns ? 64 : 128), p.mc = even(p.rows, SMALL_KERNEL / PANEL / p.kc & ~3);
+/* One part of K. */
+static void run_panels(Product p) {
     int64_t step = p.b.ld * p.size, chunks = ceil_div(p.k, p.kc);
-    bool aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
-    bool in_place = !p.b.transposed && aligned && (p.m <= 16 || (p.m <= 64 && step % 2048)); /* 2048: as PAD */
-    size_t for_b = in_place ? 0 : (size_t)(p.size * p.k * p.across * PANEL);
-    size_t for_a = turns_a ? (size_t)(p.size * p.m * chunks * (p.kc + PAD)) : 0;
+    bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
+    bool in_place = whole && (p.k * step <= NEAR || p.m <= 16 || (p.m <= 64 && aligned && step % 2048)); /* 2048: rows compete */
+    size_t for_b = in_place ? 0 : (size_t)(p.k * p.across * PANEL);
+    size_t for_a = p.a.transposed ? (size_t)(p.size * ceil_div(p.m, TILE) * TILE * chunks * p.kc) : 0;
     char *buffer = for_a + for_b ? fl_alloc(for_a + for_b) : NULL;
-    if (for_a + for_b && !buffer) return false;
-    if (for_b) p.panels = buffer, run(pack_chunk, &p, chunks * p.across);
-    if (for_a) p.turned = buffer + for_b, run(turn_chunk, &p, chunks);
+    if (for_a + for_b && !buffer) { /* for one thread's worth of memory */
+        if (p.c.transposed) flip(&p);
+        run_plain(&p);
+        return;
+    }
+    p.panels = for_b ? buffer : NULL, p.tiles = for_a ? buffer + for_b : NULL;
+    run(prepare, &p, chunks * ((for_b ? ceil_div(p.across, SOME) : 0) + (for_a ? ceil_div(p.m, 2 * SOME * TILE) : 0)));
     run_pieces(&p);
     fl_free(buffer, for_a + for_b);
+}
+
+/* Note [panels]. False if there are no such loops, or if most of their vectors would be empty. */
+static bool run_strips(Product p) {
+    if (p.type > F64 || !strips || p.k == 0 || (p.m <= 16 && p.b.transposed) || (p.n <= 8 && !p.a.transposed)) return false;
+    if (p.b.transposed && (p.a.transposed || p.k * p.m + p.m * p.n < p.k * p.n)) flip(&p);
+    p.strip = strips[p.type], p.cols = PANEL / p.size, p.across = ceil_div(p.n, p.cols), p.rows = even(p.m, MOST_ROWS);
+    while (p.rows > 96 && ceil_div(p.m, p.rows) * p.across < 8) p.rows = even(p.rows, ceil_div(p.rows, 24) * 12);
+    int64_t bytes = p.k * (p.across * PANEL + (p.a.transposed ? p.m * p.size : 0)), q = 0;
+    int64_t deep = ceil_div(ceil_div(p.k, ceil_div(bytes, MOST_PACKED)), DEPTH) * DEPTH;
+    for (Product part = p; q < p.k; q += deep, part.addend.data = NULL, part.beta = one(&p)) {
+        part.k = least(deep, p.k - q), part.kc = even(part.k, DEPTH);
+        part.a.data = at(&p, &p.a, 0, q), part.b.data = at(&p, &p.b, q, 0);
+        run_panels(part);
+    }
     return true;
 }
 
@@ -210,9 +235,9 @@ static void multiply(Product p) {
     bool is_row = p.m == 1 && p.n > 1;
     if ((is_row || p.n == 1) && p.k > 0 && p.type <= F64) {
         if (is_row) flip(&p);
-        p.rows = even(p.m, ceil_div(1 << 17, p.k) * 4);
+        p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12);
         run(vector_piece, &p, ceil_div(p.m, p.rows));
-    } else if (!run_panels(p)) run_plain(&p);
+    } else if (!run_strips(p)) run_plain(&p);
 }
 
 static void batch_block(void *ctx, int64_t t) {
@@ -220,6 +245,7 @@ static void batch_block(void *ctx, int64_t t) {
     for (int64_t i = t * all->group; i < least(all->c.batch, (t + 1) * all->group); i++) {
         Product p = *all;
         p.a.data += p.size * i * p.a.stride, p.b.data += p.size * i * p.b.stride, p.c.data += p.size * i * p.c.stride;
+        if (p.addend.data) p.addend.data += p.size * i * p.addend.stride;
         multiply(p);
     }
 }
@@ -230,12 +256,15 @@ static bool fits(fl_matrix *x) {
     return rows <= INT_MAX && x->ld >= cols && x->ld > 0 && x->ld <= INT_MAX;
 }
 
-int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta) {
+int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const fl_matrix *addend) {
     static const int sizes[] = {4, 8, 8, 16};
     if (!blas.all[0] || !fits(&a) || !fits(&b) || !fits(&c)) return -1;
     if (c.rows <= 0 || c.cols <= 0 || c.batch <= 0) return 0;
     Product p = {.type = type, .size = sizes[type], .a = a, .b = b, .c = c, .alpha = alpha, .beta = beta, .m = c.rows, .n = c.cols,
                  .k = a.cols};
+    if (addend && (type > F64 || c.rows == 1 || c.cols == 1)) return -1;
+    if (addend) p.addend = *addend;
+    if (type == F32 ? *(const float *)beta == 0 : type == F64 && *(const double *)beta == 0) p.beta = NULL; /* C is not read */
     if (c.transposed) flip(&p);
     /* Few big products: one after the other, each with all threads. Else each thread takes a product, or several. */
     double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
@@ -245,8 +274,8 @@ int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, 
     return 0;
 }
 
-void fl_blas_bind(void *const functions[6], int small_kernel) {
+void fl_blas_bind(void *const functions[6], fl_strip *const loops[2]) {
     if (!blas.all[0]) pthread_atfork(before_fork, after_fork, in_child);
     memcpy(blas.all, functions, sizeof blas.all);
-    has_small_kernel = small_kernel;
+    strips = loops && loops[0] ? loops : NULL;
 }

@@ -18,14 +18,26 @@ static bool read_matrix(PyObject *object, int type, int ndim, fl_matrix *m) {
     return by_rows || by_cols;
 }
 
+/* What repeats to the shape of `out` with rows side by side in memory, and is not in the way of it. */
+static bool read_addend(PyObject *object, PyArrayObject *out, fl_matrix *m) {
+    PyArrayObject *x = (PyArrayObject *)object;
+    int ndim = PyArray_NDIM(out);
+    if (!PyArray_CheckExact(x) || fl_type_of(x) != fl_type_of(out) || !PyArray_SAMESHAPE(x, out) || fl_overlap(x, out)) return false;
+    int64_t itemsize = PyArray_ITEMSIZE(x), down = PyArray_STRIDE(x, ndim - 2), next = ndim == 3 ? PyArray_STRIDE(x, 0) : 0;
+    *m = (fl_matrix){PyArray_BYTES(x), 0, 0, down / itemsize, 1, next / itemsize, false};
+    return PyArray_STRIDE(x, ndim - 1) == itemsize && down >= 0 && down % itemsize == 0 && next % itemsize == 0;
+}
+
 PyObject *fl_gemm_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-    if (!fl_takes("gemm(a, b, out, alpha, beta)", 5, nargs)) return NULL;
+    if (!fl_takes("gemm(a, b, out, alpha, beta, addend)", 6, nargs)) return NULL;
     int type = PyArray_CheckExact(args[0]) ? fl_type_of((PyArrayObject *)args[0]) : -1;
     int ndim = type < 0 ? 0 : PyArray_NDIM((PyArrayObject *)args[0]);
     double alpha[2], beta[2];
-    fl_matrix a, b, c;
+    fl_matrix a, b, c, addend;
+    bool adds = args[5] != Py_None;
     if (type < FL_F32 || !read_matrix(args[0], type, ndim, &a) || !read_matrix(args[1], type, ndim, &b) ||
-        !read_matrix(args[2], type, ndim, &c) || !fl_store_number(args[3], type, alpha) || !fl_store_number(args[4], type, beta))
+        !read_matrix(args[2], type, ndim, &c) || !fl_store_number(args[3], type, alpha) || !fl_store_number(args[4], type, beta) ||
+        (adds && !read_addend(args[5], (PyArrayObject *)args[2], &addend)))
         Py_RETURN_NOTIMPLEMENTED;
     PyArrayObject *out = (PyArrayObject *)args[2];
     if (a.rows != c.rows || a.cols != b.rows || b.cols != c.cols || a.batch != c.batch || b.batch != c.batch ||
@@ -35,7 +47,7 @@ PyObject *fl_gemm_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs
     if (c.batch > 1 && c.stride == 0) Py_RETURN_NOTIMPLEMENTED; /* all products in one place */
     bool large = (double)c.batch * (double)c.rows * (double)c.cols * (double)a.cols > INLINE_UP_TO;
     PyThreadState *state = large ? PyEval_SaveThread() : NULL;
-    int failed = fl_gemm(type - FL_F32, a, b, c, alpha, beta);
+    int failed = fl_gemm(type - FL_F32, a, b, c, alpha, beta, adds ? &addend : NULL);
     if (large) PyEval_RestoreThread(state);
     return Py_NewRef(failed ? Py_NotImplemented : args[2]);
 }
@@ -49,7 +61,7 @@ PyObject *fl_matmul(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     npy_intp shape[3] = {PyArray_DIM(a, 0), PyArray_DIM(a, ndim - 2), PyArray_DIM(b, ndim - 1)};
     PyObject *out = fl_new_array(fl_descr[type], ndim, shape + 3 - ndim, NULL);
     if (!out) return NULL;
-    PyObject *result = fl_gemm_into(module, (PyObject *[]){args[0], args[1], out, Py_True, Py_False}, 5);
+    PyObject *result = fl_gemm_into(module, (PyObject *[]){args[0], args[1], out, Py_True, Py_False, Py_None}, 6);
     Py_DECREF(out);
     return result;
 }

@@ -13,7 +13,6 @@
 #include <numpy/arrayobject.h>
 
 #include "loops.h"
-#include "system.h"
 
 extern const fl_table *fl_tables[4]; /* those this machine can run, the best first, then NULL */
 extern PyArray_Descr *fl_descr[FL_NTYPES]; /* NumPy's dtype of each fl_type; bfloat16's is NULL until setup() brings it */

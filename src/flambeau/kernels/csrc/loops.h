@@ -2,6 +2,7 @@
 #ifndef FLAMBEAU_LOOPS_H
 #define FLAMBEAU_LOOPS_H
 #include "dtypes.h"
+#include "system.h"
 
 enum { FL_MAX_IN = 6, FL_LINES = 128 };
 
@@ -39,5 +40,6 @@ typedef struct {
     int n_pointwise;
     const fl_fold *folds;
     int n_folds;
+    fl_strip *const *strips; /* of matrix products, for float32 and float64, or NULLs */
 } fl_table;
 #endif

@@ -88,9 +88,8 @@ static PyObject *pool_stats(PyObject *module, PyObject *args) {
 
 static PyObject *blas_bind(PyObject *module, PyObject *args) {
     unsigned long long f[6];
-    int small_kernel;
-    if (!PyArg_ParseTuple(args, "(KKKKKK)p:blas_bind", f, f + 1, f + 2, f + 3, f + 4, f + 5, &small_kernel)) return NULL;
-    fl_blas_bind((void *[]){(void *)f[0], (void *)f[1], (void *)f[2], (void *)f[3], (void *)f[4], (void *)f[5]}, small_kernel);
+    if (!PyArg_ParseTuple(args, "KKKKKK:blas_bind", f, f + 1, f + 2, f + 3, f + 4, f + 5)) return NULL;
+    fl_blas_bind((void *[]){(void *)f[0], (void *)f[1], (void *)f[2], (void *)f[3], (void *)f[4], (void *)f[5]}, fl_tables[0]->strips);
     Py_RETURN_NONE;
 }
 
@@ -106,8 +105,9 @@ static PyMethodDef methods[] = {
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory seen with other strides, "
          "counted in elements from the array's first. Staying inside the memory is the caller's care."),
-    {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(addresses, small_kernel): see fl_blas_bind."},
-    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta): out = alpha a @ b + beta out, for (M, K) x (K, N) or batches of them."),
+    {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses): see fl_blas_bind."},
+    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, addend): out = alpha a @ b + beta addend (or out, if that is None), "
+         "for (M, K) x (K, N) or batches of them."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
     {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps in bytes, out, shift or None, count) -> whether "
      "there is such a fold."},

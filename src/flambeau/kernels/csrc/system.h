@@ -25,10 +25,14 @@ void fl_pool_stats(int64_t *live, int64_t *cached, int64_t *peak, bool reset_pea
 void fl_pool_trim(void);               /* give every cached block back to the system */
 void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of it, at most 4 GiB, may be cached */
 
-/* ---- blas.c: OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
-/* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and whether it
-   has the kernel for small products that Note [panels] is about. */
-void fl_blas_bind(void *const functions[6], int small_kernel);
+/* ---- blas.c: our loops or OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
+/* C (rows, cols) = alpha A B + beta C, or alpha A B without reading C if beta is NULL. At most 128 bytes of columns; B is read in whole
+   vectors of 64 bytes. A: elements from row to row, from column to column, and from 12 rows to the next. Printed by print_gemm.py. */
+typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *b,
+                      int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc);
+/* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
+   float32 and float64; NULL where there are none. */
+void fl_blas_bind(void *const functions[6], fl_strip *const loops[2]);
 
 typedef struct { /* (rows, cols), or a batch of such matrices */
     char *data;
@@ -37,7 +41,8 @@ typedef struct { /* (rows, cols), or a batch of such matrices */
 } fl_matrix;
 
 /* C = alpha A B + beta C; type 0 float32, 1 float64, 2 complex64, 3 complex128. beta = 0 ignores what C holds, NaN too.
+   With an addend (whose ld may be 0: one row for all) C = alpha A B + beta addend; for real matrices with more than one row and column.
    Work is cut by shape alone: same bits with any number of threads.
    0, or -1 if no library is bound, a size exceeds 32 bits, or rows overlap (ld below their length). */
-int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta);
+int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const fl_matrix *addend);
 #endif
