@@ -30,12 +30,16 @@ def _add_scaled(input, other, alpha=1):
     return input + alpha * other
 
 
-@choice(inplace=True, number_first=True)
-def add(input, other, *, alpha=1):
-    """input + alpha * other, elementwise. Shapes broadcast."""
-    if type(alpha) is int and alpha == 1:
-        return _add, input, other
-    return _add_scaled, input, other, checked_alpha(input, other, alpha)
+def _with_alpha(name: str, plain, scaled, meaning: str, **options):
+    """Declare the public form of a sum or difference: `plain`, unless there is an alpha."""
+
+    def choose(input, other, *, alpha=1):
+        if type(alpha) is int and alpha == 1:
+            return plain, input, other
+        return scaled, input, other, checked_alpha(input, other, alpha)
+
+    choose.__doc__ = meaning
+    return choice(name=name, **options)(choose)
 
 
 HALVES = (dtypes.float16, dtypes.bfloat16)
@@ -79,14 +83,6 @@ def _sub_scaled(input, other, alpha=1):
     return input - alpha * other
 
 
-@choice(inplace=True, number_first=True, aliases=("subtract",))
-def sub(input, other, *, alpha=1):
-    """input - alpha * other, elementwise. Shapes broadcast."""
-    if type(alpha) is int and alpha == 1:
-        return _sub, input, other
-    return _sub_scaled, input, other, checked_alpha(input, other, alpha)
-
-
 @block(grad_name="RsubBackward1", dtypes="number", refuse_bool=NO_BOOL_SUB)
 def _rsub(input, other):
     """other - input."""
@@ -99,13 +95,10 @@ def _rsub_scaled(input, other, alpha=1):
     return other - alpha * input
 
 
-@choice(method=False)
-def rsub(input, other, *, alpha=1):
-    """other - alpha * input: subtraction the other way round."""
-    if type(alpha) is int and alpha == 1:
-        return _rsub, input, other
-    return _rsub_scaled, input, other, checked_alpha(input, other, alpha)
-
+_sum = functools.partial(_with_alpha, inplace=True, number_first=True)
+add = _sum("add", _add, _add_scaled, "input + alpha * other, elementwise. Shapes broadcast.")
+sub = _sum("sub", _sub, _sub_scaled, "input - alpha * other, elementwise. Shapes broadcast.", aliases=("subtract",))
+rsub = _with_alpha("rsub", _rsub, _rsub_scaled, "other - alpha * input: subtraction the other way round.", method=False)
 
 NO_BOOL_NEG = (
     "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "

@@ -6,10 +6,8 @@ the order of its memory, as PyTorch does.
 
 from __future__ import annotations
 
-from flambeau.kernels import arrays, layout, sampling
+from flambeau.kernels import arrays, layout, rejection, sampling
 from flambeau.kernels.meta import MetaArray
-from flambeau.kernels.rejection import binomial as binomial_numbers
-from flambeau.kernels.rejection import poisson as poisson_numbers
 from flambeau.ops.declare import on_arrays
 from flambeau.ops.shape_rules import broadcast, like_input
 from flambeau.random import Generator, default_generator
@@ -57,6 +55,11 @@ def _reordered(parameter, shape, order):
         return parameter
     strides = layout.broadcast_strides(parameter.shape, arrays.element_strides(parameter), shape)
     return arrays.strided_view(parameter, shape, strides).transpose(order)
+
+
+def _room(array, on_cpu):
+    """Where the samplers for an array are: in the module given, or in the CUDA room."""
+    return on_cpu if arrays.device_of(array).type == "cpu" else arrays.cuda()
 
 
 def _zeros(grad):
@@ -163,9 +166,8 @@ bernoulli.derivative(input=_zeros)
 @on_arrays
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Category numbers drawn with the weights in `input`. (C,) -> (num_samples,), (R, C) -> (R, num_samples), int64"""
-    if arrays.device_of(input).type == "cpu":
-        return sampling.multinomial(source(generator, arrays.device_of(input)), arrays.contiguous(input), int(num_samples), replacement)
-    return arrays.cuda().multinomial(source(generator, arrays.device_of(input)), input, int(num_samples), replacement)
+    room = _room(input, sampling)
+    return room.multinomial(source(generator, arrays.device_of(input)), arrays.contiguous(input), int(num_samples), replacement)
 
 
 @multinomial.meta
@@ -176,10 +178,7 @@ def _(input, num_samples, replacement=False, *, generator=None):
 @on_arrays(name="poisson", method=False)
 def poisson(input, generator=None):
     """A Poisson number for each rate in `input`. -> the same shape and dtype"""
-    device = arrays.device_of(input)
-    if device.type != "cpu":
-        return arrays.cuda().poisson(source(generator, device), input)
-    return poisson_numbers(source(generator, device), input)
+    return _room(input, rejection).poisson(source(generator, arrays.device_of(input)), input)
 
 
 poisson.meta(like_input)
@@ -191,10 +190,7 @@ poisson.derivative(input=_zeros)
 @on_arrays(method=False)
 def binomial(count, prob, generator=None):
     """How many of `count` trials succeed, each with probability `prob`. Tensors that broadcast, of one floating dtype"""
-    device = arrays.device_of(count)
-    if device.type != "cpu":
-        return arrays.cuda().binomial(source(generator, device), count, prob)
-    return binomial_numbers(source(generator, device), count, prob)
+    return _room(count, rejection).binomial(source(generator, arrays.device_of(count)), count, prob)
 
 
 binomial.meta(broadcast)
