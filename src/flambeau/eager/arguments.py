@@ -15,8 +15,7 @@ class Arguments:
     def __init__(self, op):
         self.op = op
         self.parameters = op.parameters
-        code = op.forward.__code__
-        self.variadic: str | None = code.co_varnames[code.co_argcount + code.co_kwonlyargcount] if code.co_flags & 4 else None
+        self.variadic: str | None = op.variadic
         self.names = frozenset(op.parameters)
 
     @cached_property

@@ -363,9 +363,7 @@ class ArrayRecipe:
 
 
 def _names(op) -> tuple[str, ...]:
-    code = op.forward.__code__
-    variadic = (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],) if code.co_flags & 4 else ()
-    return (*op.parameters, *variadic)
+    return (*op.parameters, op.variadic) if op.variadic else op.parameters
 
 
 def needed_names(function) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ is one flat stretch, and reading or writing anywhere in it is reading or writing
 becomes one index into one merged dimension (`merged`), and rows are moved as blocks.
 
 Duplicates are treated in the order of the index: of two writes the last stays, sums are added up in that order. Every result is the same in
-every run. Half precision is summed in float32 and rounded once.
+every run. Half precision is summed in float32 and rounded once. In main memory this is done by the loops of index_loops.py, elsewhere (and
+where they were not compiled) by adding up addresses and letting NumPy or CuPy read and write there.
 
 Indices are int32 or int64 arrays; masks are bool arrays. Functions that change an array take it first and return nothing.
 """
@@ -20,7 +21,6 @@ Indices are int32 or int64 arrays; masks are bool arrays. Functions that change 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -101,22 +101,12 @@ def addresses(array: Array, dim: int, index: Array) -> Array:
 
 
 def grid(shape: Sequence[int], strides: Sequence[int], xp=np) -> Array:
-    """The address of every element of a view with these strides, in the view's shape. Not to be written to."""
-    shape, strides = tuple(shape), tuple(strides)
-    return _small_grid(shape, strides) if xp is np and prod(shape) <= 4096 else _grid(shape, strides, xp)
-
-
-def _grid(shape: tuple[int, ...], strides: tuple[int, ...], xp) -> Array:
+    """The address of every element of a view with these strides, in the view's shape."""
     total: Any = xp.zeros((1,) * len(shape), np.int64)
     for d, (n, stride) in enumerate(zip(shape, strides, strict=True)):
         if n != 1:
             total = total + (xp.arange(n, dtype=np.int64) * stride).reshape((n,) + (1,) * (len(shape) - d - 1))
     return total
-
-
-@lru_cache(maxsize=512)  # a loop asks for the same few shapes again and again
-def _small_grid(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    return _grid(shape, strides, np)
 
 
 def bits(array: Array) -> Array:

@@ -85,6 +85,7 @@ class Op:
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         self.parameters: tuple[str, ...] = names
         self.n_positional: int = code.co_argcount
+        self.variadic: str | None = code.co_varnames[len(names)] if code.co_flags & 4 else None  # the name of *args
         positional = function.__defaults__ or ()
         self.defaults: dict[str, Any] = dict(zip(names[code.co_argcount - len(positional) : code.co_argcount], positional, strict=True))
         self.defaults |= function.__kwdefaults__ or {}
@@ -190,11 +191,13 @@ class ArrayOp(Op):
               share no memory with the operands
     returns   names of the results, for a named tuple (or the type of that tuple, where it is not called as the operation is);
               None for a single result. A derivative may ask for a result by this name.
+    onto      how to copy an array, where the function writes into its first argument and returns nothing: the operation lets it write
+              onto a copy, its in-place form onto the argument itself
     """
 
     kind = "array"
 
-    def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, **rest):
+    def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)
         self.differentiable: bool = differentiable
         self.out_rule: str = out
@@ -209,6 +212,9 @@ class ArrayOp(Op):
         self.joint_derivative: Callable | None = None
         self.shape_rule: Callable | None = None
         self.write: Callable | None = None
+        if onto is not None:
+            self.write, self.forward = function, _onto_copy(function, onto)
+            self.shape_rule = lambda input, *args, **kwargs: (input.shape, input.dtype)
 
     def derivative(self, **functions: Callable) -> None:
         """How the gradient reaches each tensor parameter.
@@ -237,6 +243,15 @@ class ArrayOp(Op):
         """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), or a list of them."""
         self.shape_rule = function
         return function
+
+
+def _onto_copy(write: Callable, copy: Callable) -> Callable:
+    def forward(input, *args, **kwargs):
+        out = copy(input)
+        write(out, *args, **kwargs)
+        return out
+
+    return forward
 
 
 class ViewOp(Op):

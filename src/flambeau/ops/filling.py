@@ -61,16 +61,9 @@ _zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))
 _zero.overlap_ok = True
 
 
-@on_arrays(name="fill_diagonal", public=False, method=False, inplace=True)
+@on_arrays(onto=arrays.copy, name="fill_diagonal", public=False, method=False, inplace=True)
 def _fill_diagonal(input, fill_value, wrap=False):
     """`input` with a number on its main diagonal; `wrap` starts it again after a blank row in tall matrices."""
-    out = arrays.copy(input)
-    _write_diagonals(out, fill_value, wrap)
-    return out
-
-
-@_fill_diagonal.writes
-def _write_diagonals(input, fill_value, wrap=False):
     value = literals.stored(fill_value, dtypes.of_array(input))
     for diagonal in _diagonals(input, wrap):
         arrays.fill(diagonal, value)

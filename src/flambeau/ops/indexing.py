@@ -88,16 +88,9 @@ def _count(mask) -> int:
 # -- writing by index tensors ------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False)
+@on_arrays(onto=arrays.copy, public=False, method=False)
 def _index_put(input, indices, values, accumulate):
-    """A copy of `input` in which input[indices] is `values`, or has had them added."""
-    out = arrays.copy(input)
-    _write(out, indices, values, accumulate)
-    return out
-
-
-@_index_put.writes
-def _write(input, indices, values, accumulate):
+    """input[indices] = values, or += values."""
     rows = not accumulate and len(indices) == 1 and indices[0].dtype.kind == "i" and input.size
     plan = None if rows else _as_plan(input, indices)
     shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)
@@ -121,11 +114,6 @@ _index_put.derivative(
 def _without(grad, indices):
     """The gradient of what was not overwritten: zero where something was."""
     return _index_put(grad, indices, grad.new_zeros(()), False)
-
-
-@_index_put.meta
-def _(input, indices, values, accumulate):
-    return input.shape, input.dtype
 
 
 _index_put.overlap_ok = True  # PyTorch lets an expanded tensor be written to here

@@ -73,16 +73,9 @@ def masked_select(input, mask):
     return _masked_select(input.expand(shape), mask.expand(shape))
 
 
-@on_arrays(public=False, method=False, grad_name="MaskedScatterBackward0")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="MaskedScatterBackward0")
 def _masked_scatter(input, mask, source):
-    """input with the elements of source, one after the other, where the mask is true."""
-    out = arrays.contiguous_copy(input)
-    _masked_scatter_into(out, mask, source)
-    return out
-
-
-@_masked_scatter.writes
-def _masked_scatter_into(input, mask, source):
+    """The elements of source, one after the other, written to input where the mask is true."""
     xp = arrays.module_of(input)
     mask = xp.broadcast_to(mask, input.shape)
     count = int(xp.count_nonzero(mask))
@@ -105,9 +98,6 @@ def _source_gradient(grad, mask, shape):
     if used.numel() < size:
         used = placed(used, (size,), ((used.numel(),), (1,), 0))
     return used.reshape(shape)
-
-
-_masked_scatter.meta(like_input)
 
 
 @composite

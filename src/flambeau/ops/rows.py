@@ -74,16 +74,9 @@ def index_select(input, dim, index):
 # -- adding ----------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="IndexAddBackward0")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="IndexAddBackward0")
 def _index_add(input, dim, index, source, alpha):
-    """input with alpha * source added to the slices of `dim` at the index."""
-    out = arrays.contiguous_copy(input)
-    _add_into(out, dim, index, source, alpha)
-    return out
-
-
-@_index_add.writes
-def _add_into(input, dim, index, source, alpha):
+    """alpha * source added to the slices of `dim` at the index."""
     line = _line(input)
     gather.check(index, line.shape[dim], dim, RuntimeError)
     source = arrays.apart(input, source)
@@ -108,11 +101,6 @@ _index_add.derivative(
 
 def _times(grad, alpha):
     return grad if alpha == 1 else grad * alpha
-
-
-@_index_add.meta
-def _(input, dim, index, source, alpha):
-    return input.shape, input.dtype
 
 
 @choice(inplace=True)
@@ -145,16 +133,9 @@ def _check_source(name: str, input, dim, index, source, error: type[Exception] =
 # -- overwriting -------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="IndexCopyBackward0")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="IndexCopyBackward0")
 def _index_copy(input, dim, index, source):
-    """input with the slices of `dim` at the index replaced by those of source."""
-    out = arrays.contiguous_copy(input)
-    _copy_into(out, dim, index, source)
-    return out
-
-
-@_index_copy.writes
-def _copy_into(input, dim, index, source):
+    """The slices of `dim` at the index replaced by those of source."""
     line = _line(input)
     gather.check(index, line.shape[dim], dim, IndexError)
     gather.put_rows(line, dim, index, _line(arrays.apart(input, source)))
@@ -164,11 +145,6 @@ _index_copy.derivative(
     input=lambda grad, dim, index: _index_fill(grad, dim, index, 0),
     source=lambda grad, dim, index, source_shape: _index_select(grad, dim, index).reshape(source_shape),
 )
-
-
-@_index_copy.meta
-def _(input, dim, index, source):
-    return input.shape, input.dtype
 
 
 @choice(inplace=True)
@@ -187,16 +163,9 @@ def index_copy(input, dim, index, source):
     return _index_copy, input, dim, index, source
 
 
-@on_arrays(public=False, method=False, grad_name="IndexFillBackward0")
+@on_arrays(onto=arrays.copy, public=False, method=False, grad_name="IndexFillBackward0")
 def _index_fill(input, dim, index, value):
-    """input with one number in the slices of `dim` at the index."""
-    out = arrays.copy(input)
-    _fill_into(out, dim, index, value)
-    return out
-
-
-@_index_fill.writes
-def _fill_into(input, dim, index, value):
+    """One number in the slices of `dim` at the index."""
     line = _line(input)
     index = gather.wrapped(index, line.shape[dim], dim)
     value = arrays.cast(value, input.dtype) if hasattr(value, "shape") else arrays.number(value, input, input.dtype)
@@ -213,11 +182,6 @@ def _filled_total(grad, dim, index):
     """The sum of the gradient over the slices that were filled; one the index names twice was filled once."""
     kept = _index_fill(grad.new_ones(grad.shape, dtype=dtypes.bool), dim, index, False)
     return grad.masked_fill(kept, 0).sum()
-
-
-@_index_fill.meta
-def _(input, dim, index, value):
-    return input.shape, input.dtype
 
 
 @choice(inplace=True)

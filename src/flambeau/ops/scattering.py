@@ -179,26 +179,20 @@ def _covered(name: str, input, dim: int, index, src):
     return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 
 
-def _scattered(input, dim, index, write) -> None:
-    """Run write(line, dim, index) on an array of at least one dimension, after checking the index."""
+def _scattered(write, input, dim, index, src, *options) -> None:
+    """Run a kernel on arrays of at least one dimension, after checking the index."""
     if not index.size:
         return
     line, at = _lines(input, index)
     kernel.check(at, line.shape[dim], dim, RuntimeError)
-    write(line, dim, at)
+    src = arrays.apart(input, src)
+    write(line, dim, at, src if index.ndim else src.reshape(1), *options)
 
 
-@on_arrays(public=False, method=False, grad_name="ScatterBackward0")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterBackward0")
 def _scatter(input, dim, index, src):
-    """input with src written to the places along `dim` that the index names."""
-    out = arrays.contiguous_copy(input)
-    _scatter_into(out, dim, index, src)
-    return out
-
-
-@_scatter.writes
-def _scatter_into(input, dim, index, src):
-    _scattered(input, dim, index, lambda line, d, at: kernel.scatter(line, d, at, arrays.apart(input, src).reshape(at.shape)))
+    """src written to the places of input along `dim` that the index names."""
+    _scattered(kernel.scatter, input, dim, index, src)
 
 
 _scatter.derivative(
@@ -207,31 +201,13 @@ _scatter.derivative(
 )
 
 
-@_scatter.meta
-def _(input, dim, index, src):
-    return input.shape, input.dtype
-
-
-@on_arrays(public=False, method=False, grad_name="ScatterBackward1")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterBackward1")
 def _scatter_value(input, dim, index, value):
-    """input with one number written to the places along `dim` that the index names."""
-    out = arrays.contiguous_copy(input)
-    _scatter_value_into(out, dim, index, value)
-    return out
-
-
-@_scatter_value.writes
-def _scatter_value_into(input, dim, index, value):
-    stored = arrays.number(value, input, input.dtype)
-    _scattered(input, dim, index, lambda line, d, at: kernel.scatter(line, d, at, stored))
+    """One number written to the places of input along `dim` that the index names."""
+    _scattered(kernel.scatter, input, dim, index, arrays.number(value, input, input.dtype))
 
 
 _scatter_value.derivative(input=lambda grad, dim, index: _scatter_value(grad, dim, index, 0))
-
-
-@_scatter_value.meta
-def _(input, dim, index, value):
-    return input.shape, input.dtype
 
 
 @choice(inplace=True)
@@ -260,25 +236,13 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return _scatter_reduce, input, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce], True
 
 
-@on_arrays(public=False, method=False, grad_name="ScatterAddBackward0")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterAddBackward0")
 def _scatter_add(input, dim, index, src):
-    """input with src added at the places along `dim` that the index names."""
-    out = arrays.contiguous_copy(input)
-    _scatter_add_into(out, dim, index, src)
-    return out
-
-
-@_scatter_add.writes
-def _scatter_add_into(input, dim, index, src):
-    _scattered(input, dim, index, lambda line, d, at: kernel.scatter_reduce(line, d, at, arrays.apart(input, src).reshape(at.shape), "sum"))
+    """src added at the places of input along `dim` that the index names."""
+    _scattered(kernel.scatter_reduce, input, dim, index, src, "sum")
 
 
 _scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
-
-
-@_scatter_add.meta
-def _(input, dim, index, src):
-    return input.shape, input.dtype
 
 
 @choice(inplace=True)
@@ -291,29 +255,13 @@ def scatter_add(input, dim, index, src):
 # -- scatter_reduce -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="ScatterReduceBackward0")
+@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterReduceBackward0")
 def _scatter_reduce(input, dim, index, src, reduce, include_self):
     """input combined with src at the places along `dim` that the index names."""
-    out = arrays.contiguous_copy(input)
-    _scatter_reduce_into(out, dim, index, src, reduce, include_self)
-    return out
-
-
-@_scatter_reduce.writes
-def _scatter_reduce_into(input, dim, index, src, reduce, include_self):
     kind = input.dtype.kind
     if (reduce == "mean" and kind == "b") or (reduce in ("amax", "amin") and kind == "c"):
         raise NotImplementedError(f'"scatter_reduce_{reduce}" not implemented for {input.dtype} tensors')
-
-    def write(line, d, at):
-        kernel.scatter_reduce(line, d, at, arrays.apart(input, src).reshape(at.shape), reduce, include_self)
-
-    _scattered(input, dim, index, write)
-
-
-@_scatter_reduce.meta
-def _(input, dim, index, src, reduce, include_self):
-    return input.shape, input.dtype
+    _scattered(kernel.scatter_reduce, input, dim, index, src, reduce, include_self)
 
 
 @_scatter_reduce.joint

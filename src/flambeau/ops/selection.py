@@ -122,16 +122,9 @@ def take(input, index):
     return _take(input, index)
 
 
-@on_arrays(public=False, method=False, grad_name="PutBackward0")
+@on_arrays(onto=arrays.copy, public=False, method=False, grad_name="PutBackward0")
 def _put(input, index, source, accumulate):
-    """input with source written to, or added at, the elements the index counts off."""
-    out = arrays.copy(input)
-    _put_into(out, index, source, accumulate)
-    return out
-
-
-@_put.writes
-def _put_into(input, index, source, accumulate):
+    """source written to, or added at, the elements of input that the index counts off."""
     if not input.size and index.size:
         raise IndexError("put_(): Tried to put elements into an empty tensor")
     at = _addresses(input, _flat_index(index, input.size))
@@ -143,11 +136,6 @@ _put.derivative(
     input=lambda grad, index, accumulate: grad if accumulate else _put(grad, index, grad.new_zeros(index.shape), False),
     source=lambda grad, index, source_shape: _take(grad, index).reshape(source_shape),
 )
-
-
-@_put.meta
-def _(input, index, source, accumulate):
-    return input.shape, input.dtype
 
 
 @choice(inplace=True)
