@@ -9,7 +9,6 @@ from flambeau.kernels import arrays, gather, layout
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.scattering import check_tensor
-from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import placed
 
 
