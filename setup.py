@@ -30,6 +30,9 @@ FLAGS = [
     "-fno-strict-aliasing",
     "-fvisibility=hidden",
     "-g0",
+    # Python's calling conventions and formulas have parameters that are not read, tables leave out what is 0, and one formula serves
+    # signed and unsigned integers.
+    *("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-type-limits"),
 ]
 STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]

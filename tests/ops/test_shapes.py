@@ -465,3 +465,30 @@ def test_any_change_of_shape(x, first, second):
             shared = theirs.data_ptr() - theirs.storage_offset() * theirs.element_size() == x.untyped_storage().data_ptr()
             assert shared == (found.untyped_storage().data_ptr() == ours.untyped_storage().data_ptr()), name
         x, ours = theirs, found
+
+
+@pytest.mark.parametrize(
+    "first, second", [("float64", "complex64"), ("float16", "float32"), ("int64", "float32"), ("complex64", "float64")]
+)
+def test_block_diag_promotes(first, second):
+    """Blocks of different dtypes get PyTorch's common dtype, a 0-d block having less of a say."""
+    for other in ([[1, 2]], [3], 4):
+        found, expected = (
+            t.block_diag(t.tensor([[1, 2]], dtype=getattr(t, first)), t.tensor(other, dtype=getattr(t, second))) for t in (flambeau, torch)
+        )
+        assert str(found.dtype) == str(expected.dtype) and found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
+def test_unravel_index_gives_int64(dtype):
+    """Whatever integers the positions are, indices are int64."""
+    found, expected = (t.unravel_index(t.tensor([5, 7], dtype=getattr(t, dtype)), (3, 4)) for t in (flambeau, torch))
+    assert [(str(a.dtype), a.tolist()) for a in found] == [(str(a.dtype), a.tolist()) for a in expected]
+
+
+def test_lists_of_different_dtypes():
+    """A list that starts with float64 is promoted like any other: NumPy holds float64 to be equal to None."""
+    for first, second in [("float64", "float32"), ("float64", "complex64"), ("float32", "float64")]:
+        a, b = flambeau.ones(2, dtype=getattr(flambeau, first)), flambeau.ones(2, dtype=getattr(flambeau, second))
+        expected = str(torch.promote_types(getattr(torch, first), getattr(torch, second)))
+        assert str(flambeau.stack([a, b]).dtype) == str(flambeau.cat([a, b]).dtype) == expected
