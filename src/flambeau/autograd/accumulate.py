@@ -99,7 +99,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
             else:
                 (have._storage or have._shared_storage()).version += 1
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
-            leaf._grad = grad if type(grad) is Tensor and not grad._needs else wrap(grad._array)
+            leaf._grad = grad if type(grad) is Tensor and not grad._needs and grad._base is None else wrap(grad._array)
         else:
             leaf._grad = wrap(copied(grad._array, leaf._array))
 
@@ -123,11 +123,17 @@ def _is_stored(grad: Tensor) -> bool:
 
 
 def _is_fresh(grad: Tensor, leaf) -> bool:
-    """Whether no other tensor looks at the gradient's memory (it is no view, and has no views), and it lies in memory as its leaf does."""
-    array, storage = grad._array, grad._storage
-    if grad._base is not None or type(array.base) is np.ndarray:
+    """Whether no other tensor looks at the gradient's memory, and it lies in memory as its leaf does.
+
+    A view of all of a tensor that nobody else holds is as good as that tensor: a transposed weight's gradient is one.
+    """
+    array, storage, base = grad._array, grad._storage, grad._base
+    if type(array.base) is np.ndarray:
         return False
-    if storage is not None and getrefcount(storage) > 3:  # the tensor's, the variable's, the argument's
+    # getrefcount sees the holders, the variable and the argument; of the array, the storage is a second holder.
+    if base is not None and (getrefcount(base) > 3 or getrefcount(base._array) > 3 or base._array.size != array.size):
+        return False
+    if storage is not None and getrefcount(storage) > (3 if base is None else 4):
         return False
     if array.strides == leaf.strides and array.flags.c_contiguous:
         return True

@@ -408,9 +408,7 @@ class ArrayNode(OpNode):
         if quick is not None and not state.grad and type(grads[0]._array) is ndarray:
             plain, saved, given = self.recipe.plain, self.saved, []
             for place in quick_places:
-                given.append(
-                    grads[0]._array if place == GRAD else saved[place] if plain[place] else saved_array(saved[place], self)
-                )
+                given.append(grads[0]._array if place == GRAD else saved[place] if plain[place] else saved_array(saved[place], self))
             array = quick(*given)
             if array is not NotImplemented:
                 return wrap(array)

@@ -108,8 +108,6 @@ def product_into(out, a, b, alpha, beta, addend=None):
     compiled = type(out) is np.ndarray and native.lib is not None
     if compiled:
         blas()
-        if addend is not None and addend.shape != out.shape:
-            addend = np.broadcast_to(addend, out.shape)
         if native.lib.gemm(a, b, out, alpha, beta, addend) is not NotImplemented:
             return out
     if addend is not None and beta != 0:

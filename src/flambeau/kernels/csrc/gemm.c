@@ -18,14 +18,19 @@ static bool read_matrix(PyObject *object, int type, int ndim, fl_matrix *m) {
     return by_rows || by_cols;
 }
 
-/* What repeats to the shape of `out` with rows side by side in memory, and is not in the way of it. */
+/* What repeats to the shape of `out`, with rows side by side in memory, and is not in the way of it. */
 static bool read_addend(PyObject *object, PyArrayObject *out, fl_matrix *m) {
     PyArrayObject *x = (PyArrayObject *)object;
-    int ndim = PyArray_NDIM(out);
-    if (!PyArray_CheckExact(x) || fl_type_of(x) != fl_type_of(out) || !PyArray_SAMESHAPE(x, out) || fl_overlap(x, out)) return false;
-    int64_t itemsize = PyArray_ITEMSIZE(x), down = PyArray_STRIDE(x, ndim - 2), next = ndim == 3 ? PyArray_STRIDE(x, 0) : 0;
-    *m = (fl_matrix){PyArray_BYTES(x), 0, 0, down / itemsize, 1, next / itemsize, false};
-    return PyArray_STRIDE(x, ndim - 1) == itemsize && down >= 0 && down % itemsize == 0 && next % itemsize == 0;
+    int ndim = PyArray_NDIM(out), lacks = PyArray_CheckExact(x) ? ndim - PyArray_NDIM(x) : -1;
+    if (lacks < 0 || lacks == ndim || fl_type_of(x) != fl_type_of(out) || fl_overlap(x, out)) return false;
+    int64_t itemsize = PyArray_ITEMSIZE(x), step[3] = {0};
+    for (int d = lacks; d < ndim; d++) {
+        int64_t size = PyArray_DIM(x, d - lacks), stride = size == 1 ? 0 : PyArray_STRIDE(x, d - lacks);
+        if ((size != 1 && size != PyArray_DIM(out, d)) || stride % itemsize) return false;
+        step[3 - ndim + d] = stride / itemsize;
+    }
+    *m = (fl_matrix){PyArray_BYTES(x), 0, 0, step[1], 1, step[0], false};
+    return step[2] == 1 && step[1] >= 0;
 }
 
 PyObject *fl_gemm_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
