@@ -46,7 +46,9 @@ def extremum(name: str, array: Array, dims: tuple[int, ...], keepdim: bool) -> t
     line, dim = (array.reshape(-1), 0) if len(dims) == array.ndim else (array, dims[0])
     xp, kept = arrays.module_of(array), tuple(1 if d in dims else n for d, n in enumerate(array.shape) if keepdim or d not in dims)
     indices = getattr(xp, f"arg{name}")(unhalved(line), axis=dim, keepdims=True)
-    return dense(xp.take_along_axis(line, indices, dim).reshape(kept), array.dtype, array), dense(indices.reshape(kept), dtypes.int64.numpy, array)
+    return dense(xp.take_along_axis(line, indices, dim).reshape(kept), array.dtype, array), dense(
+        indices.reshape(kept), dtypes.int64.numpy, array
+    )
 
 
 def _compiled_logsumexp(array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array | None:
