@@ -86,7 +86,7 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
         found = [arrays.empty(sizes[3], dtype, arrays.device_of(array)) for dtype in (array.dtype, INT64)]
         found = found if engine.fold(name, array, sizes[:3], steps, found[0], None, 1.0, index=found[1]) else None
     shape = _kept_shape(array.shape, dims, keepdim)
-    return found and tuple(arrays.contiguous(f.reshape(shape)) for f in found)
+    return found and tuple([f if f.flags.c_contiguous else arrays.contiguous(f) for f in [f.reshape(shape) for f in found]])
 
 
 def _exact_name(name: str, dtype: np.dtype, out: np.dtype) -> str | None:

@@ -30,26 +30,45 @@ def lines(name: str, array: Array, dim: int, k: int | None = None, *params: floa
     loop = native.kernel(f"lines.{name}")
     if type(array) is not np.ndarray or loop is native.not_compiled or not array.size or array.shape[dim] >= 2**31:
         return None
-    strides, memory = array.strides, list(range(array.ndim))
-    memory.sort(key=lambda d: -strides[d])
-    if memory != sorted(memory) and all(strides):
-        found = lines(name, array.transpose(memory), memory.index(dim), k, *params, width=width, indices=indices)
-        return found and [f.transpose([memory.index(d) for d in range(array.ndim)]) for f in found]
-    shape, n, inner = array.shape, array.shape[dim], prod(array.shape[dim + 1 :])
-    k = n if k is None else k
-    outer = array.size // (n * inner)
-    source = arrays.contiguous(array)
+    key = (array.shape, array.strides, array.itemsize, dim, k, width)
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) > 1000:
+            _plans.clear()
+        plan = _plans[key] = _plan(*key)
+    memory, shape, numbers, launches = plan
+    source = array if memory is None else array.transpose(memory)
+    if not source.flags.c_contiguous:
+        source = arrays.contiguous(source)
     if not source.flags.writeable:  # what the launcher cuts into blocks is for it an output
         source = source.copy()
-    found = [arrays.empty((*shape[:dim], k, *shape[dim + 1 :]), dtype) for dtype in (array.dtype, INT64)[: 1 + indices]]
+    found = [native.empty(shape, dtype) for dtype in ((array.dtype, INT64) if indices else (array.dtype,))]
+    for sizes, steps, result_steps, first in launches:
+        results = [native.strided_view(f, sizes, result_steps, first) for f in found]
+        if loop.into(native.strided_view(source, sizes, steps, first), *results, *numbers, *params) is NotImplemented:
+            return None
+    return found if memory is None else [f.transpose([memory.index(d) for d in range(array.ndim)]) for f in found]
+
+
+_plans: dict[tuple, tuple] = {}  # programs walk arrays of the same few shapes again and again
+
+
+def _plan(shape, strides, itemsize: int, dim: int, k: int | None, width: int) -> tuple:
+    """(order of the dimensions in memory or None, shape of the results in that order, (n, inner, k), launches)."""
+    memory = sorted(range(len(shape)), key=lambda d: -strides[d])
+    if memory == sorted(memory) or not all(strides):
+        memory = None
+    else:
+        shape, dim = tuple(shape[d] for d in memory), memory.index(dim)
+    n, outer, inner = shape[dim], prod(shape[:dim]), prod(shape[dim + 1 :])
+    k = n if k is None else k
     whole = inner // width * width if inner > 1 else 0
-    for first, count, side in ((0, whole // width, width), (whole, 1, inner - whole)):
-        if count * side:
-            seen = native.strided_view(source, (outer, count, n * side), (n * inner, side, 1), first)
-            results = [native.strided_view(f, (outer, count, n * side), (k * inner, side, 0), first) for f in found]
-            if loop.into(seen, *results, n, inner, k, *params) is NotImplemented:
-                return None
-    return found
+    launches = [
+        ((outer, count, n * side), (n * inner, side, 1), (k * inner, side, 0), first)
+        for first, count, side in ((0, whole // width, width), (whole, 1, inner - whole))
+        if count * side
+    ]
+    return memory, (*shape[:dim], k, *shape[dim + 1 :]), (n, inner, k), launches
 
 
 def first_of_all(name: str, array: Array):
