@@ -76,7 +76,7 @@ def evaluated(gpu, monkeypatch):
 
     monkeypatch.setattr(gpu, "run", run)
     for loop in ("fold", "rows"):  # their own tests are in test_cuda_loops.py; here CuPy's functions stand in for them
-        monkeypatch.setattr(gpu, loop, lambda *args: False)
+        monkeypatch.setattr(gpu, loop, lambda *args, **kwargs: False)
 
 
 def results(found) -> list:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import PointwiseOp, pointwise
 
@@ -15,7 +17,7 @@ def unary(name: str, meaning: str, node: str | None = None, **options) -> Pointw
     def formula(input):
         return e.node(node or name, input)
 
-    return _declared(formula, name, meaning, options)
+    return _declared(formula, name, meaning, options, sys._getframe(1))
 
 
 def binary(name: str, meaning: str, node: str | None = None, **options) -> PointwiseOp:
@@ -24,9 +26,9 @@ def binary(name: str, meaning: str, node: str | None = None, **options) -> Point
     def formula(input, other):
         return e.node(node or name, input, other)
 
-    return _declared(formula, name, meaning, options)
+    return _declared(formula, name, meaning, options, sys._getframe(1))
 
 
-def _declared(formula, name: str, meaning: str, options: dict) -> PointwiseOp:
-    formula.__name__, formula.__doc__ = name, meaning
+def _declared(formula, name: str, meaning: str, options: dict, caller) -> PointwiseOp:
+    formula.__name__, formula.__doc__, formula.__module__ = name, meaning, caller.f_globals["__name__"]  # the file that declares it
     return pointwise(**options)(formula)
