@@ -30,7 +30,7 @@ class Modes(threading.local):
         self.enforce_layout = True  # a leaf's .grad lies in memory as the leaf does
         self.autocast: dict[str, Any] = {}
         self.task: Any = None  # the backward pass that is running: (roots, goal)
-        self.views_made: list[tuple] = []  # see eager/views.py
+        self.views_made: list[tuple] | None = None  # see eager/views.py
         self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
 
 

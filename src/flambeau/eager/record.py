@@ -296,7 +296,14 @@ FACTS: dict[str, Callable] = {
     "_dtype": lambda t: t.dtype,
     "_stride": lambda t: arrays.element_strides(t._array),
     "_device": lambda t: t.device,
+    "_turned": lambda t: _is_turned(t._array),
 }
+
+
+def _is_turned(matrix) -> bool:
+    """Whether a matrix is stored by columns."""
+    down, right = matrix.strides
+    return down == matrix.itemsize < right
 
 
 class ArrayRecipe:
@@ -452,19 +459,36 @@ class ArrayNode(OpNode):
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
-    recipe = op.node_class.recipes.get("view")
-    if recipe is None:
-        recipe = op.node_class.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+    recipe = _view_recipe(op, values)
     node = _started(op.node_class, recipe, (edge_of(input),), result)
     saved = node.saved = []
     for kind, at, fact in recipe.keep:
         saved.append(values[at] if kind == OPTION else fact(values[at]))
 
 
+def _view_recipe(op, values: tuple) -> ArrayRecipe:
+    recipes = op.node_class.recipes
+    recipe = recipes.get("view")
+    if recipe is None:
+        recipe = recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+    return recipe
+
+
+def record_again(found, result: Tensor, input: Tensor) -> None:
+    """`record_view` for a view that was made before, of a tensor with the same geometry and dtype: so its node saved the same."""
+    if found.recipe is None:
+        values = (input, *found.values)
+        found.recipe = _view_recipe(found.op, values)
+        found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in found.recipe.keep]
+    made_by = input._node
+    edge = (input, LEAF) if made_by is None and input._base is None else edge_of(input)
+    _started(found.op.node_class, found.recipe, (edge,), result).saved = found.saved
+
+
 def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
     """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
     if state.grad:
-        edges = tuple(map(edge_of, operands))
+        edges = (edge_of(operands[0]),) if len(operands) == 1 else (edge_of(operands[0]), edge_of(operands[1]))
         needed = (edges[0] is not None) + 2 * (edges[-1] is not None)
         cls = op.node_class
         recipe = cls.recipes.get(needed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from numpy import ndarray
@@ -9,10 +10,10 @@ from numpy import ndarray
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments
-from flambeau.eager.record import record_array, record_view
+from flambeau.eager.record import record_again, record_array, record_view
 from flambeau.kernels import arrays
-from flambeau.kernels.native import strided_view
-from flambeau.tensor import PLAIN, Size, Tensor, wrap
+from flambeau.kernels.native import maker, strided_view
+from flambeau.tensor import PLAIN, Size, Tensor
 
 state = modes.state
 
@@ -42,16 +43,25 @@ def bind(op) -> Callable:
         if (input._needs or result._base._needs) and state.grad and input._is_float():
             record_view(op, result, input, values)
         if watching and retype is None:
-            state.views_made.append((input, result, op, (tuple(found[0]), tuple(found[1]), found[2]), values[1:]))
+            note(input, result, Remembered(op, (tuple(found[0]), tuple(found[1]), found[2]), values[1:]))
         return result
 
     return remembering(front)
 
 
+class Remembered:
+    """What a call came down to: one view operation with these arguments, which gave this geometry; and what its node saves, once known."""
+
+    __slots__ = ("geometry", "op", "recipe", "saved", "values")
+
+    def __init__(self, op, geometry: tuple, values: tuple):
+        self.op, self.geometry, self.values, self.recipe = op, geometry, values, None
+
+
 def remembering(front: Callable) -> Callable:
     """`front`, which makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
-    same few geometries again and again. What is remembered is the one view operation that it came down to."""
-    known: dict[tuple, tuple] = {}  # geometry and arguments -> (operation, geometry of the view, arguments of the operation)
+    same few geometries again and again."""
+    known: dict[tuple, Remembered] = {}  # dtype, geometry and arguments -> what they came down to
 
     def with_memory(input, *args, **kwargs):
         if not kwargs and type(input) in PLAIN and not modes.special and type(input._array) is ndarray:
@@ -60,16 +70,15 @@ def remembering(front: Callable) -> Callable:
                 if type(value) not in _EXACT:
                     break
             else:
-                key = (array.shape, array.strides, array.itemsize, args)
+                key = (array.shape, array.strides, array.dtype, args)
                 found = known.get(key)
                 if found is None:
                     return watched(known, key, front, input, args)
-                op, geometry, values = found
-                result = over(input, strided_view(array, *geometry))
+                result = over(input, strided_view(array, *found.geometry))
                 if (input._needs or (result._base._needs and input._is_float())) and state.grad:
-                    record_view(op, result, input, (input, *values))
+                    record_again(found, result, input)
                 if watching:
-                    state.views_made.append((input, result, *found))
+                    note(input, result, found)
                 return result
         return front(input, *args, **kwargs)
 
@@ -78,25 +87,35 @@ def remembering(front: Callable) -> Callable:
 
 _EXACT = frozenset({int, tuple, Size, type(None)})  # types of arguments that can be looked up: 1 == True, but they are not the same request
 watching = 0  # how many calls, over all threads, want to know which views are made
+_counting = threading.Lock()
 
 
 def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple):
     """Run `front`, and note in `known` what it came down to, if that was one view of `input`."""
     global watching
     outer, state.views_made = state.views_made, []
-    watching += 1
+    with _counting:
+        watching += 1
     try:
         result = front(input, *args)
         made = state.views_made
     finally:
-        watching -= 1
+        with _counting:
+            watching -= 1
         state.views_made = outer
     if len(made) == 1 and made[0][0] is input and made[0][1] is result:
         if len(known) > 1000:
             known.clear()
-        known[key] = made[0][2:]
-    outer.extend(made)
+        known[key] = made[0][2]
+    if outer is not None:
+        outer += made
     return result
+
+
+def note(input: Tensor, result: Tensor, found: Remembered) -> None:
+    """Tell whoever wants to know that a view was made."""
+    if state.views_made is not None:
+        state.views_made.append((input, result, found))
 
 
 def make(input: Tensor, shape, strides, offset: int) -> Tensor:
@@ -107,18 +126,16 @@ def make(input: Tensor, shape, strides, offset: int) -> Tensor:
         raise RuntimeError(f"numel: integer multiplication overflow: no tensor has shape {tuple(shape)}") from None
 
 
+_wrap_view = maker(Tensor, ("_array", "_storage", "_base", "_stamp"), _needs=False, _node=None, _nr=0, _grad=None, _inference=False)
+
+
 def over(input: Tensor, array) -> Tensor:
     """A tensor over `array`, which is a view of the memory of `input`."""
-    result = wrap(array)
-    result._storage = storage = input._storage or input._shared_storage()
-    result._stamp = storage.version
+    storage = input._storage or input._shared_storage()
     base = input._base
-    if base is None:
-        result._base = input
-    else:
-        result._base = base
-        if input._view_mode is not None:
-            result._view_mode = input._view_mode
+    result = _wrap_view(array, storage, input if base is None else base, storage.version)
+    if base is not None and input._view_mode is not None:
+        result._view_mode = input._view_mode
     if not state.grad:
         result._view_mode = "inference" if state.inference else "no_grad"
     if input._inference:

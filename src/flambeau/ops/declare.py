@@ -220,7 +220,7 @@ class ArrayOp(Op):
         """How the gradient reaches each tensor parameter.
 
         A function takes what it needs by name, and only that is saved: `grad` (`grads` if there are several results), any parameter,
-        `result` (`results`), and `<parameter>_shape` / `<parameter>_dtype` where the shape is enough. It works on tensors with operations,
+        `result` (`results`), and `<parameter>_shape`, `_stride`, `_dtype`, `_device` or `_turned` (stored by columns) where that is enough. It works on tensors with operations,
         so second derivatives follow.
         """
         self.derivatives.update(functions)

@@ -31,31 +31,29 @@ def _quickly(input, mat2):
 mm.usually(mm, _quickly, tensors=2)
 
 
-def _left_gradient(grad, mat2, stride):
+def _left_gradient(grad, mat2, turned):
     """grad mat2^H, stored as the left factor is: by columns where that is (a transposed view), so that nobody has to copy it."""
-    return adjoint(mm(mat2, adjoint(grad))) if stride[0] == 1 < stride[1] else mm(grad, adjoint(mat2))
+    return adjoint(mm(mat2, adjoint(grad))) if turned else mm(grad, adjoint(mat2))
 
 
-def _right_gradient(grad, mat1, stride):
+def _right_gradient(grad, mat1, turned):
     """mat1^H grad, stored as the right factor is."""
-    return adjoint(mm(adjoint(grad), mat1)) if stride[0] == 1 < stride[1] else mm(adjoint(mat1), grad)
+    return adjoint(mm(adjoint(grad), mat1)) if turned else mm(adjoint(mat1), grad)
+
+
+def _real_product(a, b, turned):
+    """a b as the gradient of a real factor, unless that is stored by columns."""
+    return NotImplemented if turned or a.dtype.kind == "c" else gemm.quick(a, b)
 
 
 mm.derivative(
-    input=lambda grad, mat2, input_stride: _left_gradient(grad, mat2, input_stride),
-    mat2=lambda grad, input, mat2_stride: _right_gradient(grad, input, mat2_stride),
+    input=lambda grad, mat2, input_turned: _left_gradient(grad, mat2, input_turned),
+    mat2=lambda grad, input, mat2_turned: _right_gradient(grad, input, mat2_turned),
 )
-
-
 mm.quick_derivative(
-    input=lambda grad, mat2, input_stride: _product(grad, mat2.T, input_stride),
-    mat2=lambda grad, input, mat2_stride: _product(input.T, grad, mat2_stride),
+    input=lambda grad, mat2, input_turned: _real_product(grad, mat2.T, input_turned),
+    mat2=lambda grad, input, mat2_turned: _real_product(input.T, grad, mat2_turned),
 )
-
-
-def _product(a, b, stride):
-    """a b as the gradient of a real factor with these strides, unless that is stored by columns."""
-    return NotImplemented if a.dtype.kind == "c" or stride[0] == 1 < stride[1] else gemm.quick(a, b)
 
 
 @mm.meta
@@ -232,8 +230,8 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 
 addmm.derivative(
     input=lambda grad, beta: _scaled(grad, beta),
-    mat1=lambda grad, mat2, alpha, mat1_stride: _scaled(_left_gradient(grad, mat2, mat1_stride), alpha),
-    mat2=lambda grad, mat1, alpha, mat2_stride: _scaled(_right_gradient(grad, mat1, mat2_stride), alpha),
+    mat1=lambda grad, mat2, alpha, mat1_turned: _scaled(_left_gradient(grad, mat2, mat1_turned), alpha),
+    mat2=lambda grad, mat1, alpha, mat2_turned: _scaled(_right_gradient(grad, mat1, mat2_turned), alpha),
 )
 
 
