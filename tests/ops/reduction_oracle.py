@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import flambeau  # noqa: E402
+import flambeau.special  # noqa: E402  # announces the names of that room
 
 INF, NAN = float("inf"), float("nan")
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "complex64": 1e-5}

@@ -21,6 +21,16 @@ def run(op, inplace: bool, *arguments):
     return op.call_inplace(*arguments) if inplace else op.call(*arguments)
 
 
+def functional(op):
+    """Declare nn.functional.<name>: what the operation does, its arguments followed by an `inplace` flag."""
+    shown = ", ".join(f"{p}=defaults[{p!r}]" if p in op.defaults else p for p in op.parameters)
+    call = eval(
+        f"lambda {shown}, inplace=False: run(op, inplace, {', '.join(op.parameters)})", {"run": run, "op": op, "defaults": op.defaults}
+    )
+    call.__doc__ = op.__doc__
+    return composite(name=f"nn.functional.{op.short}", method=False)(call)
+
+
 # -- relu and its relatives --------------------------------------------------------------------------------------------
 
 
@@ -31,12 +41,6 @@ def relu(input):
 
 
 relu.derivative(input=lambda grad, result: e.where(result <= 0, 0, grad))
-
-
-@composite(name="nn.functional.relu", method=False)
-def functional_relu(input, inplace=False):
-    """max(x, 0)."""
-    return run(relu, inplace, input)
 
 
 @block(dtypes="number", refuse_bool="Bool inputs not supported for hardtanh")
@@ -70,12 +74,6 @@ def _leaky_relu(input, negative_slope=0.01):
     return e.where(input > 0, input, input * negative_slope)
 
 
-@composite(name="nn.functional.leaky_relu", method=False)
-def leaky_relu(input, negative_slope=0.01, inplace=False):
-    """x above zero, negative_slope * x below."""
-    return run(_leaky_relu, inplace, input, negative_slope)
-
-
 @block(grad_name="PreluKernelBackward0")
 def _prelu(input, weight):
     """x above zero, weight * x below."""
@@ -89,10 +87,7 @@ def prelu(input, weight):
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
     channels = input.shape[1] if input.dim() > 1 else 1
     if weight.numel() not in (1, channels):
-        raise RuntimeError(
-            "Mismatch of parameter numbers and input channel size. "
-            f"Found parameter numbers = {weight.numel()} and channel size = {channels}."
-        )
+        raise RuntimeError(f"Mismatch of parameter numbers and input channel size: found {weight.numel()} slopes for {channels} channels")
     if input.dim() > 1 and weight.numel() > 1:
         weight = weight.reshape((-1, *(1,) * (input.dim() - 2)))
     elif input.dim() == 0 and weight.dim():
@@ -110,12 +105,6 @@ def _threshold(input, threshold=0.0, value=0.0):
 def threshold(input, threshold, value):
     """x above the threshold, `value` elsewhere."""
     return _threshold, input, threshold, value
-
-
-@composite(name="nn.functional.threshold", method=False)
-def functional_threshold(input, threshold, value, inplace=False):
-    """x above the threshold, `value` elsewhere."""
-    return run(_threshold, inplace, input, threshold, value)
 
 
 # -- exponential below zero --------------------------------------------------------------------------------------------
@@ -154,24 +143,12 @@ def selu(input):
     return _elu, input, SELU_ALPHA, SELU_SCALE
 
 
-@composite(name="nn.functional.selu", method=False)
-def functional_selu(input, inplace=False):
-    """The self-normalising elu: 1.0507 * x above zero, 1.0507 * 1.6733 * (exp(x) - 1) below."""
-    return run(_elu, inplace, input, SELU_ALPHA, SELU_SCALE)
-
-
 @choice(method=False, inplace=True)
 def celu(input, alpha=1.0):
     """x above zero, alpha * (exp(x / alpha) - 1) below: an elu whose slope has no jump."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return _celu, input, alpha, 1.0, 1.0 / alpha
-
-
-@composite(name="nn.functional.celu", method=False)
-def functional_celu(input, alpha=1.0, inplace=False):
-    """x above zero, alpha * (exp(x / alpha) - 1) below: an elu whose slope has no jump."""
-    return (celu.call_inplace if inplace else celu.call)(input, alpha)
 
 
 # -- smooth ones -------------------------------------------------------------------------------------------------------
@@ -216,7 +193,7 @@ def gelu(input, *, approximate="none"):
 
 @block(complex=True)
 def _silu(input):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x), also called swish."""
     return input * e.sigmoid(input)
 
 
@@ -227,15 +204,9 @@ def _silu_slope(x, s):
     return s * (1 + x * (1 - s))
 
 
-@composite(name="nn.functional.silu", method=False)
-def silu(input, inplace=False):
-    """x * sigmoid(x), also called swish."""
-    return run(_silu, inplace, input)
-
-
 @block()
 def _mish(input):
-    """x * tanh(log(1 + exp(x)))."""
+    """x * tanh(softplus(x))."""
     return input * e.tanh(e.log1p(e.exp(input)))
 
 
@@ -245,12 +216,6 @@ _mish.derivative(input=lambda grad, input: grad * _mish_slope(input, e.tanh(e.lo
 
 def _mish_slope(x, t):
     return t + x * (e.sigmoid(x) * (1 - t * t))
-
-
-@composite(name="nn.functional.mish", method=False)
-def mish(input, inplace=False):
-    """x * tanh(softplus(x))."""
-    return run(_mish, inplace, input)
 
 
 @block(public=True, name="nn.functional.softplus", autocast="float32")
@@ -298,32 +263,20 @@ def softsign(input):
 
 @block()
 def _hardsigmoid(input):
-    """(x + 3) / 6 between 0 and 1."""
+    """min(max(x + 3, 0), 6) / 6: a sigmoid of straight lines."""
     return e.minimum(e.maximum(input + 3, 0), 6) / 6
 
 
 _hardsigmoid.derivative(input=lambda grad, input: e.where((input > -3) & (input < 3), grad / 6, 0))
 
 
-@composite(name="nn.functional.hardsigmoid", method=False)
-def hardsigmoid(input, inplace=False):
-    """min(max(x + 3, 0), 6) / 6: a sigmoid of straight lines."""
-    return run(_hardsigmoid, inplace, input)
-
-
 @block()
 def _hardswish(input):
-    """x * hardsigmoid(x)."""
+    """x * min(max(x + 3, 0), 6) / 6."""
     return input * e.minimum(e.maximum(input + 3, 0), 6) / 6
 
 
 _hardswish.derivative(input=lambda grad, input: e.where(input <= -3, 0, e.where(input < 3, grad * (input / 3 + 0.5), grad)))
-
-
-@composite(name="nn.functional.hardswish", method=False)
-def hardswish(input, inplace=False):
-    """x * min(max(x + 3, 0), 6) / 6."""
-    return run(_hardswish, inplace, input)
 
 
 @pointwise(dtypes="float", complex=False, aliases=("nn.functional.hardshrink",))
@@ -363,7 +316,9 @@ def glu(input, dim=-1):
     return input.narrow(dim, 0, size // 2) * input.narrow(dim, size // 2, size // 2).sigmoid()
 
 
-def _declare_inplace(op) -> None:
+def write_over(op) -> None:
+    """Declare nn.functional.<name>_: the same with the flag set."""
+
     def write(input, *arguments, **named):
         return op(input, *arguments, inplace=True, **named)
 
@@ -371,5 +326,7 @@ def _declare_inplace(op) -> None:
     composite(name=op.name + "_", method=False)(write)
 
 
-for _op in (functional_relu, functional_threshold, functional_selu, functional_celu, hardtanh, leaky_relu, elu):
-    _declare_inplace(_op)
+for _op in (hardtanh, elu, *map(functional, (relu, threshold, selu, celu, _leaky_relu))):
+    write_over(_op)
+for _op in (_silu, _mish, _hardsigmoid, _hardswish):
+    functional(_op)
