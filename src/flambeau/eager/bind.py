@@ -154,7 +154,8 @@ def bind(op: Op) -> None:
         return
     op.bound = True
     if op.kind in NODES:
-        name = op.grad_name or "".join(part.title() for part in op.short.split("_")) + "Backward0"
+        words = op.name.replace(".", "_") if op.name.startswith(("linalg.", "special.")) else op.short
+        name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"
         op.node_class = type(name, (NODES[op.kind],), {"op": op})
     op.call = _named(BINDERS[op.kind](op), op, op.short)
     if hasattr(op, "call_inplace"):

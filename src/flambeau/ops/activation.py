@@ -27,7 +27,7 @@ def functional(op):
     call = eval(
         f"lambda {shown}, inplace=False: run(op, inplace, {', '.join(op.parameters)})", {"run": run, "op": op, "defaults": op.defaults}
     )
-    call.__doc__ = op.__doc__
+    call.__doc__, call.__module__ = op.__doc__, __name__
     return composite(name=f"nn.functional.{op.short}", method=False)(call)
 
 

@@ -6,49 +6,26 @@ then solving for the factors' differentials. X^H is the conjugate transpose, ∘
 
 from __future__ import annotations
 
-import numpy as np
-
-from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite
-from flambeau.ops.matrix import (
-    adjoint,
-    as_diagonal,
-    check_float,
-    check_matrices,
-    check_square,
-    conj,
-    diagonal,
-    from_lapack,
-    identity_like,
-    real,
-    refuse,
-)
+from flambeau.ops.matrix import adjoint, check_matrices, conj, diagonal, from_lapack, identity_like, refuse
 from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve, _solve_triangular
-
-
-def _decompose(name: str, function, A, *options):
-    """Call a function of kernels.matrices, its failure being PyTorch's."""
-    check_float(name, A)  # here and not before: autocast has made float32 of half precision by now
-    try:
-        return function(A, *options)
-    except np.linalg.LinAlgError:
-        finite = bool(arrays.module_of(A).isfinite(A).all())
-        why = "has too many repeated singular or eigenvalues" if finite else "contained non-finite values"
-        raise LinAlgError(f"{name}: The algorithm failed to converge because the input matrix {why}.") from None
-
 
 # -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
 
 
-@from_lapack(name="linalg_cholesky_ex", returns="L info")
-def _cholesky(A, upper):
-    """(L, info), or with `upper` (L^H, info)."""
-    check_float("linalg.cholesky", A)
+NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not)."
+
+
+@from_lapack("linalg.cholesky_ex", square=True, returns="L info")
+def cholesky_ex(A, *, upper=False, check_errors=False):
+    """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
     xp = arrays.module_of(A)
     source = xp.swapaxes(A, -1, -2).conj() if upper else A
     factor, info = matrices.cholesky(source)
+    if check_errors:
+        refuse("linalg.cholesky", info, NOT_POSITIVE.format)
     return (xp.ascontiguousarray(xp.swapaxes(factor, -1, -2).conj()) if upper else factor), info
 
 
@@ -63,45 +40,33 @@ def _cholesky_gradient(grads, L, upper):
     return adjoint(_solve_triangular(turned, adjoint(left), True, False))
 
 
-_cholesky.derivative(A=_cholesky_gradient)
-
-
-NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not)."
-
-
-def _checked_cholesky(name: str, A, upper, check_errors: bool = True):
-    check_square(name, A._array)
-    found = _cholesky(A, bool(upper))
-    if check_errors:
-        refuse(name, found.info._array, NOT_POSITIVE.format)
-    return found
+cholesky_ex.derivative(A=_cholesky_gradient)
 
 
 @composite(name="linalg.cholesky", method=False, out=True)
 def linalg_cholesky(A, *, upper=False):
     """L, lower triangular, with L L^H = A for Hermitian positive definite A; with `upper` L^H. (..., N, N) -> (..., N, N)."""
-    return _checked_cholesky("linalg.cholesky", A, upper).L
+    return cholesky_ex(A, upper=upper, check_errors=True).L
 
 
 @composite(out=True)
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input. (..., N, N) -> (..., N, N)."""
-    return _checked_cholesky("cholesky", input, upper).L
-
-
-@composite(name="linalg.cholesky_ex", method=False, out=True)
-def cholesky_ex(A, *, upper=False, check_errors=False):
-    """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
-    return _checked_cholesky("linalg.cholesky_ex", A, upper, check_errors)
+    return cholesky_ex(input, upper=upper, check_errors=True).L
 
 
 # -- QR: A = Q R -----------------------------------------------------------------------------------------------------------
 
 
-@from_lapack(name="linalg_qr", returns="Q R")
-def _qr(A, mode):
-    """Q (..., M, K) with orthonormal columns and R (..., K, N) upper triangular; 'complete': Q (..., M, M), R (..., M, N)."""
-    q, r = _decompose("linalg.qr", matrices.qr, A, mode)
+@from_lapack("linalg.qr", returns="Q R")
+def linalg_qr(A, mode="reduced"):
+    """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular.
+
+    'reduced': (..., M, K), (..., K, N);  'complete': (..., M, M), (..., M, N);  'r': an empty Q, (..., K, N)
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+    q, r = matrices.qr(A, mode)
     return (arrays.module_of(A).zeros(0, A.dtype) if q is None else q), r
 
 
@@ -112,14 +77,9 @@ def _qr_gradient(grads, Q, R, mode, A_shape):
     """
     m, n = A_shape[-2:]
     if mode == "r":
-        raise RuntimeError(
-            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you "
-            "are going to use its derivative."
-        )
+        raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Try mode='reduced'")
     if mode == "complete" and m > n:
-        raise RuntimeError(
-            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Please use linalg.qr(A, mode='reduced')."
-        )
+        raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Try mode='reduced'")
     of_q, of_r = grads
     if m >= n:
         return _tall_qr_gradient(of_q, of_r, Q, R)
@@ -133,50 +93,42 @@ def _qr_gradient(grads, Q, R, mode, A_shape):
 
 
 def _tall_qr_gradient(of_q, of_r, Q, R):
-    inside = 0.0
-    if of_r is not None:
-        inside = R @ adjoint(of_r)
+    inside = 0.0 if of_r is None else R @ adjoint(of_r)
     if of_q is not None:
         inside = inside - adjoint(of_q) @ Q
     lower = inside.tril(-1)
-    inside = lower + adjoint(lower) + as_diagonal(real(diagonal(inside)).to(Q.dtype))
+    inside = lower + adjoint(lower) + diagonal(inside).real.to(Q.dtype).diag_embed()
     total = Q @ inside if of_q is None else of_q + Q @ inside
     # X R^H = total, solved as R X^H = total^H
     return adjoint(_solve_triangular(R, adjoint(total), True, False))
 
 
-_qr.derivative(A=_qr_gradient)
-
-
-@composite(name="linalg.qr", method=False, out=True)
-def linalg_qr(A, mode="reduced"):
-    """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular.
-
-    'reduced': (..., M, K), (..., K, N);  'complete': (..., M, M), (..., M, N);  'r': an empty Q, (..., K, N)
-    """
-    check_matrices("linalg.qr", A._array)
-    if mode not in ("reduced", "complete", "r"):
-        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
-    return _qr(A, mode)
-
-
+linalg_qr.derivative(A=_qr_gradient)
 _Qr = named_result("qr", "Q R")
 
 
 @composite(out=True)
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
-    check_matrices("torch.qr", input._array, "input")
-    return _Qr(*_qr(input, "reduced" if some else "complete"))
+    return _Qr(*linalg_qr(input, "reduced" if some else "complete"))
 
 
 # -- singular values: A = U S V^H ------------------------------------------------------------------------------------------
 
 
-@from_lapack(name="linalg_svd", returns="U S Vh")
-def _svd(A, full_matrices):
-    """U (..., M, K), S (..., K), V^H (..., K, N); with full_matrices U (..., M, M) and V^H (..., N, N)."""
-    return tuple(_decompose("linalg.svd", matrices.svd, A, full_matrices))
+@from_lapack("linalg.svd", returns="U S Vh")
+def linalg_svd(A, full_matrices=True, *, driver=None):
+    """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending.
+
+    (..., M, M), (..., K), (..., N, N); without full_matrices (..., M, K), (..., K), (..., K, N)
+    """
+    _check_driver(arrays.device_of(A), driver)
+    return tuple(matrices.svd(A, full_matrices))
+
+
+def _check_driver(device, driver) -> None:
+    if driver is not None and device.type != "cuda":
+        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
 
 
 def _svd_gradient(grads, U, S, Vh, full_matrices):
@@ -198,17 +150,14 @@ def _svd_gradient(grads, U, S, Vh, full_matrices):
     if U.is_complex():
         _check_phase("svd_backward", turn_v if turn_u is None else turn_u if turn_v is None else turn_u + turn_v)
     row, column = S.unsqueeze(-2), S.unsqueeze(-1)
-    gaps = (row - column) * (row + column)
-    gaps = gaps + identity_like(gaps)  # ones instead of zeros on the diagonal, where the numerator is zero
-    inside = 0.0
-    if turn_u is not None:
-        inside = (_skew(turn_u) / gaps) * row
+    gaps = (row - column) * (row + column) + identity_like(S)  # ones instead of zeros on the diagonal, where the numerator is zero
+    inside = 0.0 if turn_u is None else (_skew(turn_u) / gaps) * row
     if turn_v is not None:
         inside = inside + column * (_skew(turn_v) / gaps)
     if of_s is not None:
-        inside = inside + as_diagonal(of_s.to(U.dtype))
+        inside = inside + of_s.to(U.dtype).diag_embed()
     if U.is_complex() and turn_u is not None:
-        inside = inside + as_diagonal(1j * (diagonal(turn_u).imag / S))
+        inside = inside + (1j * (diagonal(turn_u).imag / S)).diag_embed()
     found = U @ inside
     if of_u is not None and m > k:
         found = found + (of_u - U @ turn_u) / row
@@ -226,40 +175,23 @@ def _check_phase(name: str, turn) -> None:
     """RuntimeError if the gradient has a part along the phases of the columns: the imaginary diagonal of V^H gV."""
     phases = diagonal(turn).imag.detach().abs()
     if phases.numel() and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
-        raise RuntimeError(
-            f"{name}: The singular vectors or eigenvectors in the complex case are specified up to multiplication by e^{{i phi}}. The "
-            "specified loss function depends on this quantity, so it is ill-defined."
-        )
+        known = "The singular vectors or eigenvectors in the complex case are specified up to multiplication by e^{i phi}"
+        raise RuntimeError(f"{name}: {known}. The specified loss function depends on this quantity, so it is ill-defined.")
 
 
-_svd.derivative(A=_svd_gradient)
+linalg_svd.derivative(A=_svd_gradient)
 
 
-@from_lapack()
+@from_lapack("linalg_svdvals", public=False)
 def _singular_values(A):
-    """Singular values alone, in descending order. (..., M, N) -> (..., K)."""
-    return _decompose("linalg.svd", matrices.svd, A, False, False)
-
-
-@composite(name="linalg.svd", method=False, out=True)
-def linalg_svd(A, full_matrices=True, *, driver=None):
-    """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending. (..., M, N) -> see `_svd` for the shapes."""
-    check_matrices("linalg.svd", A._array)
-    _check_driver(A, driver)
-    return _svd(A, bool(full_matrices))
-
-
-def _check_driver(A, driver) -> None:
-    if driver is not None and A.device.type != "cuda":
-        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+    return matrices.svd(A, False, False)
 
 
 @composite(name="linalg.svdvals", method=False, out=True)
 def svdvals(A, *, driver=None):
     """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
-    check_matrices("linalg.svd", A._array)
-    _check_driver(A, driver)
-    return _svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
+    _check_driver(A.device, driver)
+    return linalg_svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
 
 
 _Svd = named_result("svd", "U S V")
@@ -268,22 +200,27 @@ _Svd = named_result("svd", "U S V")
 @composite(out=True)
 def svd(input, some=True, compute_uv=True):
     """(U, S, V) with input = U diag(S) V^H; the older form of linalg.svd. Without compute_uv, U and V are zeros."""
-    check_matrices("linalg.svd", input._array)
     if compute_uv:
-        u, s, vh = _svd(input, not some)
+        u, s, vh = linalg_svd(input, not some)
         return _Svd(u, s, adjoint(vh))
-    m, n = input.shape[-2:]
-    batch = tuple(input.shape[:-2])
+    check_matrices("linalg.svd", input._array)
+    *batch, m, n = input.shape
     return _Svd(input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n)))
 
 
 # -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------
 
 
-@from_lapack(name="linalg_eigh", returns="eigenvalues eigenvectors")
-def _eigh(A, UPLO):
-    """Real eigenvalues (..., N), ascending, and orthonormal eigenvectors (..., N, N) of Hermitian matrices, read from one triangle."""
-    return tuple(_decompose("linalg.eigh", matrices.eigh, A, UPLO))
+@from_lapack("linalg.eigh", square=True, returns="eigenvalues eigenvectors")
+def eigh(A, UPLO="L"):
+    """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
+    return tuple(matrices.eigh(A, _triangle(UPLO)))
+
+
+def _triangle(UPLO: str) -> str:
+    if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    return UPLO.upper()
 
 
 def _eigh_gradient(grads, eigenvalues, eigenvectors):
@@ -296,51 +233,39 @@ def _eigh_gradient(grads, eigenvalues, eigenvectors):
     if v.is_complex():
         _check_phase("linalg_eigh_backward", turn)
     gaps = eigenvalues.unsqueeze(-2) - eigenvalues.unsqueeze(-1)
-    inside = (turn - as_diagonal(diagonal(turn))) / (gaps + identity_like(gaps))
+    inside = (turn - diagonal(turn).diag_embed()) / (gaps + identity_like(gaps))
     if of_values is not None:
-        inside = inside + as_diagonal(of_values.to(v.dtype))
+        inside = inside + of_values.to(v.dtype).diag_embed()
     return v @ (0.5 * (inside + adjoint(inside))) @ adjoint(v)
 
 
-_eigh.derivative(A=_eigh_gradient)
+eigh.derivative(A=_eigh_gradient)
 
 
-def _triangle(UPLO: str) -> str:
-    if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
-        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return UPLO.upper()
-
-
-@composite(name="linalg.eigh", method=False, out=True)
-def eigh(A, UPLO="L"):
-    """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
-    check_square("linalg.eigh", A._array)
-    return _eigh(A, _triangle(UPLO))
-
-
-@from_lapack()
+@from_lapack("linalg_eigvalsh", square=True, public=False)
 def _eigvalsh(A, UPLO):
-    return _decompose("linalg.eigvalsh", matrices.eigh, A, UPLO, False)
+    return matrices.eigh(A, _triangle(UPLO), False)
 
 
 @composite(name="linalg.eigvalsh", method=False, out=True)
 def eigvalsh(A, UPLO="L"):
     """The eigenvalues of Hermitian matrices, real and ascending. (..., N, N) -> (..., N)."""
-    check_square("linalg.eigvalsh", A._array)
-    UPLO = _triangle(UPLO)
-    return _eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)
+    return eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)
 
 
-@from_lapack(name="linalg_eig", returns="eigenvalues eigenvectors")
-def _eig(A):
-    """Complex eigenvalues (..., N) and eigenvectors (..., N, N), each of length 1."""
-    _check_finite("linalg.eig", A)
-    return _decompose("linalg.eig", matrices.eig, A)
+@from_lapack("linalg.eig", square=True, returns="eigenvalues eigenvectors")
+def eig(A):
+    """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L), both complex, in no particular order, each vector of length 1.
+
+    (..., N, N) -> (..., N), (..., N, N)
+    """
+    return _eig("linalg.eig", A)
 
 
-def _check_finite(name: str, A) -> None:
+def _eig(name: str, A, vectors: bool = True):
     if not bool(arrays.module_of(A).isfinite(A).all()):
         raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
+    return matrices.eig(A, vectors)
 
 
 def _eig_gradient(grads, eigenvalues, eigenvectors):
@@ -349,39 +274,27 @@ def _eig_gradient(grads, eigenvalues, eigenvectors):
     v = eigenvectors
     turned = adjoint(v)
     if of_vectors is None:
-        inside = as_diagonal(of_values)
+        inside = of_values.diag_embed()
     else:
         turn = turned @ of_vectors
         _check_phase("linalg_eig_backward", turn)
-        inside = turn - (turned @ v) * real(diagonal(turn)).unsqueeze(-2)  # a change of length of the columns is undone
+        inside = turn - (turned @ v) * diagonal(turn).real.unsqueeze(-2)  # a change of length of the columns is undone
         gaps = conj(eigenvalues.unsqueeze(-2) - eigenvalues.unsqueeze(-1))
-        inside = (inside - as_diagonal(diagonal(inside))) / (gaps + identity_like(gaps))
+        inside = (inside - diagonal(inside).diag_embed()) / (gaps + identity_like(gaps))
         if of_values is not None:
-            inside = inside + as_diagonal(of_values)
+            inside = inside + of_values.diag_embed()
     return _solve(turned, inside @ turned)
 
 
-_eig.derivative(A=_eig_gradient)
+eig.derivative(A=_eig_gradient)
 
 
-@composite(name="linalg.eig", method=False, out=True)
-def eig(A):
-    """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L), both complex, in no particular order.
-
-    (..., N, N) -> (..., N), (..., N, N)
-    """
-    check_square("linalg.eig", A._array)
-    return _eig(A)
-
-
-@from_lapack()
+@from_lapack("linalg_eigvals", square=True, public=False)
 def _eigvals(A):
-    _check_finite("linalg.eigvals", A)
-    return _decompose("linalg.eigvals", matrices.eig, A, False)
+    return _eig("linalg.eigvals", A, False)
 
 
 @composite(name="linalg.eigvals", method=False, out=True)
 def eigvals(A):
     """The complex eigenvalues of square matrices, in no particular order. (..., N, N) -> (..., N)."""
-    check_square("linalg.eigvals", A._array)
-    return _eig(A).eigenvalues if A.requires_grad else _eigvals(A)
+    return eig(A).eigenvalues if A.requires_grad else _eigvals(A)

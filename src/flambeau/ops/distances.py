@@ -12,7 +12,6 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, gemm, layout
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.matrix import transposed
 from flambeau.ops.norms import vector_norm
 
 AT_ONCE = 1 << 20  # elements of differences held in memory at a time
@@ -74,7 +73,7 @@ def _cdist_gradient(grad, x, y, distance, p):
 
 _cdist.derivative(
     x1=lambda grad, x1, x2, result, p: _cdist_gradient(grad, x1, x2, result, p),
-    x2=lambda grad, x1, x2, result, p: _cdist_gradient(transposed(grad), x2, x1, transposed(result), p),
+    x2=lambda grad, x1, x2, result, p: _cdist_gradient(grad.mT, x2, x1, result.mT, p),
 )
 
 

@@ -12,22 +12,14 @@ from __future__ import annotations
 
 from flambeau.kernels import matrices
 from flambeau.ops.declare import composite
-from flambeau.ops.matrix import adjoint, check_float, check_lapack, check_matrices, check_same_dtype, from_lapack, identity_like
-from flambeau.ops.results import named_result
+from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same_dtype, from_lapack, identity_like
 from flambeau.ops.solvers import _solve_triangular
 
 
-@from_lapack(returns=named_result("geqrf", "a tau"))
-def _geqrf(input):
-    check_lapack("geqrf", input)
-    return matrices.qr_packed(input)
-
-
-@composite(out=True)
+@from_lapack("geqrf", method=True, returns="a tau", integers=NotImplementedError)
 def geqrf(input):
     """(a, tau): R on and above the diagonal of a, the vectors of the reflections that make up Q below it. (..., M, N), (..., K)."""
-    check_matrices("torch.geqrf", input._array, "input")
-    return _geqrf(input)
+    return matrices.qr_packed(input)
 
 
 def _block_reflector(vectors, tau):
@@ -46,10 +38,8 @@ def _check_reflections(name: str, input, tau) -> None:
     check_same_dtype(name, input, tau, "input and tau")
     n = input.shape[-1]
     if tau.dim() != input.dim() - 1 or tuple(tau.shape[:-1]) != tuple(input.shape[:-2]):
-        raise RuntimeError(
-            f"{name}: Expected tau to have one dimension less than input, and the same batch, found {tuple(tau.shape)} for "
-            f"{tuple(input.shape)}"
-        )
+        shapes = f"{tuple(tau.shape)} for {tuple(input.shape)}"
+        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, and the same batch, found {shapes}")
     if n < tau.shape[-1]:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
 

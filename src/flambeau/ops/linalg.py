@@ -14,28 +14,22 @@ from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
-from flambeau.ops.decompositions import _svd, eigvalsh, svdvals
-from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_square, conj, identity_like
+from flambeau.ops.decompositions import linalg_svd, svdvals
+from flambeau.ops.matrix import adjoint, check_matrices, check_square, conj, from_lapack, identity_like
 from flambeau.ops.norms import matrix_norm
 from flambeau.ops.products import mm
 from flambeau.ops.reductions import product_of_others
 from flambeau.ops.results import named_result
-from flambeau.ops.solvers import _check_tolerances, _solve, inv, inv_ex
+from flambeau.ops.solvers import _solve, cutoff, inv, inv_ex
 from flambeau.ops.views import whole
 
 # -- determinants ----------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(name="linalg.det", method=False, autocast="float32", grad_name="LinalgDetBackward0")
+@from_lapack("linalg.det", square=True, method=True, aliases=("det",))
 def linalg_det(A):
     """The determinant of square matrices. (..., N, N) -> (...)."""
-    _check_det("linalg.det", A)
     return matrices.det(A)
-
-
-def _check_det(name: str, A) -> None:
-    check_square(name, A)
-    check_float(name, A)
 
 
 def _det_gradient(grad, A, result):
@@ -46,7 +40,7 @@ def _det_gradient(grad, A, result):
     if not singular.any().item():
         scaled = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1) * identity_like(A)
         return _solve(adjoint(A), scaled)
-    u, s, vh = _svd(A, False)
+    u, s, vh = linalg_svd(A, False)
     phase = conj(linalg_det(u) * linalg_det(vh))
     others = product_of_others(s, s.dim() - 1).to(A.dtype)
     return (grad * phase).unsqueeze(-1).unsqueeze(-1) * ((u * others.unsqueeze(-2)) @ vh)
@@ -57,26 +51,13 @@ linalg_det.derivative(A=_det_gradient)
 
 @linalg_det.meta
 def _(A):
-    _check_det("linalg.det", A)
+    check_square("linalg.det", A)
     return A.shape[:-2], A.dtype
 
 
-@composite
-def det(input):
-    """The determinant of square matrices. (..., N, N) -> (...)."""
-    return linalg_det(input)
-
-
-@on_arrays(
-    name="linalg.slogdet",
-    method=False,
-    autocast="float32",
-    returns="sign logabsdet",
-    grad_name="LinalgSlogdetBackward0",
-)
+@from_lapack("linalg.slogdet", square=True, returns="sign logabsdet")
 def linalg_slogdet(A):
     """(sign, log |det|) of square matrices: det = sign exp(logabsdet), which neither over- nor underflows. (..., N, N) -> (...), (...)."""
-    _check_det("linalg.slogdet", A)
     return matrices.slogdet(A)
 
 
@@ -111,28 +92,17 @@ def logdet(input):
 # -- rank and condition ----------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.matrix_rank", method=False, out=True)
+@from_lapack("linalg.matrix_rank", differentiable=False)
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     """The number of singular values above max(atol, rtol * the largest). (..., M, N) -> (...)."""
-    _check_tolerances("torch.linalg.matrix_rank", A, atol, rtol)
+    if hermitian:
+        check_square("linalg.matrix_rank", A)
+    if not A.size:
+        return arrays.module_of(A).zeros(A.shape[:-2], np.int64)
+    values = abs(matrices.eigh(A, "L", False)) if hermitian else matrices.svd(A, False, False)
     if tol is not None:
         atol, rtol = tol, 0.0
-    A = A.detach()
-    if hermitian:
-        check_square("linalg.matrix_rank", A._array)
-    if not A.numel():
-        return A.new_zeros(tuple(A.shape[:-2]), dtype=dtypes.int64)
-    values = eigvalsh(A).abs() if hermitian else svdvals(A)
-    if rtol is None:
-        eps = float(np.finfo(values._array.dtype).eps)
-        rtol = max(A.shape[-2:]) * eps if atol is None else values.new_zeros(())
-        if hasattr(atol, "_array"):  # a tolerance of zero is none at all: that matrix gets the default
-            rtol = (atol > 0).logical_not().to(values.dtype) * (max(A.shape[-2:]) * eps)
-    largest = values.amax(-1)
-    cut = largest * rtol
-    if atol is not None:
-        cut = cut.maximum(atol if hasattr(atol, "_array") else cut.new_full((), atol))
-    return (values > cut.unsqueeze(-1)).sum(-1)
+    return (values > cutoff("linalg.matrix_rank", A, values, atol, rtol)).sum(-1)
 
 
 @composite(name="linalg.cond", method=False, out=True)
@@ -161,7 +131,7 @@ def cond(A, p=None):
 # -- powers, exponentials --------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.matrix_power", method=False, out=True)
+@composite(name="linalg.matrix_power", aliases=("matrix_power",), out=True)
 def linalg_matrix_power(A, n):
     """A multiplied n times by itself, by repeated squaring; of the inverse if n is negative. (..., N, N) -> (..., N, N)."""
     check_square("linalg.matrix_power", A._array)
@@ -180,12 +150,6 @@ def linalg_matrix_power(A, n):
         A = A @ A
 
 
-@composite(out=True)
-def matrix_power(input, n):
-    """`input` multiplied n times by itself. (..., N, N) -> (..., N, N)."""
-    return linalg_matrix_power(input, n)
-
-
 # The numerator of the Padé approximation of exp of order 13, and up to which norm it is exact to double precision (Higham, 2005).
 PADE_13 = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600, 670442572800, 33522128640,
@@ -194,7 +158,7 @@ PADE_13 = (
 PADE_13_NORM = 5.371920351148152
 
 
-@on_arrays(name="linalg.matrix_exp", method=False, grad_name="LinalgMatrixExpBackward0")
+@on_arrays(name="linalg.matrix_exp", aliases=("matrix_exp",))
 def linalg_matrix_exp(A):
     """exp(A) = I + A + A^2 / 2! + ..., by scaling and squaring, in double precision. (..., N, N) -> (..., N, N)."""
     check_square("linalg.matrix_exp", A)
@@ -240,12 +204,6 @@ def _matrix_exp_gradient(grad, A):
 linalg_matrix_exp.derivative(A=_matrix_exp_gradient)
 
 
-@composite
-def matrix_exp(input):
-    """exp of square matrices. (..., N, N) -> (..., N, N)."""
-    return linalg_matrix_exp(input)
-
-
 # -- products of many ------------------------------------------------------------------------------------------------------
 
 
@@ -270,21 +228,13 @@ def multi_dot(tensors):
 
 
 def _check_chain(tensors) -> None:
-    first, last = tensors[0], tensors[-1]
-    for name, t in (("first", first), ("last", last)):
-        if t.dim() not in (1, 2):
-            raise RuntimeError(f"multi_dot(): the {name} tensor must be 1D or 2D but got {t.dim()}D")
+    first, last = tensors[0], len(tensors) - 1
     for i, t in enumerate(tensors):
-        if 0 < i < len(tensors) - 1 and t.dim() != 2:
-            raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t.dim()}D")
-        if t.dtype is not first.dtype:
-            raise RuntimeError(
-                f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {first.dtype} and tensor {i} {t.dtype}"
-            )
-        if t.device != first.device:
-            raise RuntimeError(
-                f"multi_dot(): all tensors must be on the same device but tensor 0 is on {first.device} and tensor {i} on {t.device}"
-            )
+        if t.dim() != 2 and not (i in (0, last) and t.dim() == 1):
+            raise RuntimeError(f"multi_dot(): tensor {i} must be {'1D or ' if i in (0, last) else ''}2D but got {t.dim()}D")
+        for what, mine, theirs in (("have be the same dtype", first.dtype, t.dtype), ("be on the same device", first.device, t.device)):
+            if mine != theirs:
+                raise RuntimeError(f"multi_dot(): all tensors must {what} but tensor 0 has {mine} and tensor {i} has {theirs}")
 
 
 def _multiplied(tensors):

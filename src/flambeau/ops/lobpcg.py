@@ -13,7 +13,6 @@ import numpy as np
 
 from flambeau.ops.declare import OPS, composite
 from flambeau.ops.decompositions import eigh
-from flambeau.ops.matrix import transposed
 from flambeau.ops.norms import vector_norm
 
 
@@ -82,12 +81,12 @@ def _times(matrix, x):
 
 def _best(A, B, S, n: int, sign: int):
     """(values, vectors, directions): the n best approximations within the columns of S, and what of them is not in the first n columns."""
-    gram, turn = eigh(transposed(S) @ _times(B, S))
+    gram, turn = eigh(S.mT @ _times(B, S))
     cut = gram.amax().item() * gram.shape[0] * float(np.finfo(gram._array.dtype).eps)
     kept = int((gram > cut).sum().item())  # columns of S that depend on each other are left out
     basis = turn.narrow(1, gram.shape[0] - kept, kept) / gram.narrow(0, gram.shape[0] - kept, kept).sqrt()
     within = S @ basis
-    values, coefficients = eigh(transposed(within) @ _times(A, within))
+    values, coefficients = eigh(within.mT @ _times(A, within))
     if sign > 0:
         values, coefficients = values.flip(0), coefficients.flip(1)
     values, coefficients = values.narrow(0, 0, n), basis @ coefficients.narrow(1, 0, n)

@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, layout, matrices
+from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
-from flambeau.ops.matrix import (
-    adjoint,
-    check_float,
-    check_matrices,
-    check_same_dtype,
-    check_square,
-    check_system,
-    from_lapack,
-    identity_like,
-    refuse,
-    transposed,
-)
+from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_system, from_lapack, identity_like, refuse
 from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve_triangular
 
 # -- LU --------------------------------------------------------------------------------------------------------------------
 
 
-@from_lapack(name="linalg_lu_factor_ex", returns="LU pivots info")
-def _lu_factor(A, pivot):
-    """(LU, pivots, info). (..., M, N) -> (..., M, N), (..., K), (...)."""
-    check_float("linalg.lu_factor", A)
-    return matrices.lu_factor(A, pivot)
+ZERO_PIVOT = (
+    "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
+    "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+)
+
+
+@from_lapack("linalg.lu_factor_ex", returns="LU pivots info")
+def lu_factor_ex(A, *, pivot=True, check_errors=False):
+    """(LU, pivots, info): info is the position of the first zero on U's diagonal, 0 if there is none.
+
+    (..., M, N) -> (..., M, N), (..., K), (...)
+    """
+    if not pivot and arrays.device_of(A).type == "cpu":
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+    found = matrices.lu_factor(A, bool(pivot))
+    if check_errors:
+        refuse("torch.linalg.lu_factor_ex", found[2], ZERO_PIVOT.format, RuntimeError)
+    return found
 
 
 def _lu_factor_gradient(grads, LU, pivots):
@@ -44,7 +46,7 @@ def _lu_factor_gradient(grads, LU, pivots):
     return _lu_gradient(of_l, of_u, P, L, U)
 
 
-_lu_factor.derivative(A=_lu_factor_gradient)
+lu_factor_ex.derivative(A=_lu_factor_gradient)
 
 
 def _lu_gradient(of_l, of_u, P, L, U):
@@ -73,29 +75,7 @@ def _lu_gradient(of_l, of_u, P, L, U):
 
 def _right_solve(b, turned_u):
     """X with X U^H = b."""
-    return transposed(_solve_triangular(transposed(turned_u), transposed(b), True, False))
-
-
-def _checked_lu(name: str, A, pivot: bool):
-    check_matrices(name, A._array)
-    if not pivot and A.device.type == "cpu":
-        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    return _lu_factor(A, bool(pivot))
-
-
-ZERO_PIVOT = (
-    "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
-    "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
-)
-
-
-@composite(name="linalg.lu_factor_ex", method=False, out=True)
-def lu_factor_ex(A, *, pivot=True, check_errors=False):
-    """(LU, pivots, info): info is the position of the first zero on U's diagonal, 0 if there is none."""
-    found = _checked_lu("torch.linalg.lu_factor_ex", A, pivot)
-    if check_errors:
-        refuse("torch.linalg.lu_factor_ex", found.info._array, ZERO_PIVOT.format, RuntimeError)
-    return found
+    return _solve_triangular(turned_u.mT, b.mT, True, False).mT
 
 
 _LuFactor = named_result("linalg_lu_factor", "LU pivots")
@@ -104,9 +84,7 @@ _LuFactor = named_result("linalg_lu_factor", "LU pivots")
 @composite(name="linalg.lu_factor", method=False, out=True)
 def lu_factor(A, *, pivot=True):
     """(LU, pivots), packed, for linalg.lu_solve. (..., M, N) -> (..., M, N), (..., K)."""
-    found = _checked_lu("torch.linalg.lu_factor", A, pivot)
-    refuse("torch.linalg.lu_factor", found.info._array, ZERO_PIVOT.format, RuntimeError)
-    return _LuFactor(found.LU, found.pivots)
+    return _LuFactor(*lu_factor_ex(A, pivot=pivot, check_errors=True)[:2])
 
 
 _Lu = named_result("linalg_lu", "P L U")
@@ -115,17 +93,15 @@ _Lu = named_result("linalg_lu", "P L U")
 @composite(name="linalg.lu", method=False, out=True)
 def linalg_lu(A, *, pivot=True):
     """(P, L, U) with A = P L U. (..., M, N) -> (..., M, M), (..., M, K), (..., K, N)."""
-    LU, pivots, _ = _checked_lu("linalg.lu", A, pivot)
+    LU, pivots, _ = lu_factor_ex(A, pivot=pivot)
     return _Lu(*lu_unpack(LU, pivots))
 
 
 @composite(public=True)
 def lu(A, pivot=True, get_infos=False, out=None):
     """(LU, pivots), or (LU, pivots, info) with get_infos; the older form of linalg.lu_factor_ex."""
-    found = _checked_lu("lu", A, pivot)
-    if not get_infos:
-        refuse("lu", found.info._array, ZERO_PIVOT.format, RuntimeError)
-    wanted = tuple(found) if get_infos else (found.LU, found.pivots)
+    found = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
+    wanted = tuple(found if get_infos else found[:2])
     if out is None:
         return wanted
     for target, source in zip(out, wanted, strict=True):
@@ -158,12 +134,9 @@ _LuUnpack = named_result("lu_unpack", "P L U")
 @composite(method=False, out=True)
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
-    if LU_data.dim() < 2:
-        raise RuntimeError(f"lu_unpack: LU_data must have at least 2 dimensions, found shape {tuple(LU_data.shape)}")
+    check_matrices("lu_unpack", LU_data._array, "LU_data")
     if unpack_pivots and str(LU_pivots._array.dtype) != "int32":
-        raise RuntimeError(
-            f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype, found {LU_pivots.dtype}"
-        )
+        raise RuntimeError(f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32, found {LU_pivots.dtype}")
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     P = L = U = LU_data.new_empty((0,))
@@ -193,7 +166,7 @@ def _lu_apply(P, L, U, B, turned: bool):
     if turned:
         half = _solve_triangular(_turned(U), B, False, False)
         return P @ _solve_triangular(_turned(L), half, True, True)
-    half = _solve_triangular(L, transposed(P) @ B, False, True)
+    half = _solve_triangular(L, P.mT @ B, False, True)
     return _solve_triangular(U, half, True, False)
 
 
@@ -201,15 +174,11 @@ def _check_lu_solve(name: str, LU, pivots, B, left: bool) -> None:
     if str(pivots._array.dtype) != "int32":
         raise RuntimeError(f"{name}: pivots should be a Tensor of scalar type torch.int32, found {pivots.dtype}")
     check_float(name, LU._array)
-    check_same_dtype(name, LU, B, "LU and B")
-    check_square(name, LU._array, "LU")
-    check_system(name, LU._array, B._array, left)
+    check_system(name, LU._array, B._array, left, "LU and B")
     if pivots.shape[-1] != LU.shape[-1]:
         raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix, found {pivots.shape[-1]}")
     if tuple(pivots.shape[:-1]) != tuple(LU.shape[:-2]):
-        raise RuntimeError(
-            f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, but got {tuple(LU.shape)} and {tuple(pivots.shape)}"
-        )
+        raise RuntimeError(f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, found {LU.shape[:-1]} and {pivots.shape}")
 
 
 @composite(out=True)
@@ -221,22 +190,15 @@ def lu_solve(input, LU_data, LU_pivots):
 # -- LDL^T -----------------------------------------------------------------------------------------------------------------
 
 
-@from_lapack(name="linalg_ldl_factor_ex", returns="LD pivots info")
-def _ldl_factor(A, hermitian):
-    check_float("linalg.ldl_factor", A)
-    return matrices.ldl_factor(A, hermitian)
-
-
 ZERO_BLOCK = "The block {} of D is zero: the factorization was completed, but D is singular and cannot be used to solve a system."
 
 
-@composite(name="linalg.ldl_factor_ex", method=False, out=True)
+@from_lapack("linalg.ldl_factor_ex", square=True, returns="LD pivots info", differentiable=False)
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
     """(LD, pivots, info) of symmetric (or Hermitian) matrices: L and the block-diagonal D packed in one lower triangle."""
-    check_square("torch.linalg.ldl_factor_ex", A._array)
-    found = _ldl_factor(A.detach(), bool(hermitian))
+    found = matrices.ldl_factor(A, bool(hermitian))
     if check_errors:
-        refuse("torch.linalg.ldl_factor_ex", found.info._array, ZERO_BLOCK.format)
+        refuse("torch.linalg.ldl_factor_ex", found[2], ZERO_BLOCK.format)
     return found
 
 
@@ -246,24 +208,16 @@ _LdlFactor = named_result("linalg_ldl_factor", "LD pivots")
 @composite(name="linalg.ldl_factor", method=False, out=True)
 def ldl_factor(A, *, hermitian=False):
     """(LD, pivots), packed, for linalg.ldl_solve; only the lower triangle of A is read."""
-    LD, pivots, info = ldl_factor_ex(A, hermitian=hermitian)
-    refuse("torch.linalg.ldl_factor", info._array, ZERO_BLOCK.format)
-    return _LdlFactor(LD, pivots)
+    return _LdlFactor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2])
 
 
-@on_arrays(name="linalg.ldl_solve", method=False, autocast="float32")
+@from_lapack("linalg.ldl_solve", square=True)
 def ldl_solve(LD, pivots, B, *, hermitian=False):
     """X with A X = B, given the LDL^T factors of A. (..., N, N), (..., N), (..., N, K) -> (..., N, K)."""
     name = "torch.linalg.ldl_solve"
-    check_square(name, LD, "LD")
-    check_matrices(name, B, "B")
-    check_float(name, LD)
-    check_same_dtype(name, LD, B, "LD and B")
+    check_system(name, LD, B, names="LD and B")
     if pivots.dtype.kind not in "iu":
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")
     if tuple(pivots.shape) != tuple(LD.shape[:-1]):
         raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got {LD.shape[:-1]} and {pivots.shape}")
-    if B.shape[-2] != LD.shape[-1]:
-        raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")
-    layout.broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2]))
     return matrices.ldl_solve(LD, pivots, B, bool(hermitian))

@@ -6,41 +6,58 @@ dtype) and the name to complain under, pieces take tensors.
 
 from __future__ import annotations
 
-import functools
+from functools import wraps
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import layout
-from flambeau.ops.declare import on_arrays
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import conj
 
-# Private operations of LAPACK's, which has no half precision. Called linalg_svd, say, as PyTorch names their results and nodes.
-from_lapack = functools.partial(on_arrays, public=False, method=False, autocast="float32")
-
 LAPACK_DTYPES = tuple(d.numpy for d in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128))
+
+
+def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = RuntimeError, **options):
+    """Declare an operation of LAPACK's. Private ones are called linalg_solve_ex, say, as PyTorch names their results and nodes.
+
+    The first argument is checked: matrices (`square` ones) of a dtype that LAPACK has; autocast has made float32 of half precision
+    by then. `integers` is the error for integers. Where an algorithm does not converge, the error is PyTorch's.
+    """
+
+    def declare(function) -> ArrayOp:
+        op: ArrayOp = on_arrays(name=name, autocast="float32", **{"method": False} | options)(function)
+        shown, first, compute = name.replace("linalg_", "linalg."), op.parameters[0], op.forward
+
+        @wraps(function)
+        def forward(*args, **kwargs):
+            a = args[0] if args else kwargs[first]
+            (check_square if square else check_matrices)(shown, a, first)
+            check_float(shown, a, integers=integers)
+            try:
+                return compute(*args, **kwargs)
+            except np.linalg.LinAlgError:
+                finite = bool(arrays.module_of(a).isfinite(a).all())
+                why = "has too many repeated singular or eigenvalues" if finite else "contained non-finite values"
+                raise LinAlgError(f"{shown}: The algorithm failed to converge because the input matrix {why}.") from None
+
+        op.forward = forward
+        return op
+
+    return declare
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------------
 
 
-def check_float(name: str, *matrices) -> None:
-    """RuntimeError unless all are float32, float64 or complex: what LAPACK computes with."""
+def check_float(name: str, *matrices, integers: type[Exception] = RuntimeError) -> None:
+    """An error unless all are float32, float64 or complex, what LAPACK computes with; for integers some functions have another one."""
     for a in matrices:
-        if a.dtype in LAPACK_DTYPES:
-            continue
-        found = dtypes.OF_NUMPY[a.dtype].name
-        if a.dtype.kind in "biu":
-            raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {found}. Try x.float()")
-        raise NotImplementedError(f"{name}: Low precision dtypes not supported (not implemented for {found}). Try x.float()")
-
-
-def check_lapack(name: str, a) -> None:
-    """As check_float, with PyTorch's NotImplementedError for integers too: some functions leave the refusal to LAPACK's dispatch."""
-    if a.dtype.kind in "biu":
-        raise NotImplementedError(f'"{name}" is not implemented for {dtypes.OF_NUMPY[a.dtype].name}. Try x.float()')
-    check_float(name, a)
+        if a.dtype not in LAPACK_DTYPES:
+            whole = a.dtype.kind in "biu"
+            wanted = "Expected a floating point or complex tensor as input" if whole else "Low precision dtypes not supported"
+            raise (integers if whole else NotImplementedError)(f"{name}: {wanted}. Got {dtypes.OF_NUMPY[a.dtype].name}. Try x.float()")
 
 
 def check_matrices(name: str, a, what: str = "A") -> None:
@@ -63,15 +80,14 @@ def check_same_dtype(name: str, a, b, names: str = "A and B") -> None:
         raise RuntimeError(f"{name}: Expected {names} to have the same dtype, but found {found}. Convert one with .to(...)")
 
 
-def check_system(name: str, a, b, left: bool) -> None:
-    """RuntimeError unless the shapes fit the equation A X = B (or X A = B)."""
+def check_system(name: str, a, b, left: bool = True, names: str = "A and B") -> None:
+    """RuntimeError unless dtypes and shapes fit the equation A X = B (or X A = B)."""
     check_square(name, a)
+    check_same_dtype(name, a, b, names)
     check_matrices(name, b, "B")
     if a.shape[-1] != b.shape[-2 if left else -1]:
-        raise RuntimeError(
-            f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
-            f"({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
-        )
+        equation, shapes = "AX = B" if left else "XA = B", f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation {equation}: {shapes}")
     layout.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))  # raises where the batches do not fit together
 
 
@@ -83,25 +99,12 @@ def refuse(name: str, info, reason, error: type[Exception] = LinAlgError) -> Non
         raise error(f"{name}: {which}{reason(int(info.reshape(-1)[int(failed[0])]))}") from None
 
 
-SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
-
-
 # -- pieces ----------------------------------------------------------------------------------------------------------------
-
-
-def transposed(x):
-    """The last two dimensions exchanged: a view."""
-    return x.transpose(-2, -1)
 
 
 def adjoint(x):
     """The conjugate transpose."""
     return conj(x.transpose(-2, -1))
-
-
-def real(x):
-    """The real part; a real tensor itself."""
-    return x.real if x.is_complex() else x
 
 
 def diagonal(x):
@@ -115,11 +118,6 @@ def identity_like(x, n: int | None = None):
     eye = x.new_zeros((n, n))
     eye.diagonal(0, 0, 1).fill_(1)
     return eye
-
-
-def as_diagonal(d):
-    """Matrices with `d` on their diagonals and zeros elsewhere: (..., N) -> (..., N, N)."""
-    return d.diag_embed(0, -2, -1)
 
 
 def vector_as_matrix(a, b) -> bool:

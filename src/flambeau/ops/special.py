@@ -16,8 +16,7 @@ function = functools.partial(unary, rule="float", inplace=True, complex=False)
 
 def special(name: str, **options):
     """A function of real numbers that is public as special.<name> only."""
-    grad_name = f"Special{''.join(part.title() for part in name.split('_'))}Backward0"
-    return pointwise(name=f"special.{name}", method=False, rule="float", complex=False, grad_name=grad_name, **options)
+    return pointwise(name=f"special.{name}", method=False, rule="float", complex=False, **options)
 
 
 # -- x log y -----------------------------------------------------------------------------------------------------------

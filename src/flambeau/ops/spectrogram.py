@@ -11,7 +11,6 @@ from math import sqrt
 from flambeau import dtypes
 from flambeau.ops import fft
 from flambeau.ops.declare import OPS, composite
-from flambeau.ops.matrix import transposed
 from flambeau.ops.views import _unfold_backward, whole
 
 
@@ -56,7 +55,7 @@ def stft(
         frames = frames * faded
     norm = "ortho" if normalized else "backward"
     spectra = fft._to_half("stft", frames, (2,), [None], norm, True) if onesided else fft._complex("stft", frames, (2,), [None], norm, True)
-    result = transposed(spectra)
+    result = spectra.mT
     result = result.squeeze(0) if input.dim() == 1 else result
     return result if return_complex else OPS["view_as_real"](result)
 
@@ -129,7 +128,7 @@ def istft(
     win_length = n_fft if win_length is None else whole(win_length)
     spectra = _check_istft(input, n_fft, hop_length, win_length, window, onesided, return_complex)
     frames_count = spectra.shape[-1]
-    spectra = transposed(spectra)  # (B, T, F)
+    spectra = spectra.mT  # (B, T, F)
     if return_complex:
         frames = fft._complex("istft", spectra, (2,), [None], "backward", False)
     else:  # of a whole spectrum only the first half is read
