@@ -24,9 +24,8 @@ def run(op, inplace: bool, *arguments):
 def functional(op):
     """Declare nn.functional.<name>: what the operation does, its arguments followed by an `inplace` flag."""
     shown = ", ".join(f"{p}=defaults[{p!r}]" if p in op.defaults else p for p in op.parameters)
-    call = eval(
-        f"lambda {shown}, inplace=False: run(op, inplace, {', '.join(op.parameters)})", {"run": run, "op": op, "defaults": op.defaults}
-    )
+    known = {"run": run, "op": op, "defaults": op.defaults}
+    call = eval(f"lambda {shown}, inplace=False: run(op, inplace, {', '.join(op.parameters)})", known)
     call.__doc__, call.__module__ = op.__doc__, __name__
     return composite(name=f"nn.functional.{op.short}", method=False)(call)
 

@@ -65,10 +65,7 @@ def checked_alpha(input, other, alpha):
     return alpha
 
 
-NO_BOOL_SUB = (
-    "Subtraction, the `-` operator, with a bool tensor is not supported. To invert a mask, use the `~` or `logical_not()` "
-    "operator; to see where two masks differ, `^` or `logical_xor()`."
-)
+NO_BOOL_SUB = "Subtraction, the `-` operator, with a bool tensor is not supported. Try `~` or `logical_not()`, `^` or `logical_xor()`."
 
 
 @block(dtypes="number", refuse_bool=NO_BOOL_SUB)
@@ -100,10 +97,7 @@ add = _sum("add", _add, _add_scaled, "input + alpha * other, elementwise. Shapes
 sub = _sum("sub", _sub, _sub_scaled, "input - alpha * other, elementwise. Shapes broadcast.", aliases=("subtract",))
 rsub = _with_alpha("rsub", _rsub, _rsub_scaled, "other - alpha * input: subtraction the other way round.", method=False)
 
-NO_BOOL_NEG = (
-    "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
-    "`logical_not()` operator instead."
-)
+NO_BOOL_NEG = "Negation, the `-` operator, on a bool tensor is not supported. To invert a mask, use `~` or `logical_not()` instead."
 
 
 @pointwise(inplace=True, aliases=("negative",), dtypes="number", refuse_bool=NO_BOOL_NEG)
@@ -137,9 +131,9 @@ def _addcdiv(input, tensor1, tensor2, value=1):
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2, for floating-point tensors."""
     if all(is_tensor(t) and t.dtype.category < dtypes.FLOAT for t in (tensor1, tensor2)):
+        instead = "input + value * torch.trunc(tensor1 / tensor2).to(input.dtype)"
         raise RuntimeError(
-            f"Integer division with addcdiv is no longer supported: found {tensor1.dtype} and {tensor2.dtype}. Write "
-            "input + value * torch.trunc(tensor1 / tensor2).to(input.dtype), or make one of the tensors floating point."
+            f"Integer division with addcdiv is no longer supported: try {instead}, or make one of the tensors floating point"
         )
     return _addcdiv, input, tensor1, tensor2, value
 
@@ -159,10 +153,7 @@ def _lerp_by_number(input, end, weight=0.5):
 
 # The derivative of the formula itself would be a choice between two equal numbers.
 for _op in (_lerp, _lerp_by_number):
-    _op.derivative(
-        input=lambda grad, weight: grad * e.conj(1 - weight),
-        end=lambda grad, weight: grad * e.conj(weight),
-    )
+    _op.derivative(input=lambda grad, weight: grad * e.conj(1 - weight), end=lambda grad, weight: grad * e.conj(weight))
 _lerp.derivative(weight=lambda grad, input, end: grad * e.conj(end - input))
 
 
@@ -184,10 +175,10 @@ def _div(input, other):
     return input / other
 
 
-_div_floor = hidden(
-    "_div_floor", "The quotient rounded down.", "floordiv", shown="div", grad_name="DivBackward2", dtypes="number", complex=False,
-    unrounded="other",
-)  # fmt: skip
+floor_division = functools.partial(
+    hidden, meaning="The quotient rounded down.", node="floordiv", dtypes="number", complex=False, unrounded="other"
+)
+_div_floor = floor_division("_div_floor", shown="div", grad_name="DivBackward2")
 
 
 @block(shown="div", grad_name="DivBackward2", dtypes="float", complex=False, unrounded="other")
@@ -204,10 +195,7 @@ def _div_trunc_halves(input, other):
     return arrays.run(OPS["trunc"].kernel, (quotient,), (), dtype, dtype)
 
 
-_div_trunc_halves.derivative(
-    input=lambda grad: grad.new_zeros(grad.shape),
-    other=lambda grad: grad.new_zeros(grad.shape),
-)
+_div_trunc_halves.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad: grad.new_zeros(grad.shape))
 
 
 @block(shown="div", dtypes=INTEGERS)
@@ -239,7 +227,7 @@ def true_divide(input, other):
     return _div, input, other
 
 
-_floor_divide = hidden("_floor_divide", "The quotient rounded down.", "floordiv", dtypes="number", complex=False, unrounded="other")
+_floor_divide = floor_division("_floor_divide")
 _floor_divide.derivative(input=None, other=None)
 
 
@@ -268,9 +256,8 @@ def refuse_zero(input, other) -> bool:
     return True
 
 
-_fmod = hidden(
-    "_fmod", "The remainder of the quotient rounded towards zero.", "fmod", grad_name="FmodBackward1", dtypes="number", complex=False
-)
+remaining = functools.partial(hidden, dtypes="number", complex=False)
+_fmod = remaining("_fmod", "The remainder of the quotient rounded towards zero.", "fmod", grad_name="FmodBackward1")
 
 
 @choice(inplace=True)
@@ -280,9 +267,7 @@ def fmod(input, other):
     return _fmod, input, other
 
 
-_remainder = hidden(
-    "_remainder", "The remainder of the quotient rounded down.", "remainder", grad_name="RemainderBackward1", dtypes="number", complex=False
-)
+_remainder = remaining("_remainder", "The remainder of the quotient rounded down.", "remainder", grad_name="RemainderBackward1")
 
 
 @choice(inplace=True, number_first=True)

@@ -61,8 +61,7 @@ def _clamp_min(input, min):
 
 
 _clamp_min.derivative(
-    input=lambda grad, input, min: e.where(input >= min, grad, 0),
-    min=lambda grad, input, min: e.where(input < min, grad, 0),
+    input=lambda grad, input, min: e.where(input >= min, grad, 0), min=lambda grad, input, min: e.where(input < min, grad, 0)
 )
 
 
@@ -73,8 +72,7 @@ def _clamp_max(input, max):
 
 
 _clamp_max.derivative(
-    input=lambda grad, input, max: e.where(input <= max, grad, 0),
-    max=lambda grad, input, max: e.where(input > max, grad, 0),
+    input=lambda grad, input, max: e.where(input <= max, grad, 0), max=lambda grad, input, max: e.where(input > max, grad, 0)
 )
 
 
@@ -118,10 +116,8 @@ def check_bounds(input, min, max) -> None:
     limits = dtypes.iinfo(common)
     for bound in given:
         if not is_tensor(bound) and not limits.min <= bound <= limits.max:
-            raise RuntimeError(
-                f"value cannot be converted to type {common.name} without overflow: the bound {bound} lies outside of "
-                f"{limits.min} ... {limits.max}. Leave it out, or cast the tensor first."
-            )
+            fits = f"{common.name} without overflow: it holds {limits.min} ... {limits.max}"
+            raise RuntimeError(f"value cannot be converted to type {fits}, not {bound}. Leave it out, or cast the tensor first.")
 
 
 # -- NaN and infinity replaced ----------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from flambeau.ops.views import whole
 @composite(out=True)
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """x_(i+1) - x_i along `dim`, n times over. `prepend` and `append` are put at the ends first. (*, N, *) -> (*, N - n, *)"""
-    n, dim = whole(n), _dim("diff", input, dim)
+    if not input.dim():
+        raise RuntimeError("diff expects input to be at least one-dimensional, found a 0-d tensor")
+    n, dim = whole(n), layout.wrap_dim(whole(dim), input.dim())
     parts = [x for x in (prepend, input, append) if x is not None]
     for x in parts:
         if x.dim() != input.dim():
-            raise RuntimeError(
-                f"diff expects prepend or append to be the same dimension as input: found {x.dim()} and {input.dim()} dimensions"
-            )
+            raise RuntimeError(f"diff expects prepend or append to be the same dimension as input: found {x.dim()} and {input.dim()}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:
@@ -31,12 +31,6 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     return x
 
 
-def _dim(name: str, input, dim) -> int:
-    if not input.dim():
-        raise RuntimeError(f"{name} expects input to be at least one-dimensional, found a 0-d tensor")
-    return layout.wrap_dim(whole(dim), input.dim())
-
-
 # -- derivatives of samples -----------------------------------------------------------------------------------------------------
 
 
@@ -47,81 +41,67 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     spacing     the distance of samples (one number, one per dimension), or their coordinates (a list of 1-d tensors)
     edge_order  1 or 2: how many neighbours the first and the last sample look at
     """
-    dims = _gradient_dims(input, dim, spacing)
-    steps = _spacings(spacing, len(dims))
+    if input.dtype in (dtypes.bool, dtypes.uint8):
+        raise RuntimeError(f"torch.gradient only supports signed dtypes, found {input.dtype.name}")
+    given = range(input.dim()) if dim is None else dim if isinstance(dim, (tuple, list)) else [dim]
+    dims = layout.wrap_dims([whole(d) for d in given], input.dim())
+    steps = _spacings(spacing, len(dims), one_for_all=dim is None)
     if edge_order not in (1, 2):
         raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2, found {edge_order}")
     for d, step in zip(dims, steps, strict=True):
-        if input.shape[d] < edge_order + 1:
+        n = input.shape[d]
+        if n < edge_order + 1:
             raise RuntimeError(f"torch.gradient expected each dimension size to be at least edge_order+1, found {tuple(input.shape)}")
-        if hasattr(step, "_array") and tuple(step.shape) != (input.shape[d],):
-            raise RuntimeError(
-                f"torch.gradient expected each element of `spacing` to have as many coordinates as dimension {d} has elements, "
-                f"{input.shape[d]}, found shape {tuple(step.shape)}"
-            )
+        if hasattr(step, "_array") and tuple(step.shape) != (n,):
+            raise RuntimeError(f"torch.gradient expected `spacing` to have {n} coordinates for dimension {d}, found {tuple(step.shape)}")
     return [_slope(input, d, step, edge_order) for d, step in zip(dims, steps, strict=True)]
 
 
-def _gradient_dims(input, dim, spacing) -> list[int]:
-    if input.dtype in (dtypes.bool, dtypes.uint8):
-        raise RuntimeError(f"torch.gradient only supports signed dtypes, found {input.dtype.name}")
-    if dim is None:
-        dims = list(range(input.dim()))
-        if isinstance(spacing, (tuple, list)) and len(spacing) not in (len(dims), 1):
-            raise RuntimeError(
-                f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {len(dims)}, found {len(spacing)}"
-            )
-        return dims
-    dims = list(layout.wrap_dims([whole(d) for d in dim] if isinstance(dim, (tuple, list)) else [whole(dim)], input.dim()))
-    if isinstance(spacing, (tuple, list)) and len(spacing) != len(dims):
-        raise RuntimeError(
-            f"torch.gradient expected spacing to be unspecified, a scalar, or a list as long as dim, found {len(spacing)} and {len(dims)}"
-        )
-    return dims
-
-
-def _spacings(spacing, n: int) -> list:
-    if spacing is None:
-        return [1.0] * n
-    if hasattr(spacing, "_array"):
-        if spacing.dim() == 2:
-            return list(spacing.unbind(0))
-        return [spacing] if spacing.dim() else [spacing.item()] * n
+def _spacings(spacing, n: int, one_for_all: bool) -> list:
+    """A number or the coordinates for each of n dimensions; a list of one does for all of them only if they were not named."""
     if isinstance(spacing, (tuple, list)):
         steps = list(spacing)
+        if len(steps) != n and not (one_for_all and len(steps) == 1):
+            raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {n}, found {len(steps)}")
         for s in steps:
             if hasattr(s, "_array") and s.dim() != 1:
                 raise RuntimeError(f"torch.gradient expected each tensor in `spacing` to be one-dimensional, found shape {tuple(s.shape)}")
         return steps if len(steps) == n else steps * n
-    return [spacing] * n
+    if hasattr(spacing, "_array") and spacing.dim():
+        return list(spacing.unbind(0)) if spacing.dim() == 2 else [spacing]
+    return [1.0 if spacing is None else spacing.item() if hasattr(spacing, "_array") else spacing] * n
 
 
 def _slope(x, dim: int, step, edge_order: int):
     """The derivative along one dimension."""
     n = x.shape[dim]
 
-    def at(start: int, length: int):
+    def at(start: int, length: int = 1):
         return x.narrow(dim, start, length)
 
     if not hasattr(step, "_array"):
         inner = (at(2, n - 2) - at(0, n - 2)) / (2 * step)
         if edge_order == 1:
-            first, last = (at(1, 1) - at(0, 1)) / step, (at(n - 1, 1) - at(n - 2, 1)) / step
+            first, last = (at(1) - at(0)) / step, (at(n - 1) - at(n - 2)) / step
         else:
-            first = (-1.5 * at(0, 1) + 2 * at(1, 1) - 0.5 * at(2, 1)) / step
-            last = (0.5 * at(n - 3, 1) - 2 * at(n - 2, 1) + 1.5 * at(n - 1, 1)) / step
+            first = (-1.5 * at(0) + 2 * at(1) - 0.5 * at(2)) / step
+            last = (0.5 * at(n - 3) - 2 * at(n - 2) + 1.5 * at(n - 1)) / step
         return OPS["cat"]([first, inner, last], dim)
     gaps = (step.narrow(0, 1, n - 1) - step.narrow(0, 0, n - 1)).reshape([-1 if d == dim else 1 for d in range(x.dim())])
-    a, b = gaps.narrow(dim, 0, n - 2), gaps.narrow(dim, 1, n - 2)  # to the neighbour before and after
+
+    def around(start: int, length: int = 1):
+        """The gaps before and after the middle one of three samples."""
+        return gaps.narrow(dim, start, length), gaps.narrow(dim, start + 1, length)
+
+    a, b = around(0, n - 2)
     inner = -b / (a * (a + b)) * at(0, n - 2) + (b - a) / (a * b) * at(1, n - 2) + a / (b * (a + b)) * at(2, n - 2)
     if edge_order == 1:
-        first = (at(1, 1) - at(0, 1)) / gaps.narrow(dim, 0, 1)
-        last = (at(n - 1, 1) - at(n - 2, 1)) / gaps.narrow(dim, n - 2, 1)
+        first, last = (at(1) - at(0)) / gaps.narrow(dim, 0, 1), (at(n - 1) - at(n - 2)) / gaps.narrow(dim, n - 2, 1)
     else:
-        a, b = gaps.narrow(dim, 0, 1), gaps.narrow(dim, 1, 1)
-        first = -(2 * a + b) / (a * (a + b)) * at(0, 1) + (a + b) / (a * b) * at(1, 1) - a / (b * (a + b)) * at(2, 1)
-        a, b = gaps.narrow(dim, n - 3, 1), gaps.narrow(dim, n - 2, 1)
-        last = b / (a * (a + b)) * at(n - 3, 1) - (a + b) / (a * b) * at(n - 2, 1) + (2 * b + a) / (b * (a + b)) * at(n - 1, 1)
+        a, b = around(0)
+        first = -(2 * a + b) / (a * (a + b)) * at(0) + (a + b) / (a * b) * at(1) - a / (b * (a + b)) * at(2)
+        a, b = around(n - 3)
+        last = b / (a * (a + b)) * at(n - 3) - (a + b) / (a * b) * at(n - 2) + (2 * b + a) / (b * (a + b)) * at(n - 1)
     return OPS["cat"]([first, inner, last], dim)
 
 
@@ -135,8 +115,6 @@ def trapezoid(y, x=None, *, dx=1, dim=-1):
     x  their coordinates: (N,), or a shape that broadcasts with y;  dx  their distance, if there are no coordinates
     """
     dim = layout.wrap_dim(whole(dim), y.dim(), scalar_ok=False)
-    if y.dtype is dtypes.bool:
-        raise RuntimeError("trapezoid: received a bool input for `y`, but bool is not supported. Try y.float()")
     if y.shape[dim] == 0:
         return y.new_zeros([n for d, n in enumerate(y.shape) if d != dim])
     return _areas("trapezoid", y, x, dx, dim).sum(dim)
@@ -146,27 +124,24 @@ def trapezoid(y, x=None, *, dx=1, dim=-1):
 def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
     """The integral of samples `y` up to each of them but the first, by the trapezoid rule. (*, N, *) -> (*, N - 1, *)"""
     dim = layout.wrap_dim(whole(dim), y.dim(), scalar_ok=False)
-    if y.dtype is dtypes.bool:
-        raise RuntimeError("cumulative_trapezoid: received a bool input for `y`, but bool is not supported. Try y.float()")
     return _areas("cumulative_trapezoid", y, x, dx, dim).cumsum(dim)
 
 
 def _areas(name: str, y, x, dx, dim: int):
     """The area between each two neighbouring samples."""
+    for which, t in (("x", x), ("y", y)):
+        if t is not None and t.dtype is dtypes.bool:
+            raise RuntimeError(f"{name}: received a bool input for `{which}`, but bool is not supported. Try {which}.float()")
     n = y.shape[dim]
     sums = y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)
     if x is None:
         if isinstance(dx, bool) or not isinstance(dx, (int, float, complex)):
             raise RuntimeError(f"{name}: dx must be a number, found {type(dx).__name__}")
         return sums * (dx / 2)
-    if x.dtype is dtypes.bool:
-        raise RuntimeError(f"{name}: received a bool input for `x`, but bool is not supported. Try x.float()")
     if x.dim() == 1:
         if x.shape[0] != n:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point: found {x.shape[0]} and {n}")
         x = x.reshape([-1 if d == dim else 1 for d in range(y.dim())])
-        width = dim
-    else:
-        width = dim - y.dim() + x.dim() if x.dim() < y.dim() else dim
-    gaps = x.narrow(width, 1, x.shape[width] - 1) - x.narrow(width, 0, x.shape[width] - 1)
-    return gaps * sums / 2
+    elif x.dim() < y.dim():
+        dim += x.dim() - y.dim()
+    return (x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)) * sums / 2

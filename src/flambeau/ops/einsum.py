@@ -190,9 +190,9 @@ def _term(index: int, shape, labels) -> Term:
     named = len(labels) - (ELLIPSIS in labels)
     extra = len(shape) - named
     if extra < 0 or (extra and ELLIPSIS not in labels):
+        how = "is more than" if extra < 0 else "without an ellipsis does not match"
         raise RuntimeError(
-            f"einsum(): the number of subscripts in the equation ({named}) {'is more than' if extra < 0 else 'does not match'} the number "
-            f"of dimensions ({len(shape)}) for operand {index}" + ("" if extra < 0 else " and no ellipsis was given")
+            f"einsum(): the number of subscripts ({named}) {how} the number of dimensions ({len(shape)}) for operand {index}"
         )
     spelled: list[Label] = []
     for label in labels:
@@ -203,10 +203,8 @@ def _term(index: int, shape, labels) -> Term:
             first = spelled.index(label)
             second = spelled.index(label, first + 1)
             if sizes[first] != sizes[second]:
-                raise RuntimeError(
-                    f"einsum(): subscript {LETTERS[label]} is repeated for operand {index} but the sizes don't match, "
-                    f"{sizes[second]} != {sizes[first]}"
-                )
+                found = f"{LETTERS[label]} is repeated for operand {index} but the sizes don't match, {sizes[second]} != {sizes[first]}"
+                raise RuntimeError(f"einsum(): subscript {found}")
             moves.append(Move("diagonal", (0, first, second)))
             kept = [d for d in range(len(sizes)) if d not in (first, second)]
             spelled, sizes = [spelled[d] for d in kept] + [label], [sizes[d] for d in kept] + [sizes[first]]
@@ -239,10 +237,8 @@ def _check_sizes(terms: list[Term]) -> None:
                 sizes[label] = size, i
             elif size not in (1, known):
                 name = LETTERS[label] if label >= 0 else "..."
-                raise RuntimeError(
-                    f"einsum(): subscript {name} has size {size} for operand {i} which does not broadcast with previously seen size "
-                    f"{known} (operand {where})"
-                )
+                found = f"size {size} for operand {i} which does not broadcast with size {known} of operand {where}"
+                raise RuntimeError(f"einsum(): subscript {name} has {found}")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------
@@ -251,9 +247,7 @@ def _check_sizes(terms: list[Term]) -> None:
 def _read(args):
     """(operands, labels of each, labels of the result or None), with ELLIPSIS where an ellipsis stands."""
     if not args:
-        raise ValueError(
-            "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
-        )
+        raise ValueError("einsum(): must specify the equation string or a subscripts list, and at least one operand")
     if isinstance(args[0], str):
         equation, *operands = args
         if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
@@ -274,36 +268,25 @@ def _read(args):
 @lru_cache(1024)
 def _read_equation(equation: str):
     left, arrow, right = equation.partition("->")
-    inputs = tuple([_read_labels(part, f"operand {i}") for i, part in enumerate(left.split(","))])
-    return inputs, _read_labels(right, "the output") if arrow else None
+    return tuple([_read_labels(part) for part in left.split(",")]), _read_labels(right) if arrow else None
 
 
-def _read_labels(text: str, where: str) -> tuple[Label | None, ...]:
-    labels: list[Label | None] = []
-    text = text.replace(" ", "")
-    while text:
-        if text.startswith("..."):
-            if ELLIPSIS in labels:
-                raise RuntimeError(f"einsum(): found '.' for {where} for which an ellipsis was already found")
-            labels.append(ELLIPSIS)
-            text = text[3:]
-        elif text[0] in LETTERS:
-            labels.append(LETTERS.index(text[0]))
-            text = text[1:]
-        else:
-            raise RuntimeError(f"einsum(): invalid subscript given for {where}: {text[0]!r}. Subscripts are letters (a-zA-Z) or '...'")
-    return tuple(labels)
+def _read_labels(text: str) -> tuple[Label | None, ...]:
+    marks = text.replace(" ", "").replace("...", "\n")  # one character for each label
+    for mark in marks:
+        if mark != "\n" and mark not in LETTERS:
+            raise RuntimeError(f"einsum(): invalid subscript given: {mark!r} in {text!r}. Subscripts are letters (a-zA-Z) or '...'")
+    return _one_ellipsis([ELLIPSIS if mark == "\n" else LETTERS.index(mark) for mark in marks])
 
 
 def _read_sublist(given) -> tuple[Label | None, ...]:
-    labels: list[Label | None] = []
     for item in given:
-        if item is Ellipsis:
-            labels.append(ELLIPSIS)
-        elif isinstance(item, int) and 0 <= item < len(LETTERS):
-            labels.append(item)
-        else:
+        if item is not Ellipsis and not (isinstance(item, int) and 0 <= item < len(LETTERS)):
             raise ValueError(f"einsum(): subscripts must be Ellipsis or integers in the range [0, {len(LETTERS)}), found {item!r}")
+    return _one_ellipsis([ELLIPSIS if item is Ellipsis else item for item in given])
+
+
+def _one_ellipsis(labels: list[Label | None]) -> tuple[Label | None, ...]:
     if labels.count(ELLIPSIS) > 1:
-        raise RuntimeError("einsum(): a list of subscripts can have only one ellipsis")
+        raise RuntimeError("einsum(): the subscripts of one tensor can have only one ellipsis")
     return tuple(labels)

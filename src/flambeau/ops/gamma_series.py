@@ -46,14 +46,8 @@ def gamma_q(input, other):
 
 gamma_p.meta(broadcast)
 gamma_q.meta(broadcast)
-gamma_p.derivative(
-    input=lambda grad: no_derivative("igamma", "input"),
-    other=lambda grad, input, other: grad * _density(input, other),
-)
-gamma_q.derivative(
-    input=lambda grad: no_derivative("igammac", "input"),
-    other=lambda grad, input, other: -grad * _density(input, other),
-)
+gamma_p.derivative(input=lambda grad: no_derivative("igamma", "input"), other=lambda grad, input, other: grad * _density(input, other))
+gamma_q.derivative(input=lambda grad: no_derivative("igammac", "input"), other=lambda grad, input, other: -grad * _density(input, other))
 
 
 def _density(a, x):
@@ -182,8 +176,7 @@ def _zeta(xp, s, q):
 def polygamma_series(input, n):
     """The n-th derivative of digamma for n > 1: (-1)^(n + 1) n! zeta(n + 1, x)."""
     xp, dtype, (x,) = in_double(input)
-    sign = 1.0 if n % 2 else -1.0
-    return arrays.cast(xp.asarray(sign * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x)), dtype)
+    return arrays.cast(xp.asarray((1.0 if n % 2 else -1.0) * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x)), dtype)
 
 
 polygamma_series.meta(like_input)

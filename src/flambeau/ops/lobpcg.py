@@ -37,10 +37,7 @@ def lobpcg(
     k = (1 if X is None else X.shape[-1]) if k is None else k
     n = (k if X is None else X.shape[-1]) if n is None else n
     if size < 3 * n:
-        raise ValueError(
-            f"LPBPCG algorithm is not applicable when the number of A rows (={size}) is smaller than 3 x the number of requested "
-            f"eigenpairs (={n}). Try linalg.eigh"
-        )
+        raise ValueError(f"LOBPCG needs at least 3 x as many rows of A (={size}) as requested eigenpairs (={n}). Try linalg.eigh")
     tol = float(np.finfo(A._array.dtype).eps) ** 0.5 if tol is None else tol
     sign = 1 if largest is None or largest else -1
     start = A.new_empty((*A.shape[:-1], n)).normal_() if X is None else X

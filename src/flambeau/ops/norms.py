@@ -64,20 +64,14 @@ def _norm_dtype(array, dtype):
         kind = "complex for complex" if own.is_complex else "real for real"
         raise RuntimeError(f"linalg.vector_norm: dtype should be floating point and {kind} inputs, but got {dtype.name}")
     if dtypes.promote_types(own, dtype) is not dtype:
-        raise RuntimeError(
-            f"linalg.vector_norm: the dtype of the input ({own.name}) should be convertible without narrowing to the specified dtype "
-            f"({dtype.name})"
-        )
+        raise RuntimeError(f"linalg.vector_norm: {own.name} should be convertible without narrowing to the specified dtype ({dtype.name})")
     return dtype.to_real().numpy
 
 
 def _check_identity(shape, ord, dims) -> None:
     """RuntimeError where the norm of nothing would be asked for, and has no value."""
     if (ord < 0 or ord == inf) and count(shape, dims) == 0 and all(shape[d] for d in range(len(shape)) if d not in dims):
-        raise RuntimeError(
-            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor (shape {tuple(shape)}) because the operation does not "
-            "have an identity"
-        )
+        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor {tuple(shape)}: it has no identity")
 
 
 @_vector_norm.meta

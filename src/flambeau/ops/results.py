@@ -18,9 +18,7 @@ class NamedResult(tuple):
         if len(items) == 1 and len(cls._fields) != 1:
             items = tuple(items[0])
         if len(items) != len(cls._fields):
-            raise TypeError(
-                f"{cls.__module__}.{cls.__name__} takes {len(cls._fields)} items ({', '.join(cls._fields)}), found {len(items)}"
-            )
+            raise TypeError(f"{cls.__name__} takes {len(cls._fields)} items ({', '.join(cls._fields)}), found {len(items)}")
         return tuple.__new__(cls, items)
 
     @property

@@ -66,14 +66,14 @@ def _zeros(grad):
     return grad.new_zeros(grad.shape)
 
 
-def distribution(settings):
-    """Declare Tensor.<name>_ from a function that turns the method's arguments into those of the sampler of the same name."""
-    name = settings.__name__
-    op = on_arrays(name=f"Tensor.{name}", public=False, method=False, inplace=True)(settings)
+def distribution(signature):
+    """Declare Tensor.<name>_, which fills a tensor by the sampler of that name; the function shows its parameters, which are numbers."""
+    name = signature.__name__
+    op = on_arrays(name=f"Tensor.{name}", public=False, method=False, inplace=True)(signature)
 
     @op.writes
     def _(input, *, generator=None, **given):
-        fill(name, input, generator, **settings(input, **given))
+        fill(name, input, generator, **{{"from_": "low", "to": "high"}.get(p, p): float(v) for p, v in given.items()})
 
     op.derivative(input=_zeros)
     return op
@@ -82,37 +82,31 @@ def distribution(settings):
 @distribution
 def uniform(input, from_=0.0, to=1.0, *, generator=None):
     """Uniform on [from, to)."""
-    return {"low": float(from_), "high": float(to)}
 
 
 @distribution
 def normal(input, mean=0.0, std=1.0, *, generator=None):
     """Normal with mean and standard deviation."""
-    return {"mean": float(mean), "std": float(std)}
 
 
 @distribution
 def log_normal(input, mean=1.0, std=2.0, *, generator=None):
     """The exponential of a normal number with mean and standard deviation."""
-    return {"mean": float(mean), "std": float(std)}
 
 
 @distribution
 def exponential(input, lambd=1.0, *, generator=None):
     """Exponential with rate `lambd`."""
-    return {"lambd": float(lambd)}
 
 
 @distribution
 def cauchy(input, median=0.0, sigma=1.0, *, generator=None):
     """Cauchy around the median, with half-width sigma."""
-    return {"median": float(median), "sigma": float(sigma)}
 
 
 @distribution
 def geometric(input, p, *, generator=None):
     """The number of trials up to the first success, each of probability p."""
-    return {"p": float(p)}
 
 
 @on_arrays(name="Tensor.random", public=False, method=False, inplace=True)
@@ -124,9 +118,9 @@ def _random(input, from_=None, to=None, *, generator=None):
 def _(input, from_=None, to=None, *, generator=None):
     if from_ is None and to is None:
         fill("random_full", input, generator)
-        return
-    low, high = (0, from_) if to is None and from_ is not None else (from_ or 0, to)
-    fill("randint", input, generator, low=int(low), high=None if high is None else int(high))
+    else:
+        low, high = (0, from_) if to is None else (from_ or 0, to)
+        fill("randint", input, generator, low=int(low), high=int(high))
 
 
 _random.derivative(input=_zeros)
@@ -141,9 +135,7 @@ def _bernoulli(input, p=0.5, *, generator=None):
 def _(input, p=0.5, *, generator=None):
     if hasattr(p, "shape"):
         layout.expand(p.shape, arrays.element_strides(p), input.shape)  # raises where p does not broadcast
-        fill("bernoulli", input, generator, p=p)
-    else:
-        fill("bernoulli", input, generator, p=float(p))
+    fill("bernoulli", input, generator, p=p if hasattr(p, "shape") else float(p))
 
 
 _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
@@ -158,12 +150,10 @@ def bernoulli(input, p=None, *, generator=None):
 
 
 bernoulli.meta(like_input)
-
-
 bernoulli.derivative(input=_zeros)
 
 
-@on_arrays
+@on_arrays(out="same")
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Category numbers drawn with the weights in `input`. (C,) -> (num_samples,), (R, C) -> (R, num_samples), int64"""
     room = _room(input, sampling)
@@ -182,8 +172,6 @@ def poisson(input, generator=None):
 
 
 poisson.meta(like_input)
-
-
 poisson.derivative(input=_zeros)
 
 
@@ -194,10 +182,7 @@ def binomial(count, prob, generator=None):
 
 
 binomial.meta(broadcast)
-binomial.derivative(
-    count=lambda grad, count_shape: grad.new_zeros(count_shape),
-    prob=lambda grad, prob_shape: grad.new_zeros(prob_shape),
-)
+binomial.derivative(count=lambda grad, count_shape: grad.new_zeros(count_shape), prob=lambda grad, prob_shape: grad.new_zeros(prob_shape))
 
 
 @on_arrays(name="_normal_around", public=False, method=False, grad_name="NormalBackward3")
@@ -210,7 +195,4 @@ def normal_around(mean, std, generator=None):
 
 
 normal_around.meta(broadcast)
-normal_around.derivative(
-    mean=lambda grad, mean_shape: grad.new_zeros(mean_shape),
-    std=lambda grad, std_shape: grad.new_zeros(std_shape),
-)
+normal_around.derivative(mean=lambda grad, mean_shape: grad.new_zeros(mean_shape), std=lambda grad, std_shape: grad.new_zeros(std_shape))

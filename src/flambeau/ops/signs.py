@@ -19,13 +19,13 @@ sgn = unary("sgn", "The sign; of a complex number z / |z|, or 0.", inplace=True)
 
 
 # For a complex z = r u, a step dz turns u by the part of dz across u, over r; for real numbers nothing is left of this.
-sgn.derivative(input=lambda grad, input, result: _across(grad, input, result))
+def _across(grad, input, result):
+    size = e.node("abs", input)
+    along = (grad * e.conj(result) + e.conj(grad) * result) / 2  # the real part of conj(u) * grad
+    return e.where(size > 0, (grad - along * result) / size, 0)
 
 
-def _across(grad, z, unit):
-    size = e.node("abs", z)
-    along = (grad * e.conj(unit) + e.conj(grad) * unit) / 2  # the real part of conj(unit) * grad
-    return e.where(size > 0, (grad - along * unit) / size, 0)
+sgn.derivative(input=_across)
 
 
 @composite
@@ -36,9 +36,8 @@ def positive(input):
     return input
 
 
-copysign = binary(
-    "copysign", "The size of input with the sign of other, -0.0 counting as negative.", inplace=True, rule="float", complex=False
-)
+signed = "The size of input with the sign of other, -0.0 counting as negative."
+copysign = binary("copysign", signed, inplace=True, rule="float", complex=False)
 
 
 @pointwise(public=False, method=False, complex="heaviside is not yet implemented for complex tensors.", numbers=False)
@@ -54,8 +53,5 @@ _heaviside.derivative(input=None, values=None)
 def heaviside(input, values):
     """The step function: 0 for negative elements, 1 for positive ones, `values` for zeros."""
     if is_tensor(values) and values.dtype is not input.dtype:
-        raise RuntimeError(
-            "heaviside is not yet implemented for tensors with different dtypes: "
-            f"found {input.dtype} and {values.dtype}. Try values.to(input.dtype)"
-        )
+        raise RuntimeError(f"heaviside is not yet implemented for tensors with different dtypes: {input.dtype} and {values.dtype}")
     return _heaviside, input, values

@@ -24,17 +24,15 @@ def stft(
     center      frame t is centred at sample t * hop_length, the signal being continued at both ends (pad_mode)
     normalized  multiply by 1 / sqrt(n_fft)
     """
-    n_fft = whole(n_fft)
-    hop_length = n_fft // 4 if hop_length is None else whole(hop_length)
-    win_length = n_fft if win_length is None else whole(win_length)
     is_complex = input.is_complex() or (window is not None and window.is_complex())
-    _check_stft(input, n_fft, hop_length, win_length, window)
+    if input.dtype.category < dtypes.FLOAT:
+        raise RuntimeError(f"stft: expected a tensor of floating point or complex values, found {input.dtype.name}. Try x.float()")
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"stft: expected a 1D or 2D tensor, found shape {tuple(input.shape)}. Try x.flatten(0, -2)")
+    n_fft, hop_length, win_length = _lengths("stft", n_fft, hop_length, win_length, window)
     if return_complex is None:
         if not is_complex:
-            raise RuntimeError(
-                "stft requires the return_complex parameter be given for real inputs, and will further require that return_complex=True in "
-                "a future PyTorch release."
-            )
+            raise RuntimeError("stft requires the return_complex parameter be given for real inputs. Try return_complex=True")
         return_complex = True
     onesided = not is_complex if onesided is None else bool(onesided)
     if onesided and is_complex:
@@ -54,31 +52,24 @@ def stft(
     if faded is not None:
         frames = frames * faded
     norm = "ortho" if normalized else "backward"
-    spectra = fft._to_half("stft", frames, (2,), [None], norm, True) if onesided else fft._complex("stft", frames, (2,), [None], norm, True)
-    result = spectra.mT
+    transform = fft._to_half if onesided else fft._complex
+    result = transform("stft", frames, (2,), [None], norm, True).mT
     result = result.squeeze(0) if input.dim() == 1 else result
     return result if return_complex else OPS["view_as_real"](result)
 
 
-def _check_stft(input, n_fft: int, hop_length: int, win_length: int, window) -> None:
-    if input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"stft: expected a tensor of floating point or complex values, found {input.dtype.name}. Try x.float()")
-    if input.dim() not in (1, 2):
-        raise RuntimeError(f"stft: expected a 1D or 2D tensor, found shape {tuple(input.shape)}. Try x.flatten(0, -2)")
-    _check_lengths("stft", n_fft, hop_length, win_length, window)
-
-
-def _check_lengths(name: str, n_fft: int, hop_length: int, win_length: int, window) -> None:
-    if n_fft <= 0:
-        raise RuntimeError(f"{name}: expected n_fft > 0, but got n_fft={n_fft}")
-    if hop_length <= 0:
-        raise RuntimeError(f"{name}: expected hop_length > 0, but got hop_length={hop_length}")
+def _lengths(name: str, n_fft, hop_length, win_length, window) -> tuple[int, int, int]:
+    """The lengths, or what they are if not given; RuntimeError where they do not go together."""
+    n_fft = whole(n_fft)
+    hop_length = n_fft // 4 if hop_length is None else whole(hop_length)
+    win_length = n_fft if win_length is None else whole(win_length)
+    if n_fft <= 0 or hop_length <= 0:
+        raise RuntimeError(f"{name}: expected n_fft > 0 and hop_length > 0, but got n_fft={n_fft}, hop_length={hop_length}")
     if not 0 < win_length <= n_fft:
         raise RuntimeError(f"{name}: expected 0 < win_length <= n_fft, but got win_length={win_length}, n_fft={n_fft}")
-    if window is not None and (window.dim() != 1 or window.shape[0] != win_length):
-        raise RuntimeError(
-            f"{name}: expected a 1D window tensor of size equal to win_length={win_length}, but got window with size {list(window.shape)}"
-        )
+    if window is not None and tuple(window.shape) != (win_length,):
+        raise RuntimeError(f"{name}: expected a 1D window tensor of size win_length={win_length}, but got size {list(window.shape)}")
+    return n_fft, hop_length, win_length
 
 
 def _full_window(window, n_fft: int, win_length: int, like):
@@ -100,10 +91,8 @@ def _continued(signal, before: int, after: int, mode: str):
         ends = signal.new_zeros((signal.shape[0], before)), signal.new_zeros((signal.shape[0], after))
     elif mode == "reflect":
         if max(before, after) >= length:
-            raise RuntimeError(
-                f"Padding size should be less than the corresponding input dimension, but got: padding ({before}, {after}) at the last "
-                f"dimension of input {list(signal.shape)}. Use a shorter n_fft, pad_mode='constant' or center=False"
-            )
+            size = f"padding ({before}, {after}) of {length} samples. Use a shorter n_fft, pad_mode='constant' or center=False"
+            raise RuntimeError(f"Padding size should be less than the corresponding input dimension, but got: {size}")
         ends = signal.narrow(-1, 1, before).flip(-1), signal.narrow(-1, length - 1 - after, after).flip(-1)
     elif mode == "replicate":
         ends = signal.narrow(-1, 0, 1).expand(-1, before), signal.narrow(-1, length - 1, 1).expand(-1, after)
@@ -123,12 +112,10 @@ def istft(
 
     (F, T) or (B, F, T) -> (L) or (B, L)
     """
-    n_fft = whole(n_fft)
-    hop_length = n_fft // 4 if hop_length is None else whole(hop_length)
-    win_length = n_fft if win_length is None else whole(win_length)
-    spectra = _check_istft(input, n_fft, hop_length, win_length, window, onesided, return_complex)
-    frames_count = spectra.shape[-1]
-    spectra = spectra.mT  # (B, T, F)
+    n_fft, hop_length, win_length = _lengths("istft", n_fft, hop_length, win_length, window)
+    _check_istft(input, n_fft, onesided, return_complex)
+    spectra = (input.unsqueeze(0) if input.dim() == 2 else input).mT  # (B, T, F)
+    frames_count = spectra.shape[1]
     if return_complex:
         frames = fft._complex("istft", spectra, (2,), [None], "backward", False)
     else:  # of a whole spectrum only the first half is read
@@ -149,36 +136,26 @@ def istft(
         raise RuntimeError("istft: window overlap add min: some samples are covered by no window (its sum of squares is 0 there)")
     signal = signal / weight
     if end > total:
-        warnings.warn(
-            "The length of signal is shorter than the length parameter. Result is being padded with zeros in the tail. Please check your "
-            "center and hop_length settings.",
-            stacklevel=3,
-        )
+        done = "Result is being padded with zeros in the tail. Please check your center and hop_length settings."
+        warnings.warn(f"The length of signal is shorter than the length parameter. {done}", stacklevel=3)
         signal = _continued(signal, 0, end - total, "constant")
     return signal.squeeze(0) if input.dim() == 2 else signal
 
 
-def _check_istft(input, n_fft, hop_length, win_length, window, onesided, return_complex):
-    """The spectra, with a batch dimension."""
+def _check_istft(input, n_fft: int, onesided, return_complex) -> None:
     if not input.is_complex():
         raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
     if not input.numel():
         raise RuntimeError("istft: input tensor cannot be empty.")
     if input.dim() not in (2, 3):
         raise RuntimeError(f"istft: expected a tensor with 2 or 3 dimensions, (F, T) or (B, F, T), but got {input.dim()}")
-    _check_lengths("istft", n_fft, hop_length, win_length, window)
     bins = input.shape[-2]
-    if onesided is None:
-        onesided = bins != n_fft
+    onesided = bins != n_fft if onesided is None else bool(onesided)
     expected = n_fft // 2 + 1 if onesided else n_fft
     if bins != expected:
-        raise RuntimeError(
-            f"istft: expected the frequency dimension (3rd to the last) of the input tensor to match "
-            f"n_fft{' / 2 + 1' if onesided else ''} = {expected} when onesided={bool(onesided)}, but got {bins}"
-        )
+        raise RuntimeError(f"istft: expected the frequency dimension to be {expected} when {n_fft=} and {onesided=}, but got {bins}")
     if return_complex and onesided:
         raise RuntimeError("Cannot have onesided output if window or input is complex. Try onesided=False")
-    return input.unsqueeze(0) if input.dim() == 2 else input
 
 
 def _overlapped(frames, total: int, hop_length: int):

@@ -64,9 +64,7 @@ def inner(input, other):
     if input.dim() == 0 or other.dim() == 0:
         return input * other
     if input.shape[-1] != other.shape[-1]:
-        raise RuntimeError(
-            f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}"
-        )
+        raise RuntimeError(f"inner() the last dimension must match on both input tensors: {list(input.shape)} and {list(other.shape)}")
     return tensordot(input, other, ([-1], [-1]))
 
 
@@ -74,11 +72,8 @@ def inner(input, other):
 def kron(input, other):
     """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D)."""
     ndim = max(input.dim(), other.dim())
-    a = (1,) * (ndim - input.dim()) + tuple(input.shape)
-    b = (1,) * (ndim - other.dim()) + tuple(other.shape)
-    apart_a = [n for size in a for n in (size, 1)]
-    apart_b = [n for size in b for n in (1, size)]
-    products = input.reshape(apart_a) * other.reshape(apart_b)
+    a, b = ((1,) * (ndim - t.dim()) + tuple(t.shape) for t in (input, other))
+    products = input.reshape([n for size in a for n in (size, 1)]) * other.reshape([n for size in b for n in (1, size)])
     return products.reshape([m * n for m, n in zip(a, b, strict=True)])
 
 
@@ -96,8 +91,7 @@ def _cross(input, other, dim):
 
 _cross.meta(broadcast)
 _cross.derivative(
-    input=lambda grad, other, dim: _cross(conj(other), grad, dim),
-    other=lambda grad, input, dim: _cross(grad, conj(input), dim),
+    input=lambda grad, other, dim: _cross(conj(other), grad, dim), other=lambda grad, input, dim: _cross(grad, conj(input), dim)
 )
 
 

@@ -37,8 +37,7 @@ def _logaddexp(input, other):
 
 
 _logaddexp.derivative(
-    input=lambda grad, input, other: grad / (1 + e.exp(other - input)),
-    other=lambda grad, input, other: grad / (1 + e.exp(input - other)),
+    input=lambda grad, input, other: grad / (1 + e.exp(other - input)), other=lambda grad, input, other: grad / (1 + e.exp(input - other))
 )
 
 
@@ -67,8 +66,7 @@ def logaddexp2(input, other):
 
 
 logaddexp2.derivative(
-    input=lambda grad, input, other: grad / (1 + e.exp2(other - input)),
-    other=lambda grad, input, other: grad / (1 + e.exp2(input - other)),
+    input=lambda grad, input, other: grad / (1 + e.exp2(other - input)), other=lambda grad, input, other: grad / (1 + e.exp2(input - other))
 )
 
 # -- angles ----------------------------------------------------------------------------------------------------------
