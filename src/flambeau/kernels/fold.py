@@ -147,7 +147,7 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
     """The loop along a contiguous row. The lanes of a vector are combined in any order; comparing them loses a NaN, which `bad` keeps."""
     if wide == "double" and operator in ("max", "min"):
         return f"""    int bad = total != total;
-    _Pragma("omp simd reduction({operator}:total) reduction(|:bad)")
+    _Pragma("omp simd reduction(fl_{operator}:total) reduction(|:bad)")
     for (int64_t i = 0; i < n; i++) {{
         const {wide} v = {name}_map({read}, s);
         bad |= v != v;
