@@ -188,7 +188,7 @@ class _Print:
         clauses = ""
         for r, k in zip(chosen, numbers, strict=True):
             yield f"    double s{k} = 0;" if r.op == "row_sum" else f"    {t} s{k} = -INFINITY; int nan{k} = 0;"
-            clauses += f" reduction(+:s{k})" if r.op == "row_sum" else f" reduction(max:s{k}) reduction(|:nan{k})"
+            clauses += f" reduction(+:s{k})" if r.op == "row_sum" else f" reduction(fl_max:s{k}) reduction(|:nan{k})"
         values = [self._named(r.args[0], done, new) for r in chosen]
         extra = [self._named(k, done, set(new) - {k}) for k in new]
 
