@@ -9,7 +9,7 @@ SUBJECTS = (
     "promotion", "arithmetic", "powers", "signs", "bounds", "comparison", "conditional", "bitwise", "transcendental", "rounding",
     "special", "gamma_series", "bessel", "polynomials", "activation", "complex",
     "copying", "views", "shaping", "joining", "padding", "scattering", "masking", "indexing", "rows", "selection",
-    "reductions", "extrema", "statistics", "cumulative", "calculus", "softmax", "sorting", "quantiles", "searching", "counting", "masked",
+    "reductions", "extrema", "statistics", "cumulative", "calculus", "softmax", "normalization", "sorting", "quantiles", "searching", "counting", "masked",
     "products", "tensor_products", "einsum", "norms", "solvers", "decompositions", "lu", "householder", "linalg", "low_rank", "lobpcg",
     "distances", "fft", "spectrogram",
     "filling", "sampling", "comparing", "triangular", "grids",
