@@ -161,7 +161,7 @@ def _row(name: str, p: LoopPrinter) -> str:
     return f"""    if (inner == 1) {{
         {p.compute} best = {p.read("T", "x[0]")};
         int nan = 0;
-        _Pragma("omp simd reduction({'fl_' * (p.compute in ('float', 'double'))}{name}:best) reduction(|:nan)")
+        _Pragma("omp simd reduction({"fl_" * (p.compute in ("float", "double"))}{name}:best) reduction(|:nan)")
         for (int64_t i = 0; i < n; i++) {{
             const {p.compute} v = {p.read("T", "x[i]")};
             nan |= v != v;

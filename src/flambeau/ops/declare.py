@@ -15,7 +15,7 @@ Derivatives and composites call operations by name and by operator, so they are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from flambeau.kernels.pointwise import FLOATS, INTEGERS, Pointwise
@@ -287,15 +287,26 @@ class ChoiceOp(Op):
 
 class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
-    it must also share no memory with the operands, "cast apart" if only that. `as_view`: the result is often just one view of the input."""
+    it must also share no memory with the operands, "cast apart" if only that. `as_view`: the result is often just one view of the input.
+    `returns`: the names of the results, which the function gives as any tuple."""
 
     kind = "composite"
 
-    def __init__(self, function, *, out=False, as_view=False, **rest):
+    def __init__(self, function, *, out=False, as_view=False, returns=None, **rest):
         super().__init__(function, **rest)
+        if returns is not None:
+            self.forward = _named(function, named_result(self.name.replace(".", "_"), returns))
         self.as_view: bool = as_view
         self.takes_out: bool = bool(out)
         self.out_rule: str = out if isinstance(out, str) else "cast"
+
+
+def _named(function: Callable, result_type: type[NamedResult]) -> Callable:
+    @wraps(function)
+    def forward(*args, **kwargs):
+        return result_type(*function(*args, **kwargs))
+
+    return forward
 
 
 def _decorator(cls):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite
 from flambeau.ops.matrix import adjoint, check_matrices, conj, diagonal, from_lapack, identity_like, refuse
-from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve, _solve_triangular
 
 # -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
@@ -104,13 +103,12 @@ def _tall_qr_gradient(of_q, of_r, Q, R):
 
 
 linalg_qr.derivative(A=_qr_gradient)
-_Qr = named_result("qr", "Q R")
 
 
-@composite(out=True)
+@composite(out=True, returns="Q R")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
-    return _Qr(*linalg_qr(input, "reduced" if some else "complete"))
+    return linalg_qr(input, "reduced" if some else "complete")
 
 
 # -- singular values: A = U S V^H ------------------------------------------------------------------------------------------
@@ -194,18 +192,15 @@ def svdvals(A, *, driver=None):
     return linalg_svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
 
 
-_Svd = named_result("svd", "U S V")
-
-
-@composite(out=True)
+@composite(out=True, returns="U S V")
 def svd(input, some=True, compute_uv=True):
     """(U, S, V) with input = U diag(S) V^H; the older form of linalg.svd. Without compute_uv, U and V are zeros."""
     if compute_uv:
         u, s, vh = linalg_svd(input, not some)
-        return _Svd(u, s, adjoint(vh))
+        return u, s, adjoint(vh)
     check_matrices("linalg.svd", input._array)
     *batch, m, n = input.shape
-    return _Svd(input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n)))
+    return input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n))
 
 
 # -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------

@@ -39,11 +39,7 @@ def einsum(*args):
 # -- carrying out a plan ---------------------------------------------------------------------------------------------------
 
 
-class Move(NamedTuple):
-    """A Tensor method and its arguments."""
-
-    method: str
-    args: tuple
+Move = tuple[str, tuple]  # a Tensor method and its arguments
 
 
 class Step(NamedTuple):
@@ -105,7 +101,7 @@ class Term(NamedTuple):
             return self
         kept = [d for d in range(len(self.labels)) if d not in dims]
         labels = tuple([self.labels[d] for d in kept])
-        return Term(tuple([self.shape[d] for d in kept]), labels, (*self.moves, Move(method, (tuple(dims),))))
+        return Term(tuple([self.shape[d] for d in kept]), labels, (*self.moves, (method, (tuple(dims),))))
 
     def summed(self, keep: set[Label]) -> Term:
         """Without the labels nobody needs."""
@@ -116,9 +112,9 @@ class Term(NamedTuple):
         permuted = tuple([self.labels.index(label) for label in order])
         moves = self.moves
         if permuted != tuple(range(len(permuted))):
-            moves = (*moves, Move("permute", (permuted,)))
+            moves = (*moves, ("permute", (permuted,)))
         if tuple([self.shape[d] for d in permuted]) != tuple(shape):
-            moves = (*moves, Move("reshape", (tuple(shape),)))
+            moves = (*moves, ("reshape", (tuple(shape),)))
         return moves
 
 
@@ -149,12 +145,12 @@ def _needed(result, others) -> set[Label]:
 
 def _cheapest(terms: list[Term]) -> tuple[int, int]:
     """The pair with the fewest multiplications."""
-    pairs = [(i, j) for j in range(len(terms)) for i in range(j)]
-    return min(pairs, key=lambda pair: _multiplications(terms[pair[0]], terms[pair[1]]))
 
+    def multiplications(pair: tuple[int, int]) -> int:
+        a, b = terms[pair[0]], terms[pair[1]]
+        return prod(max(t.size(label) for t in (a, b) if label in t.labels) for label in {*a.labels, *b.labels})
 
-def _multiplications(a: Term, b: Term) -> int:
-    return prod(max(t.size(label) for t in (a, b) if label in t.labels) for label in {*a.labels, *b.labels})
+    return min(((i, j) for j in range(len(terms)) for i in range(j)), key=multiplications)
 
 
 def _pair(i: int, j: int, a: Term, b: Term, keep: set[Label]) -> tuple[Step, Term]:
@@ -175,7 +171,7 @@ def _pair(i: int, j: int, a: Term, b: Term, keep: set[Label]) -> tuple[Step, Ter
     count, m, n, k = (prod(map(t.size, group)) for t, group in ((a, batch), (a, rows), (b, columns), (a, inner)))
     left = a.laid_out([*batch, *rows, *inner], (count, m, k))
     right = b.laid_out([*batch, *inner, *columns], (count, k, n))
-    after = (Move("reshape", (sizes,)),) if sizes != (count, m, n) else ()
+    after = (("reshape", (sizes,)),) if sizes != (count, m, n) else ()
     return Step(i, j, left, right, True, after), Term(sizes, labels)
 
 
@@ -205,7 +201,7 @@ def _term(index: int, shape, labels) -> Term:
             if sizes[first] != sizes[second]:
                 found = f"{LETTERS[label]} is repeated for operand {index} but the sizes don't match, {sizes[second]} != {sizes[first]}"
                 raise RuntimeError(f"einsum(): subscript {found}")
-            moves.append(Move("diagonal", (0, first, second)))
+            moves.append(("diagonal", (0, first, second)))
             kept = [d for d in range(len(sizes)) if d not in (first, second)]
             spelled, sizes = [spelled[d] for d in kept] + [label], [sizes[d] for d in kept] + [sizes[first]]
     return Term(tuple(sizes), tuple(spelled), tuple(moves))

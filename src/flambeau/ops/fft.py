@@ -193,11 +193,7 @@ TRANSFORMS = {
     "fft": (_complex, True, "The Fourier transform: sum_t x_t exp(-2 pi i k t / n). Real or complex -> complex."),
     "ifft": (_complex, False, "The inverse of fft: sum_k X_k exp(2 pi i k t / n) / n. Complex -> complex."),
     "rfft": (_to_half, True, "The Fourier transform of a real signal: its first n // 2 + 1 frequencies. Real -> complex."),
-    "irfft": (
-        _from_half,
-        False,
-        "The inverse of rfft: a real signal of n samples, 2 (m - 1) of m frequencies if not given. Complex -> real.",
-    ),
+    "irfft": (_from_half, False, "The inverse of rfft: n real samples, 2 (m - 1) for m frequencies if not given. Complex -> real."),
     "hfft": (_from_half, True, "The Fourier transform of a signal with a real spectrum, given by its first half. Complex -> real."),
     "ihfft": (_to_half, False, "The inverse of hfft. Real -> complex."),
 }

@@ -19,7 +19,6 @@ from flambeau.ops.matrix import adjoint, check_matrices, check_square, conj, fro
 from flambeau.ops.norms import matrix_norm
 from flambeau.ops.products import mm
 from flambeau.ops.reductions import product_of_others
-from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve, cutoff, inv, inv_ex
 from flambeau.ops.views import whole
 
@@ -73,13 +72,12 @@ def _slogdet_gradient(grads, A, sign):
 
 
 linalg_slogdet.derivative(A=_slogdet_gradient)
-_Slogdet = named_result("slogdet", "sign logabsdet")
 
 
-@composite(out=True)
+@composite(out=True, returns="sign logabsdet")
 def slogdet(input):
     """(sign, log |det|) of square matrices. (..., N, N) -> (...), (...)."""
-    return _Slogdet(*linalg_slogdet(input))
+    return linalg_slogdet(input)
 
 
 @composite

@@ -11,7 +11,6 @@ import numpy as np
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_system, from_lapack, identity_like, refuse
-from flambeau.ops.results import named_result
 from flambeau.ops.solvers import _solve_triangular
 
 # -- LU --------------------------------------------------------------------------------------------------------------------
@@ -78,23 +77,17 @@ def _right_solve(b, turned_u):
     return _solve_triangular(turned_u.mT, b.mT, True, False).mT
 
 
-_LuFactor = named_result("linalg_lu_factor", "LU pivots")
-
-
-@composite(name="linalg.lu_factor", method=False, out=True)
+@composite(name="linalg.lu_factor", method=False, out=True, returns="LU pivots")
 def lu_factor(A, *, pivot=True):
     """(LU, pivots), packed, for linalg.lu_solve. (..., M, N) -> (..., M, N), (..., K)."""
-    return _LuFactor(*lu_factor_ex(A, pivot=pivot, check_errors=True)[:2])
+    return lu_factor_ex(A, pivot=pivot, check_errors=True)[:2]
 
 
-_Lu = named_result("linalg_lu", "P L U")
-
-
-@composite(name="linalg.lu", method=False, out=True)
+@composite(name="linalg.lu", method=False, out=True, returns="P L U")
 def linalg_lu(A, *, pivot=True):
     """(P, L, U) with A = P L U. (..., M, N) -> (..., M, M), (..., M, K), (..., K, N)."""
     LU, pivots, _ = lu_factor_ex(A, pivot=pivot)
-    return _Lu(*lu_unpack(LU, pivots))
+    return lu_unpack(LU, pivots)
 
 
 @composite(public=True)
@@ -128,10 +121,7 @@ def _permutation(LU, pivots):
 _permutation.derivative(LU=lambda grad, LU_shape: grad.new_zeros(LU_shape))
 
 
-_LuUnpack = named_result("lu_unpack", "P L U")
-
-
-@composite(method=False, out=True)
+@composite(method=False, out=True, returns="P L U")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
     check_matrices("lu_unpack", LU_data._array, "LU_data")
@@ -146,7 +136,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
         L = LU_data.narrow(-1, 0, k).tril(-1)
         ones = identity_like(LU_data, max(m, k)).narrow(1, 0, k)
         L, U = L + ones, LU_data.narrow(-2, 0, k).triu()
-    return _LuUnpack(P, L, U)
+    return P, L, U
 
 
 @composite(name="linalg.lu_solve", method=False, out=True)
@@ -202,13 +192,10 @@ def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
     return found
 
 
-_LdlFactor = named_result("linalg_ldl_factor", "LD pivots")
-
-
-@composite(name="linalg.ldl_factor", method=False, out=True)
+@composite(name="linalg.ldl_factor", method=False, out=True, returns="LD pivots")
 def ldl_factor(A, *, hermitian=False):
     """(LD, pivots), packed, for linalg.ldl_solve; only the lower triangle of A is read."""
-    return _LdlFactor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2])
+    return ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2]
 
 
 @from_lapack("linalg.ldl_solve", square=True)

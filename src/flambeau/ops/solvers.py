@@ -14,7 +14,6 @@ from flambeau.kernels import arrays, layout, matrices
 from flambeau.ops import shape_rules
 from flambeau.ops.declare import composite
 from flambeau.ops.matrix import adjoint, check_matrices, check_same_dtype, check_square, check_system, from_lapack, refuse, vector_as_matrix
-from flambeau.ops.results import named_result
 
 SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
 
@@ -104,10 +103,7 @@ def solve(A, B, *, left=True):
     return found.squeeze(-1) if vectors else found
 
 
-_SolveEx = named_result("linalg_solve_ex", "result info")
-
-
-@composite(name="linalg.solve_ex", method=False, out=True)
+@composite(name="linalg.solve_ex", method=False, out=True, returns="result info")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """(result, info) of linalg.solve: no error for a singular matrix, unless `check_errors`."""
     info = _lu_info(A)
@@ -115,7 +111,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
         refuse("torch.linalg.solve_ex", info._array, lambda i: NO_SOLUTION)
     if info.any().item():
         A = A.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("nan"))
-    return _SolveEx(solve(A, B, left=left), info)
+    return solve(A, B, left=left), info
 
 
 @from_lapack("linalg_lu_info", square=True, public=False)
@@ -155,10 +151,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     return _solve_triangular(A.mT, B.mT, not upper, bool(unitriangular)).mT
 
 
-_TriangularSolve = named_result("triangular_solve", "solution cloned_coefficient")
-
-
-@composite(out=True)
+@composite(out=True, returns="solution cloned_coefficient")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
     """(X, a copy of A) with A X = input for triangular A (A^T X = input with `transpose`). The older form of linalg.solve_triangular."""
     for name, t in (("b", input), ("A", A)):
@@ -167,7 +160,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     check_system("triangular_solve", A._array, input._array, names="A and b")
     coefficient, upper = (A.mT, not upper) if transpose else (A, upper)
     solution = _solve_triangular(coefficient, input, bool(upper), bool(unitriangular))
-    return _TriangularSolve(solution, A.expand((*solution.shape[:-2], *A.shape[-2:])).clone())
+    return solution, A.expand((*solution.shape[:-2], *A.shape[-2:])).clone()
 
 
 # -- with a Cholesky factor ------------------------------------------------------------------------------------------------
