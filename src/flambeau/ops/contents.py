@@ -19,7 +19,7 @@ AT_ONCE = (
 ON_DEMAND = {
     "special": """special.* xlogy logit erf erfc erfinv lgamma digamma polygamma mvlgamma igamma igammac
                   .xlogy_ .logit_ .erf_ .erfc_ .erfinv_ .lgamma_ .digamma_ .polygamma_ .mvlgamma_ .igamma_ .igammac_""",
-    "gamma_series": "",
+    "gamma_series": "special.*",
     "bessel": "special.* i0 .i0_",
     "polynomials": "special.*",
     "activation": "nn.functional.* hardshrink prelu relu celu() selu() threshold() .celu_ .relu_ .selu_ .threshold_",

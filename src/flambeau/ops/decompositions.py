@@ -17,9 +17,9 @@ from flambeau.ops.solvers import _solve, _solve_triangular
 NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not)."
 
 
-@from_lapack("linalg.cholesky_ex", square=True, returns="L info")
-def cholesky_ex(A, *, upper=False, check_errors=False):
-    """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
+@from_lapack("linalg_cholesky_ex", square=True, public=False, returns="L info")
+def _cholesky(A, upper, check_errors=True):
+    """(L, info), or with `upper` (L^H, info)."""
     xp = arrays.module_of(A)
     source = xp.swapaxes(A, -1, -2).conj() if upper else A
     factor, info = matrices.cholesky(source)
@@ -39,19 +39,25 @@ def _cholesky_gradient(grads, L, upper):
     return adjoint(_solve_triangular(turned, adjoint(left), True, False))
 
 
-cholesky_ex.derivative(A=_cholesky_gradient)
+_cholesky.derivative(A=_cholesky_gradient)
+
+
+@composite(name="linalg.cholesky_ex", method=False, out=True)
+def cholesky_ex(A, *, upper=False, check_errors=False):
+    """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
+    return _cholesky(A, upper, check_errors)
 
 
 @composite(name="linalg.cholesky", method=False, out=True)
 def linalg_cholesky(A, *, upper=False):
     """L, lower triangular, with L L^H = A for Hermitian positive definite A; with `upper` L^H. (..., N, N) -> (..., N, N)."""
-    return cholesky_ex(A, upper=upper, check_errors=True).L
+    return _cholesky(A, upper).L
 
 
 @composite(out=True)
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input. (..., N, N) -> (..., N, N)."""
-    return cholesky_ex(input, upper=upper, check_errors=True).L
+    return _cholesky(input, upper).L
 
 
 # -- QR: A = Q R -----------------------------------------------------------------------------------------------------------
@@ -114,18 +120,23 @@ def qr(input, some=True):
 # -- singular values: A = U S V^H ------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.svd", returns="U S Vh")
+@from_lapack("linalg_svd", public=False, returns="U S Vh")
+def _svd(A, full_matrices):
+    return tuple(matrices.svd(A, full_matrices))
+
+
+@composite(name="linalg.svd", method=False, out=True)
 def linalg_svd(A, full_matrices=True, *, driver=None):
     """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending.
 
     (..., M, M), (..., K), (..., N, N); without full_matrices (..., M, K), (..., K), (..., K, N)
     """
-    _check_driver(arrays.device_of(A), driver)
-    return tuple(matrices.svd(A, full_matrices))
+    _check_driver(A, driver)
+    return _svd(A, full_matrices)
 
 
-def _check_driver(device, driver) -> None:
-    if driver is not None and device.type != "cuda":
+def _check_driver(A, driver) -> None:
+    if driver is not None and A.device.type != "cuda":
         raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
 
 
@@ -177,7 +188,7 @@ def _check_phase(name: str, turn) -> None:
         raise RuntimeError(f"{name}: {known}. The specified loss function depends on this quantity, so it is ill-defined.")
 
 
-linalg_svd.derivative(A=_svd_gradient)
+_svd.derivative(A=_svd_gradient)
 
 
 @from_lapack("linalg_svdvals", public=False)
@@ -188,15 +199,15 @@ def _singular_values(A):
 @composite(name="linalg.svdvals", method=False, out=True)
 def svdvals(A, *, driver=None):
     """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
-    _check_driver(A.device, driver)
-    return linalg_svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
+    _check_driver(A, driver)
+    return _svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
 
 
 @composite(out=True, returns="U S V")
 def svd(input, some=True, compute_uv=True):
     """(U, S, V) with input = U diag(S) V^H; the older form of linalg.svd. Without compute_uv, U and V are zeros."""
     if compute_uv:
-        u, s, vh = linalg_svd(input, not some)
+        u, s, vh = _svd(input, not some)
         return u, s, adjoint(vh)
     check_matrices("linalg.svd", input._array)
     *batch, m, n = input.shape

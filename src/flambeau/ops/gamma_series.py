@@ -134,9 +134,9 @@ BERNOULLI = (
 LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
 
 
-@series(name="_zeta", grad_name="SpecialZetaBackward0")
+@series(name="special.zeta", public=True)
 def hurwitz_zeta(input, other):
-    """The sum of (q + k)^-s over k = 0, 1, ..."""
+    """Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, 2, ..."""
     xp, dtype, (s, q) = in_double(input, other)
     return arrays.cast(xp.asarray(_zeta(xp, s, q)), dtype)
 

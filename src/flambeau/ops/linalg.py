@@ -14,7 +14,7 @@ from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
-from flambeau.ops.decompositions import linalg_svd, svdvals
+from flambeau.ops.decompositions import _svd, svdvals
 from flambeau.ops.matrix import adjoint, check_matrices, check_square, conj, from_lapack, identity_like
 from flambeau.ops.norms import matrix_norm
 from flambeau.ops.products import mm
@@ -39,7 +39,7 @@ def _det_gradient(grad, A, result):
     if not singular.any().item():
         scaled = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1) * identity_like(A)
         return _solve(adjoint(A), scaled)
-    u, s, vh = linalg_svd(A, False)
+    u, s, vh = _svd(A, False)
     phase = conj(linalg_det(u) * linalg_det(vh))
     others = product_of_others(s, s.dim() - 1).to(A.dtype)
     return (grad * phase).unsqueeze(-1).unsqueeze(-1) * ((u * others.unsqueeze(-2)) @ vh)

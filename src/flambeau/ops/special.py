@@ -7,7 +7,7 @@ import math
 
 from flambeau.kernels import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
-from flambeau.ops.gamma_series import gamma_p, gamma_q, hurwitz_zeta, polygamma_series
+from flambeau.ops.gamma_series import gamma_p, gamma_q, polygamma_series
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor
 
@@ -236,9 +236,3 @@ def tensor_only(name: str, other):
     if not is_tensor(other):
         raise TypeError(f"{name}(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
     return other
-
-
-@choice(name="special.zeta", method=False, number_first=True)
-def zeta(input, other):
-    """Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, 2, ..."""
-    return hurwitz_zeta, input, other

@@ -28,12 +28,16 @@ log10 = function("log10", "The logarithm to base 10.", autocast="float32")
 log1p = function("log1p", "log(1 + input), exact where input is small.", autocast="float32", aliases=("special.log1p",))
 
 
-@pointwise(public=False, method=False, dtypes="float", complex=False, numbers=False)
-def _logaddexp(input, other):
-    """The larger plus log1p(exp(-difference)): nothing overflows."""
+def _log_of_sum(input, other, rest):
+    """The larger plus log(1 + exp(-difference)), which is rest(-difference): nothing overflows."""
     larger, difference = e.maximum(input, other), abs(input - other)
     # Two equal infinities have no difference, and their sum is the same infinity.
-    return e.where(e.isinf(larger) & e.eq(input, other), larger, larger + e.log1p(e.exp(-difference)))
+    return e.where(e.isinf(larger) & e.eq(input, other), larger, larger + rest(-difference))
+
+
+@pointwise(public=False, method=False, dtypes="float", complex=False, numbers=False)
+def _logaddexp(input, other):
+    return _log_of_sum(input, other, lambda d: e.log1p(e.exp(d)))
 
 
 _logaddexp.derivative(
@@ -44,9 +48,7 @@ _logaddexp.derivative(
 @choice
 def logaddexp(input, other):
     """log(exp(input) + exp(other)), without overflow."""
-    if promoted(input, other).is_complex:
-        return _logaddexp_complex, input, other
-    return _logaddexp, input, other
+    return (_logaddexp_complex if promoted(input, other).is_complex else _logaddexp), input, other
 
 
 @composite(public=False, method=False, out=True)
@@ -60,9 +62,7 @@ def _logaddexp_complex(input, other):
 @pointwise(dtypes="float", complex=False, numbers=False)
 def logaddexp2(input, other):
     """log2(2 ** input + 2 ** other), without overflow."""
-    larger, difference = e.maximum(input, other), abs(input - other)
-    sum = larger + e.log1p(e.exp2(-difference)) * (1 / math.log(2))
-    return e.where(e.isinf(larger) & e.eq(input, other), larger, sum)
+    return _log_of_sum(input, other, lambda d: e.log1p(e.exp2(d)) * (1 / math.log(2)))
 
 
 logaddexp2.derivative(
