@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 NUMPY_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-NUMPY_NAMES["input"] = "A"  # torch.det(input) is torch.linalg.det(A)
 NUMPY_NAMES["from"] = "from_"  # a keyword in Python, a parameter of uniform_ and random_ in PyTorch
 
 

@@ -25,7 +25,7 @@ from flambeau.ops.views import whole
 # -- determinants ----------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.det", square=True, method=True, aliases=("det",))
+@from_lapack("linalg.det", square=True)
 def linalg_det(A):
     """The determinant of square matrices. (..., N, N) -> (...)."""
     return matrices.det(A)
@@ -52,6 +52,12 @@ linalg_det.derivative(A=_det_gradient)
 def _(A):
     check_square("linalg.det", A)
     return A.shape[:-2], A.dtype
+
+
+@composite
+def det(input):
+    """The determinant of square matrices. (..., N, N) -> (...)."""
+    return linalg_det(input)
 
 
 @from_lapack("linalg.slogdet", square=True, returns="sign logabsdet")
@@ -129,7 +135,7 @@ def cond(A, p=None):
 # -- powers, exponentials --------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.matrix_power", aliases=("matrix_power",), out=True)
+@composite(name="linalg.matrix_power", method=False, out=True)
 def linalg_matrix_power(A, n):
     """A multiplied n times by itself, by repeated squaring; of the inverse if n is negative. (..., N, N) -> (..., N, N)."""
     check_square("linalg.matrix_power", A._array)
@@ -148,6 +154,12 @@ def linalg_matrix_power(A, n):
         A = A @ A
 
 
+@composite(out=True)
+def matrix_power(input, n):
+    """`input` multiplied n times by itself. (..., N, N) -> (..., N, N)."""
+    return linalg_matrix_power(input, n)
+
+
 # The numerator of the Padé approximation of exp of order 13, and up to which norm it is exact to double precision (Higham, 2005).
 PADE_13 = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600, 670442572800, 33522128640,
@@ -156,7 +168,7 @@ PADE_13 = (
 PADE_13_NORM = 5.371920351148152
 
 
-@on_arrays(name="linalg.matrix_exp", aliases=("matrix_exp",))
+@on_arrays(name="linalg.matrix_exp", method=False)
 def linalg_matrix_exp(A):
     """exp(A) = I + A + A^2 / 2! + ..., by scaling and squaring, in double precision. (..., N, N) -> (..., N, N)."""
     check_square("linalg.matrix_exp", A)
@@ -200,6 +212,12 @@ def _matrix_exp_gradient(grad, A):
 
 
 linalg_matrix_exp.derivative(A=_matrix_exp_gradient)
+
+
+@composite
+def matrix_exp(input):
+    """exp of square matrices. (..., N, N) -> (..., N, N)."""
+    return linalg_matrix_exp(input)
 
 
 # -- products of many ------------------------------------------------------------------------------------------------------

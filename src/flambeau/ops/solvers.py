@@ -20,7 +20,7 @@ SINGULAR = "The diagonal element {} is zero, the inversion could not be complete
 # -- inverses --------------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.inv", square=True, method="inverse", aliases=("inverse",), grad_name="LinalgInvExBackward0")
+@from_lapack("linalg.inv", square=True, grad_name="LinalgInvExBackward0")
 def inv(A):
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     try:
@@ -43,6 +43,12 @@ inv.derivative(A=_inverse_gradient)
 def _(A):
     check_square("linalg.inv", A)
     return A.shape, A.dtype
+
+
+@composite(out=True)
+def inverse(input):
+    """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
+    return inv(input)
 
 
 @from_lapack("linalg.inv_ex", square=True, returns="inverse info")
