@@ -32,9 +32,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if data is None:
             data = empty(0)
         elif not isinstance(data, Tensor):
-            raise TypeError(
-                f"cannot make a {cls.__name__} of {type(data).__name__}: expected a Tensor. Try {cls.__name__}(torch.tensor(...))"
-            )
+            raise TypeError(f"cannot make a {cls.__name__} of {type(data).__name__}: expected a Tensor. Try torch.tensor(...) on it first")
         if type(data) is Tensor or type(data) is Parameter:
             return Tensor._make_subclass(cls, data, requires_grad)
         # A tensor of the user's own class keeps it, and is marked instead.

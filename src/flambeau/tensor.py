@@ -246,14 +246,9 @@ class Tensor(Methods, metaclass=_TensorMeta):
         if not self.is_leaf:
             if requires_grad:
                 return self
-            raise RuntimeError(
-                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that "
-                "doesn't require differentiation use var_no_grad = var.detach()."
-            )
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. Try x.detach(), which needs no gradient.")
         if requires_grad and not self._is_float():
-            raise RuntimeError(
-                f"only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float() first."
-            )
+            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float()")
         if requires_grad and self._inference and not modes.state.inference:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._needs = bool(requires_grad)

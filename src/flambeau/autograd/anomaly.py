@@ -41,10 +41,7 @@ class detect_anomaly:
 
     def __init__(self, check_nan: bool = True):
         self.check_nan = check_nan
-        warnings.warn(
-            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.",
-            stacklevel=2,
-        )
+        warnings.warn("Anomaly Detection has been enabled. It slows everything down, and is meant for debugging.", stacklevel=2)
 
     def __enter__(self) -> None:
         self.before = (modes.state.anomaly, modes.state.check_nan)

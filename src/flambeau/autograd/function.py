@@ -44,7 +44,7 @@ class Function:
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError(
-            f"Legacy autograd function with non-static forward method: call {type(self).__name__}.apply(...), with static forward and backward"
+            f"Legacy autograd function with non-static forward method: make it static, call {type(self).__name__}.apply(...)"
         )
 
     @staticmethod
@@ -60,9 +60,7 @@ class Function:
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """One gradient per argument of forward."""
-        raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
-        )
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
 
     vjp = backward
 
@@ -165,9 +163,7 @@ class FunctionNode(FunctionCtx, Node):
             grads = tuple([_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)])
         cls = self.function
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
-            raise RuntimeError(
-                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them."
-            )
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. Implement one of them.")
         found = (cls.backward if cls.vjp is Function.vjp else cls.vjp)(self, *grads)
         return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
 
@@ -186,10 +182,7 @@ class FunctionNode(FunctionCtx, Node):
             if not isinstance(g, Tensor):
                 raise RuntimeError(f"expected Variable or None (got {type(g).__name__}) as gradient {i} from {type(self).__name__}")
             if not self.is_tensor_input[i]:
-                raise RuntimeError(
-                    f"function {type(self).__name__} returned a gradient different from None at position {i + 1}, but the corresponding "
-                    "forward input was not a Variable"
-                )
+                raise RuntimeError(f"{type(self).__name__} returned a gradient different from None at position {i + 1}, for no tensor")
         return found
 
     @property

@@ -124,9 +124,7 @@ def _inputs(inputs, create_graph: bool) -> tuple[bool, tuple[Tensor, ...]]:
     given = (inputs,) if single else tuple(inputs)
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
-            raise TypeError(
-                f"The inputs given must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(x).__name__}."
-            )
+            raise TypeError(f"The inputs given must be either a Tensor or a tuple of Tensors but number {i} is a {type(x).__name__}.")
     return single, tuple(
         (x.view_as(x) if x.requires_grad else x.clone().requires_grad_()) if create_graph else x.detach().clone().requires_grad_()
         for x in given
@@ -144,9 +142,7 @@ def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:
 def _vectors(v, like, what: str) -> tuple[Tensor, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(
-                f"The vector v can only be None if the output of the user-provided function given to {what} is a single number."
-            )
+            raise RuntimeError(f"The vector v can only be None if the output of the function given to {what} is a single number.")
         return (like[0].detach().new_ones(like[0].shape),)
     vs = (v,) if isinstance(v, Tensor) else tuple(v)
     if len(vs) != len(like):
@@ -162,7 +158,7 @@ def _check_scalar(value, what: str) -> None:
         raise TypeError(f"The function given to {what} should return a single Tensor")
     if value.numel() != 1:
         raise RuntimeError(
-            f"The Tensor returned by the function given to {what} should contain a single element, found shape {tuple(value.shape)}"
+            f"The Tensor that the function given to {what} returns should contain a single element, found {tuple(value.shape)}"
         )
 
 

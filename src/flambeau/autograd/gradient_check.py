@@ -174,9 +174,7 @@ class _Check:
                 if g is not None and check_dtypes and g.dtype is not x.dtype:
                     raise GradcheckError(f"the gradient has dtype {g.dtype}, the input {x.dtype}")
                 if g is not None and np.abs(_numpy(g) - _numpy(h)).max(initial=0) > self.nondet_tol:
-                    raise GradcheckError(
-                        "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values"
-                    )
+                    raise GradcheckError("Backward is not reentrant, i.e., with same input and grad_output it gives different values")
                 row.append(np.zeros(x.numel() * (2 if x.is_complex() else 1)) if g is None else _as_reals(_numpy(g)))
         widths = [x.numel() * (2 if x.is_complex() else 1) for x in xs]
         return [np.array(r).reshape(len(r), n) for r, n in zip(rows, widths, strict=True)]
@@ -225,9 +223,7 @@ class _Check:
             for a, b in zip(alone, together, strict=True):
                 x, y = (0 if g is None else _numpy(g) for g in (a, b))
                 if not np.allclose(x, y, rtol=self.rtol, atol=self.atol, equal_nan=True):
-                    raise GradcheckError(
-                        "Expected backward function to handle undefined output grads: a missing gradient must count as zero"
-                    )
+                    raise GradcheckError("Expected backward function to handle undefined output grads: none must count as zero")
 
 
 def _nth(outputs, k: int, any_float: bool) -> Tensor:

@@ -51,10 +51,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     is_tensor = isinstance(value, Tensor)
     if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
-        raise TypeError(
-            f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. "
-            "Try torch.as_tensor(value)"
-        )
+        raise TypeError(f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}. Try torch.as_tensor(value)")
     if index is False:
         return  # PyTorch does not even look whether the value would fit
     recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))

@@ -31,10 +31,7 @@ def check_writable(op, self: Tensor, operands=()) -> None:
     if not isinstance(self, Tensor):
         raise TypeError(f"{name}(): the tensor to write to is a {type(self).__name__}")
     if self._inference and not modes.state.inference:
-        raise RuntimeError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before "
-            "doing inplace update."
-        )
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. Make a clone() of it to write to.")
     if modes.state.grad:
         _check_leaf(self, operands)
     array = self._array
@@ -64,13 +61,9 @@ def _check_leaf(self: Tensor, operands) -> None:
         if self._view_mode is not None:
             raise view_error(self, "is being")
         if own and self._base.is_leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on a clone."
-            )
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad().")
     if own and self.is_leaf:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on x.clone()."
-        )
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad(), or x.clone().")
 
 
 Tensor._view_mode = None  # how a view came about, where that forbids writing to it
@@ -98,10 +91,7 @@ def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
     """RuntimeError unless a result of this shape and dtype fits into `self`."""
     own = tuple(self._array.shape)
     if shape != own:
-        raise RuntimeError(
-            f"output with shape {list(own)} doesn't match the broadcast shape {list(shape)}: {op.short}_ cannot grow its tensor, "
-            f"use {op.short} instead"
-        )
+        raise RuntimeError(f"output with shape {list(own)} doesn't match the broadcast shape {list(shape)}. {op.short} makes a new tensor")
     if not dtypes.can_cast(result, self.dtype):
         raise RuntimeError(f"result type {_type_name(result)} can't be cast to the desired output type {_type_name(self.dtype)}")
 
@@ -117,10 +107,7 @@ def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.short}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)):
-        raise RuntimeError(
-            f"{op.short}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
-            "grad. Use the form without out=, or torch.no_grad()."
-        )
+        raise RuntimeError(f"{op.short}(): functions with out=... arguments don't support automatic differentiation. Try torch.no_grad().")
     device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
     if device != out.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")

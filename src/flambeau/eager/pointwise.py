@@ -291,9 +291,7 @@ def condition(op, value: Tensor):
     if value.dtype is dtypes.uint8:
         warnings.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor", stacklevel=4)
         return arrays.cast(value._array, dtypes.bool.numpy)
-    raise RuntimeError(
-        f"{op.short} expected condition to be a boolean tensor, but got a tensor with dtype {value.dtype}. Try condition.bool() or x != 0"
-    )
+    raise RuntimeError(f"{op.short} expected condition to be a boolean tensor, but got a tensor with dtype {value.dtype}. Try .bool()")
 
 
 def promoted(operands) -> dtypes.dtype:

@@ -338,10 +338,7 @@ class ArrayRecipe:
     def _check(self, op) -> None:
         missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
         if missing:
-            raise NotImplementedError(
-                f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented. "
-                f"Pass {missing[0]}.detach() if no gradient should flow there."
-            )
+            raise NotImplementedError(f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented")
 
     def _placed(self, op, derivative: Callable, key: tuple) -> list[int]:
         found = []

@@ -219,9 +219,7 @@ class SavedTensor:
             raise freed_error()
         entry = saved[self.at]
         if isinstance(entry, Hooked):
-            raise RuntimeError(
-                "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time."
-            )
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. There can be one pair of them.")
         if type(entry) is not tuple:
             raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
         tensor = entry[0]

@@ -95,9 +95,7 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
         if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
             dtype = rest.pop(0)
     elif rest:
-        raise TypeError(
-            f"to() received {type(rest[0]).__name__}: expected a dtype (torch.float64), a device ('cuda:0') or a tensor to be like"
-        )
+        raise TypeError(f"to() received {type(rest[0]).__name__}: expected a dtype (torch.float64), a device ('cuda:0') or a tensor")
     if other is not None:
         dtype, device = other.dtype, other.device
     if rest:

@@ -65,9 +65,7 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
     if dim is not None:
         dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
         if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
-            raise RuntimeError(
-                f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: found shape {tuple(input.shape)}"
-            )
+            raise RuntimeError(f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: {tuple(input.shape)}")
     values, inverse, counts = _unique(input, dim, consecutive)
     asked = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return tuple(asked) if len(asked) > 1 else values
@@ -86,9 +84,7 @@ def _bincount(input, weights, minlength):
     if weights is None or not input.size:
         return xp.bincount(input, minlength=minlength).astype(np.int64)
     if weights.shape != input.shape:
-        raise RuntimeError(
-            f"weights should be 1-d and have the same length as input, found shapes {tuple(weights.shape)} and {tuple(input.shape)}"
-        )
+        raise RuntimeError(f"weights should be 1-d and have the same length as input, found {weights.shape} for {input.shape}")
     out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
     return xp.bincount(input, arrays.cast(weights, dtypes.float64.numpy), minlength).astype(out)
 
@@ -208,13 +204,10 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     d = input.shape[-1]
     bins = [bins] * d if isinstance(bins, int) else list(bins)
     if len(bins) != d:
-        raise RuntimeError(
-            f"histogramdd: The size of bins must be equal to the innermost dimension of the input, found {len(bins)} and {d}"
-        )
+        raise RuntimeError(f"histogramdd: The size of bins must be equal to the innermost dimension of input, found {len(bins)} and {d}")
     if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
         raise RuntimeError(
-            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "
-            f"dimension, but got input with shape {list(input.shape)} and weight with shape {list(weight.shape)}"
+            f"torch.histogramdd: weight should have shape {list(input.shape[:-1])} as the points do, found {list(weight.shape)}"
         )
     flat = None if weight is None else weight.detach().reshape(-1)
     hist, edges = _histogram(input.detach().reshape(-1, d), bins, range, flat, density)
@@ -226,9 +219,7 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
     if points.dtype not in (dtypes.float32, dtypes.float64):
         raise NotImplementedError(f'"histogramdd" not implemented for {points.dtype.name}. Try x.float()')
     if range_ is not None and len(range_) != 2 * len(bins):
-        raise RuntimeError(
-            f"torch.histogramdd: for a {len(bins)}-dimensional histogram range should have {2 * len(bins)} elements, but got {len(range_)}"
-        )
+        raise RuntimeError(f"torch.histogramdd: {len(bins)} dimensions take a range of {2 * len(bins)} elements, but got {len(range_)}")
     if weight is not None and (weight.dtype is not points.dtype or weight.numel() != points.shape[0]):
         raise RuntimeError(
             "torch.histogramdd: if weight tensor is provided it should have the same shape and dtype as the input tensor, found "
@@ -248,15 +239,9 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
 
 def _given_edges(edges, d: int, dtype):
     if edges.dim() != 1:
-        raise RuntimeError(
-            f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} dimensions in the bins tensor for "
-            f"dimension {d}"
-        )
+        raise RuntimeError(f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} for dimension {d}")
     if edges.numel() == 0:
         raise RuntimeError(f"torch.histogramdd: bins tensor should have at least 1 element, but got 0 for dimension {d}")
     if edges.dtype is not dtype:
-        raise RuntimeError(
-            f"torch.histogramdd: input tensor and bins tensors should have the same dtype, but got {dtype.name} and {edges.dtype.name} "
-            f"for dimension {d}"
-        )
+        raise RuntimeError(f"torch.histogramdd: input and bins tensors should have the same dtype, found {dtype.name}, {edges.dtype.name}")
     return edges.clone()

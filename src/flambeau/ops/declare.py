@@ -57,6 +57,7 @@ class Op:
     aliases   further public names
     grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0
     shown     the name in messages and tracebacks, where it is another
+    doc       its docstring, where one function is declared under several names
     """
 
     kind = "op"
@@ -65,7 +66,7 @@ class Op:
 
     def __init__(
         self, function: Callable, *, name=None, public=True, method=True, attribute=False, inplace=False, autocast="keep", aliases=(),
-        grad_name=None, shown=None,
+        grad_name=None, shown=None, doc=None,
     ):  # fmt: skip
         self.forward = function
         self.name: str = name or function.__name__
@@ -79,7 +80,7 @@ class Op:
         self.autocast: str = autocast
         self.aliases: tuple[str, ...] = tuple(aliases)
         self.grad_name: str | None = grad_name
-        self.__doc__ = function.__doc__
+        self.__doc__ = doc or function.__doc__
         self.__name__ = self.short
         code = function.__code__
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

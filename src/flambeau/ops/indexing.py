@@ -66,9 +66,7 @@ _index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inpla
 def _(input, indices):
     plan = _as_plan(input, indices)
     if plan.has_masks:
-        raise NotImplementedError(
-            "x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has none to count"
-        )
+        raise NotImplementedError("x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has no elements")
     return result_shape(plan), input.dtype
 
 
@@ -95,9 +93,7 @@ def _index_put(input, indices, values, accumulate):
     plan = None if rows else _as_plan(input, indices)
     shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)
     if values.shape != shape and layout.broadcast_shapes(shape, values.shape) != shape:
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
-        )
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result {shape}")
     values = arrays.apart(input, values)
     if rows:
         gather.replace_rows(input, indices[0], values)
@@ -159,9 +155,7 @@ def as_index(index):
     if name == "uint8":
         return index.bool()
     if name not in ("int64", "int32", "bool"):
-        raise IndexError(
-            f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long(), or a comparison"
-        )
+        raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long()")
     return index
 
 
@@ -175,10 +169,7 @@ def lone_mask(indices: list):
 def check_dtypes(input, values) -> None:
     """RuntimeError unless the values have the dtype of what they are written into."""
     if values.dtype is not input.dtype:
-        raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {input.dtype} for the destination and {values.dtype} for the "
-            f"source. Try values.to({input.dtype})"
-        )
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, found {values.dtype} for {input.dtype}")
 
 
 @composite(method=False, name="index_put_")

@@ -81,8 +81,7 @@ def cat(tensors, dim=0):
     for i, shape in enumerate(shapes):
         if shape != first and (len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]):
             raise RuntimeError(
-                f"Sizes of tensors must match except in dimension {dim}, and Tensors must have same number of dimensions. "
-                f"Expected {first} but got {shape} for tensor number {i} in the list."
+                f"Sizes of tensors must match except in dimension {dim}. Expected {first}, found {shape} for tensor number {i}"
             )
     return _cat(tensors, dim)
 
@@ -126,9 +125,7 @@ def stack(tensors, dim=0):
     shape = tensors[0]._array.shape
     for i, t in enumerate(tensors):
         if t._array.shape != shape:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(t.shape)} at entry {i}"
-            )
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} at entry 0 and {tuple(t.shape)} at entry {i}")
     return _stack(tensors, layout.wrap_dim(whole(dim), len(shape) + 1))
 
 
@@ -179,9 +176,7 @@ def _replacing(name: str, window):
         strides = strides if dense else layout.contiguous_strides(shape)
         geometry = window.forward((shape, strides, 0), *args)
         if tuple(geometry[0]) != tuple(src.shape):
-            raise RuntimeError(
-                f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(geometry[0])}"
-            )
+            raise RuntimeError(f"expected src to have a size equal to the slice of self, {list(geometry[0])}, found {list(src.shape)}")
         out = arrays.empty_strided(shape, strides, input.dtype, arrays.device_of(input))
         arrays.write(out, input)
         arrays.write(arrays.strided_view(out, *geometry), src)

@@ -15,9 +15,7 @@ from flambeau.ops.views import whole
 def _mask_for(input, mask):
     """The mask in the shape of the input, as bool."""
     if mask.dim() > input.dim():
-        raise IndexError(
-            f"expected broadcastable mask (got mask dimensionality higher than of the input): {tuple(mask.shape)} for {tuple(input.shape)}"
-        )
+        raise IndexError(f"expected broadcastable mask (got mask dimensionality higher than of the input): {mask.dim()} > {input.dim()}")
     return mask.to(dtypes.bool).expand(tuple(input.shape))
 
 
@@ -110,9 +108,7 @@ def masked_mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """The mean of the elements the mask lets through, over dimensions."""
     found = dtype or input.dtype
     if found.category < dtypes.FLOAT:
-        raise ValueError(
-            f"mean(): Could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {found}. Give dtype="
-        )
+        raise ValueError(f"mean(): Could not infer output dtype: it must be a floating point or complex dtype. Got: {found}. Give dtype=")
     dims = dims_of(dim, input.dim())
     return masked_sum(input, dim, keepdim=keepdim, dtype=found, mask=mask) / _number_of(input, mask, dims, keepdim)
 

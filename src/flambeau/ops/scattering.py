@@ -39,9 +39,7 @@ def check_tensor(name: str, argument: str, value) -> None:
 def check_same_dtype(name: str, input, source) -> None:
     """RuntimeError unless what is written has the dtype of what it is written into."""
     if input._array.dtype != source._array.dtype:
-        raise RuntimeError(
-            f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}. Try src.to({input.dtype})"
-        )
+        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}")
 
 
 def _lines(input, index) -> tuple:
@@ -95,16 +93,10 @@ def _check_reach(name: str, input, dim: int, index) -> None:
     if own == found:
         return
     if len(own) != len(found):
-        raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as input tensor: {name} found index {list(index.shape)} "
-            f"and input {list(input.shape)}"
-        )
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as input tensor: {name} found {found} and {own}")
     for d, (n, most) in enumerate(zip(found, own, strict=True)):
         if d != dim and n > most:
-            raise RuntimeError(
-                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self {list(input.shape)} "
-                f"apart from dimension {dim}"
-            )
+            raise RuntimeError(f"Size does not match at dimension {d} expected index {found} to be no larger than self {own}")
 
 
 @composite(out="apart")
@@ -119,10 +111,7 @@ def take_along_dim(input, indices, dim=None):
     if dim is None:
         input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
     if input.dim() != indices.dim():
-        raise RuntimeError(
-            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
-            f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
-        )
+        raise RuntimeError(f"take_along_dim(): input and indices should have as many dimensions, found {input.dim()} and {indices.dim()}")
     dim = layout.wrap_dim(whole(dim), input.dim())
     size = input.shape[dim] if input.dim() else 1
     sizes = [(1, 1) if d == dim else (a, b) for d, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))]
@@ -167,14 +156,10 @@ def _covered(name: str, input, dim: int, index, src):
     """The part of src that the index covers; RuntimeError if it is smaller than the index."""
     wanted, found = tuple(index.shape) or (1,), tuple(src.shape) or (1,)
     if len(wanted) != len(found):
-        raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as src tensor: {name} found index {list(index.shape)} "
-            f"and src {list(src.shape)}"
-        )
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as src tensor: {name} found {wanted} and {found}")
     if any(n > m for n, m in zip(wanted, found, strict=True)):
         raise RuntimeError(
-            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {dim} and to be "
-            f"no larger size than src {list(src.shape)}"
+            f"Expected index {wanted} to be no larger than self {tuple(input.shape)} apart from dimension {dim} and src {found}"
         )
     return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 

@@ -144,12 +144,7 @@ def put(input, index, source, accumulate=False):
     check_index("put_", index, ("int64",))
     check_tensor("put_", "source", source)
     if input.dtype is not source.dtype:
-        raise RuntimeError(
-            f"put_(): self and source expected to have the same dtype, but got self.dtype = {input.dtype} and source.dtype = {source.dtype}"
-        )
+        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got {input.dtype} and {source.dtype}")
     if index.numel() != source.numel():
-        raise IndexError(
-            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
-            f"{source.numel()}, index.numel() = {index.numel()}"
-        )
+        raise IndexError(f"put_(): Expected source and index to have the same number of elements, found {source.numel()}, {index.numel()}")
     return _put, input, index, source, bool(accumulate)

@@ -157,8 +157,7 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, tensor_indices_or_se
     if hasattr(given, "_array"):
         if given.dim() > 1 or given.dtype.name != "int64" or given.device.type != "cpu":
             raise RuntimeError(
-                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 tensor on the CPU, "
-                f"found {given.dtype} of shape {tuple(given.shape)} on {given.device}"
+                f"tensor_split takes a 0-d or 1-d int64 tensor on the CPU, found {given.dtype} of shape {tuple(given.shape)}"
             )
         given = given.tolist()
     where = sizes_of((tuple(given),)) if isinstance(given, (list, tuple)) else whole(given)
@@ -174,10 +173,7 @@ def _numpy_split(name: str, minimum: int, pick_dim):
         dim = pick_dim(input.dim())
         size = input.shape[dim]
         if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
-            raise RuntimeError(
-                f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {size} is not divisible by the "
-                f"split_size {indices_or_sections}! tensor_split makes unequal pieces"
-            )
+            raise RuntimeError(f"torch.{name}: size {size} of dimension {dim} is not divisible by {indices_or_sections}: try tensor_split")
         return input.tensor_split(indices_or_sections, dim)
 
     split_along.__name__ = name
@@ -221,9 +217,7 @@ def repeat(input, *repeats, **named):
     """`input` repeated along every dimension, copied. New dimensions come first."""
     times = listed("repeat", "repeats", repeats, named)
     if len(times) < input.dim():
-        raise RuntimeError(
-            f"Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: {len(times)} < {input.dim()}"
-        )
+        raise RuntimeError(f"Number of dimensions of repeat dims can not be smaller than that of the tensor: {len(times)} < {input.dim()}")
     if any(n < 0 for n in times):
         raise RuntimeError(f"Trying to create tensor with negative dimension: repeats {list(times)}")
     return _repeat(input, times)
@@ -398,9 +392,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.dim() == 0 or (repeats.dim() == 1 and repeats.numel() == 1):
         repeats = repeats.reshape(1).expand((size,))
     elif repeats.numel() != size:
-        raise RuntimeError(
-            f"repeats must have the same size as input along dim, found repeats.size(0) = {repeats.numel()} and input.size({dim}) = {size}"
-        )
+        raise RuntimeError(f"repeats must have the same size as input along dim, found {repeats.numel()} and {size} in dimension {dim}")
     return OPS["index_select"](input, dim, _indices_repeated(repeats, output_size))
 
 

@@ -61,9 +61,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     k = whole(k)
     rows, dim = row_form(input, dim)
     if not 0 <= k <= rows.shape[dim]:
-        raise RuntimeError(
-            f"selected index k out of range: topk of {rows.shape[dim]} elements along dimension {dim} takes k from 0 to that, found {k}"
-        )
+        raise RuntimeError(f"selected index k out of range: topk of {rows.shape[dim]} elements along dimension {dim} found k={k}")
     values, indices = order.topk(rows, k, dim, bool(largest))
     return (values, indices) if input.ndim else (values.reshape(()), indices.reshape(()))
 

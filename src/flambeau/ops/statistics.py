@@ -79,9 +79,7 @@ def _arguments(name: str, input, dim, unbiased, keepdim, correction):
     if unbiased is not None and correction is not None:
         raise TypeError(f"{name}(): both unbiased={unbiased} and correction={correction} were given; unbiased=False means correction=0")
     if input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(
-            f"{name}: std and var only support floating point and complex dtypes, found {input.dtype.name}. Try x.float().{name}()"
-        )
+        raise RuntimeError(f"{name}: std and var only support floating point and complex dtypes, found {input.dtype.name}. Try x.float()")
     if correction is None:
         correction = 0 if unbiased is False else 1
     dims = dims_of(dim, input.dim())
@@ -144,9 +142,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         mean = (x * weights).sum(1) / total
         divisor = total - correction * (1 if aweights is None else (weights * aweights).sum() / total)
     if (divisor if weights is None else divisor.item()) <= 0:
-        warnings.warn(
-            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.", stacklevel=3
-        )
+        warnings.warn("cov(): degrees of freedom is <= 0: correction should be less than the number of observations.", stacklevel=3)
         divisor = 0
     off = x - mean.unsqueeze(1)
     weighted = off if weights is None else off * weights
@@ -168,9 +164,7 @@ def _weights(x, fweights, aweights):
         if w.is_floating_point() != floating or w.is_complex() or w.dtype is dtypes.bool:
             raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {w.dtype.name} dtype")
         if w.numel() != x.shape[1]:
-            raise RuntimeError(
-                f"cov(): expected {name} to have the same numel as there are observations in the input but got {w.numel()} != {x.shape[1]}"
-            )
+            raise RuntimeError(f"cov(): expected {name} to have one element for each observation but got {w.numel()} != {x.shape[1]}")
         if w.numel() and (w < 0).any().item():
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is not None and aweights is not None:

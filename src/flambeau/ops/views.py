@@ -271,9 +271,7 @@ def _laid_out(grad, strides):
     from flambeau.ops.copying import _clone
 
     if layout.has_internal_overlap(tuple(grad.shape), tuple(strides)) is not False:
-        raise NotImplementedError(
-            "the second derivative of as_strided of a tensor that overlaps itself (an expanded one) is not implemented"
-        )
+        raise NotImplementedError("the second derivative of as_strided of a tensor that overlaps itself is not implemented")
     return _clone(grad, tuple(strides))
 
 
