@@ -326,15 +326,15 @@ def run_post_hooks(node: Node, hooks: Hooks, sent: list, grads: list) -> list:
 
 def _apply_watched(node: Node, grads: list) -> list:
     """Anomaly mode: what goes wrong in a node is reported with the line that recorded it."""
-    from flambeau.autograd import anomaly
+    from flambeau.autograd import anomaly_mode
 
     outer, state.running = state.running, node
     try:
         sent = node.apply(*grads)
         if state.check_nan:
-            anomaly.check(node, sent)
+            anomaly_mode.check(node, sent)
     except Exception:
-        anomaly.explain(node)
+        anomaly_mode.explain(node)
         raise
     finally:
         state.running = outer

@@ -91,9 +91,9 @@ def start(node: Node, edges: Sequence, result_arrays: Sequence) -> None:
 
 def remember_origin(node: Node) -> None:
     """Anomaly mode: the lines of the program that made this node, and the node whose backward did, if one did."""
-    from flambeau.autograd import anomaly
+    from flambeau.autograd import anomaly_mode
 
-    node.metadata["traceback_"] = anomaly.callers()
+    node.metadata["traceback_"] = anomaly_mode.callers()
     if state.running is not None:
         node.metadata["parent_"] = state.running
 
