@@ -75,16 +75,16 @@ def _saved_value(node: OpNode, at: int):
 
 
 def start(node: Node, edges: Sequence, result_arrays: Sequence) -> None:
-    """What every new node gets: edges, sequence number, the shapes and dtypes of its results."""
+    """What every new node gets: edges, sequence number, the shapes and dtypes of its results (None for one that is no tensor)."""
     node.edges = edges
     node.sequence = next_sequence()
     if len(result_arrays) == 1:
         array = result_arrays[0]
-        node.shape, node.numpy_dtype = array.shape, array.dtype
+        node.shape, node.numpy_dtype = (None, None) if array is None else (array.shape, array.dtype)
     else:
         node.n_outputs = len(result_arrays)
-        node.shape = [a.shape for a in result_arrays]
-        node.numpy_dtype = [a.dtype for a in result_arrays]
+        node.shape = [None if a is None else a.shape for a in result_arrays]
+        node.numpy_dtype = [None if a is None else a.dtype for a in result_arrays]
     if modes.special and state.anomaly:
         remember_origin(node)
 

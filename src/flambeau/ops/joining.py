@@ -125,7 +125,7 @@ def stack(tensors, dim=0):
     shape = tensors[0]._array.shape
     for i, t in enumerate(tensors):
         if t._array.shape != shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} at entry 0 and {tuple(t.shape)} at entry {i}")
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {[*shape]} at entry 0 and {[*t.shape]} at entry {i}")
     return _stack(tensors, layout.wrap_dim(whole(dim), len(shape) + 1))
 
 
