@@ -7,6 +7,7 @@ through `flambeau.<name>` or through a tensor, has it made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 
 from flambeau import ops
@@ -25,7 +26,7 @@ BINDERS: dict[str, Callable] = {
 INPLACE: dict[str, Callable] = {
     "pointwise": pointwise.bind_inplace,
     "array": array_ops.bind_inplace,
-    "choice": array_ops.bind_choice_inplace,
+    "choice": partial(array_ops.bind_choice, in_place=True),
     "composite": array_ops.bind_composite_inplace,
 }
 NODES = {"pointwise": record.PointwiseNode, "array": record.ArrayNode, "view": record.ArrayNode}
@@ -101,8 +102,10 @@ class Functions(Mapping):
         self.operations: dict[str, Op] = {}
 
     def __getitem__(self, name: str) -> Callable:
-        if name not in self.operations:
+        if name in contents.FUNCTIONS:
             contents.load(contents.FUNCTIONS[name])
+        elif name not in self.operations:
+            contents.load_room(name.rpartition(".")[0])
         op = self.operations[name]
         op.bind()
         return op.call
@@ -127,19 +130,13 @@ def place(op: Op) -> None:
         for name in (op.name, *op.aliases):
             functions.operations[name] = op
     if op.attribute:
-        setattr(
-            Tensor, op.short, property(lambda self: op.call(self), _write_to(op) if op.attribute == "writable" else None, doc=op.__doc__)
-        )
-    elif op.method:
-        _place_method(op.method, op, "call")
-    if op.inplace:
-        _place_method(f"{op.short}_", op, "call_inplace")
-    for alias in op.aliases:
-        if "." not in alias:
-            if op.method:
-                _place_method(alias, op, "call")
-            if op.inplace:
-                _place_method(f"{alias}_", op, "call_inplace")
+        write = _write_to(op) if op.attribute == "writable" else None
+        setattr(Tensor, op.short, property(lambda self: op.call(self), write, doc=op.__doc__))
+    further = [alias for alias in op.aliases if "." not in alias]
+    for name in (op.method, *further) if op.method and not op.attribute else ():
+        _place_method(name, op, "call")
+    for name in (op.short, *further) if op.inplace else ():
+        _place_method(f"{name}_", op, "call_inplace")
 
 
 def _place_method(name: str, op: Op, form: str) -> None:

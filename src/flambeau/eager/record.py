@@ -133,11 +133,10 @@ class PointwiseRecipe:
     def __init__(self, op, needed: int):
         plans = [op.kernel.gradient(i) if needed >> i & 1 else None for i in range(len(op.operands))]
         self.keep: tuple[int, ...] = tuple(sorted({i for plan in plans if plan is not None for i in plan.uses}))
-        self.steps = tuple([None if plan is None else self._step(plan) for plan in plans])
-
-    def _step(self, plan) -> tuple:
-        launch = plan.kernel.launch if plan.kind == "kernel" else None
-        return plan.kind, plan, tuple([self.keep.index(i) for i in plan.uses]), launch
+        self.steps: list[tuple | None] = []
+        for plan in plans:
+            launch = plan.kernel.launch if plan is not None and plan.kind == "kernel" else None
+            self.steps.append(None if plan is None else (plan.kind, plan, tuple([self.keep.index(i) for i in plan.uses]), launch))
 
 
 class PointwiseNode(OpNode):
@@ -188,26 +187,16 @@ def _interpreted(plan, grad: Tensor, values: list, options: tuple) -> Tensor:
     return interpret.gradient(plan, grad, values, options)
 
 
-def _computed(kernel, array, operands: list, options: tuple):
-    """A derivative whose operands have different dtypes, or for which there is no compiled loop."""
-    key = _widest(array.dtype, operands)
-    array = bring(array, key, "T")
-    operands = [v if isinstance(v, NUMBERS) else bring(v, key, k) for v, k in zip(operands, kernel.kinds[1:], strict=True)]
-    return arrays.run(kernel, (array, *operands), options, key, key)
+def _computed(kernel, grad, operands: list, options: tuple):
+    """A derivative whose operands have different dtypes, or for which there is no compiled loop.
 
-
-def _widest(key, operands):
-    """The dtype a derivative is computed in: the gradient's; but a real gradient of a complex operand (abs, angle) takes complex numbers."""
-    if key.kind != "c":
-        for v in operands:
-            if not isinstance(v, NUMBERS) and v.dtype.kind == "c":
-                return v.dtype
-    return key
-
-
-def bring(array, key, kind: str):
-    """A gradient or a saved operand in the dtype the derivative is computed in."""
-    return arrays.cast(array, key) if kind == "T" and array.dtype != key else array
+    It is computed in the gradient's dtype; but a real gradient of a complex operand (abs, angle) takes complex numbers.
+    """
+    given = (grad, *operands)
+    key = next((v.dtype for v in given if not isinstance(v, NUMBERS) and v.dtype.kind == "c"), grad.dtype)
+    kinds = zip(given, kernel.kinds, strict=True)
+    ready = [v if isinstance(v, NUMBERS) or kind != "T" or v.dtype == key else arrays.cast(v, key) for v, kind in kinds]
+    return arrays.run(kernel, ready, options, key, key)
 
 
 def record_pointwise(op, result: Tensor, operands: tuple, options: tuple = ()) -> None:
@@ -317,7 +306,7 @@ class ArrayRecipe:
     """
 
     def __init__(self, op, key: tuple):
-        self.names = names = _names(op)
+        self.names = names = (*op.parameters, op.variadic) if op.variadic else op.parameters
         self.wants = [(name, wanted in (True, MANY_WANTED)) for name, wanted in zip(names, key, strict=True) if wanted is not None]
         self.keep: list[tuple] = []
         self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS}
@@ -325,7 +314,9 @@ class ArrayRecipe:
         if self.joint is not None:
             self.joint_places = self._placed(op, self.joint, key)
         else:
-            self._check(op)
+            missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
+            if missing:
+                raise NotImplementedError(f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented")
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
@@ -334,11 +325,6 @@ class ArrayRecipe:
     def _call(self, op, name: str, key: tuple) -> tuple:
         derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
         return derivative, self._placed(op, derivative, key), quick, None if quick is None else self._placed(op, quick, key)
-
-    def _check(self, op) -> None:
-        missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
-        if missing:
-            raise NotImplementedError(f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented")
 
     def _placed(self, op, derivative: Callable, key: tuple) -> list[int]:
         found = []
@@ -364,10 +350,6 @@ class ArrayRecipe:
         if underscore + fact in FACTS and parameter in self.names:
             return FACT, self.names.index(parameter), FACTS[underscore + fact]
         raise TypeError(f"the derivative of {op.name} asks for {name!r}, which is no parameter of it")
-
-
-def _names(op) -> tuple[str, ...]:
-    return (*op.parameters, op.variadic) if op.variadic else op.parameters
 
 
 def needed_names(function) -> tuple[str, ...]:
@@ -552,13 +534,7 @@ _PLAIN_OPTIONS = {int, float, bool, str, type(None)}
 
 def _are_tensors(values) -> bool:
     """Whether a list or tuple holds tensors (and Nones) only."""
-    found = False
-    for v in values:
-        if isinstance(v, Tensor):
-            found = True
-        elif v is not None:
-            return False
-    return found
+    return any(isinstance(v, Tensor) for v in values) and all(v is None or isinstance(v, Tensor) for v in values)
 
 
 def _saved(slot: tuple, values, results, outputs, before):

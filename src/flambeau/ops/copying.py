@@ -19,10 +19,7 @@ def _clone(input, strides):
 _clone.derivative(input=lambda grad: grad)
 _clone.grad_name = "CloneBackward0"
 
-
-@_clone.meta
-def _(input, strides):
-    return input.shape, input.dtype, strides
+_clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 
 
 @composite
@@ -51,11 +48,7 @@ def _to_copy(input, dtype, device, strides, non_blocking=False):
 
 
 _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad, input_dtype, input_device, None))
-
-
-@_to_copy.meta
-def _(input, dtype, device, strides, non_blocking=False):
-    return input.shape, dtype.numpy
+_to_copy.meta(lambda input, dtype, device, strides, non_blocking=False: (input.shape, dtype.numpy))
 
 
 @composite(public=False)

@@ -114,9 +114,7 @@ def _blocks_of(grad, shapes) -> list:
     return found
 
 
-@_block_diag.meta
-def _(tensors):
-    return (sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype
+_block_diag.meta(lambda tensors: ((sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype))
 
 
 @composite(method=False)

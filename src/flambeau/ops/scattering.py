@@ -61,11 +61,7 @@ def _gather(input, dim, index):
 
 
 _gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad))
-
-
-@_gather.meta
-def _(input, dim, index):
-    return index.shape, input.dtype
+_gather.meta(lambda input, dim, index: (index.shape, input.dtype))
 
 
 @composite(out="apart")
@@ -128,9 +124,7 @@ def _counted_from_front(indices, size):
     return xp.where(indices < 0, indices + indices.dtype.type(size), indices)
 
 
-@_counted_from_front.meta
-def _(indices, size):
-    return indices.shape, indices.dtype
+_counted_from_front.meta(lambda indices, size: (indices.shape, indices.dtype))
 
 
 # -- scatter: the way back ------------------------------------------------------------------------------------------------

@@ -62,9 +62,7 @@ def _nonzero_static(input, size, fill_value):
     return out
 
 
-@_nonzero_static.meta
-def _(input, size, fill_value):
-    return (size, input.ndim), INT64
+_nonzero_static.meta(lambda input, size, fill_value: ((size, input.ndim), INT64))
 
 
 @composite(out="same")
@@ -104,11 +102,7 @@ def _take(input, index):
 
 
 _take.derivative(input=lambda grad, input_shape, index: _put.call_inplace(grad.new_zeros(input_shape), index, grad, True))
-
-
-@_take.meta
-def _(input, index):
-    return index.shape, input.dtype
+_take.meta(lambda input, index: (index.shape, input.dtype))
 
 
 @composite(out="apart")

@@ -294,8 +294,6 @@ def _roll(input, shifts, dims):
 
 
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
-
-
 _roll.meta(like_input)
 
 
@@ -309,8 +307,6 @@ def _flip(input, dims):
 
 
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
-
-
 _flip.meta(like_input)
 
 

@@ -71,9 +71,7 @@ def _embedded(shape, offset: int, dim1: int, dim2: int) -> tuple[tuple[int, ...]
     return tuple(new), first, second
 
 
-@diag_embed.meta
-def _(input, offset=0, dim1=-2, dim2=-1):
-    return _embedded(input.shape, offset, dim1, dim2)[0], input.dtype
+diag_embed.meta(lambda input, offset=0, dim1=-2, dim2=-1: (_embedded(input.shape, offset, dim1, dim2)[0], input.dtype))
 
 
 diag_embed.derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))

@@ -92,11 +92,7 @@ def _unsafe_view(input, size):
 
 
 _unsafe_view.derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
-
-
-@_unsafe_view.meta
-def _(input, size):
-    return size, input.dtype
+_unsafe_view.meta(lambda input, size: (size, input.dtype))
 
 
 @view
@@ -202,11 +198,7 @@ def placed(grad, shape, place):
 
 
 placed.derivative(grad=lambda grad, place: _window(grad.contiguous(), *place))
-
-
-@placed.meta
-def _(grad, shape, place):
-    return shape, grad.dtype
+placed.meta(lambda grad, shape, place: (shape, grad.dtype))
 
 
 _select.derivative(lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index)))
