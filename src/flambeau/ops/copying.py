@@ -104,35 +104,22 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
     return dtype, device, copy, memory_format, bool(non_blocking)
 
 
-@on_arrays(public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
+@on_arrays(onto=arrays.empty_like, public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
 def _copy(input, src, non_blocking=False):
     """`src` broadcast to the shape of `input`, in its dtype."""
-    out = arrays.empty_like(input)
-    arrays.write(out, arrays.to_device(src, arrays.device_of(input), non_blocking))
-    return out
-
-
-@_copy.writes
-def _(input, src, non_blocking=False):
     if layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
         layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
     src = arrays.to_device(src, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, src))
 
 
-_copy.derivative(
-    input=lambda grad: grad.new_zeros(grad.shape),
-    src=lambda grad, src_device: grad.to(src_device),
-)
+_copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), src=lambda grad, src_device: grad.to(src_device))
 
 
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
+    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
         return to(input, dtype, memory_format=memory_format)
-
-    convert.__name__ = name
-    convert.__doc__ = f"`input` in dtype {dtype.name}: itself if it has that already."
-    composite(public=False)(convert)
 
 
 for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool", "cfloat", "cdouble"):

@@ -37,12 +37,7 @@ class Declarations(dict):
 OPS = Declarations()
 
 ALL_DTYPES = (*FLOATS, *INTEGERS, "bool")
-DTYPES = {
-    "all": ALL_DTYPES,
-    "number": (*FLOATS, *INTEGERS),
-    "float": FLOATS,
-    "integer": (*INTEGERS, "bool"),
-}
+DTYPES = {"all": ALL_DTYPES, "number": (*FLOATS, *INTEGERS), "float": FLOATS, "integer": (*INTEGERS, "bool")}
 
 
 class Op:
@@ -163,17 +158,11 @@ class PointwiseOp(Op):
         options = [p for p in self.parameters if p not in operands]
         self.operands, self.options = tuple(operands), tuple(options)
         self.gradient_formulas: dict[str, Callable | None] = {}
+        out = "bool" if rule in ("compare", "logical") else "T"
         self.kernel = kernel or Pointwise(
-            self.name.replace(".", "_"),
-            function,
-            operands,
-            options,
-            kinds,
-            out="bool" if rule in ("compare", "logical") else "T",
-            dtypes=chosen,
-            gradient_formulas=self.gradient_formulas,
-            unrounded=unrounded,
-        )
+            self.name.replace(".", "_"), function, operands, options, kinds, out=out, dtypes=chosen,
+            gradient_formulas=self.gradient_formulas, unrounded=unrounded,
+        )  # fmt: skip
 
     def derivative(self, **formulas: Callable | None) -> None:
         """Give a derivative by hand where the derived one would lose digits, or should read the result instead of the operand.
@@ -204,9 +193,9 @@ class ArrayOp(Op):
         self.out_rule: str = out
         self.promote: tuple[str, ...] = tuple(promote)
         self.rule = rule
-        self.result_type: type[NamedResult] | None = (
-            returns if returns is None or isinstance(returns, type) else named_result(self.name.replace(".", "_"), returns)
-        )
+        if isinstance(returns, str):
+            returns = named_result(self.name.replace(".", "_"), returns)
+        self.result_type: type[NamedResult] | None = returns
         self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
         self.derivatives: dict[str, Callable] = {}
         self.quick_derivatives: dict[str, Callable] = {}

@@ -8,6 +8,7 @@ import warnings
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.joining import stack
 from flambeau.ops.promotion import promoted
 
 
@@ -18,11 +19,7 @@ def meshgrid(*tensors, indexing=None):
     if not axes:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is None:
-        warnings.warn(
-            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument. Pass indexing='ij' to keep what it "
-            "does now.",
-            stacklevel=4,
-        )
+        warnings.warn("torch.meshgrid: it will be required to pass the indexing argument: 'ij' keeps what it does now", stacklevel=4)
     elif indexing not in ("ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     for t in axes:
@@ -54,14 +51,7 @@ def cartesian_prod(*tensors):
             raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")
     if len(axes) == 1:
         return axes[0]
-    columns = meshgrid(*axes, indexing="ij")
-    return _stack([c.reshape(-1) for c in columns])
-
-
-def _stack(columns):
-    from flambeau.ops.joining import stack
-
-    return stack(columns, 1)
+    return stack([c.reshape(-1) for c in meshgrid(*axes, indexing="ij")], 1)
 
 
 @composite(method=True)

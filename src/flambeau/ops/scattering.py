@@ -113,8 +113,7 @@ def take_along_dim(input, indices, dim=None):
     sizes = [(1, 1) if d == dim else (a, b) for d, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))]
     common = layout.broadcast_shapes(tuple(a for a, _ in sizes), tuple(b for _, b in sizes))
     spread = lambda t: t.expand(tuple(t.shape[d] if d == dim else n for d, n in enumerate(common)))  # noqa: E731
-    indices = _counted_from_front(indices, size)
-    return gather(spread(input), dim, spread(indices))
+    return gather(spread(input), dim, spread(_counted_from_front(indices, size)))
 
 
 @on_arrays(public=False, method=False)
@@ -152,9 +151,8 @@ def _covered(name: str, input, dim: int, index, src):
     if len(wanted) != len(found):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as src tensor: {name} found {wanted} and {found}")
     if any(n > m for n, m in zip(wanted, found, strict=True)):
-        raise RuntimeError(
-            f"Expected index {wanted} to be no larger than self {tuple(input.shape)} apart from dimension {dim} and src {found}"
-        )
+        own = tuple(input.shape)
+        raise RuntimeError(f"Expected index {wanted} to be no larger than self {own} apart from dimension {dim} and than src {found}")
     return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 
 
@@ -245,17 +243,17 @@ def _scatter_reduce(input, dim, index, src, reduce, include_self):
 
 @_scatter_reduce.joint
 def _(grad, input, dim, index, src, reduce, include_self, result, needs):
-    to_input, to_src = _REDUCTION_GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
+    to_input, to_src = _GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
     if not include_self:
         to_input = _scatter_value(to_input, dim, index, 0)  # what was replaced had no part in the result
     return {"input": to_input if needs["input"] else None, "src": to_src if needs["src"] else None}
 
 
-def _sum_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_sum(grad, input, dim, index, src, reduce, include_self, result):
     return grad, _gather(grad, dim, index)
 
 
-def _mean_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_mean(grad, input, dim, index, src, reduce, include_self, result):
     """Every term gets an equal share."""
     start = grad.new_ones(grad.shape) if include_self else grad.new_zeros(grad.shape)
     count = _scatter_add(start, dim, index, grad.new_ones(index.shape))
@@ -263,7 +261,7 @@ def _mean_gradient(grad, input, dim, index, src, reduce, include_self, result):
     return share, _gather(share, dim, index)
 
 
-def _product_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_product(grad, input, dim, index, src, reduce, include_self, result):
     """The derivative by one factor is the product of the others: result / factor, except where the factor is zero.
 
     Then the others' product is found by putting 1 in its place; if two factors are zero, every derivative but none is zero too.
@@ -279,7 +277,7 @@ def _product_gradient(grad, input, dim, index, src, reduce, include_self, result
     return to_input, alone.where(is_zero & (zeros == 1), shared)
 
 
-def _extremum_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_extremum(grad, input, dim, index, src, reduce, include_self, result):
     """All that equal the result share its gradient evenly."""
     own = (input == result).to(grad.dtype)
     theirs = (src == _gather(result, dim, index)).to(grad.dtype)
@@ -287,13 +285,7 @@ def _extremum_gradient(grad, input, dim, index, src, reduce, include_self, resul
     return own * share, theirs * _gather(share, dim, index)
 
 
-_REDUCTION_GRADIENTS = {
-    "sum": _sum_gradient,
-    "mean": _mean_gradient,
-    "prod": _product_gradient,
-    "amax": _extremum_gradient,
-    "amin": _extremum_gradient,
-}
+_GRADIENTS = {"sum": _of_sum, "mean": _of_mean, "prod": _of_product, "amax": _of_extremum, "amin": _of_extremum}
 
 
 @choice(inplace=True)

@@ -13,8 +13,8 @@ from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
 
-def _declared(name: str, root: bool, both: bool):
-    """Declare _<name>(input, dims, correction, keepdim): the variance, its square root if `root`, and the mean beside it if `both`."""
+def _declared(name: str, root: bool, both: bool, meaning: str):
+    """Declare <name> and _<name>(input, dims, correction, keepdim): the variance, its root if `root`, and the mean beside it if `both`."""
 
     def moments(input, dims, correction, keepdim):
         found = variance(input, dims, keepdim, correction, root=root)
@@ -27,11 +27,18 @@ def _declared(name: str, root: bool, both: bool):
 
     op = on_arrays(public=False, method=False, name=f"_{name}")(moments)
     op.meta(shapes)
+
+    @composite(name=name, out=not both, method=not both, doc=f"{meaning} of all elements, or over dimensions.")
+    def public(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        return op(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
+
     return op
 
 
-_var, _std = _declared("var", False, False), _declared("std", True, False)
-_var_mean, _std_mean = _declared("var_mean", False, True), _declared("std_mean", True, True)
+_var = _declared("var", False, False, "The variance, sum((x - mean)^2) / (n - correction),")
+_std = _declared("std", True, False, "The standard deviation, the square root of the variance,")
+_var_mean = _declared("var_mean", False, True, "(variance, mean)")
+_std_mean = _declared("std_mean", True, True, "(standard deviation, mean)")
 _var.derivative(input=lambda grad, input, dims, correction, keepdim: _from_var(grad, input, dims, correction, keepdim))
 _std.derivative(
     input=lambda grad, input, result, dims, correction, keepdim: _from_var(_of_root(grad, result), input, dims, correction, keepdim)
@@ -84,36 +91,9 @@ def _arguments(name: str, input, dim, unbiased, keepdim, correction):
         correction = 0 if unbiased is False else 1
     dims = dims_of(dim, input.dim())
     if count(tuple(input.shape), dims) - correction <= 0 and input.numel():
-        warnings.warn(
-            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided by "
-            f"output numel): {count(tuple(input.shape), dims)} elements go into each result, correction is {correction}",
-            stacklevel=5,
-        )
+        words = f"{count(tuple(input.shape), dims)} elements go into each result, correction is {correction}"
+        warnings.warn(f"{name}(): degrees of freedom is <= 0. {words}", stacklevel=5)
     return dims, correction, keepdim
-
-
-@composite(out=True)
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The variance of all elements, or over dimensions: sum((x - mean)^2) / (n - correction)."""
-    return _var(input, *_arguments("var", input, dim, unbiased, keepdim, correction))
-
-
-@composite(out=True)
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation of all elements, or over dimensions: the square root of the variance."""
-    return _std(input, *_arguments("std", input, dim, unbiased, keepdim, correction))
-
-
-@composite(method=False)
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(variance, mean) of all elements, or over dimensions."""
-    return _var_mean(input, *_arguments("var_mean", input, dim, unbiased, keepdim, correction))
-
-
-@composite(method=False)
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(standard deviation, mean) of all elements, or over dimensions."""
-    return _std_mean(input, *_arguments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
 # -- covariance ---------------------------------------------------------------------------------------------------------------
