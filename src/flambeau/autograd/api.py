@@ -174,10 +174,8 @@ def _one(out) -> Tensor:
         return wrap(_ONES[out._array.dtype.num].copy())
     shape, dtype = _shape_and_dtype(out)
     if any(n != 1 for n in shape):
-        raise RuntimeError(
-            f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. "
-            "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
-        )
+        cure = "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
+        raise RuntimeError(f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. {cure}")
     if dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtype}")
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)

@@ -104,10 +104,9 @@ def _inputs(inputs, create_graph: bool) -> tuple[bool, tuple[Tensor, ...]]:
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
             raise TypeError(f"The inputs given must be either a Tensor or a tuple of Tensors but number {i} is a {type(x).__name__}.")
-    return single, tuple(
-        (x.view_as(x) if x.requires_grad else x.clone().requires_grad_()) if create_graph else x.detach().clone().requires_grad_()
-        for x in given
-    )
+    if not create_graph:
+        return single, tuple(x.detach().clone().requires_grad_() for x in given)
+    return single, tuple(x.view_as(x) if x.requires_grad else x.clone().requires_grad_() for x in given)
 
 
 def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:

@@ -95,10 +95,8 @@ class _Check:
             raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
         for i, x in zip(self.wanted, self.xs, strict=True):
             if x.dtype not in (dtypes.float64, dtypes.complex128):
-                words = (
-                    f"Input #{i} requires gradient and is not a double precision floating point or complex: this check will likely fail."
-                )
-                warnings.warn(words, stacklevel=3)
+                what = "requires gradient and is not a double precision floating point or complex"
+                warnings.warn(f"Input #{i} {what}: this check will likely fail.", stacklevel=3)
 
     def run(self, check_undefined: bool, check_dtypes: bool) -> None:
         outs = _differentiable(self.func(*self.inputs))

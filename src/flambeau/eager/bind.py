@@ -17,44 +17,26 @@ from flambeau.ops.declare import Op
 from flambeau.tensor import Tensor
 
 BINDERS: dict[str, Callable] = {
-    "pointwise": pointwise.bind,
-    "array": array_ops.bind,
-    "view": views.bind,
-    "choice": array_ops.bind_choice,
+    "pointwise": pointwise.bind, "array": array_ops.bind, "view": views.bind, "choice": array_ops.bind_choice,
     "composite": array_ops.bind_composite,
-}
+}  # fmt: skip
 INPLACE: dict[str, Callable] = {
-    "pointwise": pointwise.bind_inplace,
-    "array": array_ops.bind_inplace,
-    "choice": partial(array_ops.bind_choice, in_place=True),
+    "pointwise": pointwise.bind_inplace, "array": array_ops.bind_inplace, "choice": partial(array_ops.bind_choice, in_place=True),
     "composite": array_ops.bind_composite_inplace,
-}
+}  # fmt: skip
 NODES = {"pointwise": record.PointwiseNode, "array": record.ArrayNode, "view": record.ArrayNode}
 
-# operator -> (operation, whether the operands are swapped). Where the public function is a choice (add has alpha=, div has
-# rounding_mode=), the operator is bound to the one operation it always means.
-OPERATORS = {
-    "__add__": ("_add", False), "__radd__": ("_add", False), "__sub__": ("_sub", False), "__rsub__": ("_rsub", False),
-    "__mul__": ("mul", False), "__rmul__": ("mul", False), "__truediv__": ("_div", False), "__rtruediv__": ("_div", True),
-    "__div__": ("_div", False), "__rdiv__": ("_div", True),
-    "__floordiv__": ("floor_divide", False), "__rfloordiv__": ("floor_divide", True),
-    "__mod__": ("remainder", False), "__rmod__": ("remainder", True), "__pow__": ("pow", False), "__rpow__": ("pow", True),
-    "__matmul__": ("matmul", False), "__rmatmul__": ("matmul", True),
-    "__and__": ("bitwise_and", False), "__rand__": ("bitwise_and", False), "__or__": ("bitwise_or", False),
-    "__ror__": ("bitwise_or", False), "__xor__": ("bitwise_xor", False), "__rxor__": ("bitwise_xor", False),
-    "__lshift__": ("bitwise_left_shift", False), "__rlshift__": ("bitwise_left_shift", True),
-    "__rshift__": ("bitwise_right_shift", False), "__rrshift__": ("bitwise_right_shift", True),
-    "__lt__": ("lt", False), "__le__": ("le", False), "__gt__": ("gt", False), "__ge__": ("ge", False),
-    "__eq__": ("eq", False), "__ne__": ("ne", False),
-    "__neg__": ("neg", False), "__abs__": ("abs", False), "__invert__": ("bitwise_not", False), "__pos__": ("positive", False),
+# operator -> operation. Where the public function is a choice (add has alpha=, div has rounding_mode=), the operator is bound to the one
+# operation it always means.
+UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not", "__pos__": "positive"}
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+BINARY = {
+    "add": "_add", "sub": "_sub", "mul": "mul", "truediv": "_div", "div": "_div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift", "matmul": "matmul",
 }  # fmt: skip
-REFLECTED = frozenset(n for n in OPERATORS if n.startswith("__r") and n != "__rshift__")
-INPLACE_OPERATORS = {
-    "__iadd__": "_add", "__isub__": "_sub", "__imul__": "mul", "__itruediv__": "_div", "__idiv__": "_div",
-    "__ifloordiv__": "floor_divide_",
-    "__imod__": "remainder_", "__ipow__": "pow_", "__iand__": "bitwise_and_", "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_",
-    "__ilshift__": "bitwise_left_shift_", "__irshift__": "bitwise_right_shift_",
-}  # fmt: skip
+COMMUTING = ("add", "mul", "and", "or", "xor")
+REFLECTED = frozenset(f"__r{name}__" for name in BINARY)
 
 
 def bind_all() -> None:
@@ -66,15 +48,17 @@ def bind_all() -> None:
         op.place()
     for op in (indexing._index, *indexing.VIEWS.values()):
         op.bind()  # brackets record these without calling them
-    for method, (name, swapped) in OPERATORS.items():
-        OPS[name].bind()
-        setattr(Tensor, method, _operator(OPS[name], method, swapped))
-    for method, name in INPLACE_OPERATORS.items():
-        function = OPS[name].call_inplace if name in OPS else getattr(Tensor, name)
-        operator = _with_other_side(function, method, False)
-        operator.__name__ = operator.__qualname__ = method
-        operator.op = getattr(function, "op", None)
-        setattr(Tensor, method, operator)
+    for method, name in (UNARY | {f"__{name}__": name for name in COMPARISONS}).items():
+        _place_operator(method, OPS[name])
+    for name, operation in BINARY.items():
+        op = OPS[operation]
+        _place_operator(f"__{name}__", op)
+        if name == "sub":
+            _place_operator("__rsub__", OPS["_rsub"])
+        else:
+            _place_operator(f"__r{name}__", op, swapped=name not in COMMUTING)
+        if name != "matmul":
+            _place_operator(f"__i{name}__", op, in_place=True)
 
 
 class Later:
@@ -188,17 +172,19 @@ def _named(function: Callable, op, name: str) -> Callable:
     return function
 
 
-def _operator(op, name: str, swapped: bool) -> Callable:
-    """The operator of an operation: what the operands do not understand is left to the other side (NotImplemented), not an error."""
-    if name in ("__neg__", "__abs__", "__invert__", "__pos__"):
-        return op.call
-    if op.kind == "pointwise" and not swapped and name not in REFLECTED:
-        operator = pointwise.bind_operator(op)
+def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool = False) -> None:
+    """Make Tensor.<method>, which leaves what it does not understand to the other operand (NotImplemented): that is no error."""
+    op.bind()
+    if method in UNARY:
+        operator = op.call
     else:
-        operator = _with_other_side(op.call, name, swapped)
-    operator.__name__ = operator.__qualname__ = name
-    operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
-    return operator
+        if op.kind == "pointwise" and method not in REFLECTED and not in_place:
+            operator = pointwise.bind_operator(op)
+        else:
+            operator = _with_other_side(op.call_inplace if in_place else op.call, method, swapped)
+        operator.__name__ = operator.__qualname__ = method
+        operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
+    setattr(Tensor, method, operator)
 
 
 def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:

@@ -206,9 +206,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     if len(bins) != d:
         raise RuntimeError(f"histogramdd: The size of bins must be equal to the innermost dimension of input, found {len(bins)} and {d}")
     if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
-        raise RuntimeError(
-            f"torch.histogramdd: weight should have shape {list(input.shape[:-1])} as the points do, found {list(weight.shape)}"
-        )
+        raise RuntimeError(f"torch.histogramdd: weight should have shape {list(input.shape[:-1])}, found {list(weight.shape)}")
     flat = None if weight is None else weight.detach().reshape(-1)
     hist, edges = _histogram(input.detach().reshape(-1, d), bins, range, flat, density)
     return named_result("histogramdd", "hist bin_edges")(hist, tuple(edges))
@@ -221,10 +219,8 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
     if range_ is not None and len(range_) != 2 * len(bins):
         raise RuntimeError(f"torch.histogramdd: {len(bins)} dimensions take a range of {2 * len(bins)} elements, but got {len(range_)}")
     if weight is not None and (weight.dtype is not points.dtype or weight.numel() != points.shape[0]):
-        raise RuntimeError(
-            "torch.histogramdd: if weight tensor is provided it should have the same shape and dtype as the input tensor, found "
-            f"{weight.numel()} of {weight.dtype.name} for {points.shape[0]} of {points.dtype.name}"
-        )
+        found = f"{weight.numel()} of {weight.dtype.name} for {points.shape[0]} of {points.dtype.name}"
+        raise RuntimeError(f"torch.histogramdd: weight should have the same shape and dtype as the input tensor, found {found}")
     edges = []
     for d, b in enumerate(bins):
         if hasattr(b, "_array"):

@@ -103,6 +103,10 @@ def _exp_sum_from_the_end(log_grad, input, result, dim):
 # -- extrema ------------------------------------------------------------------------------------------------------------------
 
 
+def _collected(grad, indices, dim, input_shape):
+    return grad.new_zeros(input_shape).scatter_add_(dim, indices, grad) if input_shape else grad
+
+
 def _declare_extremum(name: str, which: str) -> None:
     """Declare cummax or cummin."""
     doc = f"The {which} of all elements up to each place along `dim`, and its index (of equals, the latest)."
@@ -113,9 +117,7 @@ def _declare_extremum(name: str, which: str) -> None:
             raise NotImplementedError(f'"{name}" not implemented for complex numbers, which have no order')
         return running_extremum(name, input, layout.wrap_dim(whole(dim), input.ndim))
 
-    running.derivative(
-        input=lambda grad, indices, dim, input_shape: grad.new_zeros(input_shape).scatter_add_(dim, indices, grad) if input_shape else grad
-    )
+    running.derivative(input=_collected)
     running.meta(lambda input, dim: [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)])
 
 

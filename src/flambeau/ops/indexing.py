@@ -24,12 +24,12 @@ def _index_view(kind: str) -> ViewOp:
         raise NotImplementedError("eager/indexing.py makes these views")
 
     op = view(name=f"_window_{kind}", public=False, method=False, grad_name=f"{kind.capitalize()}Backward0")(window)
-    op.derivative(
-        lambda grad, input_shape, index, place: placed(
-            grad, input_shape, place or basic_view(index, input_shape, layout.contiguous_strides(input_shape), 0)
-        )
-    )
+    op.derivative(_window_gradient)
     return op
+
+
+def _window_gradient(grad, input_shape, index, place):
+    return placed(grad, input_shape, place or basic_view(index, input_shape, layout.contiguous_strides(input_shape), 0))
 
 
 VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "alias")}
@@ -102,16 +102,10 @@ def _index_put(input, indices, values, accumulate):
 
 
 _index_put.derivative(
-    input=lambda grad, indices, accumulate: grad if accumulate else _without(grad, indices),
+    # of what was not overwritten: zero where something was
+    input=lambda grad, indices, accumulate: grad if accumulate else _index_put(grad, indices, grad.new_zeros(()), False),
     values=lambda grad, indices, values_shape: _index(grad, indices).sum_to_size(values_shape),
 )
-
-
-def _without(grad, indices):
-    """The gradient of what was not overwritten: zero where something was."""
-    return _index_put(grad, indices, grad.new_zeros(()), False)
-
-
 _index_put.overlap_ok = True  # PyTorch lets an expanded tensor be written to here
 
 

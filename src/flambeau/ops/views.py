@@ -183,10 +183,9 @@ def _select(input, dim, index):
     return layout.select(*input, dim, index)
 
 
-def place_of(function, shape, *args) -> layout.Layout:
-    """The window that a view shows of a contiguous tensor of this shape."""
-    shape = tuple(shape)
-    return function((shape, layout.contiguous_strides(shape), 0), *args)
+def _back_in_place(op, grad, shape, *args):
+    """The gradient of a view that shows a part of its input: zeros, but for the window it shows of a contiguous tensor of this shape."""
+    return placed(grad, shape, op.forward((tuple(shape), layout.contiguous_strides(tuple(shape)), 0), *args))
 
 
 @on_arrays(public=False, method=False)
@@ -201,7 +200,7 @@ placed.derivative(grad=lambda grad, place: _window(grad.contiguous(), *place))
 placed.meta(lambda grad, shape, place: (shape, grad.dtype))
 
 
-_select.derivative(lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index)))
+_select.derivative(lambda grad, input_shape, dim, index: _back_in_place(_select, grad, input_shape, dim, index))
 
 
 @composite(as_view=True)
@@ -216,11 +215,7 @@ def _slice(input, dim, start, stop, step):
     return layout.slice_dim(*input, dim, start, stop, step)
 
 
-_slice.derivative(
-    lambda grad, input_shape, dim, start, stop, step: placed(
-        grad, input_shape, place_of(_slice.forward, input_shape, dim, start, stop, step)
-    )
-)
+_slice.derivative(lambda grad, input_shape, dim, start, stop, step: _back_in_place(_slice, grad, input_shape, dim, start, stop, step))
 
 
 @view(public=False, method=False, name="_window", grad_name="AsStridedBackward0")
@@ -289,9 +284,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     return layout.diagonal(*input, offset, dim1, dim2)
 
 
-diagonal.derivative(
-    lambda grad, input_shape, offset, dim1, dim2: placed(grad, input_shape, place_of(diagonal.forward, input_shape, offset, dim1, dim2))
-)
+diagonal.derivative(lambda grad, input_shape, offset, dim1, dim2: _back_in_place(diagonal, grad, input_shape, offset, dim1, dim2))
 
 
 @view(public=False)
