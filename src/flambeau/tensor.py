@@ -112,16 +112,11 @@ class Tensor(Methods):
         s = self._storage
         return 0 if s is None else (arrays.data_pointer(self._array) - arrays.data_pointer(s.array)) // self._array.itemsize
 
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self._array.ndim
-
     def dim(self) -> int:
         """The number of dimensions."""
         return self._array.ndim
 
-    ndimension = dim
+    ndimension, ndim = dim, property(dim)
 
     def numel(self) -> int:
         """The number of elements."""
@@ -158,10 +153,7 @@ class Tensor(Methods):
         """Bytes per element."""
         return self._array.itemsize
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return self._array.itemsize
+    itemsize = property(element_size)
 
     @property
     def nbytes(self) -> int:
@@ -328,8 +320,7 @@ class Tensor(Methods):
         node = self.grad_fn
         if node is None:
             modes.leaf_hooks = True
-            if self._hooks is None:
-                self._hooks = {}
+            self._hooks = {} if self._hooks is None else self._hooks
             return RemovableHandle(self._hooks, hook)
         return RemovableHandle(node._hooks().of_tensors.setdefault(self._nr, {}), hook)
 
@@ -340,8 +331,7 @@ class Tensor(Methods):
         if not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         modes.leaf_hooks = True
-        if self._post_accumulate is None:
-            self._post_accumulate = {}
+        self._post_accumulate = {} if self._post_accumulate is None else self._post_accumulate
         return RemovableHandle(self._post_accumulate, hook)
 
     @property

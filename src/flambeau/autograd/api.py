@@ -11,6 +11,7 @@ import numpy as np
 from flambeau import devices
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.kernels import arrays
+from flambeau.ops import OPS
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 
@@ -84,9 +85,8 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty: there is nothing to differentiate with respect to")
-    for x in inputs:
-        if not x.requires_grad:
-            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    if not all(x.requires_grad for x in inputs):
+        raise RuntimeError("One of the differentiated Tensors does not require grad")
     grads = _gradients(outputs, grad_outputs)
     if is_grads_batched:
         return _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize_grads)
@@ -111,15 +111,12 @@ def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize:
 
 def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize) -> tuple:
     """One backward pass per row of the batched gradients, stacked."""
-    from flambeau.eager.bind import functions
-
     n = next(len(g) for g in grads if g is not None)
     rows = []
     for i in range(n):
         row = [None if g is None else g[i] for g in grads]
         rows.append(grad(outputs, inputs, row, keep or i < n - 1, create_graph, True, allow_unused, False, materialize))
-    stack = functions["stack"]
-    return tuple(None if all(g is None for g in column) else stack(list(column)) for column in zip(*rows, strict=True))
+    return tuple(None if all(g is None for g in column) else OPS["stack"](list(column)) for column in zip(*rows, strict=True))
 
 
 # -- where backward starts -----------------------------------------------------------------------------------------

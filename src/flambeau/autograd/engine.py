@@ -18,7 +18,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.accumulate import add_to_grad, hooked, run_grad_hooks, run_hooks, run_hooks_after, run_hooks_before
+from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
@@ -155,7 +155,7 @@ class Waiting:
             if self.goal is None or self.goal.wanted is None:
                 return total
             if total is not None:
-                self.goal.keep(leaf, LEAF, run_grad_hooks(leaf, total))
+                self.goal.keep(leaf, LEAF, run_hooks(leaf._hooks, total))
         elif total is not None:
             self.sums[key] = total
         return None
@@ -253,7 +253,7 @@ def fit_all(node: Node, sent: Sequence) -> list:
     return [grad if edge is None or grad is None else fit(grad, *looks(*edge), node, i) for i, (edge, grad) in pairs]
 
 
-def looks(target, nr: int) -> tuple:
+def looks(target, nr: int) -> tuple[Any, Any]:
     """(shape, numpy dtype) of what an edge leads to."""
     if nr == LEAF:
         return target._array.shape, target._array.dtype

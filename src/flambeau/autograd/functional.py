@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.autograd import api, modes
+from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
 
@@ -50,8 +51,6 @@ def jacobian(
 
 
 def _rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ...]:
-    from flambeau.eager.bind import functions
-
     columns: list[list[Tensor]] = [[] for _ in xs]
     for element in out.reshape(-1).unbind(0):
         grads = _grad((element,), xs, (element.detach().new_ones(()),), create_graph, strict, retain=True)
@@ -59,7 +58,7 @@ def _rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ..
             column.append(g)
     shapes = [tuple(out.shape) + tuple(x.shape) for x in xs]
     found = zip(columns, xs, shapes, strict=True)
-    return tuple(functions["stack"](c).reshape(shape) if c else x.detach().new_zeros(shape) for c, x, shape in found)
+    return tuple(OPS["stack"](c).reshape(shape) if c else x.detach().new_zeros(shape) for c, x, shape in found)
 
 
 def hessian(

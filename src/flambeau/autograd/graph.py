@@ -116,11 +116,8 @@ class _Many(RemovableHandle):
         for h in self.handles:
             h.remove()
 
-    def __getstate__(self):
-        return self.handles
-
-    def __setstate__(self, state) -> None:
-        self.handles = state
+    def __reduce__(self):
+        return _Many, (self.handles,)
 
 
 def increment_version(tensor) -> None:

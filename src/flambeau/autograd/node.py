@@ -118,12 +118,7 @@ class Hooks:
 _PREFIXED = {"AccumulateGrad", "CopySlices", "CopyBackwards"}  # PyTorch wrote these by hand, inside a namespace
 
 
-class _Freed:
-    def __repr__(self) -> str:
-        return "<freed by backward>"
-
-
-FREED = _Freed()
+FREED: Any = object()  # stands for what a node saved, after backward has used it
 
 
 def freed_error() -> RuntimeError:

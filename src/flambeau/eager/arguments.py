@@ -28,20 +28,16 @@ class Arguments:
         names = [*self.parameters, *([self.variadic] if self.variadic else [])]
         return eval(f"lambda {signature}: ({', '.join(names)},)", {"_d": defaults})
 
-    def knows(self, kwargs: dict) -> bool:
-        """Whether every keyword is a parameter."""
-        return self.names.issuperset(kwargs)
-
-    def rename(self, kwargs: dict) -> dict:
-        """NumPy's spellings turned into PyTorch's; what is still unknown is left for Python to complain about."""
+    def known(self, kwargs: dict) -> dict:
+        """Keywords with NumPy's spellings turned into PyTorch's; what is still unknown is left for Python to complain about."""
+        if self.names.issuperset(kwargs):
+            return kwargs
         return {(NUMPY_NAMES[k] if k not in self.names and NUMPY_NAMES.get(k) in self.names else k): v for k, v in kwargs.items()}
 
     def values(self, args: tuple, kwargs: dict) -> tuple:
         """The arguments in the order of the parameters."""
-        if kwargs and not self.knows(kwargs):
-            kwargs = self.rename(kwargs)
         try:
-            return self.bind(*args, **kwargs)
+            return self.bind(*args, **(kwargs and self.known(kwargs)))
         except TypeError as problem:
             raise TypeError(str(problem).replace("Arguments.bind.<locals>.", "").replace("<lambda>", self.op.short)) from None
 

@@ -157,17 +157,8 @@ def compute(op, by_name: dict[str, Any]):
     """(arguments after promotion, resulting array or arrays)."""
     if op.promote:
         by_name = promote(op, by_name)
-    tensors = []
-    arguments = {}
-    for name, value in by_name.items():
-        if isinstance(value, Tensor):
-            tensors.append(value)
-            value = value._array
-        elif type(value) in (list, tuple):
-            inside = [v for v in value if isinstance(v, Tensor)]
-            tensors += inside
-            value = _unwrap(value) if inside else value
-        arguments[name] = value
+    tensors = list(_tensors(by_name.values()))
+    arguments = {name: _unwrap(value) for name, value in by_name.items()}
     if not tensors:
         raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
     if len(tensors) > 1:
@@ -184,12 +175,9 @@ def compute(op, by_name: dict[str, Any]):
 
 def _tensors(values):
     for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            for v in value:
-                if isinstance(v, Tensor):
-                    yield v
+        for v in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(v, Tensor):
+                yield v
 
 
 def _unwrap(value):
@@ -270,8 +258,7 @@ def bind_choice(op, in_place: bool = False) -> Callable:
     arguments = Arguments(op)
 
     def front(*args, out=None, **kwargs):
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
+        kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
             if overrides.needed(relevant):
@@ -294,16 +281,11 @@ def bind_composite(op) -> Callable:
     def front(*args, **kwargs):
         if not kwargs and not modes.special and args and type(args[0]) in PLAIN and (len(args) == 1 or not overrides.any_foreign(args)):
             return forward(*args)
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
+        kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())
             if overrides.needed(relevant):
                 return overrides.call(op.call, relevant, args, kwargs)
-            return with_tensor(*args, **kwargs)
-        return forward(*args, **kwargs)
-
-    def with_tensor(*args, **kwargs):
         try:
             return forward(*args, **kwargs)
         except AttributeError:

@@ -164,8 +164,7 @@ def _write_to(op) -> Callable:
 
 
 def _named(function: Callable, op, name: str) -> Callable:
-    function.__name__ = name
-    function.__qualname__ = name
+    function.__name__ = function.__qualname__ = name
     function.__module__ = "torch"
     function.__doc__ = op.__doc__
     function.op = op

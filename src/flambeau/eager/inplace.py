@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -200,12 +199,6 @@ def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
 
 class CopySlices(Node):
     """A base tensor part of which was overwritten through a view by `inner`, whose operand `position` is that part as it was."""
-
-    inner: Node
-    geometry: tuple
-    view_dtype: Any
-    base_layout: tuple
-    position: int
 
     def apply(self, grad):
         shape, strides = self.base_layout

@@ -99,27 +99,22 @@ def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
 class DisableTorchFunctionSubclass:
     """Within it, `__torch_function__` of subclasses is not consulted; modes still are."""
 
+    modes_too = False
+
     def __enter__(self) -> None:
-        self.before = state.function_disabled
-        state.function_disabled = True
+        self.before = state.function_disabled, state.modes_disabled
+        state.function_disabled, state.modes_disabled = True, state.modes_disabled or self.modes_too
         modes.enter()
 
     def __exit__(self, *exc) -> None:
-        state.function_disabled = self.before
+        state.function_disabled, state.modes_disabled = self.before
         modes.leave()
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
     """Within it, neither subclasses nor modes are consulted."""
 
-    def __enter__(self) -> None:
-        super().__enter__()
-        self.modes_before = state.modes_disabled
-        state.modes_disabled = True
-
-    def __exit__(self, *exc) -> None:
-        state.modes_disabled = self.modes_before
-        super().__exit__(*exc)
+    modes_too = True
 
 
 def disabled_torch_function(cls, func, types, args=(), kwargs=None):

@@ -163,8 +163,7 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
         array = _on_gpu(op, operands, options)
         if array is not NotImplemented:
             result = wrap(array)
-            if op.differentiable and any(map(_wants, operands)):
-                record_pointwise(op, result, operands, options)
+            finish(op, result, operands, options)
             return result
     if overrides.needed((*operands, out)):
         kwargs = dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
@@ -429,9 +428,5 @@ def overlaps(out, ready) -> bool:
     if type(out) is arrays.MetaArray:
         return False
     share = arrays.module_of(out).may_share_memory
-    for v in ready:
-        if type(v) is type(out) and v is not out and share(out, v):
-            same = v.shape == out.shape and v.strides == out.strides and arrays.data_pointer(v) == arrays.data_pointer(out)
-            if not same:
-                return True
-    return False
+    where = lambda a: (a.shape, a.strides, arrays.data_pointer(a))  # noqa: E731
+    return any(type(v) is type(out) and v is not out and share(out, v) and where(v) != where(out) for v in ready)

@@ -162,8 +162,10 @@ class PointwiseNode(OpNode):
             if kind == "same":
                 sent.append(grad)
             elif kind == "kernel":
-                if state.grad:
-                    sent.append(_interpreted(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
+                if state.grad:  # by operations, because it is to be differentiated again
+                    from flambeau.eager import interpret
+
+                    sent.append(interpret.gradient(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
                     continue
                 operands = [saved_array(saved[i], self) for i in slots]
                 array = launch(grad._array, *operands, *self.options)
@@ -178,13 +180,6 @@ class PointwiseNode(OpNode):
     def saved_at(self, name: str) -> int | None:
         place = RESULT if name == "result" else self.op.operands.index(name) if name in self.op.operands else None
         return self.recipe.keep.index(place) if place in self.recipe.keep else None
-
-
-def _interpreted(plan, grad: Tensor, values: list, options: tuple) -> Tensor:
-    """A derivative by operations, because it is to be differentiated again."""
-    from flambeau.eager import interpret
-
-    return interpret.gradient(plan, grad, values, options)
 
 
 def _computed(kernel, grad, operands: list, options: tuple):
@@ -285,14 +280,8 @@ FACTS: dict[str, Callable] = {
     "_dtype": lambda t: t.dtype,
     "_stride": lambda t: arrays.element_strides(t._array),
     "_device": lambda t: t.device,
-    "_turned": lambda t: _is_turned(t._array),
+    "_turned": lambda t: t._array.strides[0] == t._array.itemsize < t._array.strides[1],  # whether a matrix is stored by columns
 }
-
-
-def _is_turned(matrix) -> bool:
-    """Whether a matrix is stored by columns."""
-    down, right = matrix.strides
-    return down == matrix.itemsize < right
 
 
 class ArrayRecipe:

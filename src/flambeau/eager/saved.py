@@ -90,11 +90,9 @@ def unpack_plain(entry: Any, node: Node) -> Any:
     """A saved value for a derivative, which is the framework's own code: subclasses have no say in it."""
     value = unpack(entry, node)
     if isinstance(value, Tensor) and type(value) not in PLAIN:
-        edge = edge_of(value)
-        array, storage = value._array, value._storage
-        value = wrap(array)
-        value._storage = storage
-        return value if edge is None else with_history(value, *edge)
+        edge, plain = edge_of(value), wrap(value._array)
+        plain._storage = value._storage
+        return plain if edge is None else with_history(plain, *edge)
     return value
 
 
@@ -178,11 +176,8 @@ class Hooked:
         self.unpack, self.edge, self.nr = unpack, edge, nr
         given = tensor if nr is None else tensor.detach()  # a result knows this node: to keep it here would be a cycle
         version = given._version
-        grad, state.grad = state.grad, False
-        try:
+        with modes.no_grad():
             self.packed = pack(given)
-        finally:
-            state.grad = grad
         if given._version != version:
             raise RuntimeError("A saved tensor pack hook is modifying its input in place, which others may still use. Try .clone().")
 

@@ -26,8 +26,7 @@ def bind(op) -> Callable:
     retype = op.retype
 
     def front(input, *args, **kwargs):
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
+        kwargs = kwargs and arguments.known(kwargs)
         if overrides.needed((input,)):
             return overrides.call(op.call, (input,), (input, *args), kwargs)
         try:

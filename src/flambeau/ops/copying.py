@@ -8,7 +8,7 @@ from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _clone(input, strides):
     """A copy with the given strides."""
     out = arrays.empty_strided(input.shape, strides, input.dtype, arrays.device_of(input))
@@ -17,7 +17,7 @@ def _clone(input, strides):
 
 
 _clone.derivative(input=lambda grad: grad)
-_clone.grad_name = "CloneBackward0"
+
 
 _clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 
@@ -36,7 +36,7 @@ def contiguous(input, memory_format=contiguous_format):
     return clone(input, memory_format=memory_format)
 
 
-@on_arrays(public=False, method=False, grad_name="ToCopyBackward0")
+@on_arrays
 def _to_copy(input, dtype, device, strides, non_blocking=False):
     """A copy in another dtype, on another device, with other strides."""
     moved = arrays.to_device(input, device, non_blocking)

@@ -17,7 +17,7 @@ from flambeau.ops.views import whole
 # -- distinct values ----------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="Unique2Backward0")
+@on_arrays(grad_name="Unique2Backward0")
 def _unique(input, dim, consecutive):
     """(values, inverse, counts) of the distinct slices along `dim`; of the distinct elements, if it is None."""
     xp = arrays.module_of(input)
@@ -71,7 +71,7 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
     return tuple(asked) if len(asked) > 1 else values
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _bincount(input, weights, minlength):
     """How often each number occurs, or the sum of its weights."""
     xp = arrays.module_of(input)
@@ -98,7 +98,7 @@ def bincount(input, weights=None, minlength=0):
 # -- histograms ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _histc(input, bins, low, high):
     """The number of elements in each of `bins` equal intervals from `low` to `high`."""
     xp = arrays.module_of(input)
@@ -138,7 +138,7 @@ def histc(input, bins=100, min=0, max=0):
     return _histc(input.detach(), whole(bins), *(v.item() if hasattr(v, "_array") else v for v in (min, max)))
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _edges(input, bins, low, high):
     """The edges of `bins` equal intervals over the range of a column (N,), or over [low, high]."""
     xp = arrays.module_of(input)
@@ -157,7 +157,7 @@ def _edges(input, bins, low, high):
     return xp.where(i < (bins + 1) // 2, number(low) + step * i, number(high) - step * (number(bins) - i)).astype(input.dtype)
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _counts(points, edges, weight, density):
     """How many points (N, D), or how much weight (N,), in each cell between the edges of D dimensions."""
     xp = arrays.module_of(points)

@@ -43,8 +43,8 @@ DTYPES = {"all": ALL_DTYPES, "number": (*FLOATS, *INTEGERS), "float": FLOATS, "i
 class Op:
     """What is true of every kind of operation.
 
-    name      full public name; what follows the last dot is the function's
-    function  whether it is reachable as flambeau.<name>
+    name      full public name; what follows the last dot is the function's. Underscored, it is a building block: not public, no method
+    public    whether it is reachable as flambeau.<name>
     method    whether it is a Tensor method (its name, if another)
     attribute whether it is an attribute instead, x.real without parentheses; "writable": x.real = y is an in-place write
     inplace   whether Tensor.<name>_ exists
@@ -60,11 +60,13 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int] | None = None
 
     def __init__(
-        self, function: Callable, *, name=None, public=True, method=True, attribute=False, inplace=False, autocast="keep", aliases=(),
+        self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, autocast="keep", aliases=(),
         grad_name=None, shown=None, doc=None,
     ):  # fmt: skip
         self.forward = function
         self.name: str = name or function.__name__
+        announced = not self.name.startswith("_")
+        public, method = announced if public is None else public, announced if method is None else method
         self.short = shown or self.name.rpartition(".")[2]
         if not public and not method:
             self.short = self.short.lstrip("_")  # a building block is shown under the name of what it builds

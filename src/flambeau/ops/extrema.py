@@ -54,7 +54,7 @@ def picked_shapes(input, dim, keepdim, **_):
 def _declare(kind: str) -> None:
     """Declare amax, max and argmax, or amin, min and argmin, with their building blocks: over dimensions, along one, of all elements."""
 
-    @on_arrays(public=False, method=False, name=f"_a{kind}")
+    @on_arrays(name=f"_a{kind}")
     def over(input, dims, keepdim):
         return reduce(kind, input, dims, keepdim, input.dtype)
 
@@ -66,7 +66,7 @@ def _declare(kind: str) -> None:
         check_not_empty(kind, input, dims, named=True)
         return extremum(kind, input, dims, keepdim)
 
-    @on_arrays(public=False, method=False, name=f"_{kind}_all", grad_name=f"{kind.title()}Backward1")
+    @on_arrays(name=f"_{kind}_all", grad_name=f"{kind.title()}Backward1")
     def of_all(input):
         check_not_empty(kind, input, (), named=False)
         return reduce(kind, input, tuple(range(input.ndim)), False, input.dtype)
@@ -121,7 +121,7 @@ _declare("max")
 _declare("min")
 
 
-@on_arrays(public=False, method=False, returns=named_result("aminmax", "min max"))
+@on_arrays(returns=named_result("aminmax", "min max"))
 def _aminmax(input, dims, keepdim):
     """Smallest and largest over `dims`."""
     return reduce("min", input, dims, keepdim, input.dtype), reduce("max", input, dims, keepdim, input.dtype)

@@ -80,7 +80,7 @@ def block_diag(*tensors):
     return _block_diag([(t.reshape(1, -1) if t.dim() < 2 else t).to(common) for t in blocks])
 
 
-@on_arrays(public=False, method=False, grad_name="BlockDiagBackward0")
+@on_arrays
 def _block_diag(tensors):
     """Matrices of one dtype along a diagonal."""
     out = arrays.empty((sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype, arrays.device_of(tensors[0]))

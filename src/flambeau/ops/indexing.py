@@ -19,13 +19,13 @@ from flambeau.ops.views import placed
 def _index_view(kind: str) -> ViewOp:
     """Declare the view x[index] whose last item was a number ("select"), a slice, None ("unsqueeze") or nothing that counts ("alias")."""
 
+    @view(name=f"_window_{kind}", grad_name=f"{kind.capitalize()}Backward0")
     def window(input, index, place):
         """A window of the input: `place` is what it would be (shape, strides, offset) if the input were contiguous; None to ask `index`."""
         raise NotImplementedError("eager/indexing.py makes these views")
 
-    op = view(name=f"_window_{kind}", public=False, method=False, grad_name=f"{kind.capitalize()}Backward0")(window)
-    op.derivative(_window_gradient)
-    return op
+    window.derivative(_window_gradient)
+    return window
 
 
 def _window_gradient(grad, input_shape, index, place):
@@ -38,7 +38,7 @@ VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "a
 # -- reading by index tensors ------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="IndexBackward0")
+@on_arrays
 def _index(input, indices):
     """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
     if type(input) is np.ndarray and input.size:
@@ -86,7 +86,7 @@ def _count(mask) -> int:
 # -- writing by index tensors ------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.copy, public=False, method=False)
+@on_arrays(onto=arrays.copy)
 def _index_put(input, indices, values, accumulate):
     """input[indices] = values, or += values."""
     rows = not accumulate and len(indices) == 1 and indices[0].dtype.kind == "i" and input.size
@@ -172,7 +172,7 @@ def _index_put_in_place(input, indices, values, accumulate=False):
     return input.index_put_(indices, values, accumulate)
 
 
-@composite(method=False)
+@composite(public=True)
 def _index_put_impl_(input, indices, values, accumulate=False, unsafe=False):
     """`index_put` in place, under the name PyTorch's own programs call it by."""
     return input.index_put_(indices, values, accumulate)

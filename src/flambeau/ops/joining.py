@@ -11,7 +11,7 @@ from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
 
 
-@on_arrays(public=False, method=False, promote=("tensors",), grad_name="CatBackward0", autocast="widest")
+@on_arrays(promote=("tensors",), autocast="widest")
 def _cat(tensors, dim):
     """Arrays one after the other along a dimension; all other dimensions agree."""
     first = tensors[0]
@@ -94,7 +94,7 @@ def _without_empty(tensors) -> tuple[list, list]:
     return [t.to(common) for t in real], [t._array.shape for t in real]
 
 
-@on_arrays(public=False, method=False, promote=("tensors",), grad_name="StackBackward0", autocast="widest")
+@on_arrays(promote=("tensors",), autocast="widest")
 def _stack(tensors, dim):
     """Arrays of one shape side by side along a new dimension."""
     first = tensors[0]
@@ -157,6 +157,7 @@ def column_stack(tensors):
 def _replacing(name: str, window):
     """Declare the copy of a tensor in which one of its views holds something else. `window` is that view."""
 
+    @on_arrays(name=f"_{name}")
     def replaced(input, src, args):
         shape, strides = arrays.view_of(input)
         dense = layout.is_non_overlapping_and_dense(shape, strides)
@@ -169,14 +170,12 @@ def _replacing(name: str, window):
         arrays.write(arrays.strided_view(out, *geometry), src)
         return out
 
-    node = "".join(map(str.capitalize, name.split("_"))) + "Backward0"
-    op = on_arrays(public=False, method=False, name=f"_{name}", grad_name=node)(replaced)
-    op.derivative(
-        input=lambda grad, src_shape, args: op(grad.contiguous(), grad.new_zeros(src_shape), args),
+    replaced.derivative(
+        input=lambda grad, src_shape, args: replaced(grad.contiguous(), grad.new_zeros(src_shape), args),
         src=lambda grad, args: window(grad.contiguous(), *args),
     )
-    op.meta(like_input)
-    return op
+    replaced.meta(like_input)
+    return replaced
 
 
 _select_scatter = _replacing("select_scatter", _select)

@@ -28,10 +28,8 @@ def constant_pad_nd(input, pad, value=0):
             raise RuntimeError(f"The input size {size} plus negative padding {before}, {after} gives a negative output size in dim {d}")
     inner = input
     for d, (before, after) in enumerate(pairs):
-        if before < 0:
-            inner = inner.narrow(d, min(-before, inner.shape[d]), max(inner.shape[d] + before, 0))
-        if after < 0:
-            inner = inner.narrow(d, 0, max(inner.shape[d] + after, 0))
+        start = min(max(-before, 0), inner.shape[d])
+        inner = inner.narrow(d, start, max(inner.shape[d] - start - max(-after, 0), 0))
     out = input.new_full(shape, value)
     window = out
     for d, (before, _) in enumerate(pairs):

@@ -66,7 +66,7 @@ def _declare_median(name: str, nans: str, ignore_nan: bool) -> None:
     def along(input, dim, keepdim):
         return _picked("median", input, dim, keepdim, lambda rows, dim: order.median(rows, dim, ignore_nan=ignore_nan))
 
-    @on_arrays(public=False, method=False, name=f"_{name}_all", grad_name=f"{name.title()}Backward0")
+    @on_arrays(name=f"_{name}_all", grad_name=f"{name.title()}Backward0")
     def of_all(input):
         if input.size:
             rows = input.reshape(-1)

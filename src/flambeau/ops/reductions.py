@@ -22,23 +22,23 @@ from flambeau.ops.views import _expand, whole
 def _over_dims(kind: str, dtype_of, **options):
     """Declare _<kind>(input, dims, keepdim, dtype); dtype_of(array, dtype) is NumPy's dtype of the result."""
 
+    @on_arrays(name=f"_{kind}", **options)
     def reduced(input, dims, keepdim, dtype=None):
         return reduce(kind, input, dims, keepdim, dtype_of(input, dtype))
 
-    op = on_arrays(public=False, method=False, name=f"_{kind}", **options)(reduced)
-    op.meta(lambda input, dims, keepdim, dtype=None: (reduced_shape(input.shape, dims, keepdim), dtype_of(input, dtype)))
-    return op
+    reduced.meta(lambda input, dims, keepdim, dtype=None: (reduced_shape(input.shape, dims, keepdim), dtype_of(input, dtype)))
+    return reduced
 
 
 def _over_all(kind: str, dtype_of, **options):
     """Declare _<kind>_all(input, dtype), the reduction of all elements: any shape -> ()."""
 
+    @on_arrays(name=f"_{kind}_all", **options)
     def total(input, dtype):
         return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
 
-    op = on_arrays(public=False, method=False, name=f"_{kind}_all", **options)(total)
-    op.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
-    return op
+    total.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
+    return total
 
 
 def summed_dtype(name: str, array, dtype):

@@ -50,7 +50,7 @@ def _lines(input, index) -> tuple:
 # -- gather: an index for every element ----------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="GatherBackward0")
+@on_arrays
 def _gather(input, dim, index):
     """out[..., j, ...] = input[..., index[..., j, ...], ...]."""
     if not index.size:
@@ -116,7 +116,7 @@ def take_along_dim(input, indices, dim=None):
     return gather(spread(input), dim, spread(_counted_from_front(indices, size)))
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _counted_from_front(indices, size):
     """Negative indices counted from the end; what is beyond is left for gather to find."""
     xp = arrays.module_of(indices)
@@ -166,7 +166,7 @@ def _scattered(write, input, dim, index, src, *options) -> None:
     write(line, dim, at, src if index.ndim else src.reshape(1), *options)
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _scatter(input, dim, index, src):
     """src written to the places of input along `dim` that the index names."""
     _scattered(kernel.scatter, input, dim, index, src)
@@ -178,7 +178,7 @@ _scatter.derivative(
 )
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterBackward1")
+@on_arrays(onto=arrays.contiguous_copy, grad_name="ScatterBackward1")
 def _scatter_value(input, dim, index, value):
     """One number written to the places of input along `dim` that the index names."""
     _scattered(kernel.scatter, input, dim, index, arrays.number(value, input, input.dtype))
@@ -213,7 +213,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return _scatter_reduce, input, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce], True
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterAddBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _scatter_add(input, dim, index, src):
     """src added at the places of input along `dim` that the index names."""
     _scattered(kernel.scatter_reduce, input, dim, index, src, "sum")
@@ -232,7 +232,7 @@ def scatter_add(input, dim, index, src):
 # -- scatter_reduce -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterReduceBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _scatter_reduce(input, dim, index, src, reduce, include_self):
     """input combined with src at the places along `dim` that the index names."""
     kind = input.dtype.kind

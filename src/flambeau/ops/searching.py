@@ -8,7 +8,7 @@ from flambeau.kernels.reduce import unhalved
 from flambeau.ops.declare import composite, on_arrays
 
 
-@on_arrays(public=False, method=False, promote=("boundaries", "values"))
+@on_arrays(promote=("boundaries", "values"))
 def _search(boundaries, values, right, out_int32):
     """Where each of `values` (..., V) goes into `boundaries` (..., B)."""
     if boundaries.dtype.kind in "bc":
@@ -63,7 +63,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     return _search(boundaries, _as_values(boundaries, input), right, out_int32)
 
 
-@on_arrays(public=False, method=False, promote=("elements", "test_elements"))
+@on_arrays(promote=("elements", "test_elements"))
 def _isin(elements, test_elements, invert):
     """Whether each of `elements` is one of `test_elements`."""
     xp = arrays.module_of(elements)

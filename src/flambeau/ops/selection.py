@@ -21,7 +21,7 @@ def _places(input) -> list:
     return gather.unravelled(gather.true_places(input), input.shape)
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _nonzero(input):
     """The indices of all elements that are not zero, a row each. (*) of n dimensions -> (count, n)."""
     xp = arrays.module_of(input)
@@ -52,7 +52,7 @@ def argwhere(input):
     return _nonzero(input)
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _nonzero_static(input, size, fill_value):
     out = arrays.empty((size, input.ndim), INT64, arrays.device_of(input))
     out[...] = fill_value
@@ -93,7 +93,7 @@ def _addresses(array, index):
     return sum(place * np.int64(stride) for place, stride in zip(gather.unravelled(index, shape), strides, strict=True))
 
 
-@on_arrays(public=False, method=False, grad_name="TakeBackward0")
+@on_arrays
 def _take(input, index):
     """out[i] = the element number index[i] of input."""
     if not input.size and index.size:
@@ -116,7 +116,7 @@ def take(input, index):
     return _take(input, index)
 
 
-@on_arrays(onto=arrays.copy, public=False, method=False, grad_name="PutBackward0")
+@on_arrays(onto=arrays.copy)
 def _put(input, index, source, accumulate):
     """source written to, or added at, the elements of input that the index counts off."""
     if not input.size and index.size:

@@ -83,7 +83,7 @@ def t(input):
     return _t(input)
 
 
-@view(public=False, method=False, name="_t", grad_name="TBackward0")
+@view
 def _t(input):
     shape, strides, offset = input
     return shape[::-1], strides[::-1], offset
@@ -211,7 +211,7 @@ def repeat(input, *repeats, **named):
     return _repeat(input, times)
 
 
-@on_arrays(public=False, method=False, grad_name="RepeatBackward0")
+@on_arrays
 def _repeat(input, times):
     """A copy in which every dimension d is there times[d] times."""
     shape = (1,) * (len(times) - input.ndim) + tuple(input.shape)
@@ -266,7 +266,7 @@ def roll(input, shifts, dims=None):
     return _roll(input, shifts, tuple(layout.wrap_dim(d, input.dim()) for d in dims))
 
 
-@on_arrays(public=False, method=False, grad_name="RollBackward0")
+@on_arrays
 def _roll(input, shifts, dims):
     """A copy with elements moved along `dims`, or, if there are none, through all of it."""
     xp = arrays.module_of(input)
@@ -281,7 +281,7 @@ _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in 
 _roll.meta(like_input)
 
 
-@on_arrays(public=False, method=False, grad_name="FlipBackward0")
+@on_arrays
 def _flip(input, dims):
     """A copy with dimensions reversed."""
     window = input[tuple(slice(None, None, -1) if d in dims else slice(None) for d in range(input.ndim))]
@@ -327,7 +327,7 @@ def rot90(input, k=1, dims=(0, 1)):
     return _rot90(input, k % 4, (a, b))
 
 
-@on_arrays(public=False, method=False, grad_name="Rot90Backward0")
+@on_arrays
 def _rot90(input, k, dims):
     """A copy turned by k quarter turns: reversed in one dimension, or in both; an odd number of turns exchanges them too."""
     if not k:
@@ -384,7 +384,7 @@ def _indices_repeated(repeats, output_size):
     return found
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _repeat_indices(repeats):
     xp = arrays.module_of(repeats)
     if repeats.size and int(repeats.min()) < 0:

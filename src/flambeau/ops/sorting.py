@@ -13,7 +13,7 @@ from flambeau.ops.results import named_result
 from flambeau.ops.views import whole
 
 
-@on_arrays(public=False, method=False, returns=named_result("sort", "values indices"), grad_name="SortBackward0")
+@on_arrays(returns=named_result("sort", "values indices"))
 def _sort(input, dim, descending):
     """Values in order along `dim`, and the indices they came from."""
     if input.dtype.kind == "c":

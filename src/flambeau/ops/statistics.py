@@ -16,6 +16,7 @@ from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unredu
 def _declared(name: str, root: bool, both: bool, meaning: str):
     """Declare <name> and _<name>(input, dims, correction, keepdim): the variance, its root if `root`, and the mean beside it if `both`."""
 
+    @on_arrays(name=f"_{name}")
     def moments(input, dims, correction, keepdim):
         found = variance(input, dims, keepdim, correction, root=root)
         return found if both else found[0]
@@ -25,14 +26,13 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
         found = [(shape, dtypes.OF_NUMPY[input.dtype].to_real().numpy), (shape, input.dtype)]
         return found if both else found[0]
 
-    op = on_arrays(public=False, method=False, name=f"_{name}")(moments)
-    op.meta(shapes)
+    moments.meta(shapes)
 
     @composite(name=name, out=not both, method=not both, doc=f"{meaning} of all elements, or over dimensions.")
     def public(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-        return op(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
+        return moments(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
 
-    return op
+    return moments
 
 
 _var = _declared("var", False, False, "The variance, sum((x - mean)^2) / (n - correction),")
@@ -113,7 +113,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     n = x.shape[1]
     weights = _weights(x, fweights, aweights)
     if weights is None:
-        total, mean = n, x.sum(1) / n if n else x.to(_float(x)).mean(1)
+        total, mean = n, x.sum(1) / n if n else (x if x.dtype.category >= dtypes.FLOAT else x.to(dtypes.get_default_dtype())).mean(1)
         divisor = n - correction
     else:
         total = weights.sum()
@@ -127,10 +127,6 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     off = x - mean.unsqueeze(1)
     weighted = off if weights is None else off * weights
     return (off @ conj(weighted).transpose(0, 1) / divisor).squeeze()
-
-
-def _float(x) -> dtypes.dtype:
-    return x.dtype if x.dtype.category >= dtypes.FLOAT else dtypes.get_default_dtype()
 
 
 def _weights(x, fweights, aweights):
