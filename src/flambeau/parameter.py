@@ -8,10 +8,10 @@ from typing import Any
 from flambeau import pickling
 from flambeau.eager.overrides import disabled_torch_function
 from flambeau.factories import empty
-from flambeau.tensor import PLAIN, Tensor, _TensorMeta
+from flambeau.tensor import PLAIN, Tensor
 
 
-class _ParameterMeta(_TensorMeta):
+class _ParameterMeta(type):
     """A tensor of another class that carries `_is_param` counts as a Parameter too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -32,18 +32,14 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if data is None:
             data = empty(0)
         elif not isinstance(data, Tensor):
-            raise TypeError(
-                f"cannot make a {cls.__name__} of {type(data).__name__}: expected a Tensor. Try {cls.__name__}(torch.tensor(...))"
-            )
+            raise TypeError(f"cannot make a {cls.__name__} of {type(data).__name__}: expected a Tensor. Try torch.tensor(...) on it first")
         if type(data) is Tensor or type(data) is Parameter:
             return Tensor._make_subclass(cls, data, requires_grad)
         # A tensor of the user's own class keeps it, and is marked instead.
         marked: Any = data.detach().requires_grad_(requires_grad)
         if type(marked) is not type(data):
-            raise RuntimeError(
-                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an instance of the "
-                f"same type, but return type {type(marked).__name__} was found instead. Its __torch_function__ should return its own type."
-            )
+            found = f"requires that detach() returns an instance of the same type, but found {type(marked).__name__}"
+            raise RuntimeError(f"Creating a Parameter from an instance of type {type(data).__name__} {found}.")
         marked.__dict__["_is_param"] = True
         return marked
 
@@ -53,10 +49,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        state = pickling.attributes(self)
-        if not state:
-            return _rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
-        return _rebuild_parameter_with_state, (self.data, self.requires_grad, OrderedDict(), state)
+        state, parts = pickling.attributes(self), (self.data, self.requires_grad, OrderedDict())
+        return (_rebuild_parameter_with_state, (*parts, state)) if state else (_rebuild_parameter, parts)
 
     __torch_function__ = disabled_torch_function
 

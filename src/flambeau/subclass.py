@@ -34,10 +34,7 @@ def make_subclass(
 
 def _check(cls: type) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError(
-            "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your class inherits from "
-            f"Tensor: found {cls!r}"
-        )
+        raise TypeError(f"Creating a Tensor subclass from a class that does not inherit from Tensor is not possible: found {cls!r}")
 
 
 Tensor.as_subclass = as_subclass

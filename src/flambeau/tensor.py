@@ -6,7 +6,10 @@ operation, is attached by `eager/bind.py` from the declarations in `ops/`.
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +38,7 @@ class Size(tuple):
 
     def numel(self) -> int:
         """The number of elements a tensor of this shape has."""
-        n = 1
-        for s in self:
-            n *= s
-        return n
+        return prod(self)
 
     def __getitem__(self, index):
         found = tuple.__getitem__(self, index)
@@ -59,11 +59,7 @@ class Size(tuple):
         return Size, (tuple(self),)
 
 
-class _TensorMeta(type):
-    """So that `isinstance(x, Tensor)` also accepts what declares itself a tensor."""
-
-
-class Tensor(Methods, metaclass=_TensorMeta):
+class Tensor(Methods):
     """A multi-dimensional array whose history can be differentiated.
 
     >>> Tensor([1, 2]) + 1
@@ -103,35 +99,24 @@ class Tensor(Methods, metaclass=_TensorMeta):
 
     def size(self, dim: int | None = None):
         """The shape, or the size of one dimension."""
-        if dim is None:
-            return Size(self._array.shape)
         shape = self._array.shape
-        return shape[layout.wrap_dim(dim, len(shape), scalar_ok=False)]
+        return Size(shape) if dim is None else shape[layout.wrap_dim(dim, len(shape), scalar_ok=False)]
 
     def stride(self, dim: int | None = None):
         """The step, in elements, to the next element along every dimension, or along one."""
         strides = arrays.element_strides(self._array)
-        if dim is None:
-            return strides
-        return strides[layout.wrap_dim(dim, len(strides), scalar_ok=False)]
+        return strides if dim is None else strides[layout.wrap_dim(dim, len(strides), scalar_ok=False)]
 
     def storage_offset(self) -> int:
         """Where in its storage the first element lies, in elements."""
         s = self._storage
-        if s is None:
-            return 0
-        return (arrays.data_pointer(self._array) - arrays.data_pointer(s.array)) // self._array.itemsize
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self._array.ndim
+        return 0 if s is None else (arrays.data_pointer(self._array) - arrays.data_pointer(s.array)) // self._array.itemsize
 
     def dim(self) -> int:
         """The number of dimensions."""
         return self._array.ndim
 
-    ndimension = dim
+    ndimension, ndim = dim, property(dim)
 
     def numel(self) -> int:
         """The number of elements."""
@@ -168,10 +153,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         """Bytes per element."""
         return self._array.itemsize
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return self._array.itemsize
+    itemsize = property(element_size)
 
     @property
     def nbytes(self) -> int:
@@ -246,14 +228,9 @@ class Tensor(Methods, metaclass=_TensorMeta):
         if not self.is_leaf:
             if requires_grad:
                 return self
-            raise RuntimeError(
-                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that "
-                "doesn't require differentiation use var_no_grad = var.detach()."
-            )
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. Try x.detach(), which needs no gradient.")
         if requires_grad and not self._is_float():
-            raise RuntimeError(
-                f"only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float() first."
-            )
+            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float()")
         if requires_grad and self._inference and not modes.state.inference:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._needs = bool(requires_grad)
@@ -270,9 +247,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     @property
     def grad_fn(self) -> Node | None:
         """The operation that made this tensor, if it was recorded."""
-        if self._base is not None:
-            return self._view_node()
-        return self._node
+        return self._node if self._base is None else self._view_node()
 
     def _view_node(self) -> Node | None:
         """The history of a view, made anew if its base was written to since."""
@@ -285,9 +260,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def _edge(self) -> tuple | None:
         """Where a gradient for this tensor goes."""
         node = self._node if self._base is None else self._view_node()
-        if node is not None:
-            return node, self._nr
-        return (self, LEAF) if self.requires_grad else None
+        return (node, self._nr) if node is not None else (self, LEAF) if self.requires_grad else None
 
     @property
     def output_nr(self) -> int:
@@ -301,13 +274,8 @@ class Tensor(Methods, metaclass=_TensorMeta):
     def grad(self) -> Tensor | None:
         """The gradient `backward` has accumulated here: None before the first."""
         if self._grad is None and not self.is_leaf and not self._retains and self._needs:
-            import warnings
-
-            warnings.warn(
-                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
-                "autograd.backward(). If you want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on it.",
-                stacklevel=2,
-            )
+            words = "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed, which backward() does not fill"
+            warnings.warn(f"{words}. Call .retain_grad() on it before.", stacklevel=2)
         return self._grad
 
     @grad.setter
@@ -325,12 +293,10 @@ class Tensor(Methods, metaclass=_TensorMeta):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
-        if value.dtype is not self.dtype:
-            raise RuntimeError(f"assigned grad has data of a different type: expected {self.dtype}, found {value.dtype}")
-        if value.device != self.device:
-            raise RuntimeError(f"assigned grad has data located on a different device: expected {self.device}, found {value.device}")
-        if value._array.shape != self._array.shape:
-            raise RuntimeError(f"assigned grad has data of a different size: expected {tuple(self.shape)}, found {tuple(value.shape)}")
+        for what in ("dtype", "device", "shape"):
+            wanted, found = getattr(self, what), getattr(value, what)
+            if wanted != found:
+                raise RuntimeError(f"assigned grad has data of a different {what}: expected {wanted}, found {found}")
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad` during backward."""
@@ -339,8 +305,6 @@ class Tensor(Methods, metaclass=_TensorMeta):
         node = self.grad_fn
         if node is None or self._retains:
             return
-        import weakref
-
         node._hooks().retaining[self._nr] = weakref.ref(self)
         self._retains = True
 
@@ -356,8 +320,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         node = self.grad_fn
         if node is None:
             modes.leaf_hooks = True
-            if self._hooks is None:
-                self._hooks = {}
+            self._hooks = {} if self._hooks is None else self._hooks
             return RemovableHandle(self._hooks, hook)
         return RemovableHandle(node._hooks().of_tensors.setdefault(self._nr, {}), hook)
 
@@ -368,8 +331,7 @@ class Tensor(Methods, metaclass=_TensorMeta):
         if not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         modes.leaf_hooks = True
-        if self._post_accumulate is None:
-            self._post_accumulate = {}
+        self._post_accumulate = {} if self._post_accumulate is None else self._post_accumulate
         return RemovableHandle(self._post_accumulate, hook)
 
     @property
@@ -430,9 +392,6 @@ class Tensor(Methods, metaclass=_TensorMeta):
         from flambeau import printing
 
         return printing.tensor_format(self, spec)
-
-    def __dir__(self):
-        return sorted(set(super().__dir__()))
 
 
 PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __torch_function__ of their own

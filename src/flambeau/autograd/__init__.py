@@ -11,12 +11,12 @@ _WHERE = {
     "NestedIOFunction": "function",
     "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes", "inference_mode": "modes",
     "set_multithreading_enabled": "modes", "is_multithreading_enabled": "modes", "enforce_grad_layout_policy": "modes",
-    "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly",
-    "gradcheck": "gradient_check", "gradgradcheck": "gradient_check", "GradcheckError": "gradient_check",
+    "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",
+    "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "GradcheckError": "gradcheck",
     "Node": "node", "Variable": "variable",
 }  # fmt: skip
 _ROOMS = (
-    "accumulate", "anomaly", "anomaly_mode", "api", "engine", "function", "functional", "grad_mode", "gradient_check", "graph", "modes",
+    "accumulate", "anomaly_mode", "api", "engine", "function", "functional", "grad_mode", "graph", "modes",
     "node", "variable",
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ def accumulate(leaf: Tensor, grad: Tensor) -> None:
 
 def run_hooks_before(leaf: Tensor, grad: Tensor) -> Tensor:
     """The gradient as the hooks on the leaf, then those on its AccumulateGrad node, leave it."""
-    grad = run_grad_hooks(leaf, grad)
+    grad = run_hooks(leaf._hooks, grad)
     for hook in list((leaf._accumulator_hooks or _NONE)["pre"].values()):
         replaced = hook((grad,))
         if replaced is not None:
@@ -56,14 +56,9 @@ def hooked(leaf: Tensor) -> bool:
     return bool(leaf._hooks or leaf._accumulator_hooks or leaf._post_accumulate)
 
 
-def run_grad_hooks(leaf: Tensor, grad: Tensor) -> Tensor:
-    """The gradient as the hooks of the leaf leave it."""
-    return run_hooks(leaf._hooks, grad) if leaf._hooks else grad
-
-
-def run_hooks(hooks: dict, grad: Any) -> Any:
+def run_hooks(hooks: dict | None, grad: Any) -> Any:
     """Call hooks one after the other; what one returns, the next receives."""
-    for hook in list(hooks.values()):
+    for hook in list((hooks or {}).values()):
         replaced = hook(grad)
         if replaced is not None:
             grad = checked(hook, grad, replaced)

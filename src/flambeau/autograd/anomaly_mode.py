@@ -1,5 +1,101 @@
-"""The name under which PyTorch has anomaly detection: see anomaly.py."""
+"""Anomaly detection: which forward line made the gradient that is NaN, or the node that failed."""
 
-from flambeau.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from __future__ import annotations
 
-__all__ = ["detect_anomaly", "set_detect_anomaly"]
+import os
+import sys
+import traceback
+import warnings
+
+from flambeau.autograd import modes
+
+
+def set_anomaly(mode: bool, check_nan: bool = True) -> None:
+    """Switch anomaly detection in this thread."""
+    mode = bool(mode)
+    if mode != modes.state.anomaly:
+        modes.state.anomaly = mode
+        modes.enter() if mode else modes.leave()
+    modes.state.check_nan = check_nan
+
+
+set_anomaly_enabled = set_anomaly
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether nodes remember where they were made."""
+    return modes.state.anomaly
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether gradients are searched for NaN."""
+    return modes.state.check_nan
+
+
+class set_detect_anomaly:
+    """Switch anomaly detection on or off, at once; as a context manager, until its end."""
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        self.before = (modes.state.anomaly, modes.state.check_nan)
+        set_anomaly(mode, check_nan)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc) -> None:
+        set_anomaly(*self.before)
+
+
+class detect_anomaly(set_detect_anomaly):
+    """Within it every recorded operation remembers its line; a NaN in a gradient is an error that names it.
+
+    >>> with detect_anomaly():
+    ...     pass
+    """
+
+    def __init__(self, check_nan: bool = True):
+        self.check_nan = check_nan
+        warnings.warn("Anomaly Detection has been enabled. It slows everything down, and is meant for debugging.", stacklevel=2)
+
+    def __enter__(self) -> None:
+        super().__init__(True, self.check_nan)
+
+
+def callers() -> list[str]:
+    """The program's own lines that led here, as traceback text: the framework's frames are left out at the end."""
+    frames = traceback.extract_stack()
+    while frames and frames[-1].filename.startswith(_HOME):
+        frames.pop()
+    return traceback.format_list(frames)
+
+
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def explain(node) -> None:
+    """Warn with the forward call of the node in which backward failed, and with that of the node whose backward recorded it, if one did."""
+    known = node.metadata_ or {}
+    if "traceback_" not in known:
+        _warn(f"Error detected in {type(node).__name__}. No forward pass information available: enable detect anomaly during it.")
+        return
+    _warn(f"Error detected in {type(node).__name__}. Traceback of forward call that caused the error:\n{''.join(known['traceback_'])}")
+    while "parent_" in known:
+        parent = known["parent_"]
+        known = parent.metadata_ or {}
+        where = "".join(known.get("traceback_", ["(no forward pass information)\n"]))
+        _warn(f"Previous calculation was induced by {type(parent).__name__}. Traceback of forward call that induced it:\n{where}")
+
+
+def _warn(words: str) -> None:
+    """Warn as if the program's own line that called the framework did."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HOME):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(words, stacklevel=level)
+
+
+def check(node, sent) -> None:
+    """RuntimeError if a gradient the node sends contains NaN."""
+    for i, grad in enumerate(sent or ()):
+        if grad is not None and grad._is_float() and bool(grad.isnan().any()):
+            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices
-from flambeau.autograd.engine import run_backward
-from flambeau.autograd.node import LEAF
+from flambeau.autograd.engine import looks, run_backward
 from flambeau.kernels import arrays
+from flambeau.ops import OPS
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 
@@ -26,9 +26,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:
-            raise RuntimeError(
-                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`."
-            )
+            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`")
         grad_tensors = grad_variables
     outputs = _sequence(tensors)
     grads = _gradients(outputs, grad_tensors)
@@ -52,12 +50,9 @@ def _aims(inputs) -> list[tuple]:
 
 
 def tensor_backward(
-    self: Tensor,
-    gradient: Tensor | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
+    self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Add to the `.grad` of every leaf the derivative of this tensor (weighted by `gradient`, if it is not a scalar)."""
     edge = self._edge()
     if gradient is not None or inputs is not None or edge is None:
@@ -72,16 +67,9 @@ tensor_backward.__name__, tensor_backward.__qualname__ = "backward", "Tensor.bac
 
 
 def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: bool | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-) -> tuple[Tensor, ...]:
+    outputs, inputs, grad_outputs=None, retain_graph: bool | None = None, create_graph: bool = False, only_inputs: bool = True,
+    allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """The gradients of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`; `.grad` is left alone.
 
     >>> x = Tensor([1, 2]).requires_grad_()
@@ -91,16 +79,14 @@ def grad(
     if materialize_grads and allow_unused is False:
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     if not only_inputs:
-        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the "
-                      "graph, please use torch.autograd.backward.", FutureWarning, stacklevel=2)  # fmt: skip
+        warnings.warn("only_inputs argument is deprecated and ignored: backward() accumulates in all leaves.", FutureWarning, stacklevel=2)
     allow_unused = materialize_grads if allow_unused is None else allow_unused
     outputs, inputs = _sequence(outputs), _sequence(inputs)
     keep = create_graph if retain_graph is None else retain_graph
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty: there is nothing to differentiate with respect to")
-    for x in inputs:
-        if not x.requires_grad:
-            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    if not all(x.requires_grad for x in inputs):
+        raise RuntimeError("One of the differentiated Tensors does not require grad")
     grads = _gradients(outputs, grad_outputs)
     if is_grads_batched:
         return _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize_grads)
@@ -119,26 +105,18 @@ def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize:
     if materialize:
         return x.detach().new_zeros(x.shape)
     if not allow_unused:
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired "
-            f"behavior (it is input number {position})."
-        )
+        raise RuntimeError(f"Input {position}, a differentiated Tensor, appears to not have been used in the graph: try allow_unused=True")
     return None
 
 
 def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize) -> tuple:
     """One backward pass per row of the batched gradients, stacked."""
-    from flambeau.eager.bind import functions
-
     n = next(len(g) for g in grads if g is not None)
     rows = []
     for i in range(n):
         row = [None if g is None else g[i] for g in grads]
-        last = i == n - 1
-        rows.append(grad(outputs, inputs, row, retain_graph=keep or not last, create_graph=create_graph, allow_unused=allow_unused,
-                         materialize_grads=materialize))  # fmt: skip
-    stack = functions["stack"]
-    return tuple(None if all(g is None for g in column) else stack(list(column)) for column in zip(*rows, strict=True))
+        rows.append(grad(outputs, inputs, row, keep or i < n - 1, create_graph, True, allow_unused, False, materialize))
+    return tuple(None if all(g is None for g in column) else OPS["stack"](list(column)) for column in zip(*rows, strict=True))
 
 
 # -- where backward starts -----------------------------------------------------------------------------------------
@@ -167,10 +145,7 @@ def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple
     roots = []
     for i, out in enumerate(outputs):
         if not out.requires_grad:
-            raise RuntimeError(
-                f"element {i} of tensors does not require grad and does not have a grad_fn: nothing was recorded for it. Was it computed under "
-                "no_grad, detached, or from tensors without requires_grad=True?"
-            )
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn: was it computed under no_grad?")
         roots.append(out._edge())
     return roots, seeds
 
@@ -182,10 +157,7 @@ def _first_gradient(out, g, create_graph: bool) -> Tensor | None:
     if tuple(g._array.shape) != tuple(shape):
         raise RuntimeError(f"Mismatch in shape: grad_output has a shape of {tuple(g.shape)} and output has a shape of {tuple(shape)}.")
     if g.is_complex() != (numpy_dtype.kind == "c"):
-        raise RuntimeError(
-            "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output has a dtype "
-            f"of {g.dtype} and output has a dtype of {numpy_dtype}."
-        )
+        raise RuntimeError(f"Mismatch in dtype: grad_output has a dtype of {g.dtype} and output has a dtype of {numpy_dtype}.")
     # An alias, so that no leaf takes over the caller's own tensor as its .grad (see Note [stealing gradients]).
     return g if create_graph else g.detach()
 
@@ -199,10 +171,8 @@ def _one(out) -> Tensor:
         return wrap(_ONES[out._array.dtype.num].copy())
     shape, dtype = _shape_and_dtype(out)
     if any(n != 1 for n in shape):
-        raise RuntimeError(
-            f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. "
-            "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
-        )
+        cure = "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
+        raise RuntimeError(f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. {cure}")
     if dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtype}")
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
@@ -212,9 +182,4 @@ def _one(out) -> Tensor:
 
 def _shape_and_dtype(out) -> tuple:
     """Of a tensor, or of the output that a gradient edge stands for."""
-    if isinstance(out, Tensor):
-        return out._array.shape, out._array.dtype
-    target, nr = out._edge()
-    if nr == LEAF:
-        return target._array.shape, target._array.dtype
-    return (target.shape[nr], target.numpy_dtype[nr]) if target.n_outputs > 1 else (target.shape, target.numpy_dtype)
+    return (out._array.shape, out._array.dtype) if isinstance(out, Tensor) else looks(*out._edge())

@@ -10,14 +10,15 @@ beforehand, and a leaf waits for the last of them: its hooks still run as early 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache as cache
 from heapq import heappop, heappush
 from typing import Any
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.accumulate import add_to_grad, hooked, run_grad_hooks, run_hooks, run_hooks_after, run_hooks_before
+from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
@@ -26,39 +27,26 @@ state = modes.state
 
 
 def run_backward(
-    roots: Sequence[tuple],
-    grads: Sequence[Any],
-    *,
-    keep_graph: bool,
-    create_graph: bool,
-    capture: Sequence[tuple] | None = None,
+    roots: Sequence[tuple], grads: Sequence[Any], *, keep_graph: bool, create_graph: bool, capture: Sequence[tuple] | None = None,
     only: Sequence[tuple] | None = None,
-) -> list[Any] | None:
+) -> list[Any] | None:  # fmt: skip
     """Send `grads` into the edges `roots`.
 
     Without `capture`, gradients are added to the leaves (if `only` is given, just those that lead to its edges are computed). With it, the
     gradients that arrive at those edges are returned instead, and the leaves are left alone.
     """
     goal = None if capture is None and only is None else Goal(roots, capture, only)
-    before = state.grad
+    before, outer = state.grad, state.task if modes.watched else None
     state.grad = create_graph
+    if modes.watched:
+        state.task = (roots, goal)  # so that hooks can ask `receivers` who takes part
     try:
-        if modes.watched:
-            watch(roots, list(grads), keep_graph, goal)
-        else:
-            flow(roots, list(grads), keep_graph, goal)
+        flow(roots, list(grads), keep_graph, goal)
         return None if goal is None else goal.captured
     finally:
         state.grad = before
-
-
-def watch(roots: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
-    """Run backward so that hooks can ask `receivers` who takes part."""
-    outer, state.task = state.task, (roots, goal)
-    try:
-        flow(roots, sent, keep_graph, goal)
-    finally:
-        state.task = outer
+        if modes.watched:
+            state.task = outer
 
 
 def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
@@ -154,19 +142,8 @@ class Waiting:
 
     def __init__(self, roots: Sequence, goal: Goal | None):
         self.goal = goal
-        self.uses: dict[int, int] = {}  # id of a leaf -> gradients still to come
+        self.uses = Counter(id(target) for target, nr in edges_from(roots) if nr == LEAF)  # id of a leaf -> gradients still to come
         self.sums: dict[int, Any] = {}
-        seen: set[Node] = set()
-        stack: list[Sequence] = [roots]
-        while stack:
-            for edge in stack.pop():
-                if edge is not None:
-                    target, nr = edge
-                    if nr == LEAF:
-                        self.uses[id(target)] = self.uses.get(id(target), 0) + 1
-                    elif target not in seen:
-                        seen.add(target)
-                        stack.append(target.edges)
 
     def arrive(self, leaf, grad):
         """One use of the leaf has sent its gradient (or None). The sum, if it was the last; None if it was not, or is to be returned."""
@@ -178,7 +155,7 @@ class Waiting:
             if self.goal is None or self.goal.wanted is None:
                 return total
             if total is not None:
-                self.goal.keep(leaf, LEAF, run_grad_hooks(leaf, total))
+                self.goal.keep(leaf, LEAF, run_hooks(leaf._hooks, total))
         elif total is not None:
             self.sums[key] = total
         return None
@@ -198,18 +175,10 @@ class Goal:
 
     def _mark(self, roots: Sequence[tuple]) -> None:
         """Only nodes on a way to an aim run. Going by their numbers, a node comes after all it leads to."""
-        nodes: dict[int, Node] = {id(target): target for target, nr in roots if nr != LEAF}
-        stack = list(nodes.values())
-        while stack:
-            for edge in stack.pop().edges:
-                if edge is not None and edge[1] != LEAF and id(edge[0]) not in nodes:
-                    nodes[id(edge[0])] = edge[0]
-                    stack.append(edge[0])
-        for node in sorted(nodes.values(), key=lambda n: n.sequence):
-            for edge in node.edges:
-                if edge is not None and (id(edge[0]) in self.running or id(edge[0]) in self.visited):
-                    self.running.add(id(node))
-                    break
+        nodes = {target for target, nr in edges_from(roots) if nr != LEAF}
+        for node in sorted(nodes, key=lambda n: n.sequence):
+            if any(edge is not None and (id(edge[0]) in self.running or id(edge[0]) in self.visited) for edge in node.edges):
+                self.running.add(id(node))
 
     def keep(self, target, nr: int, grad) -> None:
         """Note the gradient of something wanted."""
@@ -228,15 +197,20 @@ class Goal:
 def receivers() -> set[int]:
     """The ids of all nodes and leaves to which gradients go in the backward pass that is running."""
     roots, goal = state.task
-    found: set[int] = set()
-    stack = [roots]
+    return {id(target) for target, _ in edges_from(roots) if goal is None or id(target) in goal.visited}
+
+
+def edges_from(roots: Sequence) -> Iterator[tuple]:
+    """Every edge that can be reached from these, themselves included: each node's edges once."""
+    seen: set[Node] = set()
+    stack: list[Sequence] = [roots]
     while stack:
         for edge in stack.pop():
-            if edge is not None and id(edge[0]) not in found and (goal is None or id(edge[0]) in goal.visited):
-                found.add(id(edge[0]))
-                if edge[1] != LEAF:
+            if edge is not None:
+                yield edge
+                if edge[1] != LEAF and edge[0] not in seen:
+                    seen.add(edge[0])
                     stack.append(edge[0].edges)
-    return found
 
 
 # -- fitting -------------------------------------------------------------------------------------------------------
@@ -248,10 +222,9 @@ def fit(grad, shape: tuple, numpy_dtype, node: Node | None = None, position: int
     if array.shape != shape:
         summed = summed_dims(array.shape, shape)
         if summed is None:
-            raise RuntimeError(
-                f"Function {'backward' if node is None else type(node).__name__} returned an invalid gradient at index {position} - got "
-                f"{list(array.shape)} but expected shape compatible with {list(shape)}"
-            )
+            name = "backward" if node is None else type(node).__name__
+            found = f"got {list(array.shape)} but expected shape compatible with {list(shape)}"
+            raise RuntimeError(f"Function {name} returned an invalid gradient at index {position} - {found}")
         if state.grad:
             grad = grad.sum_to_size(shape)
         else:
@@ -276,18 +249,15 @@ def summed_dims(shape: tuple, wanted: tuple) -> tuple[tuple[int, ...], bool] | N
 
 def fit_all(node: Node, sent: Sequence) -> list:
     """The gradients a node sends, each fitted to what it is the gradient of."""
-    found: list = []
-    for i, (edge, grad) in enumerate(zip(node.edges, sent, strict=True)):
-        if edge is not None and grad is not None:
-            target, nr = edge
-            if nr == LEAF:
-                grad = fit(grad, target._array.shape, target._array.dtype, node, i)
-            elif target.n_outputs > 1:
-                grad = fit(grad, target.shape[nr], target.numpy_dtype[nr], node, i)
-            else:
-                grad = fit(grad, target.shape, target.numpy_dtype, node, i)
-        found.append(grad)
-    return found
+    pairs = enumerate(zip(node.edges, sent, strict=True))
+    return [grad if edge is None or grad is None else fit(grad, *looks(*edge), node, i) for i, (edge, grad) in pairs]
+
+
+def looks(target, nr: int) -> tuple[Any, Any]:
+    """(shape, numpy dtype) of what an edge leads to."""
+    if nr == LEAF:
+        return target._array.shape, target._array.dtype
+    return (target.shape[nr], target.numpy_dtype[nr]) if target.n_outputs > 1 else (target.shape, target.numpy_dtype)
 
 
 # -- hooks ---------------------------------------------------------------------------------------------------------
@@ -326,15 +296,15 @@ def run_post_hooks(node: Node, hooks: Hooks, sent: list, grads: list) -> list:
 
 def _apply_watched(node: Node, grads: list) -> list:
     """Anomaly mode: what goes wrong in a node is reported with the line that recorded it."""
-    from flambeau.autograd import anomaly
+    from flambeau.autograd import anomaly_mode
 
     outer, state.running = state.running, node
     try:
         sent = node.apply(*grads)
         if state.check_nan:
-            anomaly.check(node, sent)
+            anomaly_mode.check(node, sent)
     except Exception:
-        anomaly.explain(node)
+        anomaly_mode.explain(node)
         raise
     finally:
         state.running = outer

@@ -22,7 +22,7 @@ import warnings
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, Node, freed_error, next_sequence
+from flambeau.autograd.node import FREED, Node, freed_error
 from flambeau.eager import inplace, record, saved
 from flambeau.eager.views import over
 from flambeau.kernels import arrays
@@ -35,17 +35,12 @@ class Function:
     generate_vmap_rule = False
 
     def __init__(self, *args, **kwargs):
-        warnings.warn(
-            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the "
-            f"class itself: {type(self).__name__}.apply(...)",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        name = type(self).__name__
+        words = f"{name} should not be instantiated. Methods on autograd functions are all static: call {name}.apply(...)"
+        warnings.warn(words, DeprecationWarning, stacklevel=2)
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError(
-            f"Legacy autograd function with non-static forward method: call {type(self).__name__}.apply(...), with static forward and backward"
-        )
+        raise RuntimeError("Legacy autograd function with non-static forward method: make it static, and call the class's .apply(...)")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -60,9 +55,7 @@ class Function:
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """One gradient per argument of forward."""
-        raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
-        )
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
 
     vjp = backward
 
@@ -165,9 +158,7 @@ class FunctionNode(FunctionCtx, Node):
             grads = tuple([_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)])
         cls = self.function
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
-            raise RuntimeError(
-                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them."
-            )
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. Implement one of them.")
         found = (cls.backward if cls.vjp is Function.vjp else cls.vjp)(self, *grads)
         return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
 
@@ -176,20 +167,13 @@ class FunctionNode(FunctionCtx, Node):
         if len(found) > expected and all(g is None for g in found[expected:]):
             found = found[:expected]
         if len(found) != expected:
-            raise RuntimeError(
-                f"function {type(self).__name__} returned an incorrect number of gradients (expected {expected}, got {len(found)}): backward "
-                "must return one per argument of forward, None for those that are no tensors"
-            )
+            counts = f"(expected {expected}, got {len(found)})"
+            raise RuntimeError(f"{type(self).__name__} returned an incorrect number of gradients {counts}: one per argument of forward")
         for i, g in enumerate(found):
-            if g is None:
-                continue
-            if not isinstance(g, Tensor):
+            if g is not None and not isinstance(g, Tensor):
                 raise RuntimeError(f"expected Variable or None (got {type(g).__name__}) as gradient {i} from {type(self).__name__}")
-            if not self.is_tensor_input[i]:
-                raise RuntimeError(
-                    f"function {type(self).__name__} returned a gradient different from None at position {i + 1}, but the corresponding "
-                    "forward input was not a Variable"
-                )
+            if g is not None and not self.is_tensor_input[i]:
+                raise RuntimeError(f"{type(self).__name__} returned a gradient different from None at position {i + 1}, for no tensor")
         return found
 
     @property
@@ -216,11 +200,11 @@ class _Results:
         self.frozen = {id(t) for t in node.non_differentiable}
 
     def finish(self) -> list:
-        node, outputs = self.node, self.outputs
-        self._check_dirty()
+        if self.recording:
+            self._check_dirty()
         # First what is returned as it came in gets a face of its own; then versions are counted; then history is attached.
-        finished = [self._presentable(o) if isinstance(o, Tensor) else o for o in outputs]
-        for t in node.dirty_tensors:
+        finished = [self._presentable(o) if isinstance(o, Tensor) else o for o in self.outputs]
+        for t in self.node.dirty_tensors:
             t._bump()
         if self.recording:
             self._attach(finished)
@@ -228,13 +212,9 @@ class _Results:
 
     def _check_dirty(self) -> None:
         for t in self.node.dirty_tensors:
-            if id(t) not in {id(o) for o in self.outputs} and self.recording:
-                raise RuntimeError(
-                    "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified "
-                    "inplace must all be outputs of the Function."
-                )
-            if self.recording:
-                inplace.check_writable(type(self.node).__name__, t, (t,))
+            if id(t) not in {id(o) for o in self.outputs}:
+                raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")
+            inplace.check_writable(type(self.node).__name__, t, (t,))
 
     def _presentable(self, o: Tensor) -> Tensor:
         """An input that was not written to is returned as a view of itself, so that it can have another history."""
@@ -252,14 +232,7 @@ class _Results:
         node = self.node
         tensors = [o if isinstance(o, Tensor) else None for o in finished]
         node.looks = tuple([None if t is None else (t._array.shape, t._array.dtype, t.device) for t in tensors])
-        node.n_outputs = len(finished)
-        node.shape = [None if look is None else look[0] for look in node.looks]
-        node.numpy_dtype = [None if look is None else look[1] for look in node.looks]
-        if node.n_outputs == 1:
-            node.shape, node.numpy_dtype = node.shape[0], node.numpy_dtype[0]
-        node.sequence = next_sequence()
-        if modes.special and modes.state.anomaly:
-            record.remember_origin(node)
+        record.start(node, node.edges, [None if t is None else t._array for t in tensors])
         self._save(finished)
         for nr, o in enumerate(tensors):
             if o is not None and (id(o) in self.frozen or not o._is_float()):
@@ -271,10 +244,7 @@ class _Results:
     def _attach_one(self, o: Tensor, nr: int) -> None:
         if id(o) in self.dirty:
             if o._base is not None and self.node.n_outputs > 1:
-                raise RuntimeError(
-                    "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one "
-                    "Tensor. Make two Functions of it, or clone the view first."
-                )
+                raise RuntimeError("If your Function modifies inplace a view of another Tensor, it cannot return more than one Tensor.")
             inplace.rewrite(o, lambda result: record.attach(result, self.node, nr), position=self.inputs.get(id(o), 0))
             return
         if o._base is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.autograd import api, modes
+from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
 
@@ -15,7 +16,7 @@ def vjp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool
         single_out, outs = _outputs(func(*xs), "vjp")
         vs = _vectors(v, outs, "vjp")
         found = _grad(outs, xs, vs, create_graph, strict)
-    found = _filled(found, xs, strict, create_graph)
+    found = _filled(found, xs, strict)
     return _pack(outs, single_out, create_graph), _pack(found, single_in, create_graph)
 
 
@@ -26,16 +27,10 @@ def jvp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool
         vs = _vectors(v, xs, "jvp") if v is not None or any(x.numel() != 1 for x in xs) else tuple(x.detach().new_ones(x.shape) for x in xs)
         single_out, outs = _outputs(func(*xs), "jvp")
         dummies = tuple(o.detach().new_zeros(o.shape).requires_grad_() for o in outs)
-        back = _grad(outs, xs, dummies, True, strict)
-        back = _filled(back, xs, strict, True)
-        found = _grad(
-            [b for b in back if b.requires_grad],
-            dummies,
-            [w for b, w in zip(back, vs, strict=True) if b.requires_grad],
-            create_graph,
-            strict,
-        )
-    found = _filled(found, outs, strict, create_graph)
+        back = _filled(_grad(outs, xs, dummies, True, strict), xs, strict)
+        live = [(b, w) for b, w in zip(back, vs, strict=True) if b.requires_grad]
+        found = _grad([b for b, _ in live], dummies, [w for _, w in live], create_graph, strict)
+    found = _filled(found, outs, strict)
     return _pack(outs, single_out, create_graph), _pack(found, single_out, create_graph)
 
 
@@ -56,43 +51,26 @@ def jacobian(
 
 
 def _rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ...]:
-    from flambeau.eager.bind import functions
-
     columns: list[list[Tensor]] = [[] for _ in xs]
     for element in out.reshape(-1).unbind(0):
-        if not element.requires_grad:
-            if strict:
-                raise RuntimeError("Output of the user-provided function is independent of the inputs. This is not allowed in strict mode.")
-            grads: tuple = (None,) * len(xs)
-        else:
-            grads = _grad((element,), xs, (element.detach().new_ones(()),), create_graph, strict, retain=True)
-        for column, x, g in zip(columns, xs, grads, strict=True):
-            if g is None and strict:
-                raise RuntimeError("Output of the user-provided function is independent of an input. This is not allowed in strict mode.")
-            column.append(g if g is not None else x.detach().new_zeros(x.shape))
-    shape = tuple(out.shape)
-    return tuple(
-        functions["stack"](c).reshape(shape + tuple(x.shape)) if c else x.detach().new_zeros(shape + tuple(x.shape))
-        for c, x in zip(columns, xs, strict=True)
-    )
+        grads = _grad((element,), xs, (element.detach().new_ones(()),), create_graph, strict, retain=True)
+        for column, g in zip(columns, _filled(grads, xs, strict), strict=True):
+            column.append(g)
+    shapes = [tuple(out.shape) + tuple(x.shape) for x in xs]
+    found = zip(columns, xs, shapes, strict=True)
+    return tuple(OPS["stack"](c).reshape(shape) if c else x.detach().new_zeros(shape) for c, x, shape in found)
 
 
 def hessian(
-    func: Callable,
-    inputs,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
+    func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
-):
+):  # fmt: skip
     """Second derivatives of a scalar function: for each pair of inputs a tensor of shape (*input_i, *input_j)."""
     single = isinstance(inputs, Tensor)
 
     def first(*xs):
-        value = func(*xs)
-        _check_scalar(value, "hessian")
-        row = jacobian(func, xs if len(xs) > 1 or not single else xs[0], create_graph=True, strict=strict)
-        return row
+        _check_scalar(func(*xs), "hessian")
+        return jacobian(func, xs[0] if single else xs, create_graph=True, strict=strict)
 
     return jacobian(first, inputs, create_graph=create_graph, strict=strict)
 
@@ -104,10 +82,10 @@ def vhp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool
         vs = _vectors(v, xs, "vhp")
         value = func(*xs)
         _check_scalar(value, "vhp")
-        first = _filled(_grad((value,), xs, (value.detach().new_ones(value.shape),), True, strict), xs, strict, True)
+        first = _filled(_grad((value,), xs, (value.detach().new_ones(value.shape),), True, strict), xs, strict)
         live = [(f, w) for f, w in zip(first, vs, strict=True) if f.requires_grad]
-        found = _grad([f for f, _ in live], xs, [w for _, w in live], create_graph, strict) if live else (None,) * len(xs)
-    found = _filled(found, xs, strict, create_graph)
+        found = _grad([f for f, _ in live], xs, [w for _, w in live], create_graph, strict)
+    found = _filled(found, xs, strict)
     return value if create_graph else value.detach(), _pack(found, single, create_graph)
 
 
@@ -124,13 +102,10 @@ def _inputs(inputs, create_graph: bool) -> tuple[bool, tuple[Tensor, ...]]:
     given = (inputs,) if single else tuple(inputs)
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
-            raise TypeError(
-                f"The inputs given must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(x).__name__}."
-            )
-    return single, tuple(
-        (x.view_as(x) if x.requires_grad else x.clone().requires_grad_()) if create_graph else x.detach().clone().requires_grad_()
-        for x in given
-    )
+            raise TypeError(f"The inputs given must be either a Tensor or a tuple of Tensors but number {i} is a {type(x).__name__}.")
+    if not create_graph:
+        return single, tuple(x.detach().clone().requires_grad_() for x in given)
+    return single, tuple(x.view_as(x) if x.requires_grad else x.clone().requires_grad_() for x in given)
 
 
 def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:
@@ -144,9 +119,7 @@ def _outputs(outputs, what: str) -> tuple[bool, tuple[Tensor, ...]]:
 def _vectors(v, like, what: str) -> tuple[Tensor, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(
-                f"The vector v can only be None if the output of the user-provided function given to {what} is a single number."
-            )
+            raise RuntimeError(f"The vector v can only be None if the output of the function given to {what} is a single number.")
         return (like[0].detach().new_ones(like[0].shape),)
     vs = (v,) if isinstance(v, Tensor) else tuple(v)
     if len(vs) != len(like):
@@ -161,9 +134,7 @@ def _check_scalar(value, what: str) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"The function given to {what} should return a single Tensor")
     if value.numel() != 1:
-        raise RuntimeError(
-            f"The Tensor returned by the function given to {what} should contain a single element, found shape {tuple(value.shape)}"
-        )
+        raise RuntimeError(f"The Tensor returned by the function given to {what} should contain a single element: {tuple(value.shape)}")
 
 
 def _grad(outs, xs, vs, create_graph: bool, strict: bool, retain: bool | None = None):
@@ -175,7 +146,7 @@ def _grad(outs, xs, vs, create_graph: bool, strict: bool, retain: bool | None = 
     return api.grad([o for o, _ in pairs], xs, [w for _, w in pairs], create_graph=create_graph, retain_graph=retain, allow_unused=True)
 
 
-def _filled(grads, like, strict: bool, create_graph: bool) -> tuple[Tensor, ...]:
+def _filled(grads, like, strict: bool) -> tuple[Tensor, ...]:
     if strict and any(g is None for g in grads):
         raise RuntimeError("The output of the user-provided function is independent of an input. This is not allowed in strict mode.")
     return tuple(g if g is not None else x.detach().new_zeros(x.shape) for g, x in zip(grads, like, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from flambeau.autograd import engine, modes
@@ -72,14 +73,7 @@ class save_on_cpu(saved_tensors_hooks):
     """Within it, tensors saved for backward are kept in main memory and brought back when backward needs them."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
-        def pack(tensor: Tensor):
-            return tensor.device, tensor.to("cpu", copy=True) if tensor.device.type != "cpu" else tensor.clone()
-
-        def unpack(packed):
-            device, tensor = packed
-            return tensor.to(device)
-
-        super().__init__(pack, unpack)
+        super().__init__(lambda tensor: (tensor.device, tensor.to("cpu", copy=True)), lambda packed: packed[1].to(packed[0]))
 
 
 def register_multi_grad_hook(tensors, fn, *, mode: str = "all") -> RemovableHandle:
@@ -89,55 +83,29 @@ def register_multi_grad_hook(tensors, fn, *, mode: str = "all") -> RemovableHand
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)
     modes.watched = True
-    return _Many([t.register_hook(hook) for t, hook in zip(tensors, (_All if mode == "all" else _Any)(tensors, fn).hooks(), strict=True)])
+    arrive = _Arrivals(tensors, fn, wait=mode == "all").arrive
+    return _Many([t.register_hook(partial(arrive, i)) for i, t in enumerate(tensors)])
 
 
-class _PerPass:
-    """What several hooks have in common during one backward pass."""
+class _Arrivals:
+    """The gradients of several tensors in one backward pass: fn is called with all of them, or (without `wait`) with the first."""
 
-    def __init__(self, tensors: tuple, fn: Callable):
-        self.tensors, self.fn = tensors, fn
+    def __init__(self, tensors: tuple, fn: Callable, wait: bool):
+        self.tensors, self.fn, self.wait = tensors, fn, wait
         self.task: Any = None
 
-    def hooks(self) -> list[Callable]:
-        """One hook for each tensor."""
-        return [lambda grad, i=i: self._called(i, grad) for i in range(len(self.tensors))]
-
-    def _called(self, i: int, grad) -> None:
+    def arrive(self, i: int, grad) -> None:
         if self.task is not modes.state.task:
             self.task = modes.state.task
-            self.begin()
-        self.arrive(i, grad)
-
-    def begin(self) -> None:
-        raise NotImplementedError
-
-    def arrive(self, i: int, grad) -> None:
-        raise NotImplementedError
-
-
-class _All(_PerPass):
-    def begin(self) -> None:
-        reached = engine.receivers()
-        self.left = sum(id(t._edge()[0]) in reached for t in self.tensors)
-        self.grads: list = [None] * len(self.tensors)
-
-    def arrive(self, i: int, grad) -> None:
+            reached = engine.receivers() if self.wait else ()
+            self.left = sum(id(t._edge()[0]) in reached for t in self.tensors) if self.wait else 1
+            self.grads: list = [None] * len(self.tensors)
         self.grads[i] = grad
         self.left -= 1
         if not self.left:
-            self.fn(self.grads)
-            self.grads, self.task = [], None
-
-
-class _Any(_PerPass):
-    def begin(self) -> None:
-        self.done = False
-
-    def arrive(self, i: int, grad) -> None:
-        if not self.done:
-            self.done = True
-            self.fn(grad)
+            self.fn(self.grads if self.wait else grad)
+            if self.wait:
+                self.grads, self.task = [], None
 
 
 class _Many(RemovableHandle):
@@ -148,11 +116,8 @@ class _Many(RemovableHandle):
         for h in self.handles:
             h.remove()
 
-    def __getstate__(self):
-        return self.handles
-
-    def __setstate__(self, state) -> None:
-        self.handles = state
+    def __reduce__(self):
+        return _Many, (self.handles,)
 
 
 def increment_version(tensor) -> None:
@@ -161,15 +126,11 @@ def increment_version(tensor) -> None:
         t._bump()
 
 
-class allow_mutation_on_saved_tensors:
+class allow_mutation_on_saved_tensors(saved_tensors_hooks):
     """Within it, tensors saved for backward may be changed in place: backward sees them as they were (they are copied when saved)."""
 
-    def __enter__(self):
-        self.hooks = saved_tensors_hooks(lambda t: t.clone(), lambda t: t)
-        self.hooks.__enter__()
-
-    def __exit__(self, *exc) -> None:
-        self.hooks.__exit__(*exc)
+    def __init__(self):
+        super().__init__(lambda t: t.clone(), lambda t: t)
 
 
 def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
@@ -181,15 +142,7 @@ def set_override_stale_capture_stream(enabled: bool) -> None:
 
 
 __all__ = [
-    "GradientEdge",
-    "Node",
-    "allow_mutation_on_saved_tensors",
-    "disable_saved_tensors_hooks",
-    "get_gradient_edge",
-    "increment_version",
-    "register_multi_grad_hook",
-    "save_on_cpu",
-    "saved_tensors_hooks",
-    "set_override_stale_capture_stream",
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks", "set_override_stale_capture_stream",
     "set_warn_on_accumulate_grad_stream_mismatch",
-]
+]  # fmt: skip

@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+__all__ = ["enable_grad", "enforce_grad_layout_policy", "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled"]
+
 
 class Modes(threading.local):
     """The settings of one thread."""
@@ -65,11 +67,6 @@ def is_inference_mode_enabled() -> bool:
     return state.inference
 
 
-def set_grad(value: bool) -> None:
-    """Switch recording on or off in this thread, for good."""
-    state.grad = value
-
-
 class _Decorator:
     """A context manager that can also decorate functions and generators, taking effect for each call anew."""
 
@@ -77,12 +74,8 @@ class _Decorator:
         import inspect
 
         if inspect.isclass(function):
-            warnings.warn(
-                f"Decorating classes is deprecated: the mode would hold only while {function.__name__} objects are created. Decorate its "
-                "__init__, or the methods that are meant.",
-                FutureWarning,
-                stacklevel=2,
-            )
+            words = f"Decorating classes is deprecated: the mode would hold only while {function.__name__} objects are created"
+            warnings.warn(words, FutureWarning, stacklevel=2)
         elif inspect.isgeneratorfunction(function):
             return self._wrap_generator(function)
 
@@ -126,12 +119,16 @@ class _Decorator:
 class _GradMode(_Decorator):
     value: bool
 
+    def __new__(cls, orig_func=None):
+        self = super().__new__(cls)
+        return self if orig_func is None else self(orig_func)
+
     def __enter__(self):
         self.before = state.grad
-        set_grad(self.value)
+        state.grad = self.value
 
     def __exit__(self, *exc) -> None:
-        set_grad(self.before)
+        state.grad = self.before
 
 
 class no_grad(_GradMode):
@@ -144,46 +141,71 @@ class no_grad(_GradMode):
 
     value = False
 
-    def __new__(cls, orig_func=None):
-        self = super().__new__(cls)
-        return self if orig_func is None else self(orig_func)
-
 
 class enable_grad(_GradMode):
     """Within it operations are recorded, even inside `no_grad`."""
 
     value = True
 
-    def __new__(cls, orig_func=None):
-        self = super().__new__(cls)
-        return self if orig_func is None else self(orig_func)
 
+class _Switch(_Decorator):
+    """Gives a setting of this thread another value, at once; as a context manager, until its end; as a decorator, during each call."""
 
-class set_grad_enabled(_GradMode):
-    """Switch recording to `mode` at once, and back at the end if used as a context manager."""
+    setting: str
 
-    def __init__(self, mode: bool):
-        if not isinstance(mode, bool):
-            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
-        self.before = state.grad
-        self.value = mode
-        set_grad(mode)
+    def __init__(self, value: bool):
+        self.before, self.value = getattr(state, self.setting), value
+        self.__enter__()
 
     def __enter__(self):
-        set_grad(self.value)
+        setattr(state, self.setting, self.value)
+
+    def __exit__(self, *exc) -> None:
+        setattr(state, self.setting, self.before)
 
     def __call__(self, function):
-        set_grad(self.before)
+        self.__exit__()
         return super().__call__(function)
 
     def clone(self):
         return self.__class__(self.value)
 
-    def __str__(self):
-        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.value})"
+
+class set_grad_enabled(_Switch):
+    """Switch recording to `mode` at once, and back at the end if used as a context manager."""
+
+    setting = "grad"
+
+    def __init__(self, mode: bool):
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
+        super().__init__(mode)
 
     def __repr__(self):
-        return str(self)
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.value})"
+
+
+class set_multithreading_enabled(_Switch):
+    """Kept for programs that ask for single-threaded backward, which is what they get in any case."""
+
+    setting = "multithreading"
+
+    def __init__(self, mode: bool):
+        super().__init__(bool(mode))
+
+
+def is_multithreading_enabled() -> bool:
+    """Whether backward may use several threads. It runs in the caller's thread here; the answer is what was set."""
+    return state.multithreading
+
+
+class enforce_grad_layout_policy(_Switch):
+    """With False, a leaf may keep a gradient that nobody else holds even if its strides are not the leaf's, which saves a copy."""
+
+    setting = "enforce_layout"
+
+    def __init__(self, enable: bool = True):
+        super().__init__(bool(enable))
 
 
 class inference_mode(_Decorator):
@@ -204,55 +226,10 @@ class inference_mode(_Decorator):
 
     @staticmethod
     def _set(grad: bool, inference: bool) -> None:
-        set_grad(grad)
+        state.grad = grad
         if inference != state.inference:
             state.inference = inference
             enter() if inference else leave()
 
     def clone(self):
         return self.__class__(self.mode)
-
-
-def is_multithreading_enabled() -> bool:
-    """Whether backward may use several threads. It runs in the caller's thread here; the answer is what was set."""
-    return state.multithreading
-
-
-class set_multithreading_enabled(_Decorator):
-    """Kept for programs that ask for single-threaded backward, which is what they get in any case."""
-
-    def __init__(self, mode: bool):
-        self.before = state.multithreading
-        self.value = bool(mode)
-        state.multithreading = self.value
-
-    def __enter__(self):
-        state.multithreading = self.value
-
-    def __exit__(self, *exc) -> None:
-        state.multithreading = self.before
-
-    def clone(self):
-        return self.__class__(self.value)
-
-
-class enforce_grad_layout_policy(_Decorator):
-    """With False, a leaf may keep a gradient that nobody else holds even if its strides are not the leaf's, which saves a copy."""
-
-    def __init__(self, enable: bool = True):
-        self.before = state.enforce_layout
-        self.value = bool(enable)
-        state.enforce_layout = self.value
-
-    def __call__(self, function):
-        state.enforce_layout = self.before
-        return super().__call__(function)
-
-    def __enter__(self):
-        state.enforce_layout = self.value
-
-    def __exit__(self, *exc) -> None:
-        state.enforce_layout = self.before
-
-    def clone(self):
-        return self.__class__(self.value)

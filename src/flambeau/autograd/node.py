@@ -118,19 +118,13 @@ class Hooks:
 _PREFIXED = {"AccumulateGrad", "CopySlices", "CopyBackwards"}  # PyTorch wrote these by hand, inside a namespace
 
 
-class _Freed:
-    def __repr__(self) -> str:
-        return "<freed by backward>"
-
-
-FREED = _Freed()
+FREED: Any = object()  # stands for what a node saved, after backward has used it
 
 
 def freed_error() -> RuntimeError:
     return RuntimeError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-        "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
-        "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+        "They are freed when you call .backward() or autograd.grad(): specify retain_graph=True in that call to keep them."
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 NUMPY_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 NUMPY_NAMES["from"] = "from_"  # a keyword in Python, a parameter of uniform_ and random_ in PyTorch
@@ -29,29 +28,20 @@ class Arguments:
         names = [*self.parameters, *([self.variadic] if self.variadic else [])]
         return eval(f"lambda {signature}: ({', '.join(names)},)", {"_d": defaults})
 
-    def knows(self, kwargs: dict) -> bool:
-        """Whether every keyword is a parameter."""
-        return self.names.issuperset(kwargs)
-
-    def rename(self, kwargs: dict) -> dict:
-        """NumPy's spellings turned into PyTorch's; what is still unknown is left for Python to complain about."""
+    def known(self, kwargs: dict) -> dict:
+        """Keywords with NumPy's spellings turned into PyTorch's; what is still unknown is left for Python to complain about."""
+        if self.names.issuperset(kwargs):
+            return kwargs
         return {(NUMPY_NAMES[k] if k not in self.names and NUMPY_NAMES.get(k) in self.names else k): v for k, v in kwargs.items()}
 
     def values(self, args: tuple, kwargs: dict) -> tuple:
         """The arguments in the order of the parameters."""
-        if kwargs and not self.knows(kwargs):
-            kwargs = self.rename(kwargs)
         try:
-            return self.bind(*args, **kwargs)
+            return self.bind(*args, **(kwargs and self.known(kwargs)))
         except TypeError as problem:
             raise TypeError(str(problem).replace("Arguments.bind.<locals>.", "").replace("<lambda>", self.op.short)) from None
 
-    def by_name(self, input, args: tuple, kwargs: dict) -> dict[str, Any]:
-        """The arguments by name."""
-        values = self.values((input, *args), kwargs)
-        names = (*self.parameters, self.variadic) if self.variadic else self.parameters
-        return dict(zip(names, values, strict=True))
 
-    def not_a_tensor(self, value) -> TypeError:
-        """The error for something else where a tensor belongs."""
-        return TypeError(f"{self.op.short}(): argument '{self.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}")
+def not_a_tensor(op, value) -> TypeError:
+    """The error for something else where the first argument, a tensor, belongs."""
+    return TypeError(f"{op.short}(): argument '{op.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}")

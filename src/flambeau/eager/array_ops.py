@@ -10,12 +10,13 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides, views
-from flambeau.eager.arguments import Arguments
-from flambeau.eager.pointwise import common_device, promoted
-from flambeau.eager.record import record_array, record_few
+from flambeau.eager.arguments import Arguments, not_a_tensor
+from flambeau.eager.pointwise import common_device
+from flambeau.eager.record import needed_names, record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
+from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 
@@ -156,17 +157,8 @@ def compute(op, by_name: dict[str, Any]):
     """(arguments after promotion, resulting array or arrays)."""
     if op.promote:
         by_name = promote(op, by_name)
-    tensors = []
-    arguments = {}
-    for name, value in by_name.items():
-        if isinstance(value, Tensor):
-            tensors.append(value)
-            value = value._array
-        elif type(value) in (list, tuple):
-            inside = [v for v in value if isinstance(v, Tensor)]
-            tensors += inside
-            value = _unwrap(value) if inside else value
-        arguments[name] = value
+    tensors = list(_tensors(by_name.values()))
+    arguments = {name: _unwrap(value) for name, value in by_name.items()}
     if not tensors:
         raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
     if len(tensors) > 1:
@@ -183,12 +175,9 @@ def compute(op, by_name: dict[str, Any]):
 
 def _tensors(values):
     for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            for v in value:
-                if isinstance(v, Tensor):
-                    yield v
+        for v in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(v, Tensor):
+                yield v
 
 
 def _unwrap(value):
@@ -217,27 +206,17 @@ def _on_meta(op, arguments):
 
 def promote(op, by_name: dict[str, Any]) -> dict[str, Any]:
     """Bring the tensors of `op.promote` to one dtype. The casts are recorded."""
-    chosen = [v for name in op.promote for v in _each(by_name.get(name))]
-    common = promoted(chosen)
+    chosen = [by_name[name] for name in op.promote if by_name.get(name) is not None]
+    common = promoted(*[v for value in chosen for v in (value if isinstance(value, (list, tuple)) else (value,))])
     if op.rule == "float" and common.category < dtypes.FLOAT:
         common = dtypes.get_default_dtype()
 
     def adapt(v):
-        if isinstance(v, Tensor):
-            return v if v.dtype is common else v.to(common)
-        return v
+        if isinstance(v, (list, tuple)):
+            return [adapt(item) for item in v]
+        return v.to(common) if isinstance(v, Tensor) and v.dtype is not common else v
 
-    changed = dict(by_name)
-    for name in op.promote:
-        value = by_name.get(name)
-        changed[name] = [adapt(v) for v in value] if isinstance(value, (list, tuple)) else adapt(value)
-    return changed
-
-
-def _each(value):
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    return by_name | {name: adapt(by_name.get(name)) for name in op.promote}
 
 
 def bind_inplace(op) -> Callable:
@@ -257,7 +236,8 @@ def bind_inplace(op) -> Callable:
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()
-        reads = recorded and any(first in f.__code__.co_varnames[: f.__code__.co_argcount] for f in _derivatives(op))
+        derivatives = [*op.derivatives.values(), *([op.joint_derivative] if op.joint_derivative else [])]
+        reads = recorded and any(first in needed_names(f) for f in derivatives)
         before = Before(self, (self, *given.values()), reads) if recorded else None
         if found is None:
             op.write(**{name: _unwrap(value) for name, value in given.items()})
@@ -272,46 +252,23 @@ def bind_inplace(op) -> Callable:
     return front
 
 
-def _derivatives(op):
-    return list(op.derivatives.values()) + ([op.joint_derivative] if op.joint_derivative else [])
-
-
-def bind_choice(op) -> Callable:
-    """The function that runs the operation a choice names."""
-    forward, strict = op.forward, not op.number_first
+def bind_choice(op, in_place: bool = False) -> Callable:
+    """The function that runs the operation a choice names; or Tensor.<name>_, which runs its in-place form."""
+    forward, strict = op.forward, in_place or not op.number_first
     arguments = Arguments(op)
 
     def front(*args, out=None, **kwargs):
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
+        kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
             if overrides.needed(relevant):
-                return overrides.call(op.call, relevant, args, kwargs if out is None else kwargs | {"out": out})
+                function = op.call_inplace if in_place else op.call
+                return overrides.call(function, relevant, args, kwargs if out is None else kwargs | {"out": out})
         if strict and args and not isinstance(args[0], Tensor):
-            raise arguments.not_a_tensor(args[0])
+            raise not_a_tensor(op, args[0])
         chosen, *operands = forward(*args, **kwargs)
-        return chosen.call(*operands) if out is None else chosen.call(*operands, out=out)
-
-    return front
-
-
-def bind_choice_inplace(op) -> Callable:
-    """Tensor.<name>_ of a choice: the in-place form of the operation it names."""
-    forward, strict = op.forward, True
-    arguments = Arguments(op)
-
-    def front(*args, **kwargs):
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
-        if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
-            relevant = (*args, *kwargs.values())
-            if overrides.needed(relevant):
-                return overrides.call(op.call_inplace, relevant, args, kwargs)
-        if strict and args and not isinstance(args[0], Tensor):
-            raise arguments.not_a_tensor(args[0])
-        chosen, *operands = forward(*args, **kwargs)
-        return chosen.call_inplace(*operands)
+        run = chosen.call_inplace if in_place else chosen.call
+        return run(*operands) if out is None else run(*operands, out=out)
 
     return front
 
@@ -324,21 +281,16 @@ def bind_composite(op) -> Callable:
     def front(*args, **kwargs):
         if not kwargs and not modes.special and args and type(args[0]) in PLAIN and (len(args) == 1 or not overrides.any_foreign(args)):
             return forward(*args)
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
+        kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())
             if overrides.needed(relevant):
                 return overrides.call(op.call, relevant, args, kwargs)
-            return with_tensor(*args, **kwargs)
-        return forward(*args, **kwargs)
-
-    def with_tensor(*args, **kwargs):
         try:
             return forward(*args, **kwargs)
         except AttributeError:
             if args and not isinstance(args[0], Tensor):  # a list, say, was asked for what only tensors have
-                raise arguments.not_a_tensor(args[0]) from None
+                raise not_a_tensor(op, args[0]) from None
             raise
 
     def front_with_out(*args, out=None, **kwargs):

@@ -7,6 +7,7 @@ through `flambeau.<name>` or through a tensor, has it made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 
 from flambeau import ops
@@ -16,44 +17,26 @@ from flambeau.ops.declare import Op
 from flambeau.tensor import Tensor
 
 BINDERS: dict[str, Callable] = {
-    "pointwise": pointwise.bind,
-    "array": array_ops.bind,
-    "view": views.bind,
-    "choice": array_ops.bind_choice,
+    "pointwise": pointwise.bind, "array": array_ops.bind, "view": views.bind, "choice": array_ops.bind_choice,
     "composite": array_ops.bind_composite,
-}
+}  # fmt: skip
 INPLACE: dict[str, Callable] = {
-    "pointwise": pointwise.bind_inplace,
-    "array": array_ops.bind_inplace,
-    "choice": array_ops.bind_choice_inplace,
+    "pointwise": pointwise.bind_inplace, "array": array_ops.bind_inplace, "choice": partial(array_ops.bind_choice, in_place=True),
     "composite": array_ops.bind_composite_inplace,
-}
+}  # fmt: skip
 NODES = {"pointwise": record.PointwiseNode, "array": record.ArrayNode, "view": record.ArrayNode}
 
-# operator -> (operation, whether the operands are swapped). Where the public function is a choice (add has alpha=, div has
-# rounding_mode=), the operator is bound to the one operation it always means.
-OPERATORS = {
-    "__add__": ("_add", False), "__radd__": ("_add", False), "__sub__": ("_sub", False), "__rsub__": ("_rsub", False),
-    "__mul__": ("mul", False), "__rmul__": ("mul", False), "__truediv__": ("_div", False), "__rtruediv__": ("_div", True),
-    "__div__": ("_div", False), "__rdiv__": ("_div", True),
-    "__floordiv__": ("floor_divide", False), "__rfloordiv__": ("floor_divide", True),
-    "__mod__": ("remainder", False), "__rmod__": ("remainder", True), "__pow__": ("pow", False), "__rpow__": ("pow", True),
-    "__matmul__": ("matmul", False), "__rmatmul__": ("matmul", True),
-    "__and__": ("bitwise_and", False), "__rand__": ("bitwise_and", False), "__or__": ("bitwise_or", False),
-    "__ror__": ("bitwise_or", False), "__xor__": ("bitwise_xor", False), "__rxor__": ("bitwise_xor", False),
-    "__lshift__": ("bitwise_left_shift", False), "__rlshift__": ("bitwise_left_shift", True),
-    "__rshift__": ("bitwise_right_shift", False), "__rrshift__": ("bitwise_right_shift", True),
-    "__lt__": ("lt", False), "__le__": ("le", False), "__gt__": ("gt", False), "__ge__": ("ge", False),
-    "__eq__": ("eq", False), "__ne__": ("ne", False),
-    "__neg__": ("neg", False), "__abs__": ("abs", False), "__invert__": ("bitwise_not", False), "__pos__": ("positive", False),
+# operator -> operation. Where the public function is a choice (add has alpha=, div has rounding_mode=), the operator is bound to the one
+# operation it always means.
+UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not", "__pos__": "positive"}
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+BINARY = {
+    "add": "_add", "sub": "_sub", "mul": "mul", "truediv": "_div", "div": "_div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift", "matmul": "matmul",
 }  # fmt: skip
-REFLECTED = frozenset(n for n in OPERATORS if n.startswith("__r") and n != "__rshift__")
-INPLACE_OPERATORS = {
-    "__iadd__": "_add", "__isub__": "_sub", "__imul__": "mul", "__itruediv__": "_div", "__idiv__": "_div",
-    "__ifloordiv__": "floor_divide_",
-    "__imod__": "remainder_", "__ipow__": "pow_", "__iand__": "bitwise_and_", "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_",
-    "__ilshift__": "bitwise_left_shift_", "__irshift__": "bitwise_right_shift_",
-}  # fmt: skip
+COMMUTING = ("add", "mul", "and", "or", "xor")
+REFLECTED = frozenset(f"__r{name}__" for name in BINARY)
 
 
 def bind_all() -> None:
@@ -65,15 +48,17 @@ def bind_all() -> None:
         op.place()
     for op in (indexing._index, *indexing.VIEWS.values()):
         op.bind()  # brackets record these without calling them
-    for method, (name, swapped) in OPERATORS.items():
-        OPS[name].bind()
-        setattr(Tensor, method, _operator(OPS[name], method, swapped))
-    for method, name in INPLACE_OPERATORS.items():
-        function = OPS[name].call_inplace if name in OPS else getattr(Tensor, name)
-        operator = _with_other_side(function, method, False)
-        operator.__name__ = operator.__qualname__ = method
-        operator.op = getattr(function, "op", None)
-        setattr(Tensor, method, operator)
+    for method, name in (UNARY | {f"__{name}__": name for name in COMPARISONS}).items():
+        _place_operator(method, OPS[name])
+    for name, operation in BINARY.items():
+        op = OPS[operation]
+        _place_operator(f"__{name}__", op)
+        if name == "sub":
+            _place_operator("__rsub__", OPS["_rsub"])
+        else:
+            _place_operator(f"__r{name}__", op, swapped=name not in COMMUTING)
+        if name != "matmul":
+            _place_operator(f"__i{name}__", op, in_place=True)
 
 
 class Later:
@@ -101,8 +86,10 @@ class Functions(Mapping):
         self.operations: dict[str, Op] = {}
 
     def __getitem__(self, name: str) -> Callable:
-        if name not in self.operations:
+        if name in contents.FUNCTIONS:
             contents.load(contents.FUNCTIONS[name])
+        elif name not in self.operations:
+            contents.load_room(name.rpartition(".")[0])
         op = self.operations[name]
         op.bind()
         return op.call
@@ -127,19 +114,13 @@ def place(op: Op) -> None:
         for name in (op.name, *op.aliases):
             functions.operations[name] = op
     if op.attribute:
-        setattr(
-            Tensor, op.short, property(lambda self: op.call(self), _write_to(op) if op.attribute == "writable" else None, doc=op.__doc__)
-        )
-    elif op.method:
-        _place_method(op.method, op, "call")
-    if op.inplace:
-        _place_method(f"{op.short}_", op, "call_inplace")
-    for alias in op.aliases:
-        if "." not in alias:
-            if op.method:
-                _place_method(alias, op, "call")
-            if op.inplace:
-                _place_method(f"{alias}_", op, "call_inplace")
+        write = _write_to(op) if op.attribute == "writable" else None
+        setattr(Tensor, op.short, property(lambda self: op.call(self), write, doc=op.__doc__))
+    further = [alias for alias in op.aliases if "." not in alias]
+    for name in (op.method, *further) if op.method and not op.attribute else ():
+        _place_method(name, op, "call")
+    for name in (op.short, *further) if op.inplace else ():
+        _place_method(f"{name}_", op, "call_inplace")
 
 
 def _place_method(name: str, op: Op, form: str) -> None:
@@ -184,25 +165,26 @@ def _write_to(op) -> Callable:
 
 
 def _named(function: Callable, op, name: str) -> Callable:
-    function.__name__ = name
-    function.__qualname__ = name
+    function.__name__ = function.__qualname__ = name
     function.__module__ = "torch"
     function.__doc__ = op.__doc__
     function.op = op
     return function
 
 
-def _operator(op, name: str, swapped: bool) -> Callable:
-    """The operator of an operation: what the operands do not understand is left to the other side (NotImplemented), not an error."""
-    if name in ("__neg__", "__abs__", "__invert__", "__pos__"):
-        return op.call
-    if op.kind == "pointwise" and not swapped and name not in REFLECTED:
-        operator = pointwise.bind_operator(op)
+def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool = False) -> None:
+    """Make Tensor.<method>, which leaves what it does not understand to the other operand (NotImplemented): that is no error."""
+    op.bind()
+    if method in UNARY:
+        operator = op.call
     else:
-        operator = _with_other_side(op.call, name, swapped)
-    operator.__name__ = operator.__qualname__ = name
-    operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
-    return operator
+        if op.kind == "pointwise" and method not in REFLECTED and not in_place:
+            operator = pointwise.bind_operator(op)
+        else:
+            operator = _with_other_side(op.call_inplace if in_place else op.call, method, swapped)
+        operator.__name__ = operator.__qualname__ = method
+        operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
+    setattr(Tensor, method, operator)
 
 
 def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:

@@ -39,7 +39,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:
         return _window(self, geometry, index)
-    wanted = _plan(self, index)
+    wanted = _plan(index, *arrays.view_of(array))
     view = _view(self, wanted, index)
     return _gathered(view, _indices(self, wanted)) if wanted.indices else view
 
@@ -51,10 +51,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     is_tensor = isinstance(value, Tensor)
     if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
-        raise TypeError(
-            f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}: expected a number or a tensor. "
-            "Try torch.as_tensor(value)"
-        )
+        raise TypeError(f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}. Try torch.as_tensor(value)")
     if index is False:
         return  # PyTorch does not even look whether the value would fit
     recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))
@@ -68,10 +65,10 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is None:
-        wanted = _plan(self, index)
+        wanted = _plan(index, *arrays.view_of(array))
         if wanted.indices:
             put = _fitting(value) if is_tensor else value
-            _put(_view(self, wanted, index) if recorded else _alias(self, wanted), _indices(self, wanted), put)
+            _put(_view(self, wanted, index), _indices(self, wanted), put)
             return
         geometry = (wanted.shape, wanted.strides, wanted.offset)
     if is_tensor:
@@ -118,21 +115,14 @@ def _seen(array: np.ndarray, index: Any) -> np.ndarray | None:
 def _window(self: Tensor, geometry: tuple, index: Any) -> Tensor:
     """The part of `self` with this geometry, recorded if gradients are wanted."""
     result = make(self, *geometry)
-    if self._needs or result._base._needs:
-        _remember(result, self, index)
+    if (self._needs or result._base._needs) and modes.state.grad and self._is_float():
+        shape = self._array.shape
+        place = basic_view(index, shape, layout.contiguous_strides(shape), 0)
+        if place is None:
+            wanted = _plan(index, shape, layout.contiguous_strides(shape))
+            place = (wanted.shape, wanted.strides, wanted.offset)
+        record_view(VIEWS[_kind(index)], result, self, (self, None, place))
     return result
-
-
-def _remember(result: Tensor, input: Tensor, index: Any) -> None:
-    """Record the view."""
-    if not modes.state.grad or not input._is_float():
-        return
-    shape = input._array.shape
-    place = basic_view(index, shape, layout.contiguous_strides(shape), 0)
-    if place is None:
-        wanted = _plan_for(index, shape, layout.contiguous_strides(shape))
-        place = (wanted.shape, wanted.strides, wanted.offset)
-    record_view(VIEWS[_kind(index)], result, input, (input, None, place))
 
 
 def _kind(index: Any) -> str:
@@ -150,14 +140,6 @@ def _kind(index: Any) -> str:
         elif item is not ...:
             return "select"
     return "alias"
-
-
-def _alias(self: Tensor, wanted: Plan) -> Tensor:
-    """The view of a plan, without history."""
-    shape, strides = arrays.view_of(self._array)
-    if not wanted.offset and (wanted.shape, wanted.strides) == (shape, strides):
-        return self
-    return make(self, wanted.shape, wanted.strides, wanted.offset)
 
 
 def _view(self: Tensor, wanted: Plan, index: Any) -> Tensor:
@@ -199,22 +181,15 @@ class _Described:
         self.shape, self.itemsize, self.item, self.dtype_kind = array.shape, array.itemsize, tensor.item, array.dtype.kind
 
 
-def _describe(item: Any) -> _Described | None:
-    return _Described(item) if isinstance(item, Tensor) else None
-
-
 def _as_tensor(data: Any) -> Tensor:
     """A list, range or array as an index: bool and uint8 stay, all else becomes int64."""
     array = literals.literal(data)
     return wrap(array if array.dtype in (np.bool_, np.uint8) else array.astype(np.int64))
 
 
-def _plan(self: Tensor, index: Any) -> Plan:
-    return _plan_for(index, *arrays.view_of(self._array))
-
-
-def _plan_for(index: Any, shape, strides) -> Plan:
-    return plan(index, tuple(shape), tuple(strides), 0, _describe, _as_tensor)
+def _plan(index: Any, shape, strides) -> Plan:
+    described = lambda item: _Described(item) if isinstance(item, Tensor) else None  # noqa: E731
+    return plan(index, tuple(shape), tuple(strides), 0, described, _as_tensor)
 
 
 def _indices(self: Tensor, wanted: Plan) -> list[Tensor | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -31,22 +30,14 @@ def check_writable(op, self: Tensor, operands=()) -> None:
     if not isinstance(self, Tensor):
         raise TypeError(f"{name}(): the tensor to write to is a {type(self).__name__}")
     if self._inference and not modes.state.inference:
-        raise RuntimeError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before "
-            "doing inplace update."
-        )
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. Make a clone() of it to write to.")
     if modes.state.grad:
         _check_leaf(self, operands)
     array = self._array
-    if (
-        0 in array.strides
-        and not _may_overlap(op, self, operands)
-        and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
-    ):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-            "Please clone() the tensor before performing the operation (an expanded tensor repeats its elements without copying them)."
-        )
+    overlaps = 0 in array.strides and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
+    if overlaps and not _may_overlap(op, self, operands):
+        what = "more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor first"
+        raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
 
 
 def _may_overlap(op, self: Tensor, operands) -> bool:
@@ -64,27 +55,21 @@ def _check_leaf(self: Tensor, operands) -> None:
         if self._view_mode is not None:
             raise view_error(self, "is being")
         if own and self._base.is_leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on a clone."
-            )
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad().")
     if own and self.is_leaf:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation. Do it under torch.no_grad(), or on x.clone()."
-        )
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad(), or x.clone().")
 
 
 Tensor._view_mode = None  # how a view came about, where that forbids writing to it
 _VIEW_MODES = {
-    "multi": "Output {nr} of {name} is a view and {what} modified inplace. This view is the output of a function that returns multiple "
-    "views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an "
-    "out-of-place one.",
+    "multi": "Output {nr} of {name} is a view and {what} modified inplace. Functions that return multiple views do not allow that: use the "
+    "out-of-place form of the operation.",
     "no_grad": "A view was created in no_grad mode and {what} modified inplace with grad mode enabled. Whether the write is to be recorded is "
     "then ambiguous: put both, the view and the write, inside the no_grad block, or both outside.",
     "inference": "A view was created in inference mode and {what} modified inplace in normal mode. Whether the write is to be recorded is "
     "then ambiguous: put both, the view and the write, inside the inference_mode block, or both outside.",
     "function": "Output {nr} of {name} is a view and {what} modified inplace. This view was created inside a custom Function (or because an "
-    "input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom "
-    "Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.",
+    "input was returned as-is), whose backward the write would bypass. Try .clone() on the output of the custom Function.",
 }
 
 
@@ -98,18 +83,20 @@ def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
     """RuntimeError unless a result of this shape and dtype fits into `self`."""
     own = tuple(self._array.shape)
     if shape != own:
-        raise RuntimeError(
-            f"output with shape {list(own)} doesn't match the broadcast shape {list(shape)}: {op.short}_ cannot grow its tensor, "
-            f"use {op.short} instead"
-        )
-    if not dtypes.can_cast(result, self.dtype):
-        raise RuntimeError(f"result type {_type_name(result)} can't be cast to the desired output type {_type_name(self.dtype)}")
+        raise RuntimeError(f"output with shape {list(own)} doesn't match the broadcast shape {list(shape)}. {op.short} makes a new tensor")
+    _check_cast(result, self.dtype)
 
 
-def _type_name(d: dtypes.dtype) -> str:
-    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int"}
-    names |= {"int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
-    return names.get(d.name, d.name)
+def _check_cast(result: dtypes.dtype, wanted: dtypes.dtype) -> None:
+    if not dtypes.can_cast(result, wanted):
+        found, asked = (_LONG_AGO.get(d.name, d.name) for d in (result, wanted))
+        raise RuntimeError(f"result type {found} can't be cast to the desired output type {asked}")
+
+
+_LONG_AGO = {  # what PyTorch's messages call dtypes
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",
+    "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
 
 
 def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
@@ -117,15 +104,11 @@ def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.short}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)):
-        raise RuntimeError(
-            f"{op.short}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
-            "grad. Use the form without out=, or torch.no_grad()."
-        )
+        raise RuntimeError(f"{op.short}(): functions with out=... arguments don't support automatic differentiation. Try torch.no_grad().")
     device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
     if device != out.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")
-    if not dtypes.can_cast(result, out.dtype):
-        raise RuntimeError(f"result type {_type_name(result)} can't be cast to the desired output type {_type_name(out.dtype)}")
+    _check_cast(result, out.dtype)
 
 
 def resize_out(op, out: Tensor, shape: tuple) -> None:
@@ -134,11 +117,8 @@ def resize_out(op, out: Tensor, shape: tuple) -> None:
         check_writable("out=", out)
         return
     if out._array.size:
-        warnings.warn(
-            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the required output "
-            f"shape {list(shape)}. Pass an empty tensor (torch.empty(0)) or one of the right shape.",
-            stacklevel=5,
-        )
+        words = f"it had shape {list(out.shape)}, which does not match the required output shape {list(shape)}. Pass torch.empty(0)."
+        warnings.warn(f"An output with one or more elements was resized since {words}", stacklevel=5)
     _take_shape(out, shape)
 
 
@@ -169,10 +149,8 @@ def deliver(op, results, operands, out):
         if "cast" not in op.out_rule and o.dtype is not r.dtype:
             raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {r.dtype.name}, but got {o.dtype.name} instead")
         if "apart" in op.out_rule and any(_shares_memory(o, v) for v in operands):
-            raise RuntimeError(
-                f"{op.short}(): unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
-                "location. Please clone() the tensor before performing the operation."
-            )
+            what = "some elements of the input tensor and the written-to tensor refer to a single memory location"
+            raise RuntimeError(f"{op.short}(): unsupported operation: {what}. Please clone() the tensor first.")
         if "apart" in op.out_rule:
             check_writable("out=", o)
     for o, r in zip(outs, sources, strict=True):
@@ -205,10 +183,8 @@ def rewrite(self: Tensor, record: Callable[[Tensor], None], position: int = 0) -
 def _within(view: Tensor, base: Tensor) -> tuple:
     """(shape, strides, offset) of a view in elements of its dtype, the offset counted from base's first element."""
     shape, strides = arrays.view_of(view._array)
-    offset = 0
-    if view._array.size:
-        offset = (arrays.data_pointer(view._array) - arrays.data_pointer(base._array)) // view._array.itemsize
-    return tuple(shape), strides, offset
+    start = arrays.data_pointer(view._array) - arrays.data_pointer(base._array) if view._array.size else 0
+    return tuple(shape), strides, start // view._array.itemsize
 
 
 def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
@@ -224,12 +200,6 @@ def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
 class CopySlices(Node):
     """A base tensor part of which was overwritten through a view by `inner`, whose operand `position` is that part as it was."""
 
-    inner: Node
-    geometry: tuple
-    view_dtype: Any
-    base_layout: tuple
-    position: int
-
     def apply(self, grad):
         shape, strides = self.base_layout
         result = grad.new_empty_strided(shape, strides)
@@ -237,10 +207,7 @@ class CopySlices(Node):
         window = _seen_as(result, self.geometry, self.view_dtype)
         others = list(self.inner.apply(window.clone()))
         own = others.pop(self.position)
-        if own is None:
-            window.zero_()
-        else:
-            window.copy_(own)
+        window.zero_() if own is None else window.copy_(own)
         return [result, *others]
 
     def release(self) -> None:

@@ -16,6 +16,7 @@ RENAMED = {
     "and": "logical_and", "or": "logical_or", "xor": "logical_xor", "not": "logical_not", "rint": "round",
     "floordiv": "floor_divide", "bitand": "bitwise_and", "bitor": "bitwise_or", "bitxor": "bitwise_xor", "bitnot": "bitwise_not",
     "shl": "bitwise_left_shift", "shr": "bitwise_right_shift", "conj": "conj_physical", "add": "_add", "sub": "_sub", "div": "_div",
+    "where": "_where",
 }  # fmt: skip
 
 
@@ -56,8 +57,8 @@ def _apply(op: str, args: list, grad: Tensor):
         return args[0] != 0
     if op == "conj" and not args[0].is_complex():
         return args[0]
-    if op == "where":
-        return _where(*args)
+    if op == "where" and not isinstance(args[0], Tensor):
+        return args[1] if args[0] else args[2]
     found = ops.OPS[RENAMED.get(op, op)]
     if not isinstance(args[0], Tensor) and op in ("add", "mul"):
         args = args[::-1]
@@ -73,9 +74,3 @@ def _of_numbers(op: str, args: list):
     with np.errstate(all="ignore"):
         value = NUMPY[op](*[np.asarray(a, None if isinstance(a, (bool, complex)) else float) for a in args])
     return value.item()
-
-
-def _where(condition, a, b):
-    if not isinstance(condition, Tensor):
-        return a if condition else b
-    return ops.OPS["_where"](condition, a, b)

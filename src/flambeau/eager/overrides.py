@@ -72,11 +72,9 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
         result = type(value).__torch_function__(function, types, args, kwargs)
         if result is not NotImplemented:
             return result
-    names = ", ".join(t.__name__ for t in types)
-    raise TypeError(
-        f"Multiple dispatch failed for 'torch.{getattr(function, '__name__', function)}'; all __torch_function__ handlers returned "
-        f"NotImplemented: no implementation found for types [{names}]"
-    )
+    name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)
+    what = "all __torch_function__ handlers returned NotImplemented: no implementation found for types"
+    raise TypeError(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
 
 
 def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
@@ -101,27 +99,22 @@ def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
 class DisableTorchFunctionSubclass:
     """Within it, `__torch_function__` of subclasses is not consulted; modes still are."""
 
+    modes_too = False
+
     def __enter__(self) -> None:
-        self.before = state.function_disabled
-        state.function_disabled = True
+        self.before = state.function_disabled, state.modes_disabled
+        state.function_disabled, state.modes_disabled = True, state.modes_disabled or self.modes_too
         modes.enter()
 
     def __exit__(self, *exc) -> None:
-        state.function_disabled = self.before
+        state.function_disabled, state.modes_disabled = self.before
         modes.leave()
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
     """Within it, neither subclasses nor modes are consulted."""
 
-    def __enter__(self) -> None:
-        super().__enter__()
-        self.modes_before = state.modes_disabled
-        state.modes_disabled = True
-
-    def __exit__(self, *exc) -> None:
-        state.modes_disabled = self.modes_before
-        super().__exit__(*exc)
+    modes_too = True
 
 
 def disabled_torch_function(cls, func, types, args=(), kwargs=None):
@@ -186,34 +179,28 @@ def _method(function: Callable, name: str) -> Callable:
     if name.startswith("__") and not function.__name__.startswith("__"):
         function.__name__ = function.__qualname__ = name  # so that a __torch_function__ that looks at names finds the one it knows
 
-    def member(self, *args, **kwargs):
-        relevant = (self, *args, *kwargs.values())
-        if needed(relevant):
-            return call(function, relevant, (self, *args), kwargs)
-        return function(self, *args, **kwargs)
-
+    member = _asking(function)
     member.__name__ = member.__qualname__ = name
     member.__doc__ = function.__doc__
     return member
 
 
 def _property(attribute: property) -> property:
-    def get(self):
-        return call(attribute.__get__, (self,), (self,), {}) if needed((self,)) else attribute.__get__(self)
+    put = _asking(attribute.__set__) if attribute.fset else None
+    remove = _asking(attribute.__delete__) if attribute.fdel else None
+    return property(_asking(attribute.__get__), put, remove, attribute.__doc__)
 
-    def put(self, value):
-        if needed((self, value)):
-            call(attribute.__set__, (self, value), (self, value), {})
-        else:
-            attribute.__set__(self, value)
 
-    def remove(self):
-        if needed((self,)):
-            call(attribute.__delete__, (self,), (self,), {})
-        else:
-            attribute.__delete__(self)
+def _asking(function: Callable) -> Callable:
+    """`function`, after whoever overrides it."""
 
-    return property(get, put if attribute.fset else None, remove if attribute.fdel else None, attribute.__doc__)
+    def member(self, *args, **kwargs):
+        relevant = (self, *args, *kwargs.values())
+        if needed(relevant):
+            return call(function, relevant, (self, *args), kwargs)
+        return function(self, *args, **kwargs)
+
+    return member
 
 
 def _init_subclass(cls, **options) -> None:

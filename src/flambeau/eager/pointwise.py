@@ -15,16 +15,15 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
-from flambeau.eager.arguments import Arguments
+from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_one, record_pointwise, record_two, record_written
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, layout
 from flambeau.literals import importable
-from flambeau.ops import promotion
+from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 NUMBERS = {int, float, bool, complex}
-_new = object.__new__
 
 
 def bind(op) -> Callable:
@@ -164,13 +163,11 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
         array = _on_gpu(op, operands, options)
         if array is not NotImplemented:
             result = wrap(array)
-            if op.differentiable and any(map(_wants, operands)):
-                record_pointwise(op, result, operands, options)
+            finish(op, result, operands, options)
             return result
     if overrides.needed((*operands, out)):
-        return overrides.call(
-            op.call, (*operands, out), operands, dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
-        )
+        kwargs = dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
+        return overrides.call(op.call, (*operands, out), operands, kwargs)
     if not op.number_first and not isinstance(operands[0], Tensor):
         raise not_a_tensor(op, operands[0])
     operands = tuple([tensor_or_number(op, v) for v in operands])
@@ -224,10 +221,6 @@ def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
         record_pointwise(op, result, operands, options)
 
 
-def not_a_tensor(op, value) -> TypeError:
-    return TypeError(f"{op.short}(): argument '{op.operands[0]}' (position 1) must be Tensor, not {type(value).__name__}")
-
-
 def tensor_or_number(op, value):
     """An operand: a tensor, or a Python number; NumPy's scalars count as numbers."""
     if isinstance(value, Tensor):
@@ -236,10 +229,8 @@ def tensor_or_number(op, value):
         if op.refuse_bool and isinstance(value, (bool, np.bool_)):
             raise RuntimeError(op.refuse_bool)
         return value.item() if isinstance(value, np.generic) else value
-    raise TypeError(
-        f"{op.short}(): argument must be a Tensor{' or a number' if op.takes_numbers else ''}, not {type(value).__name__}"
-        + (". Try torch.as_tensor(...) on it first" if isinstance(value, (list, tuple, np.ndarray)) else "")
-    )
+    wanted = "Tensor or a number" if op.takes_numbers else "Tensor"
+    raise TypeError(f"{op.short}(): argument must be a {wanted}, not {type(value).__name__}. Try torch.as_tensor(...) on it first")
 
 
 def prepare(op, operands: tuple):
@@ -250,9 +241,8 @@ def prepare(op, operands: tuple):
     if op.refuse_bool and any(v.dtype is dtypes.bool for v in tensors):
         raise RuntimeError(op.refuse_bool)
     device = common_device(op, tensors)
-    generic = [v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"]
-    key = compute_dtype(op, promoted(generic))
-    shape_check([v._array.shape for v in tensors])
+    key = compute_dtype(op, promoted(*[v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"]))
+    layout.broadcast_shapes(*[v._array.shape for v in tensors])  # raises where they do not broadcast
     ready = []
     for value, kind in zip(operands, op.kernel.kinds, strict=True):
         if not isinstance(value, Tensor):
@@ -260,30 +250,20 @@ def prepare(op, operands: tuple):
             continue
         array = value._array
         if array.ndim == 0 and arrays.device_of(array) != device:
-            array = arrays.number(array.item(), tensors_on(device, tensors), array.dtype)
+            array = arrays.number(array.item(), next(t._array for t in tensors if t.device == device), array.dtype)
         if kind == "T":
             array = arrays.cast(array, key.numpy)
         elif value.dtype is not dtypes.bool:
             array = condition(op, value)
         ready.append(array)
-    if not any(not isinstance(v, arrays.NUMBERS) for v in ready):
+    if all(isinstance(v, arrays.NUMBERS) for v in ready):
         ready[0] = np.asarray(ready[0]).astype(key.numpy)
     return ready, key.numpy, result_dtype(op, key).numpy
 
 
-def tensors_on(device, tensors):
-    return next(t._array for t in tensors if t.device == device)
-
-
 def as_number(value, key: dtypes.dtype):
     """A Python number as an operand in dtype `key`."""
-    if key.is_complex:
-        return complex(value)
-    if key.is_floating_point:
-        return float(value)
-    if key is dtypes.bool:
-        return bool(value)
-    return int(value)
+    return (complex if key.is_complex else float if key.is_floating_point else bool if key is dtypes.bool else int)(value)
 
 
 def condition(op, value: Tensor):
@@ -291,14 +271,7 @@ def condition(op, value: Tensor):
     if value.dtype is dtypes.uint8:
         warnings.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor", stacklevel=4)
         return arrays.cast(value._array, dtypes.bool.numpy)
-    raise RuntimeError(
-        f"{op.short} expected condition to be a boolean tensor, but got a tensor with dtype {value.dtype}. Try condition.bool() or x != 0"
-    )
-
-
-def promoted(operands) -> dtypes.dtype:
-    """PyTorch's result type of tensors and numbers."""
-    return promotion.promoted(*operands)
+    raise RuntimeError(f"{op.short} expected condition to be a boolean tensor, but got a tensor with dtype {value.dtype}. Try .bool()")
 
 
 def compute_dtype(op, common: dtypes.dtype) -> dtypes.dtype:
@@ -326,32 +299,22 @@ def result_dtype(op, key: dtypes.dtype) -> dtypes.dtype:
 
 def common_device(op, tensors):
     """The one device of all operands; 0-d tensors on the CPU go along with anything."""
-    device = None
-    for t in tensors:
-        d = t.device
-        if device is None or (d != device and _yields(t, d, device, tensors)):
-            device = d if device is None or device.type == "cpu" else device
-        elif d != device and not (d.type == "cpu" and not t._array.ndim):
-            raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {device} and {d}! "
-                f"({op.short} of {', '.join(f'{tuple(x.shape)} on {x.device}' for x in tensors)}; move one with .to('{device}'))"
-            )
+    device = tensors[0].device
+    if all(t.device == device for t in tensors):
+        return device
+    device, *others = [t.device for t in tensors if t._array.ndim or t.device.type != "cpu"]
+    for d in others:
+        if d != device:
+            found = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in tensors)
+            what = f"Expected all tensors to be on the same device, but found at least two devices, {device} and {d}!"
+            raise RuntimeError(f"{what} ({op.short} of {found}; move one with .to('{device}'))")
     return device
-
-
-def _yields(t: Tensor, d, device, tensors) -> bool:
-    """Whether everything seen on the CPU so far was 0-d, so that device d may take over."""
-    return device.type == "cpu" and all(not x._array.ndim for x in tensors if x.device.type == "cpu")
-
-
-def shape_check(shapes) -> tuple:
-    return layout.broadcast_shapes(*shapes)
 
 
 def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tensor:
     """The out= form: the result is written to `out`, which is resized if need be."""
     inplace.check_out(op, operands, out, dtypes.OF_NUMPY[out_dtype])
-    shape = shape_check([v.shape for v in ready if not isinstance(v, arrays.NUMBERS)])
+    shape = layout.broadcast_shapes(*[v.shape for v in ready if not isinstance(v, arrays.NUMBERS)])
     inplace.check_writable("out=", out)
     given = [v._array for v in operands if isinstance(v, Tensor)]
     if overlaps(out._array, given):
@@ -410,13 +373,10 @@ def _into_gpu(op, operands: tuple, options: tuple) -> bool:
     out = operands[0]._array
     if type(out) is np.ndarray or type(out) is arrays.MetaArray:
         return False
-    for v in operands[1:]:
-        if type(v) in PLAIN and v._array.shape != out.shape and v._array.ndim:
-            return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
-    return (
-        not overlaps(out, [v._array for v in operands[1:] if type(v) in PLAIN])
-        and _on_gpu(op, operands, options, out) is not NotImplemented
-    )
+    others = [v._array for v in operands[1:] if type(v) in PLAIN]
+    if any(a.ndim and a.shape != out.shape for a in others):
+        return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
+    return not overlaps(out, others) and _on_gpu(op, operands, options, out) is not NotImplemented
 
 
 def _just_runs(input: Tensor, *others) -> bool:
@@ -439,7 +399,8 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     inplace.check_writable(op, self, operands)
     ready, key, out_dtype = prepare(op, operands)
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
-    inplace.check_result(op, self, shape_check([v._array.shape for v in operands if isinstance(v, Tensor)]), dtypes.OF_NUMPY[out_dtype])
+    shape = layout.broadcast_shapes(*[v._array.shape for v in operands if isinstance(v, Tensor)])
+    inplace.check_result(op, self, shape, dtypes.OF_NUMPY[out_dtype])
     recorded = modes.state.grad and op.differentiable and any(map(_wants, operands))
     before = Before(self, operands, _reads_self(op, operands)) if recorded else None
     array = self._array
@@ -467,9 +428,5 @@ def overlaps(out, ready) -> bool:
     if type(out) is arrays.MetaArray:
         return False
     share = arrays.module_of(out).may_share_memory
-    for v in ready:
-        if type(v) is type(out) and v is not out and share(out, v):
-            same = v.shape == out.shape and v.strides == out.strides and arrays.data_pointer(v) == arrays.data_pointer(out)
-            if not same:
-                return True
-    return False
+    where = lambda a: (a.shape, a.strides, arrays.data_pointer(a))  # noqa: E731
+    return any(type(v) is type(out) and v is not out and share(out, v) and where(v) != where(out) for v in ready)

@@ -75,25 +75,25 @@ def _saved_value(node: OpNode, at: int):
 
 
 def start(node: Node, edges: Sequence, result_arrays: Sequence) -> None:
-    """What every new node gets: edges, sequence number, the shapes and dtypes of its results."""
+    """What every new node gets: edges, sequence number, the shapes and dtypes of its results (None for one that is no tensor)."""
     node.edges = edges
     node.sequence = next_sequence()
     if len(result_arrays) == 1:
         array = result_arrays[0]
-        node.shape, node.numpy_dtype = array.shape, array.dtype
+        node.shape, node.numpy_dtype = (None, None) if array is None else (array.shape, array.dtype)
     else:
         node.n_outputs = len(result_arrays)
-        node.shape = [a.shape for a in result_arrays]
-        node.numpy_dtype = [a.dtype for a in result_arrays]
+        node.shape = [None if a is None else a.shape for a in result_arrays]
+        node.numpy_dtype = [None if a is None else a.dtype for a in result_arrays]
     if modes.special and state.anomaly:
         remember_origin(node)
 
 
 def remember_origin(node: Node) -> None:
     """Anomaly mode: the lines of the program that made this node, and the node whose backward did, if one did."""
-    from flambeau.autograd import anomaly
+    from flambeau.autograd import anomaly_mode
 
-    node.metadata["traceback_"] = anomaly.callers()
+    node.metadata["traceback_"] = anomaly_mode.callers()
     if state.running is not None:
         node.metadata["parent_"] = state.running
 
@@ -133,11 +133,10 @@ class PointwiseRecipe:
     def __init__(self, op, needed: int):
         plans = [op.kernel.gradient(i) if needed >> i & 1 else None for i in range(len(op.operands))]
         self.keep: tuple[int, ...] = tuple(sorted({i for plan in plans if plan is not None for i in plan.uses}))
-        self.steps = tuple([None if plan is None else self._step(plan) for plan in plans])
-
-    def _step(self, plan) -> tuple:
-        launch = plan.kernel.launch if plan.kind == "kernel" else None
-        return plan.kind, plan, tuple([self.keep.index(i) for i in plan.uses]), launch
+        self.steps: list[tuple | None] = []
+        for plan in plans:
+            launch = plan.kernel.launch if plan is not None and plan.kind == "kernel" else None
+            self.steps.append(None if plan is None else (plan.kind, plan, tuple([self.keep.index(i) for i in plan.uses]), launch))
 
 
 class PointwiseNode(OpNode):
@@ -163,8 +162,10 @@ class PointwiseNode(OpNode):
             if kind == "same":
                 sent.append(grad)
             elif kind == "kernel":
-                if state.grad:
-                    sent.append(_interpreted(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
+                if state.grad:  # by operations, because it is to be differentiated again
+                    from flambeau.eager import interpret
+
+                    sent.append(interpret.gradient(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
                     continue
                 operands = [saved_array(saved[i], self) for i in slots]
                 array = launch(grad._array, *operands, *self.options)
@@ -181,33 +182,16 @@ class PointwiseNode(OpNode):
         return self.recipe.keep.index(place) if place in self.recipe.keep else None
 
 
-def _interpreted(plan, grad: Tensor, values: list, options: tuple) -> Tensor:
-    """A derivative by operations, because it is to be differentiated again."""
-    from flambeau.eager import interpret
+def _computed(kernel, grad, operands: list, options: tuple):
+    """A derivative whose operands have different dtypes, or for which there is no compiled loop.
 
-    return interpret.gradient(plan, grad, values, options)
-
-
-def _computed(kernel, array, operands: list, options: tuple):
-    """A derivative whose operands have different dtypes, or for which there is no compiled loop."""
-    key = _widest(array.dtype, operands)
-    array = bring(array, key, "T")
-    operands = [v if isinstance(v, NUMBERS) else bring(v, key, k) for v, k in zip(operands, kernel.kinds[1:], strict=True)]
-    return arrays.run(kernel, (array, *operands), options, key, key)
-
-
-def _widest(key, operands):
-    """The dtype a derivative is computed in: the gradient's; but a real gradient of a complex operand (abs, angle) takes complex numbers."""
-    if key.kind != "c":
-        for v in operands:
-            if not isinstance(v, NUMBERS) and v.dtype.kind == "c":
-                return v.dtype
-    return key
-
-
-def bring(array, key, kind: str):
-    """A gradient or a saved operand in the dtype the derivative is computed in."""
-    return arrays.cast(array, key) if kind == "T" and array.dtype != key else array
+    It is computed in the gradient's dtype; but a real gradient of a complex operand (abs, angle) takes complex numbers.
+    """
+    given = (grad, *operands)
+    key = next((v.dtype for v in given if not isinstance(v, NUMBERS) and v.dtype.kind == "c"), grad.dtype)
+    kinds = zip(given, kernel.kinds, strict=True)
+    ready = [v if isinstance(v, NUMBERS) or kind != "T" or v.dtype == key else arrays.cast(v, key) for v, kind in kinds]
+    return arrays.run(kernel, ready, options, key, key)
 
 
 def record_pointwise(op, result: Tensor, operands: tuple, options: tuple = ()) -> None:
@@ -296,14 +280,8 @@ FACTS: dict[str, Callable] = {
     "_dtype": lambda t: t.dtype,
     "_stride": lambda t: arrays.element_strides(t._array),
     "_device": lambda t: t.device,
-    "_turned": lambda t: _is_turned(t._array),
+    "_turned": lambda t: t._array.strides[0] == t._array.itemsize < t._array.strides[1],  # whether a matrix is stored by columns
 }
-
-
-def _is_turned(matrix) -> bool:
-    """Whether a matrix is stored by columns."""
-    down, right = matrix.strides
-    return down == matrix.itemsize < right
 
 
 class ArrayRecipe:
@@ -317,7 +295,7 @@ class ArrayRecipe:
     """
 
     def __init__(self, op, key: tuple):
-        self.names = names = _names(op)
+        self.names = names = (*op.parameters, op.variadic) if op.variadic else op.parameters
         self.wants = [(name, wanted in (True, MANY_WANTED)) for name, wanted in zip(names, key, strict=True) if wanted is not None]
         self.keep: list[tuple] = []
         self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS}
@@ -325,7 +303,9 @@ class ArrayRecipe:
         if self.joint is not None:
             self.joint_places = self._placed(op, self.joint, key)
         else:
-            self._check(op)
+            missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
+            if missing:
+                raise NotImplementedError(f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented")
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
@@ -334,14 +314,6 @@ class ArrayRecipe:
     def _call(self, op, name: str, key: tuple) -> tuple:
         derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
         return derivative, self._placed(op, derivative, key), quick, None if quick is None else self._placed(op, quick, key)
-
-    def _check(self, op) -> None:
-        missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
-        if missing:
-            raise NotImplementedError(
-                f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented. "
-                f"Pass {missing[0]}.detach() if no gradient should flow there."
-            )
 
     def _placed(self, op, derivative: Callable, key: tuple) -> list[int]:
         found = []
@@ -367,10 +339,6 @@ class ArrayRecipe:
         if underscore + fact in FACTS and parameter in self.names:
             return FACT, self.names.index(parameter), FACTS[underscore + fact]
         raise TypeError(f"the derivative of {op.name} asks for {name!r}, which is no parameter of it")
-
-
-def _names(op) -> tuple[str, ...]:
-    return (*op.parameters, op.variadic) if op.variadic else op.parameters
 
 
 def needed_names(function) -> tuple[str, ...]:
@@ -555,13 +523,7 @@ _PLAIN_OPTIONS = {int, float, bool, str, type(None)}
 
 def _are_tensors(values) -> bool:
     """Whether a list or tuple holds tensors (and Nones) only."""
-    found = False
-    for v in values:
-        if isinstance(v, Tensor):
-            found = True
-        elif v is not None:
-            return False
-    return found
+    return any(isinstance(v, Tensor) for v in values) and all(v is None or isinstance(v, Tensor) for v in values)
 
 
 def _saved(slot: tuple, values, results, outputs, before):

@@ -30,11 +30,7 @@ def save(value: Any, before: Before | None = None) -> Any:
         s = value._storage
         return value, value._array, 0 if s is None else s.version
     if value._inference:
-        raise RuntimeError(
-            "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked "
-            "by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use "
-            "`torch.no_grad()` instead of `torch.inference_mode()`."
-        )
+        raise RuntimeError("Inference tensors cannot be saved for backward. Try .clone(), or no_grad() instead of inference_mode().")
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
     s = value._storage
@@ -94,11 +90,9 @@ def unpack_plain(entry: Any, node: Node) -> Any:
     """A saved value for a derivative, which is the framework's own code: subclasses have no say in it."""
     value = unpack(entry, node)
     if isinstance(value, Tensor) and type(value) not in PLAIN:
-        edge = edge_of(value)
-        array, storage = value._array, value._storage
-        value = wrap(array)
-        value._storage = storage
-        return value if edge is None else with_history(value, *edge)
+        edge, plain = edge_of(value), wrap(value._array)
+        plain._storage = value._storage
+        return plain if edge is None else with_history(plain, *edge)
     return value
 
 
@@ -127,12 +121,9 @@ def modified_error(tensor: Tensor, expected: int, found: int, node: Node, nr: in
     made_by, nr = (tensor.grad_fn, tensor._nr) if nr is None else (node, nr)
     origin = f", which is output {nr} of {type(made_by).__name__}," if made_by is not None else ""
     where = node.metadata_.get("traceback_") if node.metadata_ else None
-    hint = (
-        "\nThe operation that saved it was called here:\n" + "".join(where)
-        if where
-        else " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True)."
-    )
+    hint = " Hint: torch.autograd.set_detect_anomaly(True) tells where that operation was called."
+    if where:
+        hint = "\nThe operation that saved it was called here:\n" + "".join(where)
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.dtype} {list(tensor.shape)}]{origin} is at version {found}; expected version {expected} instead "
@@ -185,17 +176,10 @@ class Hooked:
         self.unpack, self.edge, self.nr = unpack, edge, nr
         given = tensor if nr is None else tensor.detach()  # a result knows this node: to keep it here would be a cycle
         version = given._version
-        grad, state.grad = state.grad, False
-        try:
+        with modes.no_grad():
             self.packed = pack(given)
-        finally:
-            state.grad = grad
         if given._version != version:
-            raise RuntimeError(
-                "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by "
-                "in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to perform in-place "
-                "operations on the input to a pack hook."
-            )
+            raise RuntimeError("A saved tensor pack hook is modifying its input in place, which others may still use. Try .clone().")
 
     def value(self, node: Node) -> Tensor:
         """What the unpack hook gives back, with the history of what was packed."""
@@ -219,9 +203,7 @@ class SavedTensor:
             raise freed_error()
         entry = saved[self.at]
         if isinstance(entry, Hooked):
-            raise RuntimeError(
-                "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time."
-            )
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. There can be one pair of them.")
         if type(entry) is not tuple:
             raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
         tensor = entry[0]

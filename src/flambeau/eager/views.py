@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from flambeau.autograd import modes
 from flambeau.eager import overrides
-from flambeau.eager.arguments import Arguments
+from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_again, record_array, record_view
 from flambeau.kernels import arrays
 from flambeau.kernels.native import maker, strided_view
@@ -26,14 +26,13 @@ def bind(op) -> Callable:
     retype = op.retype
 
     def front(input, *args, **kwargs):
-        if kwargs and not arguments.knows(kwargs):
-            kwargs = arguments.rename(kwargs)
+        kwargs = kwargs and arguments.known(kwargs)
         if overrides.needed((input,)):
             return overrides.call(op.call, (input,), (input, *args), kwargs)
         try:
             array = input._array
         except AttributeError:
-            raise arguments.not_a_tensor(input) from None
+            raise not_a_tensor(op, input) from None
         size = array.itemsize
         found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
         if type(found) is list:

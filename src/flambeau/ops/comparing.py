@@ -35,9 +35,7 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 def equal(input, other):
     """Whether both have the same shape and the same elements. A Python bool; NaN equals nothing."""
     if input.device != other.device:
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {input.device} and {other.device}!"
-        )
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found two devices, {input.device} and {other.device}!")
     if input._array.shape != other._array.shape:
         return False
     return bool(arrays.module_of(input._array).all((input == other)._array))

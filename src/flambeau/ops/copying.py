@@ -8,7 +8,7 @@ from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _clone(input, strides):
     """A copy with the given strides."""
     out = arrays.empty_strided(input.shape, strides, input.dtype, arrays.device_of(input))
@@ -17,12 +17,9 @@ def _clone(input, strides):
 
 
 _clone.derivative(input=lambda grad: grad)
-_clone.grad_name = "CloneBackward0"
 
 
-@_clone.meta
-def _(input, strides):
-    return input.shape, input.dtype, strides
+_clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 
 
 @composite
@@ -39,7 +36,7 @@ def contiguous(input, memory_format=contiguous_format):
     return clone(input, memory_format=memory_format)
 
 
-@on_arrays(public=False, method=False, grad_name="ToCopyBackward0")
+@on_arrays
 def _to_copy(input, dtype, device, strides, non_blocking=False):
     """A copy in another dtype, on another device, with other strides."""
     moved = arrays.to_device(input, device, non_blocking)
@@ -51,11 +48,7 @@ def _to_copy(input, dtype, device, strides, non_blocking=False):
 
 
 _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad, input_dtype, input_device, None))
-
-
-@_to_copy.meta
-def _(input, dtype, device, strides, non_blocking=False):
-    return input.shape, dtype.numpy
+_to_copy.meta(lambda input, dtype, device, strides, non_blocking=False: (input.shape, dtype.numpy))
 
 
 @composite(public=False)
@@ -95,9 +88,7 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
         if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
             dtype = rest.pop(0)
     elif rest:
-        raise TypeError(
-            f"to() received {type(rest[0]).__name__}: expected a dtype (torch.float64), a device ('cuda:0') or a tensor to be like"
-        )
+        raise TypeError(f"to() received {type(rest[0]).__name__}: expected a dtype (torch.float64), a device ('cuda:0') or a tensor")
     if other is not None:
         dtype, device = other.dtype, other.device
     if rest:
@@ -113,35 +104,22 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
     return dtype, device, copy, memory_format, bool(non_blocking)
 
 
-@on_arrays(public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
+@on_arrays(onto=arrays.empty_like, public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
 def _copy(input, src, non_blocking=False):
     """`src` broadcast to the shape of `input`, in its dtype."""
-    out = arrays.empty_like(input)
-    arrays.write(out, arrays.to_device(src, arrays.device_of(input), non_blocking))
-    return out
-
-
-@_copy.writes
-def _(input, src, non_blocking=False):
     if layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
         layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
     src = arrays.to_device(src, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, src))
 
 
-_copy.derivative(
-    input=lambda grad: grad.new_zeros(grad.shape),
-    src=lambda grad, src_device: grad.to(src_device),
-)
+_copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), src=lambda grad, src_device: grad.to(src_device))
 
 
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
+    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
         return to(input, dtype, memory_format=memory_format)
-
-    convert.__name__ = name
-    convert.__doc__ = f"`input` in dtype {dtype.name}: itself if it has that already."
-    composite(public=False)(convert)
 
 
 for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool", "cfloat", "cdouble"):

@@ -17,7 +17,7 @@ from flambeau.ops.views import whole
 # -- distinct values ----------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="Unique2Backward0")
+@on_arrays(grad_name="Unique2Backward0")
 def _unique(input, dim, consecutive):
     """(values, inverse, counts) of the distinct slices along `dim`; of the distinct elements, if it is None."""
     xp = arrays.module_of(input)
@@ -65,15 +65,13 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
     if dim is not None:
         dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
         if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
-            raise RuntimeError(
-                f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: found shape {tuple(input.shape)}"
-            )
+            raise RuntimeError(f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: {tuple(input.shape)}")
     values, inverse, counts = _unique(input, dim, consecutive)
     asked = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return tuple(asked) if len(asked) > 1 else values
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _bincount(input, weights, minlength):
     """How often each number occurs, or the sum of its weights."""
     xp = arrays.module_of(input)
@@ -86,9 +84,7 @@ def _bincount(input, weights, minlength):
     if weights is None or not input.size:
         return xp.bincount(input, minlength=minlength).astype(np.int64)
     if weights.shape != input.shape:
-        raise RuntimeError(
-            f"weights should be 1-d and have the same length as input, found shapes {tuple(weights.shape)} and {tuple(input.shape)}"
-        )
+        raise RuntimeError(f"weights should be 1-d and have the same length as input, found {weights.shape} for {input.shape}")
     out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
     return xp.bincount(input, arrays.cast(weights, dtypes.float64.numpy), minlength).astype(out)
 
@@ -102,7 +98,7 @@ def bincount(input, weights=None, minlength=0):
 # -- histograms ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _histc(input, bins, low, high):
     """The number of elements in each of `bins` equal intervals from `low` to `high`."""
     xp = arrays.module_of(input)
@@ -142,7 +138,7 @@ def histc(input, bins=100, min=0, max=0):
     return _histc(input.detach(), whole(bins), *(v.item() if hasattr(v, "_array") else v for v in (min, max)))
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _edges(input, bins, low, high):
     """The edges of `bins` equal intervals over the range of a column (N,), or over [low, high]."""
     xp = arrays.module_of(input)
@@ -161,7 +157,7 @@ def _edges(input, bins, low, high):
     return xp.where(i < (bins + 1) // 2, number(low) + step * i, number(high) - step * (number(bins) - i)).astype(input.dtype)
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _counts(points, edges, weight, density):
     """How many points (N, D), or how much weight (N,), in each cell between the edges of D dimensions."""
     xp = arrays.module_of(points)
@@ -208,14 +204,9 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     d = input.shape[-1]
     bins = [bins] * d if isinstance(bins, int) else list(bins)
     if len(bins) != d:
-        raise RuntimeError(
-            f"histogramdd: The size of bins must be equal to the innermost dimension of the input, found {len(bins)} and {d}"
-        )
+        raise RuntimeError(f"histogramdd: The size of bins must be equal to the innermost dimension of input, found {len(bins)} and {d}")
     if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
-        raise RuntimeError(
-            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "
-            f"dimension, but got input with shape {list(input.shape)} and weight with shape {list(weight.shape)}"
-        )
+        raise RuntimeError(f"torch.histogramdd: weight should have shape {list(input.shape[:-1])}, found {list(weight.shape)}")
     flat = None if weight is None else weight.detach().reshape(-1)
     hist, edges = _histogram(input.detach().reshape(-1, d), bins, range, flat, density)
     return named_result("histogramdd", "hist bin_edges")(hist, tuple(edges))
@@ -226,14 +217,10 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
     if points.dtype not in (dtypes.float32, dtypes.float64):
         raise NotImplementedError(f'"histogramdd" not implemented for {points.dtype.name}. Try x.float()')
     if range_ is not None and len(range_) != 2 * len(bins):
-        raise RuntimeError(
-            f"torch.histogramdd: for a {len(bins)}-dimensional histogram range should have {2 * len(bins)} elements, but got {len(range_)}"
-        )
+        raise RuntimeError(f"torch.histogramdd: {len(bins)} dimensions take a range of {2 * len(bins)} elements, but got {len(range_)}")
     if weight is not None and (weight.dtype is not points.dtype or weight.numel() != points.shape[0]):
-        raise RuntimeError(
-            "torch.histogramdd: if weight tensor is provided it should have the same shape and dtype as the input tensor, found "
-            f"{weight.numel()} of {weight.dtype.name} for {points.shape[0]} of {points.dtype.name}"
-        )
+        found = f"{weight.numel()} of {weight.dtype.name} for {points.shape[0]} of {points.dtype.name}"
+        raise RuntimeError(f"torch.histogramdd: weight should have the same shape and dtype as the input tensor, found {found}")
     edges = []
     for d, b in enumerate(bins):
         if hasattr(b, "_array"):
@@ -248,15 +235,9 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
 
 def _given_edges(edges, d: int, dtype):
     if edges.dim() != 1:
-        raise RuntimeError(
-            f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} dimensions in the bins tensor for "
-            f"dimension {d}"
-        )
+        raise RuntimeError(f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} for dimension {d}")
     if edges.numel() == 0:
         raise RuntimeError(f"torch.histogramdd: bins tensor should have at least 1 element, but got 0 for dimension {d}")
     if edges.dtype is not dtype:
-        raise RuntimeError(
-            f"torch.histogramdd: input tensor and bins tensors should have the same dtype, but got {dtype.name} and {edges.dtype.name} "
-            f"for dimension {d}"
-        )
+        raise RuntimeError(f"torch.histogramdd: input and bins tensors should have the same dtype, found {dtype.name}, {edges.dtype.name}")
     return edges.clone()

@@ -7,40 +7,30 @@ from flambeau.kernels import layout
 from flambeau.kernels.scan import running_extremum, scan
 from flambeau.ops.declare import OPS, on_arrays
 from flambeau.ops.reductions import conj, float_dtype, summed_dtype
+from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import whole
 
 
-@on_arrays(inplace=True, autocast="float32")
-def cumsum(input, dim, *, dtype=None):
-    """y_i = x_1 + ... + x_i along `dim`. Integers and bools are summed in int64. Same shape."""
-    return scan("cumsum", input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype("cumsum", input, dtype))
+def _declare(name: str, doc: str):
+    """Declare cumsum or cumprod."""
+
+    @on_arrays(name=name, inplace=True, autocast="float32", doc=doc)
+    def cumulative(input, dim, *, dtype=None):
+        return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
+
+    cumulative.meta(lambda input, dim, *, dtype=None: (input.shape, summed_dtype(name, input, dtype)))
+    return cumulative
 
 
+cumsum = _declare("cumsum", "y_i = x_1 + ... + x_i along `dim`. Integers and bools are summed in int64. Same shape.")
+cumprod = _declare("cumprod", "y_i = x_1 * ... * x_i along `dim`. Integers and bools are multiplied in int64. Same shape.")
 cumsum.derivative(input=lambda grad, dim: _from_the_end(grad, dim))
-
-
-@cumsum.meta
-def _(input, dim, *, dtype=None):
-    return input.shape, summed_dtype("cumsum", input, dtype)
+cumprod.derivative(input=lambda grad, input, result, dim: _cumprod_backward(grad, input, result, dim))
 
 
 def _from_the_end(x, dim):
     """Cumulative sums from the last element to the first."""
     return x.flip(dim).cumsum(dim).flip(dim) if x.dim() else x
-
-
-@on_arrays(inplace=True, autocast="float32")
-def cumprod(input, dim, *, dtype=None):
-    """y_i = x_1 * ... * x_i along `dim`. Integers and bools are multiplied in int64. Same shape."""
-    return scan("cumprod", input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype("cumprod", input, dtype))
-
-
-cumprod.derivative(input=lambda grad, input, result, dim: _cumprod_backward(grad, input, result, dim))
-
-
-@cumprod.meta
-def _(input, dim, *, dtype=None):
-    return input.shape, summed_dtype("cumprod", input, dtype)
 
 
 def _cumprod_backward(grad, input, result, dim):
@@ -86,11 +76,7 @@ def logcumsumexp(input, dim):
 
 
 logcumsumexp.derivative(input=lambda grad, input, result, dim: _logcumsumexp_backward(grad, input, result, dim))
-
-
-@logcumsumexp.meta
-def _(input, dim):
-    return input.shape, input.dtype
+logcumsumexp.meta(like_input)
 
 
 def _logcumsumexp_backward(grad, input, result, dim):
@@ -117,26 +103,23 @@ def _exp_sum_from_the_end(log_grad, input, result, dim):
 # -- extrema ------------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(returns="values indices", out="same")
-def cummax(input, dim):
-    """The largest of all elements up to each place along `dim`, and its index (of equals, the latest)."""
-    return _running("cummax", input, dim)
+def _collected(grad, indices, dim, input_shape):
+    return grad.new_zeros(input_shape).scatter_add_(dim, indices, grad) if input_shape else grad
 
 
-@on_arrays(returns="values indices", out="same")
-def cummin(input, dim):
-    """The smallest of all elements up to each place along `dim`, and its index (of equals, the latest)."""
-    return _running("cummin", input, dim)
+def _declare_extremum(name: str, which: str) -> None:
+    """Declare cummax or cummin."""
+    doc = f"The {which} of all elements up to each place along `dim`, and its index (of equals, the latest)."
+
+    @on_arrays(name=name, returns="values indices", out="same", doc=doc)
+    def running(input, dim):
+        if input.dtype.kind == "c":
+            raise NotImplementedError(f'"{name}" not implemented for complex numbers, which have no order')
+        return running_extremum(name, input, layout.wrap_dim(whole(dim), input.ndim))
+
+    running.derivative(input=_collected)
+    running.meta(lambda input, dim: [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)])
 
 
-def _running(name: str, input, dim):
-    if input.dtype.kind == "c":
-        raise NotImplementedError(f'"{name}" not implemented for complex numbers, which have no order')
-    return running_extremum(name, input, layout.wrap_dim(whole(dim), input.ndim))
-
-
-for _op in (cummax, cummin):
-    _op.derivative(
-        input=lambda grad, indices, dim, input_shape: grad.new_zeros(input_shape).scatter_add_(dim, indices, grad) if input_shape else grad
-    )
-    _op.meta(lambda input, dim: [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)])
+_declare_extremum("cummax", "largest")
+_declare_extremum("cummin", "smallest")

@@ -37,19 +37,14 @@ class Declarations(dict):
 OPS = Declarations()
 
 ALL_DTYPES = (*FLOATS, *INTEGERS, "bool")
-DTYPES = {
-    "all": ALL_DTYPES,
-    "number": (*FLOATS, *INTEGERS),
-    "float": FLOATS,
-    "integer": (*INTEGERS, "bool"),
-}
+DTYPES = {"all": ALL_DTYPES, "number": (*FLOATS, *INTEGERS), "float": FLOATS, "integer": (*INTEGERS, "bool")}
 
 
 class Op:
     """What is true of every kind of operation.
 
-    name      full public name; what follows the last dot is the function's
-    function  whether it is reachable as flambeau.<name>
+    name      full public name; what follows the last dot is the function's. Underscored, it is a building block: not public, no method
+    public    whether it is reachable as flambeau.<name>
     method    whether it is a Tensor method (its name, if another)
     attribute whether it is an attribute instead, x.real without parentheses; "writable": x.real = y is an in-place write
     inplace   whether Tensor.<name>_ exists
@@ -57,6 +52,7 @@ class Op:
     aliases   further public names
     grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0
     shown     the name in messages and tracebacks, where it is another
+    doc       its docstring, where one function is declared under several names
     """
 
     kind = "op"
@@ -64,11 +60,13 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int] | None = None
 
     def __init__(
-        self, function: Callable, *, name=None, public=True, method=True, attribute=False, inplace=False, autocast="keep", aliases=(),
-        grad_name=None, shown=None,
+        self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, autocast="keep", aliases=(),
+        grad_name=None, shown=None, doc=None,
     ):  # fmt: skip
         self.forward = function
         self.name: str = name or function.__name__
+        announced = not self.name.startswith("_")
+        public, method = announced if public is None else public, announced if method is None else method
         self.short = shown or self.name.rpartition(".")[2]
         if not public and not method:
             self.short = self.short.lstrip("_")  # a building block is shown under the name of what it builds
@@ -79,7 +77,7 @@ class Op:
         self.autocast: str = autocast
         self.aliases: tuple[str, ...] = tuple(aliases)
         self.grad_name: str | None = grad_name
-        self.__doc__ = function.__doc__
+        self.__doc__ = doc or function.__doc__
         self.__name__ = self.short
         code = function.__code__
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -162,17 +160,11 @@ class PointwiseOp(Op):
         options = [p for p in self.parameters if p not in operands]
         self.operands, self.options = tuple(operands), tuple(options)
         self.gradient_formulas: dict[str, Callable | None] = {}
+        out = "bool" if rule in ("compare", "logical") else "T"
         self.kernel = kernel or Pointwise(
-            self.name.replace(".", "_"),
-            function,
-            operands,
-            options,
-            kinds,
-            out="bool" if rule in ("compare", "logical") else "T",
-            dtypes=chosen,
-            gradient_formulas=self.gradient_formulas,
-            unrounded=unrounded,
-        )
+            self.name.replace(".", "_"), function, operands, options, kinds, out=out, dtypes=chosen,
+            gradient_formulas=self.gradient_formulas, unrounded=unrounded,
+        )  # fmt: skip
 
     def derivative(self, **formulas: Callable | None) -> None:
         """Give a derivative by hand where the derived one would lose digits, or should read the result instead of the operand.
@@ -203,9 +195,9 @@ class ArrayOp(Op):
         self.out_rule: str = out
         self.promote: tuple[str, ...] = tuple(promote)
         self.rule = rule
-        self.result_type: type[NamedResult] | None = (
-            returns if returns is None or isinstance(returns, type) else named_result(self.name.replace(".", "_"), returns)
-        )
+        if isinstance(returns, str):
+            returns = named_result(self.name.replace(".", "_"), returns)
+        self.result_type: type[NamedResult] | None = returns
         self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
         self.derivatives: dict[str, Callable] = {}
         self.quick_derivatives: dict[str, Callable] = {}

@@ -5,23 +5,12 @@ from __future__ import annotations
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
-from flambeau.ops.shape_rules import like_input
 
 
-@on_arrays(inplace=True)
+@on_arrays(onto=arrays.empty_like, inplace=True)
 def fill(input, value):
     """A tensor like `input` with one number (or 0-d tensor) everywhere."""
-    out = arrays.empty_like(input)
-    arrays.fill(out, _value(value, out))
-    return out
-
-
-@fill.writes
-def _(input, value):
     arrays.fill(input, _value(value, input))
-
-
-fill.meta(like_input)
 
 
 fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
@@ -41,20 +30,10 @@ def _value(value, out):
     return literals.stored(value, dtype)
 
 
-@on_arrays(name="zero", public=False, method=False, inplace=True)
+@on_arrays(onto=arrays.empty_like, name="zero", public=False, method=False, inplace=True)
 def _zero(input):
     """Zeros like `input`."""
-    out = arrays.empty_like(input)
-    arrays.fill(out, 0)
-    return out
-
-
-@_zero.writes
-def _(input):
     arrays.fill(input, 0)
-
-
-_zero.meta(like_input)
 
 
 _zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))

@@ -8,6 +8,7 @@ import warnings
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.joining import stack
 from flambeau.ops.promotion import promoted
 
 
@@ -18,11 +19,7 @@ def meshgrid(*tensors, indexing=None):
     if not axes:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is None:
-        warnings.warn(
-            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument. Pass indexing='ij' to keep what it "
-            "does now.",
-            stacklevel=4,
-        )
+        warnings.warn("torch.meshgrid: it will be required to pass the indexing argument: 'ij' keeps what it does now", stacklevel=4)
     elif indexing not in ("ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     for t in axes:
@@ -54,14 +51,7 @@ def cartesian_prod(*tensors):
             raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")
     if len(axes) == 1:
         return axes[0]
-    columns = meshgrid(*axes, indexing="ij")
-    return _stack([c.reshape(-1) for c in columns])
-
-
-def _stack(columns):
-    from flambeau.ops.joining import stack
-
-    return stack(columns, 1)
+    return stack([c.reshape(-1) for c in meshgrid(*axes, indexing="ij")], 1)
 
 
 @composite(method=True)
@@ -90,7 +80,7 @@ def block_diag(*tensors):
     return _block_diag([(t.reshape(1, -1) if t.dim() < 2 else t).to(common) for t in blocks])
 
 
-@on_arrays(public=False, method=False, grad_name="BlockDiagBackward0")
+@on_arrays
 def _block_diag(tensors):
     """Matrices of one dtype along a diagonal."""
     out = arrays.empty((sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype, arrays.device_of(tensors[0]))
@@ -114,9 +104,7 @@ def _blocks_of(grad, shapes) -> list:
     return found
 
 
-@_block_diag.meta
-def _(tensors):
-    return (sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype
+_block_diag.meta(lambda tensors: ((sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype))
 
 
 @composite(method=False)

@@ -19,17 +19,17 @@ from flambeau.ops.views import placed
 def _index_view(kind: str) -> ViewOp:
     """Declare the view x[index] whose last item was a number ("select"), a slice, None ("unsqueeze") or nothing that counts ("alias")."""
 
+    @view(name=f"_window_{kind}", grad_name=f"{kind.capitalize()}Backward0")
     def window(input, index, place):
         """A window of the input: `place` is what it would be (shape, strides, offset) if the input were contiguous; None to ask `index`."""
         raise NotImplementedError("eager/indexing.py makes these views")
 
-    op = view(name=f"_window_{kind}", public=False, method=False, grad_name=f"{kind.capitalize()}Backward0")(window)
-    op.derivative(
-        lambda grad, input_shape, index, place: placed(
-            grad, input_shape, place or basic_view(index, input_shape, layout.contiguous_strides(input_shape), 0)
-        )
-    )
-    return op
+    window.derivative(_window_gradient)
+    return window
+
+
+def _window_gradient(grad, input_shape, index, place):
+    return placed(grad, input_shape, place or basic_view(index, input_shape, layout.contiguous_strides(input_shape), 0))
 
 
 VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "alias")}
@@ -38,7 +38,7 @@ VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "a
 # -- reading by index tensors ------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="IndexBackward0")
+@on_arrays
 def _index(input, indices):
     """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
     if type(input) is np.ndarray and input.size:
@@ -66,9 +66,7 @@ _index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inpla
 def _(input, indices):
     plan = _as_plan(input, indices)
     if plan.has_masks:
-        raise NotImplementedError(
-            "x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has none to count"
-        )
+        raise NotImplementedError("x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has no elements")
     return result_shape(plan), input.dtype
 
 
@@ -88,16 +86,14 @@ def _count(mask) -> int:
 # -- writing by index tensors ------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.copy, public=False, method=False)
+@on_arrays(onto=arrays.copy)
 def _index_put(input, indices, values, accumulate):
     """input[indices] = values, or += values."""
     rows = not accumulate and len(indices) == 1 and indices[0].dtype.kind == "i" and input.size
     plan = None if rows else _as_plan(input, indices)
     shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)
     if values.shape != shape and layout.broadcast_shapes(shape, values.shape) != shape:
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
-        )
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result {shape}")
     values = arrays.apart(input, values)
     if rows:
         gather.replace_rows(input, indices[0], values)
@@ -106,16 +102,10 @@ def _index_put(input, indices, values, accumulate):
 
 
 _index_put.derivative(
-    input=lambda grad, indices, accumulate: grad if accumulate else _without(grad, indices),
+    # of what was not overwritten: zero where something was
+    input=lambda grad, indices, accumulate: grad if accumulate else _index_put(grad, indices, grad.new_zeros(()), False),
     values=lambda grad, indices, values_shape: _index(grad, indices).sum_to_size(values_shape),
 )
-
-
-def _without(grad, indices):
-    """The gradient of what was not overwritten: zero where something was."""
-    return _index_put(grad, indices, grad.new_zeros(()), False)
-
-
 _index_put.overlap_ok = True  # PyTorch lets an expanded tensor be written to here
 
 
@@ -159,9 +149,7 @@ def as_index(index):
     if name == "uint8":
         return index.bool()
     if name not in ("int64", "int32", "bool"):
-        raise IndexError(
-            f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long(), or a comparison"
-        )
+        raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long()")
     return index
 
 
@@ -175,10 +163,7 @@ def lone_mask(indices: list):
 def check_dtypes(input, values) -> None:
     """RuntimeError unless the values have the dtype of what they are written into."""
     if values.dtype is not input.dtype:
-        raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {input.dtype} for the destination and {values.dtype} for the "
-            f"source. Try values.to({input.dtype})"
-        )
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, found {values.dtype} for {input.dtype}")
 
 
 @composite(method=False, name="index_put_")
@@ -187,7 +172,7 @@ def _index_put_in_place(input, indices, values, accumulate=False):
     return input.index_put_(indices, values, accumulate)
 
 
-@composite(method=False)
+@composite(public=True)
 def _index_put_impl_(input, indices, values, accumulate=False, unsafe=False):
     """`index_put` in place, under the name PyTorch's own programs call it by."""
     return input.index_put_(indices, values, accumulate)

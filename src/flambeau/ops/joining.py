@@ -11,7 +11,7 @@ from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
 
 
-@on_arrays(public=False, method=False, promote=("tensors",), grad_name="CatBackward0", autocast="widest")
+@on_arrays(promote=("tensors",), autocast="widest")
 def _cat(tensors, dim):
     """Arrays one after the other along a dimension; all other dimensions agree."""
     first = tensors[0]
@@ -56,21 +56,22 @@ def _(tensors, dim):
     return shape, tensors[0].dtype
 
 
-def _sequence(name: str, tensors) -> list:
+def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list:
+    """The tensors as a list; TypeError unless they are some, `error` if there are none."""
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
     for i, t in enumerate(tensors):
         if not hasattr(t, "_array"):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
+    if not tensors:
+        raise error(f"{name} expects a non-empty TensorList: a non-empty list of Tensors")
     return list(tensors)
 
 
 @composite(method=False, out="cast apart", aliases=("concat", "concatenate"))
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
-    tensors = _sequence("cat", tensors)
-    if not tensors:
-        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    tensors = _sequence("cat", tensors, ValueError)
     shapes = [t._array.shape for t in tensors]
     if () in shapes:
         raise RuntimeError(f"zero-dimensional tensor (at position {shapes.index(())}) cannot be concatenated. Try torch.stack")
@@ -80,10 +81,7 @@ def cat(tensors, dim=0):
     dim = layout.wrap_dim(whole(dim), len(first))
     for i, shape in enumerate(shapes):
         if shape != first and (len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]):
-            raise RuntimeError(
-                f"Sizes of tensors must match except in dimension {dim}, and Tensors must have same number of dimensions. "
-                f"Expected {first} but got {shape} for tensor number {i} in the list."
-            )
+            raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}: expected {first}, found {shape} for number {i}")
     return _cat(tensors, dim)
 
 
@@ -96,7 +94,7 @@ def _without_empty(tensors) -> tuple[list, list]:
     return [t.to(common) for t in real], [t._array.shape for t in real]
 
 
-@on_arrays(public=False, method=False, promote=("tensors",), grad_name="StackBackward0", autocast="widest")
+@on_arrays(promote=("tensors",), autocast="widest")
 def _stack(tensors, dim):
     """Arrays of one shape side by side along a new dimension."""
     first = tensors[0]
@@ -121,50 +119,36 @@ def _(tensors, dim):
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)
-    if not tensors:
-        raise RuntimeError("stack expects a non-empty TensorList")
     shape = tensors[0]._array.shape
     for i, t in enumerate(tensors):
         if t._array.shape != shape:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(t.shape)} at entry {i}"
-            )
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {[*shape]} at entry 0 and {[*t.shape]} at entry {i}")
     return _stack(tensors, layout.wrap_dim(whole(dim), len(shape) + 1))
-
-
-def _lifted(name: str, tensors, least: str) -> list:
-    tensors = _sequence(name, tensors)
-    if not tensors:
-        raise RuntimeError(f"{name} expects a non-empty TensorList")
-    return [OPS[least](t) for t in tensors]
 
 
 @composite(method=False, out="cast apart")
 def hstack(tensors):
     """Side by side along the second dimension (the first, for 1-d tensors)."""
-    tensors = _lifted("hstack", tensors, "atleast_1d")
+    tensors = [OPS["atleast_1d"](t) for t in _sequence("hstack", tensors)]
     return cat(tensors, 0 if tensors[0].dim() == 1 else 1)
 
 
 @composite(method=False, out="cast apart", aliases=("row_stack",))
 def vstack(tensors):
     """One below the other along the first dimension."""
-    return cat(_lifted("vstack", tensors, "atleast_2d"), 0)
+    return cat([OPS["atleast_2d"](t) for t in _sequence("vstack", tensors)], 0)
 
 
 @composite(method=False, out="cast apart")
 def dstack(tensors):
     """One behind the other along the third dimension."""
-    return cat(_lifted("dstack", tensors, "atleast_3d"), 2)
+    return cat([OPS["atleast_3d"](t) for t in _sequence("dstack", tensors)], 2)
 
 
 @composite(method=False, out="cast apart")
 def column_stack(tensors):
     """1-d tensors as the columns of a matrix; others side by side."""
-    tensors = _sequence("column_stack", tensors)
-    if not tensors:
-        raise RuntimeError("column_stack expects a non-empty TensorList")
-    return hstack([t.reshape(t.numel(), 1) if t.dim() <= 1 else t for t in tensors])
+    return hstack([t.reshape(t.numel(), 1) if t.dim() <= 1 else t for t in _sequence("column_stack", tensors)])
 
 
 # -- a copy with a window replaced -----------------------------------------------------------------------------------
@@ -173,28 +157,25 @@ def column_stack(tensors):
 def _replacing(name: str, window):
     """Declare the copy of a tensor in which one of its views holds something else. `window` is that view."""
 
+    @on_arrays(name=f"_{name}")
     def replaced(input, src, args):
         shape, strides = arrays.view_of(input)
         dense = layout.is_non_overlapping_and_dense(shape, strides)
         strides = strides if dense else layout.contiguous_strides(shape)
         geometry = window.forward((shape, strides, 0), *args)
         if tuple(geometry[0]) != tuple(src.shape):
-            raise RuntimeError(
-                f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(geometry[0])}"
-            )
+            raise RuntimeError(f"expected src to have a size equal to the slice of self, {list(geometry[0])}, found {list(src.shape)}")
         out = arrays.empty_strided(shape, strides, input.dtype, arrays.device_of(input))
         arrays.write(out, input)
         arrays.write(arrays.strided_view(out, *geometry), src)
         return out
 
-    node = "".join(map(str.capitalize, name.split("_"))) + "Backward0"
-    op = on_arrays(public=False, method=False, name=f"_{name}", grad_name=node)(replaced)
-    op.derivative(
-        input=lambda grad, src_shape, args: op(grad.contiguous(), grad.new_zeros(src_shape), args),
+    replaced.derivative(
+        input=lambda grad, src_shape, args: replaced(grad.contiguous(), grad.new_zeros(src_shape), args),
         src=lambda grad, args: window(grad.contiguous(), *args),
     )
-    op.meta(like_input)
-    return op
+    replaced.meta(like_input)
+    return replaced
 
 
 _select_scatter = _replacing("select_scatter", _select)

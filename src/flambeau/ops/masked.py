@@ -15,9 +15,7 @@ from flambeau.ops.views import whole
 def _mask_for(input, mask):
     """The mask in the shape of the input, as bool."""
     if mask.dim() > input.dim():
-        raise IndexError(
-            f"expected broadcastable mask (got mask dimensionality higher than of the input): {tuple(mask.shape)} for {tuple(input.shape)}"
-        )
+        raise IndexError(f"expected broadcastable mask (got mask dimensionality higher than of the input): {mask.dim()} > {input.dim()}")
     return mask.to(dtypes.bool).expand(tuple(input.shape))
 
 
@@ -81,16 +79,15 @@ def masked_cumprod(input, dim, *, dtype=None, mask=None):
 def _extremum(which: str, sign: int) -> None:
     """Declare masked.a<which> and masked.arg<which>."""
 
+    what = f"the {which}imum of the elements the mask lets through"
+
+    @composite(name=f"masked.a{which}", method=False, doc=f"{what.capitalize()}, over dimensions.")
     def value(input, dim=None, *, keepdim=False, dtype=None, mask=None):
         return getattr(_cast(_outdone(f"a{which}", input, mask, sign), dtype), f"a{which}")(dims_of(dim, input.dim()), keepdim)
 
+    @composite(name=f"masked.arg{which}", method=False, doc=f"Where {what} is; in the dtype of the input, as PyTorch gives it.")
     def place(input, dim=None, *, keepdim=False, dtype=None, mask=None):
         return getattr(_outdone(f"arg{which}", input, mask, sign), f"arg{which}")(dim, bool(keepdim)).to(dtype or input.dtype)
-
-    value.__doc__ = f"The {which}imum of the elements the mask lets through, over dimensions."
-    place.__doc__ = f"Where the {which}imum of the elements the mask lets through is; in the dtype of the input, as PyTorch gives it."
-    composite(name=f"masked.a{which}", method=False)(value)
-    composite(name=f"masked.arg{which}", method=False)(place)
 
 
 _extremum("max", -1)
@@ -110,9 +107,7 @@ def masked_mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """The mean of the elements the mask lets through, over dimensions."""
     found = dtype or input.dtype
     if found.category < dtypes.FLOAT:
-        raise ValueError(
-            f"mean(): Could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {found}. Give dtype="
-        )
+        raise ValueError(f"mean(): Could not infer output dtype: it must be a floating point or complex dtype. Got: {found}. Give dtype=")
     dims = dims_of(dim, input.dim())
     return masked_sum(input, dim, keepdim=keepdim, dtype=found, mask=mask) / _number_of(input, mask, dims, keepdim)
 

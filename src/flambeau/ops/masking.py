@@ -12,7 +12,7 @@ from flambeau.ops.scattering import check_tensor
 from flambeau.ops.views import placed
 
 
-@pointwise(public=False, method=False, kinds=("T", "bool", "T"), grad_name="MaskedFillBackward0")
+@pointwise(kinds=("T", "bool", "T"))
 def _masked_fill(input, mask, value):
     """value where the mask is true, else input."""
     return e.where(mask, value, input)
@@ -53,7 +53,7 @@ def _check_mask(name: str, mask) -> None:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}. Try mask.bool()")
 
 
-@on_arrays(public=False, method=False, grad_name="MaskedSelectBackward0")
+@on_arrays
 def _masked_select(input, mask):
     """The elements of `input` where a mask of the same shape is true, in order. 1-d."""
     return gather.read(input.reshape(1), [mask.reshape(1)]) if not input.ndim else gather.read(input, [mask])
@@ -72,7 +72,7 @@ def masked_select(input, mask):
     return _masked_select(input.expand(shape), mask.expand(shape))
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="MaskedScatterBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _masked_scatter(input, mask, source):
     """The elements of source, one after the other, written to input where the mask is true."""
     xp = arrays.module_of(input)
@@ -107,7 +107,7 @@ def masked_scatter(input, mask, source):
     return _masked_scatter(input.expand(shape), mask.expand(shape), source)
 
 
-@composite(public=False, name="masked_scatter_")
+@composite(public=False)
 def masked_scatter_(input, mask, source):
     """`masked_scatter` in place."""
     _check_masked_scatter(input, mask, source)

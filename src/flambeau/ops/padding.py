@@ -19,23 +19,17 @@ def constant_pad_nd(input, pad, value=0):
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}: a (before, after) pair for every dimension")
     if len(pad) > 2 * n:
-        raise RuntimeError(
-            f"Length of pad should be no more than twice the number of dimensions of the input: {len(pad)} for {n} dimensions"
-        )
+        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input: {len(pad)} for {n}")
     pairs = [(0, 0)] * (n - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     shape = []
     for d, (size, (before, after)) in enumerate(zip(input.shape, pairs, strict=True)):
         shape.append(size + before + after)
         if shape[-1] < 0:
-            raise RuntimeError(
-                f"The input size {size}, plus negative padding {before} and {after}, resulted in a negative output size for dimension {d}"
-            )
+            raise RuntimeError(f"The input size {size} plus negative padding {before}, {after} gives a negative output size in dim {d}")
     inner = input
     for d, (before, after) in enumerate(pairs):
-        if before < 0:
-            inner = inner.narrow(d, min(-before, inner.shape[d]), max(inner.shape[d] + before, 0))
-        if after < 0:
-            inner = inner.narrow(d, 0, max(inner.shape[d] + after, 0))
+        start = min(max(-before, 0), inner.shape[d])
+        inner = inner.narrow(d, start, max(inner.shape[d] - start - max(-after, 0), 0))
     out = input.new_full(shape, value)
     window = out
     for d, (before, _) in enumerate(pairs):

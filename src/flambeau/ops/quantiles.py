@@ -11,7 +11,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout, order
 from flambeau.ops.declare import OPS, composite, on_arrays
-from flambeau.ops.extrema import ALL, check_not_empty, check_ordered, evenly, scattered
+from flambeau.ops.extrema import ALL, check_not_empty, check_ordered, evenly, picked_shapes, scattered
 from flambeau.ops.reductions import reduced_shape
 from flambeau.ops.results import named_result
 from flambeau.ops.sorting import row_form
@@ -31,22 +31,10 @@ def _picked(name: str, input, dim, keepdim: bool, find) -> tuple:
     return order.take(rows, indices, dim).reshape(shape), indices.reshape(shape)
 
 
-def _along(op) -> None:
-    """Derivative and shape of an operation that picks one element along `dim`."""
-    op.derivative(input=lambda grad, indices, dim, input_shape, keepdim: scattered(grad, indices, dim, input_shape, keepdim))
-
-    def shapes(input, dim, keepdim, **rest):
-        shape = reduced_shape(input.shape, (layout.wrap_dim(dim, input.ndim),), keepdim)
-        return [(shape, input.dtype), (shape, dtypes.int64.numpy)]
-
-    op.meta(shapes)
-
-
 @on_arrays(returns="values indices", out="apart")
 def kthvalue(input, k, dim=-1, keepdim=False):
     """(values, indices) of the `k`-th smallest element along `dim`, counted from 1."""
-    check_ordered("kthvalue", input)
-    _check_not_bool("kthvalue", input)
+    _check_ordered("kthvalue", input)
     k = whole(k)
     n = row_form(input, dim)[0].shape[layout.wrap_dim(whole(dim), input.ndim)]
     if n and not 1 <= k <= n:
@@ -61,75 +49,51 @@ def mode(input, dim=-1, keepdim=False):
     return _picked("mode", input, dim, keepdim, order.mode)
 
 
-_along(kthvalue)
-_along(mode)
+for _op in (kthvalue, mode):
+    _op.derivative(input=scattered)
+    _op.meta(picked_shapes)
 
 
 # -- medians -------------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, returns=named_result("median", "values indices"), grad_name="MedianBackward1")
-def _median_dim(input, dim, keepdim):
-    """The middle element along a dimension and its index."""
-    return _picked("median", input, dim, keepdim, lambda rows, dim: order.median(rows, dim, ignore_nan=False))
+def _declare_median(name: str, nans: str, ignore_nan: bool) -> None:
+    """Declare median or nanmedian with their building blocks: along a dimension, and of all elements."""
+
+    @on_arrays(
+        public=False, method=False, name=f"_{name}_dim", returns=named_result(name, "values indices"), grad_name=f"{name.title()}Backward1"
+    )
+    def along(input, dim, keepdim):
+        return _picked("median", input, dim, keepdim, lambda rows, dim: order.median(rows, dim, ignore_nan=ignore_nan))
+
+    @on_arrays(name=f"_{name}_all", grad_name=f"{name.title()}Backward0")
+    def of_all(input):
+        if input.size:
+            rows = input.reshape(-1)
+            return rows[order.median(rows, 0, ignore_nan)].reshape(())
+        # Of nothing the median is NaN, and in an integer dtype what PyTorch's cast makes of NaN.
+        of_nothing = float("nan") if input.dtype.kind not in "iu" else np.iinfo(input.dtype).min if input.itemsize >= 4 else 0
+        return arrays.number(of_nothing, input, input.dtype)
+
+    along.derivative(input=scattered)
+    along.meta(picked_shapes)
+    of_all.derivative(input=evenly)
+    of_all.meta(lambda input: ((), input.dtype))
+
+    doc = f"The middle of all elements in order (the lower one of two), or (values, indices) along a dimension. {nans}."
+
+    @composite(out="same", name=name, doc=doc)
+    def middle(input, dim=ALL, keepdim=False):
+        _check_ordered(name, input._array)
+        return of_all(input) if dim is ALL else along(input, whole(dim), keepdim)
 
 
-@on_arrays(public=False, method=False, returns=named_result("nanmedian", "values indices"), grad_name="NanmedianBackward1")
-def _nanmedian_dim(input, dim, keepdim):
-    """The middle element along a dimension, NaNs left out, and its index."""
-    return _picked("median", input, dim, keepdim, lambda rows, dim: order.median(rows, dim, ignore_nan=True))
+_declare_median("median", "A NaN is the answer", ignore_nan=False)
+_declare_median("nanmedian", "NaNs are left out", ignore_nan=True)
 
 
-_along(_median_dim)
-_along(_nanmedian_dim)
-
-
-@on_arrays(public=False, method=False, grad_name="MedianBackward0")
-def _median_all(input):
-    """The middle of all elements."""
-    return _middle(input, ignore_nan=False)
-
-
-@on_arrays(public=False, method=False, grad_name="NanmedianBackward0")
-def _nanmedian_all(input):
-    """The middle of all elements, NaNs left out."""
-    return _middle(input, ignore_nan=True)
-
-
-def _middle(input, ignore_nan: bool):
-    if input.size:
-        rows = input.reshape(-1)
-        return rows[order.median(rows, 0, ignore_nan)].reshape(())
-    # Of nothing the median is NaN, and in an integer dtype what PyTorch's cast makes of NaN.
-    of_nothing = float("nan") if input.dtype.kind not in "iu" else np.iinfo(input.dtype).min if input.itemsize >= 4 else 0
-    return arrays.number(of_nothing, input, input.dtype)
-
-
-for _op in (_median_all, _nanmedian_all):
-    _op.derivative(input=lambda grad, input, result: evenly(grad, input, result))
-    _op.meta(lambda input: ((), input.dtype))
-
-
-@composite(out="same")
-def median(input, dim=ALL, keepdim=False):
-    """The middle of all elements in order (the lower one of two), or (values, indices) along a dimension. A NaN is the answer."""
-    _check_median("median", input)
-    return _median_all(input) if dim is ALL else _median_dim(input, whole(dim), keepdim)
-
-
-@composite(out="same")
-def nanmedian(input, dim=ALL, keepdim=False):
-    """The middle of all elements in order (the lower one of two), or (values, indices) along a dimension. NaNs are left out."""
-    _check_median("nanmedian", input)
-    return _nanmedian_all(input) if dim is ALL else _nanmedian_dim(input, whole(dim), keepdim)
-
-
-def _check_median(name: str, input) -> None:
-    check_ordered(name, input._array)
-    _check_not_bool(name, input._array)
-
-
-def _check_not_bool(name: str, array) -> None:
+def _check_ordered(name: str, array) -> None:
+    check_ordered(name, array)
     if array.dtype.kind == "b":
         raise NotImplementedError(f'"{name}" not implemented for bool. Try x.int()')
 

@@ -22,23 +22,23 @@ from flambeau.ops.views import _expand, whole
 def _over_dims(kind: str, dtype_of, **options):
     """Declare _<kind>(input, dims, keepdim, dtype); dtype_of(array, dtype) is NumPy's dtype of the result."""
 
+    @on_arrays(name=f"_{kind}", **options)
     def reduced(input, dims, keepdim, dtype=None):
         return reduce(kind, input, dims, keepdim, dtype_of(input, dtype))
 
-    op = on_arrays(public=False, method=False, name=f"_{kind}", **options)(reduced)
-    op.meta(lambda input, dims, keepdim, dtype=None: (reduced_shape(input.shape, dims, keepdim), dtype_of(input, dtype)))
-    return op
+    reduced.meta(lambda input, dims, keepdim, dtype=None: (reduced_shape(input.shape, dims, keepdim), dtype_of(input, dtype)))
+    return reduced
 
 
 def _over_all(kind: str, dtype_of, **options):
     """Declare _<kind>_all(input, dtype), the reduction of all elements: any shape -> ()."""
 
+    @on_arrays(name=f"_{kind}_all", **options)
     def total(input, dtype):
         return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
 
-    op = on_arrays(public=False, method=False, name=f"_{kind}_all", **options)(total)
-    op.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
-    return op
+    total.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
+    return total
 
 
 def summed_dtype(name: str, array, dtype):
@@ -114,10 +114,8 @@ def _mean_dtype(array, dtype):
     found = dtypes.OF_NUMPY[array.dtype] if dtype is None else checked_dtype("mean", dtype)
     if found.category < dtypes.FLOAT:
         which = "Input dtype" if dtype is None else "Optional dtype"
-        raise RuntimeError(
-            f"mean(): could not infer output dtype. {which} must be either a floating point or complex dtype. Got: {found.name}. "
-            "Try x.float().mean(), or x.mean(dtype=torch.float32)"
-        )
+        what = f"{which} must be either a floating point or complex dtype. Got: {found.name}"
+        raise RuntimeError(f"mean(): could not infer output dtype. {what}. Try x.float().mean(), or x.mean(dtype=torch.float32)")
     return found.numpy
 
 
@@ -242,11 +240,14 @@ def float_dtype(array, dtype=None):
 
 
 _logsumexp = _over_dims("logsumexp", float_dtype, autocast="float32")
-_logsumexp.derivative(
-    input=lambda grad, input, result, dims, keepdim: (
-        unreduced(grad, tuple(input.shape), dims, keepdim) * conj((input - unreduced(result, tuple(input.shape), dims, keepdim)).exp())
-    )
-)
+
+
+def _logsumexp_backward(grad, input, result, dims, keepdim):
+    grad, result = (unreduced(x, tuple(input.shape), dims, keepdim) for x in (grad, result))
+    return grad * conj((input - result).exp())
+
+
+_logsumexp.derivative(input=_logsumexp_backward)
 
 
 @composite(out=True, aliases=("special.logsumexp",))

@@ -39,9 +39,7 @@ def check_tensor(name: str, argument: str, value) -> None:
 def check_same_dtype(name: str, input, source) -> None:
     """RuntimeError unless what is written has the dtype of what it is written into."""
     if input._array.dtype != source._array.dtype:
-        raise RuntimeError(
-            f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}. Try src.to({input.dtype})"
-        )
+        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}")
 
 
 def _lines(input, index) -> tuple:
@@ -52,7 +50,7 @@ def _lines(input, index) -> tuple:
 # -- gather: an index for every element ----------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, grad_name="GatherBackward0")
+@on_arrays
 def _gather(input, dim, index):
     """out[..., j, ...] = input[..., index[..., j, ...], ...]."""
     if not index.size:
@@ -63,11 +61,7 @@ def _gather(input, dim, index):
 
 
 _gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad))
-
-
-@_gather.meta
-def _(input, dim, index):
-    return index.shape, input.dtype
+_gather.meta(lambda input, dim, index: (index.shape, input.dtype))
 
 
 @composite(out="apart")
@@ -95,16 +89,10 @@ def _check_reach(name: str, input, dim: int, index) -> None:
     if own == found:
         return
     if len(own) != len(found):
-        raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as input tensor: {name} found index {list(index.shape)} "
-            f"and input {list(input.shape)}"
-        )
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as input tensor: {name} found {found} and {own}")
     for d, (n, most) in enumerate(zip(found, own, strict=True)):
         if d != dim and n > most:
-            raise RuntimeError(
-                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self {list(input.shape)} "
-                f"apart from dimension {dim}"
-            )
+            raise RuntimeError(f"Size does not match at dimension {d} expected index {found} to be no larger than self {own}")
 
 
 @composite(out="apart")
@@ -119,29 +107,23 @@ def take_along_dim(input, indices, dim=None):
     if dim is None:
         input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
     if input.dim() != indices.dim():
-        raise RuntimeError(
-            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
-            f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
-        )
+        raise RuntimeError(f"take_along_dim(): input and indices should have as many dimensions, found {input.dim()} and {indices.dim()}")
     dim = layout.wrap_dim(whole(dim), input.dim())
     size = input.shape[dim] if input.dim() else 1
     sizes = [(1, 1) if d == dim else (a, b) for d, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))]
     common = layout.broadcast_shapes(tuple(a for a, _ in sizes), tuple(b for _, b in sizes))
     spread = lambda t: t.expand(tuple(t.shape[d] if d == dim else n for d, n in enumerate(common)))  # noqa: E731
-    indices = _counted_from_front(indices, size)
-    return gather(spread(input), dim, spread(indices))
+    return gather(spread(input), dim, spread(_counted_from_front(indices, size)))
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _counted_from_front(indices, size):
     """Negative indices counted from the end; what is beyond is left for gather to find."""
     xp = arrays.module_of(indices)
     return xp.where(indices < 0, indices + indices.dtype.type(size), indices)
 
 
-@_counted_from_front.meta
-def _(indices, size):
-    return indices.shape, indices.dtype
+_counted_from_front.meta(lambda indices, size: (indices.shape, indices.dtype))
 
 
 # -- scatter: the way back ------------------------------------------------------------------------------------------------
@@ -167,15 +149,10 @@ def _covered(name: str, input, dim: int, index, src):
     """The part of src that the index covers; RuntimeError if it is smaller than the index."""
     wanted, found = tuple(index.shape) or (1,), tuple(src.shape) or (1,)
     if len(wanted) != len(found):
-        raise RuntimeError(
-            f"Index tensor must have the same number of dimensions as src tensor: {name} found index {list(index.shape)} "
-            f"and src {list(src.shape)}"
-        )
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as src tensor: {name} found {wanted} and {found}")
     if any(n > m for n, m in zip(wanted, found, strict=True)):
-        raise RuntimeError(
-            f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {dim} and to be "
-            f"no larger size than src {list(src.shape)}"
-        )
+        own = tuple(input.shape)
+        raise RuntimeError(f"Expected index {wanted} to be no larger than self {own} apart from dimension {dim} and than src {found}")
     return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 
 
@@ -189,7 +166,7 @@ def _scattered(write, input, dim, index, src, *options) -> None:
     write(line, dim, at, src if index.ndim else src.reshape(1), *options)
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _scatter(input, dim, index, src):
     """src written to the places of input along `dim` that the index names."""
     _scattered(kernel.scatter, input, dim, index, src)
@@ -201,7 +178,7 @@ _scatter.derivative(
 )
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterBackward1")
+@on_arrays(onto=arrays.contiguous_copy, grad_name="ScatterBackward1")
 def _scatter_value(input, dim, index, value):
     """One number written to the places of input along `dim` that the index names."""
     _scattered(kernel.scatter, input, dim, index, arrays.number(value, input, input.dtype))
@@ -236,7 +213,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return _scatter_reduce, input, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce], True
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterAddBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _scatter_add(input, dim, index, src):
     """src added at the places of input along `dim` that the index names."""
     _scattered(kernel.scatter_reduce, input, dim, index, src, "sum")
@@ -255,7 +232,7 @@ def scatter_add(input, dim, index, src):
 # -- scatter_reduce -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="ScatterReduceBackward0")
+@on_arrays(onto=arrays.contiguous_copy)
 def _scatter_reduce(input, dim, index, src, reduce, include_self):
     """input combined with src at the places along `dim` that the index names."""
     kind = input.dtype.kind
@@ -266,17 +243,17 @@ def _scatter_reduce(input, dim, index, src, reduce, include_self):
 
 @_scatter_reduce.joint
 def _(grad, input, dim, index, src, reduce, include_self, result, needs):
-    to_input, to_src = _REDUCTION_GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
+    to_input, to_src = _GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
     if not include_self:
         to_input = _scatter_value(to_input, dim, index, 0)  # what was replaced had no part in the result
     return {"input": to_input if needs["input"] else None, "src": to_src if needs["src"] else None}
 
 
-def _sum_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_sum(grad, input, dim, index, src, reduce, include_self, result):
     return grad, _gather(grad, dim, index)
 
 
-def _mean_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_mean(grad, input, dim, index, src, reduce, include_self, result):
     """Every term gets an equal share."""
     start = grad.new_ones(grad.shape) if include_self else grad.new_zeros(grad.shape)
     count = _scatter_add(start, dim, index, grad.new_ones(index.shape))
@@ -284,7 +261,7 @@ def _mean_gradient(grad, input, dim, index, src, reduce, include_self, result):
     return share, _gather(share, dim, index)
 
 
-def _product_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_product(grad, input, dim, index, src, reduce, include_self, result):
     """The derivative by one factor is the product of the others: result / factor, except where the factor is zero.
 
     Then the others' product is found by putting 1 in its place; if two factors are zero, every derivative but none is zero too.
@@ -300,7 +277,7 @@ def _product_gradient(grad, input, dim, index, src, reduce, include_self, result
     return to_input, alone.where(is_zero & (zeros == 1), shared)
 
 
-def _extremum_gradient(grad, input, dim, index, src, reduce, include_self, result):
+def _of_extremum(grad, input, dim, index, src, reduce, include_self, result):
     """All that equal the result share its gradient evenly."""
     own = (input == result).to(grad.dtype)
     theirs = (src == _gather(result, dim, index)).to(grad.dtype)
@@ -308,13 +285,7 @@ def _extremum_gradient(grad, input, dim, index, src, reduce, include_self, resul
     return own * share, theirs * _gather(share, dim, index)
 
 
-_REDUCTION_GRADIENTS = {
-    "sum": _sum_gradient,
-    "mean": _mean_gradient,
-    "prod": _product_gradient,
-    "amax": _extremum_gradient,
-    "amin": _extremum_gradient,
-}
+_GRADIENTS = {"sum": _of_sum, "mean": _of_mean, "prod": _of_product, "amax": _of_extremum, "amin": _of_extremum}
 
 
 @choice(inplace=True)

@@ -8,7 +8,7 @@ from flambeau.kernels.reduce import unhalved
 from flambeau.ops.declare import composite, on_arrays
 
 
-@on_arrays(public=False, method=False, promote=("boundaries", "values"))
+@on_arrays(promote=("boundaries", "values"))
 def _search(boundaries, values, right, out_int32):
     """Where each of `values` (..., V) goes into `boundaries` (..., B)."""
     if boundaries.dtype.kind in "bc":
@@ -32,15 +32,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     values = _as_values(sorted_sequence, input)
     lead, shape = tuple(sorted_sequence.shape), tuple(values.shape)
     if not values.dim() and sorted_sequence.dim() != 1:
-        raise RuntimeError(
-            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but we got boundaries tensor "
-            f"dim({sorted_sequence.dim()})"
-        )
+        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
     if sorted_sequence.dim() != 1 and lead[:-1] != shape[:-1]:
-        raise RuntimeError(
-            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input "
-            f"value tensor must match, but we got boundaries tensor {list(lead)} and input value tensor {list(shape)}"
-        )
+        raise RuntimeError(f"torch.searchsorted(): the first N-1 dimensions of boundaries {list(lead)} and input {list(shape)} must match")
     if sorter is not None:
         sorted_sequence = _ordered(sorted_sequence, sorter)
     return _search(sorted_sequence, values, right or side == "right", out_int32)
@@ -53,10 +47,7 @@ def _as_values(boundaries, input):
 
 def _ordered(sequence, sorter):
     if tuple(sorter.shape) != tuple(sequence.shape):
-        raise RuntimeError(
-            f"torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor {list(sequence.shape)} and "
-            f"sorter tensor {list(sorter.shape)}"
-        )
+        raise RuntimeError(f"searchsorted(): boundary and sorter must have the same size, not {list(sequence.shape)}, {list(sorter.shape)}")
     if sorter.dtype is not dtypes.int64:
         raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter.dtype.name}")
     if sorter.numel() and (sorter.min().item() < 0 or sorter.max().item() >= sequence.shape[-1]):
@@ -72,7 +63,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     return _search(boundaries, _as_values(boundaries, input), right, out_int32)
 
 
-@on_arrays(public=False, method=False, promote=("elements", "test_elements"))
+@on_arrays(promote=("elements", "test_elements"))
 def _isin(elements, test_elements, invert):
     """Whether each of `elements` is one of `test_elements`."""
     xp = arrays.module_of(elements)

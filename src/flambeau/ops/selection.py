@@ -21,7 +21,7 @@ def _places(input) -> list:
     return gather.unravelled(gather.true_places(input), input.shape)
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _nonzero(input):
     """The indices of all elements that are not zero, a row each. (*) of n dimensions -> (count, n)."""
     xp = arrays.module_of(input)
@@ -52,7 +52,7 @@ def argwhere(input):
     return _nonzero(input)
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _nonzero_static(input, size, fill_value):
     out = arrays.empty((size, input.ndim), INT64, arrays.device_of(input))
     out[...] = fill_value
@@ -62,9 +62,7 @@ def _nonzero_static(input, size, fill_value):
     return out
 
 
-@_nonzero_static.meta
-def _(input, size, fill_value):
-    return (size, input.ndim), INT64
+_nonzero_static.meta(lambda input, size, fill_value: ((size, input.ndim), INT64))
 
 
 @composite(out="same")
@@ -95,7 +93,7 @@ def _addresses(array, index):
     return sum(place * np.int64(stride) for place, stride in zip(gather.unravelled(index, shape), strides, strict=True))
 
 
-@on_arrays(public=False, method=False, grad_name="TakeBackward0")
+@on_arrays
 def _take(input, index):
     """out[i] = the element number index[i] of input."""
     if not input.size and index.size:
@@ -104,11 +102,7 @@ def _take(input, index):
 
 
 _take.derivative(input=lambda grad, input_shape, index: _put.call_inplace(grad.new_zeros(input_shape), index, grad, True))
-
-
-@_take.meta
-def _(input, index):
-    return index.shape, input.dtype
+_take.meta(lambda input, index: (index.shape, input.dtype))
 
 
 @composite(out="apart")
@@ -122,7 +116,7 @@ def take(input, index):
     return _take(input, index)
 
 
-@on_arrays(onto=arrays.copy, public=False, method=False, grad_name="PutBackward0")
+@on_arrays(onto=arrays.copy)
 def _put(input, index, source, accumulate):
     """source written to, or added at, the elements of input that the index counts off."""
     if not input.size and index.size:
@@ -144,12 +138,7 @@ def put(input, index, source, accumulate=False):
     check_index("put_", index, ("int64",))
     check_tensor("put_", "source", source)
     if input.dtype is not source.dtype:
-        raise RuntimeError(
-            f"put_(): self and source expected to have the same dtype, but got self.dtype = {input.dtype} and source.dtype = {source.dtype}"
-        )
+        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got {input.dtype} and {source.dtype}")
     if index.numel() != source.numel():
-        raise IndexError(
-            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
-            f"{source.numel()}, index.numel() = {index.numel()}"
-        )
+        raise IndexError(f"put_(): Expected source and index to have the same number of elements, found {source.numel()}, {index.numel()}")
     return _put, input, index, source, bool(accumulate)

@@ -11,11 +11,9 @@ from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, list
 
 
 def _as_other(name: str, meaning: str) -> None:
+    @composite(public=False, name=f"{name}_as", doc=f"`input` {meaning} the shape of `other`.")
     def shaped(input, other):
         return getattr(input, name)(tuple(other.shape))
-
-    shaped.__doc__ = f"`input` {meaning} the shape of `other`."
-    composite(public=False, name=f"{name}_as")(shaped)
 
 
 _as_other("view", "viewed in")
@@ -85,7 +83,7 @@ def t(input):
     return _t(input)
 
 
-@view(public=False, method=False, name="_t", grad_name="TBackward0")
+@view
 def _t(input):
     shape, strides, offset = input
     return shape[::-1], strides[::-1], offset
@@ -134,15 +132,14 @@ def chunk(input, chunks, dim=0):
 
 
 def _unsafe(name: str, cut) -> None:
+    doc = f"`{name}`, the pieces being no views as far as history goes: each may be written to, if its input is not used."
+
+    @composite(name=f"unsafe_{name}", doc=doc)
     def pieces(input, *args, **kwargs):
         found = cut(input, *args, **kwargs)
         for piece in found:
             piece._base = piece._view_mode = None
         return found
-
-    pieces.__name__ = f"unsafe_{name}"
-    pieces.__doc__ = f"`{name}`, the pieces being no views as far as history goes: each may be written to, if its input is not used."
-    composite(pieces)
 
 
 _unsafe("split", split)
@@ -156,38 +153,29 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, tensor_indices_or_se
     given = next(v for v in (indices_or_sections, tensor_indices_or_sections, indices, sections) if v is not None)
     if hasattr(given, "_array"):
         if given.dim() > 1 or given.dtype.name != "int64" or given.device.type != "cpu":
-            raise RuntimeError(
-                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional int64 tensor on the CPU, "
-                f"found {given.dtype} of shape {tuple(given.shape)} on {given.device}"
-            )
+            raise RuntimeError(f"tensor_split takes a 0-d or 1-d int64 tensor on the CPU, found {given.dtype}, {given.dim()}-d")
         given = given.tolist()
     where = sizes_of((tuple(given),)) if isinstance(given, (list, tuple)) else whole(given)
     bounds = layout.tensor_split_bounds(tuple(input.shape), where, whole(dim))
     return tuple([_slice(input, dim, start, start + length, 1) for start, length in bounds])
 
 
-def _numpy_split(name: str, minimum: int, pick_dim):
+def _numpy_split(name: str, minimum: int, dim: int) -> None:
+    @composite(name=name, doc=f"tensor_split as NumPy's {name}: equal pieces, or pieces cut at indices.")
     def split_along(input, indices_or_sections=None, *, indices=None, sections=None):
         indices_or_sections = next(v for v in (indices_or_sections, indices, sections) if v is not None)
         if input.dim() < minimum:
             raise RuntimeError(f"torch.{name} requires a tensor with at least {minimum} dimension(s), found {input.dim()}")
-        dim = pick_dim(input.dim())
-        size = input.shape[dim]
+        at = min(dim, input.dim() - 1)
+        size = input.shape[at]
         if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
-            raise RuntimeError(
-                f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {size} is not divisible by the "
-                f"split_size {indices_or_sections}! tensor_split makes unequal pieces"
-            )
-        return input.tensor_split(indices_or_sections, dim)
-
-    split_along.__name__ = name
-    split_along.__doc__ = f"tensor_split as NumPy's {name}: equal pieces, or pieces cut at indices."
-    return composite(split_along)
+            raise RuntimeError(f"torch.{name}: size {size} of dimension {dim} is not divisible by {indices_or_sections}: try tensor_split")
+        return input.tensor_split(indices_or_sections, at)
 
 
-hsplit = _numpy_split("hsplit", 1, lambda n: 0 if n == 1 else 1)
-vsplit = _numpy_split("vsplit", 2, lambda n: 0)
-dsplit = _numpy_split("dsplit", 3, lambda n: 2)
+_numpy_split("hsplit", 1, 1)
+_numpy_split("vsplit", 2, 0)
+_numpy_split("dsplit", 3, 2)
 
 
 def _atleast(least: int) -> None:
@@ -198,15 +186,11 @@ def _atleast(least: int) -> None:
             x = x.unsqueeze(-1 if n == 2 else 0)
         return x
 
+    @composite(method=False, name=f"atleast_{least}d", doc=f"Tensors with at least {least} dimensions.")
     def lifted(*tensors):
-        if len(tensors) == 1:
-            if not isinstance(tensors[0], (list, tuple)):
-                return lift(tensors[0])
-            tensors = tensors[0]
-        return tuple(lift(x) for x in tensors)
-
-    lifted.__doc__ = f"Tensors with at least {least} dimensions."
-    composite(method=False, name=f"atleast_{least}d")(lifted)
+        if len(tensors) != 1:
+            return tuple(lift(x) for x in tensors)
+        return tuple(lift(x) for x in tensors[0]) if isinstance(tensors[0], (list, tuple)) else lift(tensors[0])
 
 
 for _least in (1, 2, 3):
@@ -221,15 +205,13 @@ def repeat(input, *repeats, **named):
     """`input` repeated along every dimension, copied. New dimensions come first."""
     times = listed("repeat", "repeats", repeats, named)
     if len(times) < input.dim():
-        raise RuntimeError(
-            f"Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: {len(times)} < {input.dim()}"
-        )
+        raise RuntimeError(f"Number of dimensions of repeat dims can not be smaller than that of the tensor: {len(times)} < {input.dim()}")
     if any(n < 0 for n in times):
         raise RuntimeError(f"Trying to create tensor with negative dimension: repeats {list(times)}")
     return _repeat(input, times)
 
 
-@on_arrays(public=False, method=False, grad_name="RepeatBackward0")
+@on_arrays
 def _repeat(input, times):
     """A copy in which every dimension d is there times[d] times."""
     shape = (1,) * (len(times) - input.ndim) + tuple(input.shape)
@@ -271,24 +253,20 @@ def tile(input, *dims, **named):
 @composite
 def roll(input, shifts, dims=None):
     """Elements moved along dimensions, those that fall off the end coming back at the start."""
-    shifts = sizes_of((shifts,)) if not isinstance(shifts, (tuple, list)) else sizes_of((tuple(shifts),))
+    shifts = sizes_of((shifts,))
     dims = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
     if not shifts:
         raise RuntimeError("`shifts` required: say by how many places the elements move")
-    if not dims:
-        if len(shifts) != 1:
-            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
-        return _roll(input, shifts, ())
-    if len(shifts) != len(dims):
+    if len(shifts) != (len(dims) or 1):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
     if len(dims) == 1 and not input.numel():
         return input.clone()  # PyTorch does not look at the dimension of a tensor without elements
-    if input.dim() == 0:
+    if dims and not input.dim():
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     return _roll(input, shifts, tuple(layout.wrap_dim(d, input.dim()) for d in dims))
 
 
-@on_arrays(public=False, method=False, grad_name="RollBackward0")
+@on_arrays
 def _roll(input, shifts, dims):
     """A copy with elements moved along `dims`, or, if there are none, through all of it."""
     xp = arrays.module_of(input)
@@ -300,12 +278,10 @@ def _roll(input, shifts, dims):
 
 
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
-
-
 _roll.meta(like_input)
 
 
-@on_arrays(public=False, method=False, grad_name="FlipBackward0")
+@on_arrays
 def _flip(input, dims):
     """A copy with dimensions reversed."""
     window = input[tuple(slice(None, None, -1) if d in dims else slice(None) for d in range(input.ndim))]
@@ -315,8 +291,6 @@ def _flip(input, dims):
 
 
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
-
-
 _flip.meta(like_input)
 
 
@@ -327,20 +301,16 @@ def flip(input, *dims, **named):
     return _flip(input, layout.wrap_dims(given, input.dim()))
 
 
-@composite
-def fliplr(input):
-    """The second dimension reversed."""
-    if input.dim() < 2:
-        raise RuntimeError("Input must be >= 2-d.")
-    return flip(input, 1)
+def _flipping(name: str, dim: int, which: str) -> None:
+    @composite(name=name, doc=f"The {which} dimension reversed.")
+    def flipped(input):
+        if input.dim() <= dim:
+            raise RuntimeError(f"Input must be >= {dim + 1}-d.")
+        return flip(input, dim)
 
 
-@composite
-def flipud(input):
-    """The first dimension reversed."""
-    if input.dim() < 1:
-        raise RuntimeError("Input must be >= 1-d.")
-    return flip(input, 0)
+_flipping("flipud", 0, "first")
+_flipping("fliplr", 1, "second")
 
 
 @composite
@@ -357,7 +327,7 @@ def rot90(input, k=1, dims=(0, 1)):
     return _rot90(input, k % 4, (a, b))
 
 
-@on_arrays(public=False, method=False, grad_name="Rot90Backward0")
+@on_arrays
 def _rot90(input, k, dims):
     """A copy turned by k quarter turns: reversed in one dimension, or in both; an odd number of turns exchanges them too."""
     if not k:
@@ -398,9 +368,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.dim() == 0 or (repeats.dim() == 1 and repeats.numel() == 1):
         repeats = repeats.reshape(1).expand((size,))
     elif repeats.numel() != size:
-        raise RuntimeError(
-            f"repeats must have the same size as input along dim, found repeats.size(0) = {repeats.numel()} and input.size({dim}) = {size}"
-        )
+        raise RuntimeError(f"repeats must have the same size as input along dim, found {repeats.numel()} and {size} in dimension {dim}")
     return OPS["index_select"](input, dim, _indices_repeated(repeats, output_size))
 
 
@@ -416,7 +384,7 @@ def _indices_repeated(repeats, output_size):
     return found
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _repeat_indices(repeats):
     xp = arrays.module_of(repeats)
     if repeats.size and int(repeats.min()) < 0:
@@ -430,17 +398,11 @@ def _repeat_indices(repeats):
 def _copying_twin(name: str, look, method: bool = False) -> None:
     """Declare <name>_copy: what `look` shows, copied."""
 
+    @composite(name=f"{name}_copy", method=method, out="same", doc=f"`{name}` as a copy instead of a view.")
     def twin(input, *args, **kwargs):
         found = look(input, *args, **kwargs)
-        return tuple([_copied(f) for f in found]) if isinstance(found, (tuple, list)) else _copied(found)
-
-    twin.__name__ = name + "_copy"
-    twin.__doc__ = f"`{name}` as a copy instead of a view."
-    composite(method=method, out="same")(twin)
-
-
-def _copied(view):
-    return view.clone(memory_format=contiguous_format)
+        copies = [v.clone(memory_format=contiguous_format) for v in (found if isinstance(found, (tuple, list)) else (found,))]
+        return tuple(copies) if isinstance(found, (tuple, list)) else copies[0]
 
 
 def _narrow(input, dim, start, length):

@@ -13,7 +13,7 @@ from flambeau.ops.results import named_result
 from flambeau.ops.views import whole
 
 
-@on_arrays(public=False, method=False, returns=named_result("sort", "values indices"), grad_name="SortBackward0")
+@on_arrays(returns=named_result("sort", "values indices"))
 def _sort(input, dim, descending):
     """Values in order along `dim`, and the indices they came from."""
     if input.dtype.kind == "c":
@@ -61,9 +61,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     k = whole(k)
     rows, dim = row_form(input, dim)
     if not 0 <= k <= rows.shape[dim]:
-        raise RuntimeError(
-            f"selected index k out of range: topk of {rows.shape[dim]} elements along dimension {dim} takes k from 0 to that, found {k}"
-        )
+        raise RuntimeError(f"selected index k out of range: topk of {rows.shape[dim]} elements along dimension {dim} found k={k}")
     values, indices = order.topk(rows, k, dim, bool(largest))
     return (values, indices) if input.ndim else (values.reshape(()), indices.reshape(()))
 

@@ -13,9 +13,10 @@ from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
 
-def _declared(name: str, root: bool, both: bool):
-    """Declare _<name>(input, dims, correction, keepdim): the variance, its square root if `root`, and the mean beside it if `both`."""
+def _declared(name: str, root: bool, both: bool, meaning: str):
+    """Declare <name> and _<name>(input, dims, correction, keepdim): the variance, its root if `root`, and the mean beside it if `both`."""
 
+    @on_arrays(name=f"_{name}")
     def moments(input, dims, correction, keepdim):
         found = variance(input, dims, keepdim, correction, root=root)
         return found if both else found[0]
@@ -25,13 +26,19 @@ def _declared(name: str, root: bool, both: bool):
         found = [(shape, dtypes.OF_NUMPY[input.dtype].to_real().numpy), (shape, input.dtype)]
         return found if both else found[0]
 
-    op = on_arrays(public=False, method=False, name=f"_{name}")(moments)
-    op.meta(shapes)
-    return op
+    moments.meta(shapes)
+
+    @composite(name=name, out=not both, method=not both, doc=f"{meaning} of all elements, or over dimensions.")
+    def public(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        return moments(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
+
+    return moments
 
 
-_var, _std = _declared("var", False, False), _declared("std", True, False)
-_var_mean, _std_mean = _declared("var_mean", False, True), _declared("std_mean", True, True)
+_var = _declared("var", False, False, "The variance, sum((x - mean)^2) / (n - correction),")
+_std = _declared("std", True, False, "The standard deviation, the square root of the variance,")
+_var_mean = _declared("var_mean", False, True, "(variance, mean)")
+_std_mean = _declared("std_mean", True, True, "(standard deviation, mean)")
 _var.derivative(input=lambda grad, input, dims, correction, keepdim: _from_var(grad, input, dims, correction, keepdim))
 _std.derivative(
     input=lambda grad, input, result, dims, correction, keepdim: _from_var(_of_root(grad, result), input, dims, correction, keepdim)
@@ -79,43 +86,14 @@ def _arguments(name: str, input, dim, unbiased, keepdim, correction):
     if unbiased is not None and correction is not None:
         raise TypeError(f"{name}(): both unbiased={unbiased} and correction={correction} were given; unbiased=False means correction=0")
     if input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(
-            f"{name}: std and var only support floating point and complex dtypes, found {input.dtype.name}. Try x.float().{name}()"
-        )
+        raise RuntimeError(f"{name}: std and var only support floating point and complex dtypes, found {input.dtype.name}. Try x.float()")
     if correction is None:
         correction = 0 if unbiased is False else 1
     dims = dims_of(dim, input.dim())
     if count(tuple(input.shape), dims) - correction <= 0 and input.numel():
-        warnings.warn(
-            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided by "
-            f"output numel): {count(tuple(input.shape), dims)} elements go into each result, correction is {correction}",
-            stacklevel=5,
-        )
+        words = f"{count(tuple(input.shape), dims)} elements go into each result, correction is {correction}"
+        warnings.warn(f"{name}(): degrees of freedom is <= 0. {words}", stacklevel=5)
     return dims, correction, keepdim
-
-
-@composite(out=True)
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The variance of all elements, or over dimensions: sum((x - mean)^2) / (n - correction)."""
-    return _var(input, *_arguments("var", input, dim, unbiased, keepdim, correction))
-
-
-@composite(out=True)
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """The standard deviation of all elements, or over dimensions: the square root of the variance."""
-    return _std(input, *_arguments("std", input, dim, unbiased, keepdim, correction))
-
-
-@composite(method=False)
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(variance, mean) of all elements, or over dimensions."""
-    return _var_mean(input, *_arguments("var_mean", input, dim, unbiased, keepdim, correction))
-
-
-@composite(method=False)
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
-    """(standard deviation, mean) of all elements, or over dimensions."""
-    return _std_mean(input, *_arguments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
 # -- covariance ---------------------------------------------------------------------------------------------------------------
@@ -135,7 +113,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     n = x.shape[1]
     weights = _weights(x, fweights, aweights)
     if weights is None:
-        total, mean = n, x.sum(1) / n if n else x.to(_float(x)).mean(1)
+        total, mean = n, x.sum(1) / n if n else (x if x.dtype.category >= dtypes.FLOAT else x.to(dtypes.get_default_dtype())).mean(1)
         divisor = n - correction
     else:
         total = weights.sum()
@@ -144,17 +122,11 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         mean = (x * weights).sum(1) / total
         divisor = total - correction * (1 if aweights is None else (weights * aweights).sum() / total)
     if (divisor if weights is None else divisor.item()) <= 0:
-        warnings.warn(
-            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.", stacklevel=3
-        )
+        warnings.warn("cov(): degrees of freedom is <= 0: correction should be less than the number of observations.", stacklevel=3)
         divisor = 0
     off = x - mean.unsqueeze(1)
     weighted = off if weights is None else off * weights
     return (off @ conj(weighted).transpose(0, 1) / divisor).squeeze()
-
-
-def _float(x) -> dtypes.dtype:
-    return x.dtype if x.dtype.category >= dtypes.FLOAT else dtypes.get_default_dtype()
 
 
 def _weights(x, fweights, aweights):
@@ -168,9 +140,7 @@ def _weights(x, fweights, aweights):
         if w.is_floating_point() != floating or w.is_complex() or w.dtype is dtypes.bool:
             raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {w.dtype.name} dtype")
         if w.numel() != x.shape[1]:
-            raise RuntimeError(
-                f"cov(): expected {name} to have the same numel as there are observations in the input but got {w.numel()} != {x.shape[1]}"
-            )
+            raise RuntimeError(f"cov(): expected {name} to have one element for each observation but got {w.numel()} != {x.shape[1]}")
         if w.numel() and (w < 0).any().item():
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is not None and aweights is not None:

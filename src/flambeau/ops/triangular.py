@@ -14,33 +14,24 @@ def _triangle(name: str, side: str, outside) -> None:
         if len(input.shape) < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, found shape {tuple(input.shape)}")
 
-    def kept(input, diagonal=0):
-        check(input)
-        out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
-        arrays.write(out, input)
-        clear(out, diagonal)
-        return out
+    kept = f"elements on and {'below' if side == 'lower' else 'above'} a diagonal (0 the main one, positive above it)"
 
-    kept.__doc__ = (
-        f"The {side} triangle: elements on and {'below' if side == 'lower' else 'above'} a diagonal (0 the main one, positive above it), "
-        "zeros elsewhere. (*, M, N) -> (*, M, N)"
+    @on_arrays(
+        onto=arrays.contiguous_copy, name=name, inplace=True, doc=f"The {side} triangle: {kept}, zeros elsewhere. (*, M, N) -> (*, M, N)"
     )
-    op = on_arrays(name=name, inplace=True)(kept)
-
-    @op.writes
-    def clear(input, diagonal=0) -> None:
+    def triangle(input, diagonal=0):
         check(input)
         xp = arrays.module_of(input)
         rows, columns = input.shape[-2:]
         first = xp.arange(rows).reshape(-1, 1) + int(diagonal)
         xp.copyto(input, xp.zeros((), input.dtype), where=outside(xp.arange(columns), first))
 
-    @op.meta
+    @triangle.meta
     def _(input, diagonal=0):
         check(input)
         return input.shape, input.dtype
 
-    op.derivative(input=lambda grad, diagonal: getattr(grad, name)(diagonal))
+    triangle.derivative(input=lambda grad, diagonal: getattr(grad, name)(diagonal))
 
 
 _triangle("tril", "lower", lambda columns, first: columns > first)
@@ -71,9 +62,7 @@ def _embedded(shape, offset: int, dim1: int, dim2: int) -> tuple[tuple[int, ...]
     return tuple(new), first, second
 
 
-@diag_embed.meta
-def _(input, offset=0, dim1=-2, dim2=-1):
-    return _embedded(input.shape, offset, dim1, dim2)[0], input.dtype
+diag_embed.meta(lambda input, offset=0, dim1=-2, dim2=-1: (_embedded(input.shape, offset, dim1, dim2)[0], input.dtype))
 
 
 diag_embed.derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))

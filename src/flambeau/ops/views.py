@@ -33,7 +33,7 @@ def whole(value) -> int:
         raise TypeError(f"expected an int, found {type(value).__name__} {value!r}") from None
 
 
-@view(public=False, method=False, name="_view", grad_name="ViewBackward0")
+@view
 def _view(input, size):
     """The same elements, in order, in another shape."""
     shape, strides, offset = input
@@ -61,7 +61,7 @@ def view_(input, *size, **named):
     return _view.call(input, listed("view", "size", size, named))
 
 
-@view(public=False, method=False, name="_alias", grad_name="AliasBackward0")
+@view
 def _alias(input):
     """The same view of the same memory, as another tensor object."""
     return input
@@ -85,35 +85,35 @@ def reshaped(input, sizes: tuple[int, ...]):
     return _view.call(input, new) if layout.view(shape, strides, new) is not None else _unsafe_view.call(input.contiguous(), new)
 
 
-@on_arrays(public=False, method=False, grad_name="UnsafeViewBackward0")
+@on_arrays
 def _unsafe_view(input, size):
     """The fresh, contiguous memory of a tensor nobody else has, in another shape."""
     return input.reshape(size)
 
 
 _unsafe_view.derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+_unsafe_view.meta(lambda input, size: (size, input.dtype))
 
 
-@_unsafe_view.meta
-def _(input, size):
-    return size, input.dtype
+def _rearranged(function, input, *args):
+    """A view that starts at the same element, with other shape and strides: function(shape, strides, *args) gives them."""
+    shape, strides, offset = input
+    return *function(shape, strides, *args), offset
 
 
 @view
 def transpose(input, dim0, dim1):
     """Two dimensions exchanged."""
-    shape, strides, offset = input
-    return *layout.transpose(shape, strides, whole(dim0), whole(dim1)), offset
+    return _rearranged(layout.transpose, input, whole(dim0), whole(dim1))
 
 
 transpose.derivative(lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
 
 
-@view(public=False, method=False, name="_permute", grad_name="PermuteBackward0")
+@view
 def _permute(input, dims):
     """Dimensions in another order."""
-    shape, strides, offset = input
-    return *layout.permute(shape, strides, dims), offset
+    return _rearranged(layout.permute, input, dims)
 
 
 def _inverse(dims) -> tuple[int, ...]:
@@ -133,11 +133,10 @@ def permute(input, *dims, **named):
     return _permute.call(input, listed("permute", "dims", dims, named))
 
 
-@view(public=False, method=False, name="_expand", grad_name="ExpandBackward0")
+@view
 def _expand(input, size):
     """Dimensions of size 1 repeated without copying."""
-    shape, strides, offset = input
-    return *layout.expand(shape, strides, size), offset
+    return _rearranged(layout.expand, input, size)
 
 
 _expand.derivative(lambda grad, input_shape: grad.sum_to_size(input_shape))
@@ -152,13 +151,12 @@ def expand(input, *size, implicit=False, **named):
 def _squeezing(number: int):
     """Declare squeeze once for each of the names its node has: without dim (0), with one (1), with several (2)."""
 
+    @view(name=f"_squeeze{number}", grad_name=f"SqueezeBackward{number}")
     def squeezed(input, dim):
-        shape, strides, offset = input
-        return *layout.squeeze(shape, strides, dim), offset
+        return _rearranged(layout.squeeze, input, dim)
 
-    op = view(public=False, method=False, name=f"_squeeze{number}", grad_name=f"SqueezeBackward{number}")(squeezed)
-    op.derivative(lambda grad, input_shape: grad.reshape(input_shape))
-    return op
+    squeezed.derivative(lambda grad, input_shape: grad.reshape(input_shape))
+    return squeezed
 
 
 _SQUEEZES = [_squeezing(number) for number in range(3)]
@@ -175,22 +173,20 @@ def squeeze(input, dim=None):
 @view
 def unsqueeze(input, dim):
     """With a new dimension of size 1 at `dim`."""
-    shape, strides, offset = input
-    return *layout.unsqueeze(shape, strides, whole(dim)), offset
+    return _rearranged(layout.unsqueeze, input, whole(dim))
 
 
 unsqueeze.derivative(lambda grad, input_shape: grad.reshape(input_shape))
 
 
-@view(public=False, method=False, name="_select", grad_name="SelectBackward0")
+@view
 def _select(input, dim, index):
     return layout.select(*input, dim, index)
 
 
-def place_of(function, shape, *args) -> layout.Layout:
-    """The window that a view shows of a contiguous tensor of this shape."""
-    shape = tuple(shape)
-    return function((shape, layout.contiguous_strides(shape), 0), *args)
+def _back_in_place(op, grad, shape, *args):
+    """The gradient of a view that shows a part of its input: zeros, but for the window it shows of a contiguous tensor of this shape."""
+    return placed(grad, shape, op.forward((tuple(shape), layout.contiguous_strides(tuple(shape)), 0), *args))
 
 
 @on_arrays(public=False, method=False)
@@ -202,14 +198,10 @@ def placed(grad, shape, place):
 
 
 placed.derivative(grad=lambda grad, place: _window(grad.contiguous(), *place))
+placed.meta(lambda grad, shape, place: (shape, grad.dtype))
 
 
-@placed.meta
-def _(grad, shape, place):
-    return shape, grad.dtype
-
-
-_select.derivative(lambda grad, input_shape, dim, index: placed(grad, input_shape, place_of(_select.forward, input_shape, dim, index)))
+_select.derivative(lambda grad, input_shape, dim, index: _back_in_place(_select, grad, input_shape, dim, index))
 
 
 @composite(as_view=True)
@@ -218,26 +210,22 @@ def select(input, dim, index):
     return _select.call(input, whole(dim), whole(index))
 
 
-@view(public=False, method=False, name="_slice", grad_name="SliceBackward0")
+@view
 def _slice(input, dim, start, stop, step):
     """Every step-th element of a dimension from start to stop."""
     return layout.slice_dim(*input, dim, start, stop, step)
 
 
-_slice.derivative(
-    lambda grad, input_shape, dim, start, stop, step: placed(
-        grad, input_shape, place_of(_slice.forward, input_shape, dim, start, stop, step)
-    )
-)
+_slice.derivative(lambda grad, input_shape, dim, start, stop, step: _back_in_place(_slice, grad, input_shape, dim, start, stop, step))
 
 
-@view(public=False, method=False, name="_window", grad_name="AsStridedBackward0")
+@view(grad_name="AsStridedBackward0")
 def _window(input, size, stride, offset):
     """Any geometry over the memory of `input`, the offset counted from its first element."""
     return tuple(size), tuple(stride), offset
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _window_backward(grad, size, stride, offset, shape, strides):
     """The gradient of `_window`: every element of the input gathers the gradients of all places that showed it."""
     xp = arrays.module_of(grad)
@@ -271,9 +259,7 @@ def _laid_out(grad, strides):
     from flambeau.ops.copying import _clone
 
     if layout.has_internal_overlap(tuple(grad.shape), tuple(strides)) is not False:
-        raise NotImplementedError(
-            "the second derivative of as_strided of a tensor that overlaps itself (an expanded one) is not implemented"
-        )
+        raise NotImplementedError("the second derivative of as_strided of a tensor that overlaps itself is not implemented")
     return _clone(grad, tuple(strides))
 
 
@@ -299,22 +285,19 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     return layout.diagonal(*input, offset, dim1, dim2)
 
 
-diagonal.derivative(
-    lambda grad, input_shape, offset, dim1, dim2: placed(grad, input_shape, place_of(diagonal.forward, input_shape, offset, dim1, dim2))
-)
+diagonal.derivative(lambda grad, input_shape, offset, dim1, dim2: _back_in_place(diagonal, grad, input_shape, offset, dim1, dim2))
 
 
 @view(public=False)
 def unfold(input, dimension, size, step):
     """All windows of `size` along a dimension, `step` apart, as a new last dimension."""
-    shape, strides, offset = input
-    return *layout.unfold(shape, strides, whole(dimension), whole(size), whole(step)), offset
+    return _rearranged(layout.unfold, input, whole(dimension), whole(size), whole(step))
 
 
 unfold.derivative(lambda grad, input_shape, dimension, size, step: _unfold_backward(grad, tuple(input_shape), dimension, size, step))
 
 
-@on_arrays(public=False, method=False)
+@on_arrays
 def _unfold_backward(grad, shape, dimension, size, step):
     """Windows added back to where they came from."""
     xp = arrays.module_of(grad)
@@ -338,12 +321,12 @@ _unfold_backward.derivative(grad=lambda grad, dimension, size, step: grad.unfold
 def _splitting(name: str):
     """Declare the cutting of one dimension into pieces (start, length), whose node is called after split or split_with_sizes."""
 
+    @view(name=f"_{name}")
     def pieces(input, dim, bounds):
         return layout.cut(*input, dim, bounds)
 
-    op = view(public=False, method=False, name=f"_{name}", grad_name="".join(map(str.capitalize, name.split("_"))) + "Backward0")(pieces)
-    op.derivative(lambda grads, input_shape, dim, bounds: _pieces_back(grads, input_shape, dim, bounds))
-    return op
+    pieces.derivative(lambda grads, input_shape, dim, bounds: _pieces_back(grads, input_shape, dim, bounds))
+    return pieces
 
 
 _split = _splitting("split")
@@ -360,7 +343,7 @@ def _pieces_back(grads, input_shape, dim, bounds):
     return _cat([like.new_zeros((*before, n, *after)) if g is None else g for g, (_, n) in zip(grads, bounds, strict=True)], dim)
 
 
-@view(name="_unbind", public=False, method=False, grad_name="UnbindBackward0")
+@view
 def _unbind(input, dim):
     """Every slice along a dimension."""
     return layout.unbind(*input, dim)
