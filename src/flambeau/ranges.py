@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import dtype_of, factory, made, number
+from flambeau.factories import dtype_of, factory, made, number, whole
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
 
@@ -21,7 +21,7 @@ __all__ = ["arange", "linspace", "logspace", "range"]
 
 
 @factory
-def arange(start=None, end=None, step=1, **options) -> Tensor:
+def arange(start=None, end=None, step=1, *, out=None, **options) -> Tensor:
     """start, start + step, ... up to but without `end`. Integers give int64, a float among the arguments the default dtype.
 
     >>> arange(1, 2.5, 0.5)
@@ -32,16 +32,16 @@ def arange(start=None, end=None, step=1, **options) -> Tensor:
             raise TypeError('arange() missing 1 required positional arguments: "end"')
         start, end = 0, start
     start, end, step = _numbers("arange", 0 if start is None else start, end, step)
-    whole = all(isinstance(v, int) for v in (start, end, step))
+    integers = all(isinstance(v, int) for v in (start, end, step))
 
     def make(d: dtypes.dtype, where) -> Any:
         return _arithmetic("arange", start, step, _steps_below(start, end, step, d), d, where)
 
-    return made("arange", make, default=dtypes.int64 if whole else None, **options)
+    return made("arange", make, out, default=dtypes.int64 if integers else None, **options)
 
 
 @factory
-def range(start=0, end=None, step=1, **options) -> Tensor:
+def range(start=0, end=None, step=1, *, out=None, **options) -> Tensor:
     """start, start + step, ... up to and including `end`; `arange`, which leaves the end out as Python's range does, is preferred."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
@@ -52,7 +52,7 @@ def range(start=0, end=None, step=1, **options) -> Tensor:
         raise TypeError('range() missing 1 required positional arguments: "end"')
     start, end, step = _numbers("range", start, end, step)
     n = math.floor((float(end) - float(start)) / float(step)) + 1
-    return made("range", lambda d, where: _arithmetic("range", start, step, n, d, where), **options)
+    return made("range", lambda d, where: _arithmetic("range", start, step, n, d, where), out, **options)
 
 
 def _numbers(name: str, start, end, step) -> tuple:
@@ -106,7 +106,7 @@ def _rounded(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
 
 
 @factory
-def linspace(start, end, steps=None, *, dtype=None, **options) -> Tensor:
+def linspace(start, end, steps=None, *, out=None, dtype=None, **options) -> Tensor:
     """`steps` numbers from start to end, both included, at equal distances."""
     start, end, n, dtype = _ends("linspace", start, end, steps, dtype)
 
@@ -115,11 +115,11 @@ def linspace(start, end, steps=None, *, dtype=None, **options) -> Tensor:
             return arrays.empty((n,), d.numpy, where)
         return arrays.to_device(_spread(start, end, n, d), where)
 
-    return made("linspace", make, dtype=dtype, **options)
+    return made("linspace", make, out, dtype=dtype, **options)
 
 
 @factory
-def logspace(start, end, steps=None, base=10.0, *, dtype=None, **options) -> Tensor:
+def logspace(start, end, steps=None, base=10.0, *, out=None, dtype=None, **options) -> Tensor:
     """base ** x for `steps` numbers x from start to end: equal ratios between neighbours."""
     start, end, n, dtype = _ends("logspace", start, end, steps, dtype)
     if isinstance(number("logspace", base, "base"), complex):
@@ -130,7 +130,7 @@ def logspace(start, end, steps=None, base=10.0, *, dtype=None, **options) -> Ten
             return arrays.empty((n,), d.numpy, where)
         return arrays.to_device(_powers(float(base), start, end, n, d), where)
 
-    return made("logspace", make, dtype=dtype, **options)
+    return made("logspace", make, out, dtype=dtype, **options)
 
 
 def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dtype | None]:
@@ -142,9 +142,7 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
             f"{shapes[1]} dimension(s)."
         )
     start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
-    if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
-        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
-    if steps < 0:
+    if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"number of steps must be non-negative, found {steps}")
     dtype = dtype_of(name, dtype)
     if isinstance(start, complex) or isinstance(end, complex):
