@@ -90,11 +90,7 @@ class PrintOptions(NamedTuple):
     sci_mode: bool | None = None  # scientific notation: always, never, or (None) where the numbers ask for it
 
 
-_PROFILES = {
-    "default": PrintOptions(),
-    "short": PrintOptions(precision=2, edgeitems=2),
-    "full": PrintOptions(threshold=math.inf),
-}
+_PROFILES = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2), "full": PrintOptions(threshold=math.inf)}
 
 _current = PrintOptions()
 

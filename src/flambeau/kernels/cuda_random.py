@@ -148,10 +148,7 @@ def _checked(kind: str, dtype: np.dtype, parameters: tuple) -> tuple[float, floa
     if kind == "geometric":
         return math.log1p(-p["p"]), 0.0
     first, second = {"normal": (0.0, 1.0), "log_normal": (1.0, 2.0), "cauchy": (0.0, 1.0)}.get(kind, (1.0, 0.0))
-    return (
-        float(p.get("mean", p.get("lambd", p.get("median", p.get("p", first))))),
-        float(p.get("std", p.get("sigma", second))),
-    )
+    return (float(p.get("mean", p.get("lambd", p.get("median", p.get("p", first))))), float(p.get("std", p.get("sigma", second))))
 
 
 def _sampled(kind: str, generator: Generator, shape, dtype: np.dtype, a: float, b: float):
