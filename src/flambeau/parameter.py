@@ -32,17 +32,16 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if data is None:
             data = empty(0)
         elif not isinstance(data, Tensor):
-            raise TypeError(
-                f"cannot make a {cls.__name__} of {type(data).__name__}: expected a Tensor. Try {cls.__name__}(torch.tensor(...))"
-            )
+            name = cls.__name__
+            raise TypeError(f"cannot make a {name} of {type(data).__name__}: expected a Tensor. Try {name}(torch.tensor(...))")
         if type(data) is Tensor or type(data) is Parameter:
             return Tensor._make_subclass(cls, data, requires_grad)
         # A tensor of the user's own class keeps it, and is marked instead.
         marked: Any = data.detach().requires_grad_(requires_grad)
         if type(marked) is not type(data):
+            wanted, found = type(data).__name__, type(marked).__name__
             raise RuntimeError(
-                f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an instance of the "
-                f"same type, but return type {type(marked).__name__} was found instead. Its __torch_function__ should return its own type."
+                f"Creating a Parameter from an instance of type {wanted} requires that its detach() returns one, not a {found}"
             )
         marked.__dict__["_is_param"] = True
         return marked

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.errors import refusal
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.random import ELSEWHERE, Generator, default_generator
@@ -71,15 +72,6 @@ def set_state(self: Generator, new_state: Tensor) -> Generator:
     return self
 
 
-def _only_on_gpu(name: str):
-    def method(self: Generator, *args):
-        raise RuntimeError(f"{name}: a generator on the CPU has a state, not an offset; only generators of GPUs count in steps")
-
-    method.__name__ = name
-    method.__doc__ = "For generators of GPUs only."
-    return method
-
-
 @contextlib.contextmanager
 def fork_rng(
     devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices", device_type: str = "cuda"
@@ -104,5 +96,5 @@ Generator.get_state = get_state
 Generator.set_state = set_state
 Generator.graphsafe_get_state = lambda self: self
 Generator.graphsafe_set_state = lambda self, state: self.set_state_bytes(state.get_state_bytes())
-Generator.get_offset = _only_on_gpu("get_offset")
-Generator.set_offset = _only_on_gpu("set_offset")
+for _name in ("get_offset", "set_offset"):
+    setattr(Generator, _name, refusal(_name, RuntimeError, "is for generators of GPUs: one on the CPU has a state, not an offset"))
