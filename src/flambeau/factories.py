@@ -23,11 +23,6 @@ from flambeau.kernels import arrays
 from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
-__all__ = [
-    "as_tensor", "asarray", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "from_file", "frombuffer", "full", "full_like",
-    "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
-]  # fmt: skip
-
 OPTIONS = ("dtype", "layout", "device", "requires_grad", "pin_memory")  # what **options stands for in the factories below
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 
@@ -233,27 +228,16 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
             stacklevel=3,
         )
-        return finish(_copied(data, dtype, device), requires_grad)
+        where = data.device if device is None else device_of(device)
+        return finish(data.detach().to(device=where, dtype=dtype, copy=True)._array, requires_grad)
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
-
-
-def _copied(source: Tensor, dtype: dtypes.dtype | None, device: Any) -> Any:
-    array = source._array
-    if device is not None:
-        array = arrays.to_device(array, device_of(device))
-    if dtype is not None and dtype is not source.dtype:
-        return arrays.cast(array, dtype.numpy)
-    return arrays.copy(array) if array is source._array else array
 
 
 def from_array(array: np.ndarray) -> Tensor:
     """A tensor over the memory of a NumPy array."""
     if not array.flags.writeable:
-        warnings.warn(
-            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. Writing to this tensor changes "
-            "memory that its owner takes for constant. You may want to copy the array first (array.copy()).",
-            stacklevel=4,
-        )
+        constant = "and PyTorch does not support non-writable tensors: do not write to this one, or copy the array first (array.copy())."
+        warnings.warn(f"The given NumPy array is not writable, {constant}", stacklevel=4)
     return finish(literals.importable(array))
 
 
@@ -284,10 +268,8 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
     wanted = source.device if device is None else device_of(device)
     same = wanted == source.device and dtype in (None, source.dtype)
     if copy is False and not same:
-        raise ValueError(
-            f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into dtype '{(dtype or source.dtype).name}' on "
-            f"{wanted}."
-        )
+        target = f"dtype '{(dtype or source.dtype).name}' on {wanted}"
+        raise ValueError(f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into {target}.")
     result = source.to(device=wanted, dtype=dtype, copy=bool(copy)) if copy or not same else source
     if requires_grad:
         return result.detach().requires_grad_() if result.requires_grad or result is obj else result.requires_grad_()
@@ -331,13 +313,11 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
             raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
-        raise ValueError(
-            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater than actual buffer length "
-            f"({length} bytes)"
-        )
+        wanted = f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes)"
+        raise ValueError(f"{wanted} must not be greater than actual buffer length ({length} bytes)")
     if view.readonly:
         warnings.warn(
-            "The given buffer is not writable, and PyTorch does not support non-writable tensors: do not write to this one", stacklevel=3
+            "The given buffer is not writable, and PyTorch does not support non-writable tensors: only read this one", stacklevel=3
         )
     return finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
 
@@ -354,10 +334,8 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
             file.truncate(max(file.tell(), size * dtype.itemsize))
     elif not size:
         return finish(np.empty(0, dtype.numpy), requires_grad)
-    return finish(
-        np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize).view(np.ndarray).view(dtype.numpy),
-        requires_grad,
-    )
+    bytes_of_file = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize)
+    return finish(bytes_of_file.view(np.ndarray).view(dtype.numpy), requires_grad)
 
 
 @factory
@@ -370,12 +348,10 @@ def number(name: str, value: Any, parameter: str = "fill_value") -> Any:
     """A Python number, from a number, a NumPy scalar or a 0-d tensor that needs no gradient."""
     if type(value) in literals.PYTHON_NUMBERS:
         return value
-    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
-        return value.item()
     if isinstance(value, Tensor) and not value.dim() and not value.requires_grad:
         return value.item()
-    if isinstance(value, (int, float, complex)):
-        return value
+    if isinstance(value, (int, float, complex, np.number, np.bool_)):
+        return value.item() if isinstance(value, np.generic) else value
     raise TypeError(f"{name}(): argument '{parameter}' must be Number, not {type(value).__name__}")
 
 

@@ -19,8 +19,6 @@ from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 
-__all__ = ["from_dlpack", "from_numpy", "to_dlpack"]
-
 
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor that shares the memory of a NumPy array: a change of one is a change of the other."""

@@ -22,8 +22,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["PrintOptions", "format_array", "get_printoptions", "printoptions", "set_printoptions", "tensor_format", "tensor_repr"]
-
 Kind = Literal["exact", "float", "complex"]  # exact: integers and booleans, which need no choice of notation
 
 

@@ -13,8 +13,6 @@ from flambeau.ops.formats import preserve_format
 from flambeau.ops.sampling import draw, fill, normal_around, source
 from flambeau.tensor import Tensor
 
-__all__ = ["normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm"]
-
 
 def _sampled(name: str, kind: str, meaning: str) -> Callable:
     """rand and randn."""

@@ -11,8 +11,6 @@ from flambeau.factories import factory, made
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
 
-__all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"]
-
 
 @factory
 def hann_window(window_length, periodic=True, **options) -> Tensor:
