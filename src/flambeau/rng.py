@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.devices import device as Device
 from flambeau.errors import refusal
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
@@ -73,22 +74,20 @@ def set_state(self: Generator, new_state: Tensor) -> Generator:
 
 
 @contextlib.contextmanager
-def fork_rng(
-    devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices", device_type: str = "cuda"
-) -> Iterator[None]:
+def fork_rng(devices: Any = None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda") -> Iterator[None]:
     """Within it random numbers may be drawn and seeds set; afterwards the generators stand where they stood before."""
     if not enabled:
         yield
         return
-    indices = list(devices) if devices is not None else list(range(arrays.cuda().device_count())) if cuda_is_available() else []
-    cpu = default_generator.get_state_bytes()
-    on_gpus = [(i, arrays.cuda().get_rng_state(i)) for i in indices]
+    if devices is None:
+        devices = range(arrays.cuda().device_count()) if cuda_is_available() else ()
+    generators = [default_generator, *(arrays.cuda().default_generator(Device(i)) for i in devices)]
+    states = [g.get_state_bytes() for g in generators]
     try:
         yield
     finally:
-        default_generator.set_state_bytes(cpu)
-        for i, state in on_gpus:
-            arrays.cuda().set_rng_state(state, i)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state_bytes(state)
 
 
 ELSEWHERE["cuda"] = lambda: arrays.cuda().Generator if cuda_is_available() else Generator

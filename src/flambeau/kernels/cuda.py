@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from typing import Any
 
 import cupy
 import numpy as np
@@ -23,18 +22,7 @@ from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels.cuda_gemm import product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
-from flambeau.kernels.cuda_random import (
-    Generator,
-    binomial,
-    default_generator,
-    draw,
-    get_rng_state,
-    manual_seed_all,
-    multinomial,
-    permutation,
-    poisson,
-    set_rng_state,
-)  # fmt: skip
+from flambeau.kernels.cuda_random import Generator, binomial, default_generator, draw, manual_seed_all, multinomial, permutation, poisson
 from flambeau.kernels.cuda_scatter import add_rows, combine_at, multiply_in_rounds
 
 ndarray = cupy.ndarray

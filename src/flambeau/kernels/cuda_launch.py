@@ -9,6 +9,7 @@ A launch has three parts, each remembered under what it depends on:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -163,19 +164,13 @@ def strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype):
 # -- plans ---------------------------------------------------------------------------------------------------------------
 
 
-class Variant:
-    """How the work of a kernel is laid out, as far as its code depends on that. Equal variants are one object."""
+class Variant(NamedTuple):
+    """How the work of a kernel is laid out, as far as its code depends on that: see `print_cuda.Instance`."""
 
-    __slots__ = ("flat", "modes", "pack", "wide")
-    known: ClassVar[dict[tuple, Variant]] = {}
-
-    def __new__(cls, modes: tuple[str, ...], flat: tuple[bool, ...] = (), pack: int = 0, wide: bool = False):
-        found = cls.known.get((modes, flat, pack, wide))
-        if found is None:
-            found = object.__new__(cls)
-            found.modes, found.flat, found.pack, found.wide = modes, flat, pack, wide
-            cls.known[modes, flat, pack, wide] = found
-        return found
+    modes: tuple[str, ...]
+    flat: tuple[bool, ...] = ()
+    pack: int = 0
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -283,10 +278,8 @@ def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Varian
     function = _functions.get((kernel, key, out_dtype, variant, device))
     if function is not None:
         return function
-    instance = Instance(
-        kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtypes.OF_NUMPY[key].name, dtypes.OF_NUMPY[out_dtype].name,
-        variant.modes, variant.flat, variant.pack, variant.wide,
-    )  # fmt: skip
+    dtype, out = dtypes.OF_NUMPY[key].name, dtypes.OF_NUMPY[out_dtype].name
+    instance = Instance(kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtype, out, *variant)
     options = ("--std=c++17", *(_complex_headers() if print_cuda.uses_complex(instance) else ()))
     module = load_source(instance.function, print_cuda.print_kernel(instance), options)
     function = _functions[kernel, key, out_dtype, variant, device] = module.get_function(instance.function)
@@ -325,12 +318,10 @@ def cache_directory() -> Path:
 def _keep(path: Path, binary: bytes) -> None:
     """Write a file whole or not at all; where nothing can be written, every run compiles anew."""
     temporary = path.with_suffix(f".{os.getpid()}")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(binary)
         temporary.replace(path)
-    except OSError:
-        return
 
 
 def _complex_headers() -> tuple[str, ...]:

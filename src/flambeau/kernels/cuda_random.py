@@ -97,16 +97,6 @@ def manual_seed_all(seed: int) -> None:
         generator.manual_seed(seed)
 
 
-def get_rng_state(index: int) -> np.ndarray:
-    """The state of a GPU's stream. -> (16,) uint8"""
-    return default_generator(devices.device("cuda", index)).get_state_bytes()
-
-
-def set_rng_state(state: np.ndarray, index: int) -> None:
-    """Put a GPU's stream where `get_rng_state` found it."""
-    default_generator(devices.device("cuda", index)).set_state_bytes(state)
-
-
 # -- distributions -------------------------------------------------------------------------------------------------------
 
 # What one random value becomes: "unit" lies in (0, 1], "normal" is Gaussian; T is the type of the computation, a and b are parameters.
