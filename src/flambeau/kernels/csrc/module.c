@@ -106,8 +106,7 @@ static PyMethodDef methods[] = {
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory seen with other strides, "
          "counted in elements from the array's first. Staying inside the memory is the caller's care."),
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses): see fl_blas_bind."},
-    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, addend): out = alpha a @ b + beta addend (or out, if that is None), "
-         "for (M, K) x (K, N) or batches of them."),
+    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, row): out = alpha a @ b + beta row (or out, if that is None), for (M, K) x (K, N) or batches."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
     {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps in bytes, out, shift or None, count) -> whether "
      "there is such a fold."},
