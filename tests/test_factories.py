@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import collections
 import fractions
+import inspect
 import math
 import warnings
 
@@ -776,3 +777,23 @@ def test_config_says_what_runs():
     """__config__.show() names the kernels, the CPU variant, the threads and the BLAS."""
     text = flambeau.__config__.show()
     assert all(word in text for word in ("Kernels", "CPU capability", "BLAS", "Threads"))
+
+
+FACTORIES = (
+    "zeros ones empty full eye arange linspace rand randn randint randperm zeros_like empty_like full_like rand_like hann_window".split()
+)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_factory_shows_its_options(name):
+    """help() does not say which options a factory has."""
+    shown = inspect.signature(getattr(flambeau, name)).parameters
+    assert {"dtype", "layout", "device", "requires_grad", "pin_memory"} <= shown.keys()
+    assert not any(p.kind is p.VAR_KEYWORD for p in shown.values())
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_an_unknown_option_is_told_by_the_name_the_user_called(name):
+    """The error for an unknown keyword names a function the user has never heard of."""
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colour'"):
+        getattr(flambeau, name)(3, colour=1)

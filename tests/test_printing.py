@@ -260,7 +260,6 @@ def test_a_device_other_than_the_default_is_named(monkeypatch):
         ("cuda:0", "cpu", True),
         ("cuda:1", "cuda:0", True),
         ("cuda:1", "cuda:1", False),
-        ("mps:0", "mps:0", True),
         ("cpu:0", "cpu", False),
     ]:
         on_gpu.device = torch.device(name)

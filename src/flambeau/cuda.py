@@ -21,19 +21,7 @@ from flambeau import devices, dtypes, legacy, rng
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor, wrap
-
-__all__ = [
-    "AcceleratorError", "CUDAGraph", "Event", "ExternalStream", "OutOfMemoryError", "Stream", "StreamContext", "can_device_access_peer",
-    "current_blas_handle", "current_device", "current_stream", "default_generators", "default_stream", "device", "device_count",
-    "device_of", "empty_cache", "get_arch_list", "get_device_capability", "get_device_name", "get_device_properties", "get_gencode_flags",
-    "get_per_process_memory_fraction", "get_rng_state", "get_rng_state_all", "get_stream_from_external", "graph", "has_half", "has_magma",
-    "init", "initial_seed", "ipc_collect", "is_available", "is_bf16_supported", "is_current_stream_capturing", "is_initialized",
-    "is_tf32_supported", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory",
-    "memory_allocated", "memory_reserved", "memory_stats", "memory_summary", "nvtx", "random", "reset_max_memory_allocated",
-    "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_per_process_memory_fraction", "set_rng_state", "set_rng_state_all",
-    "set_stream", "stream", "streams", "synchronize",
-]  # fmt: skip
+from flambeau.tensor import Tensor
 
 # -- which GPUs there are ------------------------------------------------------------------------------------------------
 
@@ -210,8 +198,7 @@ def current_blas_handle() -> int:
     return get_cublas_handle()
 
 
-has_half = True
-has_magma = False
+has_half, has_magma = True, False
 
 # -- memory --------------------------------------------------------------------------------------------------------------
 
@@ -424,7 +411,7 @@ def set_stream(stream: Stream | None) -> None:
 
 
 class StreamContext:
-    """Sends work to a stream within a `with`. None changes nothing."""
+    """`with torch.cuda.stream(s):` sends work to stream s; None changes nothing."""
 
     def __init__(self, stream: Stream | None):
         self.stream = stream
@@ -440,9 +427,7 @@ class StreamContext:
             self._inside.close()
 
 
-def stream(stream: Stream | None) -> StreamContext:
-    """`with torch.cuda.stream(s):` sends work to stream s."""
-    return StreamContext(stream)
+stream = StreamContext
 
 
 class Event:
@@ -500,8 +485,7 @@ class CUDAGraph:
         raise NotImplementedError("torch.cuda.CUDAGraph: recording work into a graph is not supported. Run the function itself")
 
 
-class graph(CUDAGraph):
-    """See CUDAGraph."""
+graph = CUDAGraph
 
 
 def _marks():
@@ -534,7 +518,7 @@ class nvtx:
 def manual_seed(seed: int) -> None:
     """Start the stream of random numbers of `seed` on the current GPU. Without a GPU nothing happens."""
     if is_available():
-        arrays.cuda().default_generator(devices.device("cuda")).manual_seed(int(seed))
+        default_generators[current_device()].manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
@@ -546,29 +530,28 @@ def manual_seed_all(seed: int) -> None:
 def seed() -> None:
     """Start a stream nobody can predict on the current GPU."""
     if is_available():
-        arrays.cuda().default_generator(devices.device("cuda")).seed()
+        default_generators[current_device()].seed()
 
 
 def seed_all() -> None:
     """Start streams nobody can predict on every GPU."""
-    generators: Any = default_generators if is_available() else ()
-    for generator in generators:
-        generator.seed()
+    for i in range(device_count()):
+        default_generators[i].seed()
 
 
 def initial_seed() -> int:
     """The seed that the current GPU's stream started from."""
-    return _gpus().default_generator(devices.device("cuda")).initial_seed()
+    return default_generators[current_device()].initial_seed()
 
 
 def get_rng_state(device: Any = "cuda") -> Tensor:
     """The state of a GPU's stream: seed and offset. -> (16,) uint8, on the CPU"""
-    return wrap(_gpus().get_rng_state(_index(device)))
+    return rng.get_state(default_generators[_index(device)])
 
 
 def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
     """Put a GPU's stream where `get_rng_state` found it."""
-    rng.set_state(_gpus().default_generator(devices.device("cuda", _index(device))), new_state)
+    rng.set_state(default_generators[_index(device)], new_state)
 
 
 def get_rng_state_all() -> list[Tensor]:
@@ -604,6 +587,8 @@ memory = random = streams = sys.modules[__name__]
 BFloat16Tensor = legacy.tensor_type("BFloat16", dtypes.bfloat16, "cuda")
 for _name, _type in legacy.TENSOR_TYPES.items():
     globals()[_name] = legacy.tensor_type(_name.removesuffix("Tensor"), _type.dtype, "cuda")
+__all__ = ["AcceleratorError", "OutOfMemoryError", "has_half", "has_magma", "memory", "random", "streams"]
+__all__ += [n for n, found in globals().items() if getattr(found, "__module__", "") == __name__ and not n.startswith("_")]
 
 
 def __getattr__(name: str):

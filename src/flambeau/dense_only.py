@@ -11,45 +11,38 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes, layouts
+from flambeau.errors import refusal
 from flambeau.kernels import arrays, layout
 from flambeau.tensor import Tensor
 
-NEVER = (
-    "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_nested", "is_xpu", "is_mps", "is_xla", "is_vulkan", "is_mtia", "is_maia",
-    "is_ipu",
-)  # fmt: skip
-SPARSE_PARTS = ("coalesce", "is_coalesced", "indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nnz")
-CONVERSIONS = (*(f"to_sparse{kind}" for kind in ("", "_coo", "_csr", "_csc", "_bsr", "_bsc")), "to_mkldnn", "to_padded_tensor")
-SPARSE_ONLY = ("sparse_mask", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_", "smm", "sspaddmm")
-DEVICES = ("xpu", "ipu", "mtia", "hpu")
+NEVER = "is_sparse is_sparse_csr is_quantized is_mkldnn is_nested is_xpu is_mps is_xla is_vulkan is_mtia is_maia is_ipu".split()
+REFUSED = [
+    ("coalesce is_coalesced indices values crow_indices col_indices ccol_indices row_indices _nnz", RuntimeError,
+     "expected sparse tensor layout but got Strided"),
+    ("to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn to_padded_tensor", NotImplementedError,
+     "is not available: tensors are dense and strided here"),
+    ("sparse_mask sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_ smm sspaddmm", NotImplementedError,
+     "is for sparse tensors, and tensors are dense here"),
+    ("xpu ipu mtia hpu", AssertionError, "is not available: Torch not compiled with {} enabled"),
+    ("qscheme", NotImplementedError, "is for quantized tensors, and there are none here"),
+    ("reinforce", RuntimeError, "was removed from PyTorch: use torch.distributions and a loss instead"),
+]  # fmt: skip
+SPARSE_FACTORIES = {
+    name: refusal(name, NotImplementedError, "is not available: tensors are dense here. Try zeros(...).index_put_((i, j), values)")
+    for name in (f"sparse_{kind}_tensor" for kind in "coo csr csc bsr bsc compressed".split())
+}
 
-
-def _refuse(name: str, error: type[Exception], sentence: str) -> Callable:
-    def method(self: Tensor, *args: Any, **kwargs: Any):
-        raise error(f"{name} {sentence}")
-
-    method.__name__ = name
-    method.__doc__ = f"Not for dense tensors: {name} {sentence}."
-    return method
+for _name in NEVER:
+    setattr(Tensor, _name, False)
+for _names, _error, _sentence in REFUSED:
+    for _name in _names.split():
+        setattr(Tensor, _name, refusal(_name, _error, _sentence.format(_name.upper())))
 
 
 def _told(meaning: str, method: Callable) -> Callable:
     method.__doc__ = meaning
     return method
 
-
-for _name in NEVER:
-    setattr(Tensor, _name, False)
-for _name in SPARSE_PARTS:
-    setattr(Tensor, _name, _refuse(_name, RuntimeError, "expected sparse tensor layout but got Strided"))
-for _name in CONVERSIONS:
-    setattr(Tensor, _name, _refuse(_name, NotImplementedError, "is not available: tensors are dense and strided here"))
-for _name in SPARSE_ONLY:
-    setattr(Tensor, _name, _refuse(_name, NotImplementedError, "is for sparse tensors, and tensors are dense here"))
-for _name in DEVICES:
-    setattr(Tensor, _name, _refuse(_name, AssertionError, f"is not available: Torch not compiled with {_name.upper()} enabled"))
-Tensor.qscheme = _refuse("qscheme", NotImplementedError, "is for quantized tensors, and there are none here")
-Tensor.reinforce = _refuse("reinforce", RuntimeError, "was removed from PyTorch: use torch.distributions and a loss instead")
 
 Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: always torch.strided.")
 Tensor.name = None
@@ -60,20 +53,6 @@ Tensor.is_neg = _told("False: negation is carried out at once.", lambda self: Fa
 Tensor.is_distributed = _told("False.", lambda self: False)
 Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
 Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")
-
-
-def _no_sparse(name: str) -> Callable:
-    def make(*args: Any, **kwargs: Any):
-        raise NotImplementedError(
-            f"{name}: tensors are dense here. Build the dense one, for example with zeros(...).index_put_((i, j), values)"
-        )
-
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = "Sparse tensors are not available."
-    return make
-
-
-SPARSE_FACTORIES = {name: _no_sparse(name) for name in (f"sparse_{kind}_tensor" for kind in "coo csr csc bsr bsc compressed".split())}
 
 
 def to_dense(self: Tensor, dtype: dtypes.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
@@ -98,9 +77,7 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The dimensions from the one with the largest stride to the one with the smallest: (0, 2, 3, 1) for channels-last images."""
     shape, strides = arrays.view_of(self._array)
     if ambiguity_check and (not layout.is_non_overlapping_and_dense(tuple(shape), strides) or len(set(strides)) < len(strides)):
-        raise RuntimeError(
-            f"The tensor does not have unique dim order, or cannot map to exact one of the given memory formats: strides {strides}"
-        )
+        raise RuntimeError(f"The tensor does not have unique dim order, or none of the given memory formats: strides {strides}")
     return tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
 
 
@@ -122,12 +99,9 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 
 def _resized(self: Tensor, shape) -> Tensor:
-    n = math.prod(shape)
-    if n != self.numel():
+    if math.prod(shape) != self.numel():
         raise RuntimeError(
-            f"requested resize to {'x'.join(map(str, shape))} ({n} elements in total), but the given tensor has a size of "
-            f"{'x'.join(map(str, self.shape))} ({self.numel()} elements). autograd's resize can only change the shape of a given tensor, "
-            "while preserving the number of elements."
+            f"requested resize to {tuple(shape)}, but the given tensor has a size of {tuple(self.shape)}: only the shape can change"
         )
     return self.contiguous().reshape(tuple(shape))
 

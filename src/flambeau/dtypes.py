@@ -82,10 +82,8 @@ def of_array(array) -> dtype:
     try:
         return OF_NUMPY[array.dtype]
     except KeyError:
-        raise TypeError(
-            f"can't convert np.ndarray of type {array.dtype}: the supported types are "
-            f"{', '.join(d.name for d in ALL)}. Try array.astype(...) first."
-        ) from None
+        known = ", ".join(d.name for d in ALL)
+        raise TypeError(f"can't convert np.ndarray of type {array.dtype}: the supported types are {known}. Try array.astype(...)") from None
 
 
 # -- promotion ---------------------------------------------------------------------------------------------------
@@ -106,7 +104,7 @@ def _promote(a: dtype, b: dtype) -> dtype:
     signed, unsigned = (a, b) if a.is_signed else (b, a)
     if unsigned is not uint8:
         raise RuntimeError(
-            f"Promotion for {a.name} and {b.name} is not supported: no integer type holds both. Cast one of them with .to(...) first."
+            f"Promotion for {a.name} and {b.name} is not supported: no integer type holds both. Try .to(...) on one of them."
         )
     return int16 if signed is int8 else signed
 
@@ -180,17 +178,21 @@ def combine(dimensioned: list[dtype], zero_dim: list[dtype], scalars: list[dtype
 
 def can_cast(from_: dtype, to: dtype, /) -> builtins.bool:
     """Whether an in-place result of dtype `from_` may be stored in `to`: never from a higher category to a lower."""
-    if from_.is_complex and not to.is_complex:
-        return False
-    if from_.is_floating_point and to.category < FLOAT:
-        return False
-    return not (from_.category != BOOL and to is bool)
+    return from_.category <= to.category
 
 
 # -- limits ------------------------------------------------------------------------------------------------------
 
 
-class finfo:
+class _Limits:
+    def __eq__(self, other):
+        return type(other) is type(self) and self._dtype is other._dtype
+
+    def __hash__(self):
+        return hash((type(self).__name__, self._dtype.name))
+
+
+class finfo(_Limits):
     """Limits of a floating dtype: `eps`, `max`, `min`, `tiny`, `smallest_normal`, `resolution`, `bits`."""
 
     def __init__(self, type: dtype | None = None):
@@ -204,18 +206,12 @@ class finfo:
         self.resolution = float(info.resolution)
         self.dtype = d.to_real().name
 
-    def __eq__(self, other):
-        return isinstance(other, finfo) and self._dtype is other._dtype
-
-    def __hash__(self):
-        return hash(("finfo", self._dtype.name))
-
     def __repr__(self) -> str:
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
         return f"finfo({', '.join(f'{n}={getattr(self, n):g}' for n in names)}, dtype={self.dtype})"
 
 
-class iinfo:
+class iinfo(_Limits):
     """Limits of an integer dtype: `min`, `max`, `bits`."""
 
     def __init__(self, type: dtype):
@@ -224,12 +220,6 @@ class iinfo:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         info = np.iinfo(type.numpy)
         self.bits, self.min, self.max, self.dtype = info.bits, int(info.min), int(info.max), type.name
-
-    def __eq__(self, other):
-        return isinstance(other, iinfo) and self._dtype is other._dtype
-
-    def __hash__(self):
-        return hash(("iinfo", self._dtype.name))
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -1,17 +1,18 @@
 """Making tensors: from data, of a constant, without values, and like another tensor.
 
-A factory sorts out its own arguments and says how to make the array, `make(dtype, device)`; `fresh` does what all of them have in common
-with the rest: it finds dtype and device, makes the array and wraps it. `made` is the same with an out=. What is drawn at random is in
+A factory sorts out its own arguments and says how to make the array, `make(dtype, device)`; `made` does what all of them have in common
+with the rest: it finds dtype and device, makes the array and wraps it, or writes it to out=. What is drawn at random is in
 `random_factories.py`, what counts is in `ranges.py`.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,62 +23,75 @@ from flambeau.kernels import arrays
 from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
-__all__ = [
-    "as_tensor", "asarray", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "from_file", "frombuffer", "full", "full_like",
-    "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
-]  # fmt: skip
-
-Make = TypeVar("Make", bound=Callable)
+OPTIONS = ("dtype", "layout", "device", "requires_grad", "pin_memory")  # what **options stands for in the factories below
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 
 
-def factory(function: Make, name: str | None = None, meaning: str | None = None) -> Make:
-    """A function that makes tensors, made known to function modes and to subclasses with a `__torch_function__`."""
+def factory(function: Callable, name: str | None = None, meaning: str | None = None) -> Callable[..., Tensor]:
+    """A function that makes tensors, made known to function modes and to subclasses with a `__torch_function__`.
 
-    copies = function.__name__ in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
+    Its **options are those that all factories have, and *size can be given as size= too.
+    """
+    name = function.__name__ if name is None else name
+    function.__name__ = function.__qualname__ = name  # what Python calls it in its own errors
+    function.__doc__ = meaning or function.__doc__
+    copies = name in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
+    signature, sized = _signature(function)
+    known = {*signature.parameters}
 
     @functools.wraps(function)
     def front(*args, **kwargs):
+        if kwargs and not known.issuperset(kwargs):
+            raise TypeError(f"{name}() got an unexpected keyword argument {next(k for k in kwargs if k not in known)!r}")
         if modes.special or (args and type(args[0]) not in _ORDINARY):
             relevant = () if copies else (*args, *kwargs.values())
             if overrides.needed(relevant):
                 return overrides.call(front, relevant, args, kwargs)
+        if sized and "size" in kwargs:
+            args = (*args, kwargs.pop("size"))
         try:
             return function(*args, **kwargs)
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
-            raise RuntimeError(f"{front.__name__}(): not enough memory: {problem}") from None
+            raise RuntimeError(f"{name}(): not enough memory: {problem}") from None
         except ValueError as problem:
             if "aximum allowed" in str(problem) or "too big" in str(problem):  # NumPy's words for a size beyond 64 bits
-                raise RuntimeError(f"{front.__name__}(): invalid size, possible overflow: {problem}") from None
+                raise RuntimeError(f"{name}(): invalid size, possible overflow: {problem}") from None
             raise
 
-    if name is not None:
-        front.__name__ = front.__qualname__ = name
-        front.__doc__ = meaning
-    return front  # type: ignore[return-value]
+    front.__signature__ = signature
+    return front
+
+
+def _signature(function: Callable) -> tuple[inspect.Signature, bool]:
+    """What help() shows: the parameters with OPTIONS spelled out, and whether there is a *size among them."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        taken = {p.name for p in parameters}
+        parameters[-1:] = [keyword(o, default=False if "_" in o else None) for o in OPTIONS if o not in taken]
+    sized = any(p.name == "size" and p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    return signature.replace(parameters=parameters, return_annotation="Tensor"), sized
 
 
 # -- the common steps ----------------------------------------------------------------------------------------------
 
 
-def shape_of(name: str, sizes: tuple, size: Any = None) -> tuple[int, ...]:
-    """The shape from zeros(2, 3), zeros((2, 3)) or zeros(size=(2, 3))."""
-    if size is not None:
-        sizes = (size,)
-    elif not sizes:
+def shape_of(name: str, size: tuple) -> tuple[int, ...]:
+    """The shape from zeros(2, 3) or zeros((2, 3))."""
+    if not size:
         raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple([n if type(n) is int and n >= 0 else _length(name, n) for n in sizes])
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        size = tuple(size[0])
+    return tuple([n if type(n) is int and n >= 0 else _length(name, n) for n in size])
 
 
 def _length(name: str, n: Any) -> int:
     if isinstance(n, bool) or not hasattr(n, "__index__"):
         raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
-    n = n.__index__()
     if n < 0:
         raise RuntimeError(f"{name}: Dimension size must be non-negative: Trying to create tensor with negative dimension {n}")
-    return n
+    return n.__index__()
 
 
 def need_tuple(name: str, size: Any) -> tuple[int, ...]:
@@ -85,6 +99,13 @@ def need_tuple(name: str, size: Any) -> tuple[int, ...]:
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}: write ({size},)")
     return shape_of(name, (size,))
+
+
+def whole(name: str, parameter: str, value: Any) -> int:
+    """An argument that must be an int."""
+    if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}(): argument '{parameter}' must be int, not {type(value).__name__}")
+    return value.__index__()
 
 
 _PYTHON_TYPES = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool, complex: dtypes.complex128}
@@ -110,8 +131,7 @@ def device_of(device: Any) -> devices.device:
 
 def check_options(name: str, layout: Any = None, pin_memory: bool | None = False) -> None:
     """Refuse what only other builds have: sparse layouts, and pinned memory where there is no GPU."""
-    if layout is not None and layout is not layouts.strided:
-        layouts.check(name, layout)
+    layouts.check(name, layout)
     if pin_memory:
         from flambeau import host_memory
 
@@ -128,47 +148,49 @@ def finish(array, requires_grad: bool = False) -> Tensor:
     return result.requires_grad_() if requires_grad else result
 
 
-def fresh(
-    name: str, make: Callable, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, default=None, home=None
+def made(
+    name: str,
+    make: Callable,
+    out=None,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+    default=None,
+    home=None,
 ) -> Tensor:
-    """A tensor of the array make(dtype, device), with the options that all factories have.
+    """A tensor of the array make(dtype, device), with the options that all factories have; or `out` with these values.
 
     default  the dtype if none is asked for; home  the device if none is asked for
     """
     if layout is not None or pin_memory:
         check_options(name, layout, pin_memory)
-    dtype = dtype_of(name, dtype) or default or dtypes.get_default_dtype()
-    return finish(make(dtype, home if device is None and home is not None else device_of(device)), requires_grad)
+    dtype = dtype_of(name, dtype)
+    if out is not None:
+        _write_to(name, out, make, dtype, device)
+        return out.requires_grad_() if requires_grad else out
+    where = home if device is None and home is not None else device_of(device)
+    return finish(make(dtype or default or dtypes.get_default_dtype(), where), requires_grad)
 
 
-def made(name: str, make: Callable, *, out: Tensor | None = None, **options) -> Tensor:
-    """`fresh`, or the same written to `out`."""
-    return fresh(name, make, **options) if out is None else into(name, out, make, **options)
-
-
-def into(
-    name: str, out: Tensor, make: Callable, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, default=None
-) -> Tensor:
-    """The out= form: what make(dtype, device) gives is written to `out`, which is resized without a word, as PyTorch does."""
-    check_options(name, layout, pin_memory)
+def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None, device: Any) -> None:
+    """The out= form: `out` is resized without a word, as PyTorch does."""
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    dtype = dtype_of(name, dtype)
     if dtype is not None and dtype is not out.dtype:
         raise RuntimeError(f"dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
     if device is not None and devices.device(device).type != out.device.type:
         raise RuntimeError(f"device type {devices.device(device).type} does not match device type of out parameter ({out.device.type})")
     if modes.state.grad and out.requires_grad:
-        raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
-        )
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but out requires grad.")
     array = make(out.dtype, out.device)
     if tuple(array.shape) != tuple(out._array.shape):
         out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
     inplace.check_writable(f"{name}(out=)", out)
     arrays.write(out._array, array)
     out._bump()
-    return out.requires_grad_() if requires_grad else out
 
 
 def filled(shape: tuple, dtype: dtypes.dtype, device: devices.device, value: Any) -> Any:
@@ -206,27 +228,16 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
             stacklevel=3,
         )
-        return finish(_copied(data, dtype, device), requires_grad)
+        where = data.device if device is None else device_of(device)
+        return finish(data.detach().to(device=where, dtype=dtype, copy=True)._array, requires_grad)
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
-
-
-def _copied(source: Tensor, dtype: dtypes.dtype | None, device: Any) -> Any:
-    array = source._array
-    if device is not None:
-        array = arrays.to_device(array, device_of(device))
-    if dtype is not None and dtype is not source.dtype:
-        return arrays.cast(array, dtype.numpy)
-    return arrays.copy(array) if array is source._array else array
 
 
 def from_array(array: np.ndarray) -> Tensor:
     """A tensor over the memory of a NumPy array."""
     if not array.flags.writeable:
-        warnings.warn(
-            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. Writing to this tensor changes "
-            "memory that its owner takes for constant. You may want to copy the array first (array.copy()).",
-            stacklevel=4,
-        )
+        constant = "and PyTorch does not support non-writable tensors: do not write to this one, or copy the array first (array.copy())."
+        warnings.warn(f"The given NumPy array is not writable, {constant}", stacklevel=4)
     return finish(literals.importable(array))
 
 
@@ -257,10 +268,8 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
     wanted = source.device if device is None else device_of(device)
     same = wanted == source.device and dtype in (None, source.dtype)
     if copy is False and not same:
-        raise ValueError(
-            f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into dtype '{(dtype or source.dtype).name}' on "
-            f"{wanted}."
-        )
+        target = f"dtype '{(dtype or source.dtype).name}' on {wanted}"
+        raise ValueError(f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into {target}.")
     result = source.to(device=wanted, dtype=dtype, copy=bool(copy)) if copy or not same else source
     if requires_grad:
         return result.detach().requires_grad_() if result.requires_grad or result is obj else result.requires_grad_()
@@ -304,13 +313,11 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
             raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
-        raise ValueError(
-            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater than actual buffer length "
-            f"({length} bytes)"
-        )
+        wanted = f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes)"
+        raise ValueError(f"{wanted} must not be greater than actual buffer length ({length} bytes)")
     if view.readonly:
         warnings.warn(
-            "The given buffer is not writable, and PyTorch does not support non-writable tensors: do not write to this one", stacklevel=3
+            "The given buffer is not writable, and PyTorch does not support non-writable tensors: only read this one", stacklevel=3
         )
     return finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
 
@@ -327,73 +334,75 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
             file.truncate(max(file.tell(), size * dtype.itemsize))
     elif not size:
         return finish(np.empty(0, dtype.numpy), requires_grad)
-    return finish(
-        np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize).view(np.ndarray).view(dtype.numpy),
-        requires_grad,
-    )
+    bytes_of_file = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize)
+    return finish(bytes_of_file.view(np.ndarray).view(dtype.numpy), requires_grad)
 
 
 @factory
 def scalar_tensor(s: Any, **options) -> Tensor:
     """A 0-d tensor of one number, of the default dtype unless told otherwise."""
-    return fresh("scalar_tensor", lambda d, where: filled((), d, where, literals.stored(number("scalar_tensor", s), d)), **options)
+    return made("scalar_tensor", constant("scalar_tensor", (), s), **options)
 
 
 def number(name: str, value: Any, parameter: str = "fill_value") -> Any:
     """A Python number, from a number, a NumPy scalar or a 0-d tensor that needs no gradient."""
     if type(value) in literals.PYTHON_NUMBERS:
         return value
-    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
-        return value.item()
     if isinstance(value, Tensor) and not value.dim() and not value.requires_grad:
         return value.item()
-    if isinstance(value, (int, float, complex)):
-        return value
+    if isinstance(value, (int, float, complex, np.number, np.bool_)):
+        return value.item() if isinstance(value, np.generic) else value
     raise TypeError(f"{name}(): argument '{parameter}' must be Number, not {type(value).__name__}")
 
 
 # -- of one number -------------------------------------------------------------------------------------------------
 
 
-def _constant(name: str, value: Any, meaning: str) -> Callable:
-    """zeros and ones."""
+def constant(name: str, shape: tuple, value: Any) -> Callable:
+    """make() for an array of one number, which must fit the dtype."""
+    value = number(name, value)
+    return lambda dtype, where: filled(shape, dtype, where, literals.stored(value, dtype))
 
-    def constant(*sizes, size=None, **options):
-        shape = shape_of(name, sizes, size)
-        if not options:  # the everyday call, a quarter faster without the detour
+
+def _constant(name: str, value: int) -> tuple[Callable, Callable, Callable]:
+    """zeros, zeros_like and Tensor.new_zeros, or the same of ones."""
+
+    def create(*size, out=None, **options):
+        shape = shape_of(name, size)
+        if out is None and not options:  # the everyday call, a quarter faster without the detour
             return finish(filled(shape, dtypes.get_default_dtype(), device_of(None), value))
-        return made(name, lambda d, where: filled(shape, d, where, value), **options)
+        return made(name, lambda d, where: filled(shape, d, where, value), out, **options)
 
-    return factory(constant, name, meaning)
-
-
-zeros = _constant("zeros", 0, "A tensor of zeros: zeros(2, 3), zeros((2, 3)).")
-ones = _constant("ones", 1, "A tensor of ones: ones(2, 3), ones((2, 3)).")
+    return (
+        factory(create, name, f"A tensor of {name}: {name}(2, 3), {name}((2, 3))."),
+        _like(f"{name}_like", lambda array: arrays.fill(array, value), name.capitalize()),
+        _new(f"new_{name}", lambda shape, d, where: filled(shape, d, where, value), f"{name.capitalize()} of any shape"),
+    )
 
 
 @factory
-def empty(*sizes, size=None, memory_format=formats.contiguous_format, **options) -> Tensor:
+def empty(*size, out=None, memory_format=formats.contiguous_format, **options) -> Tensor:
     """A tensor whose elements have no defined value until they are written."""
-    shape = shape_of("empty", sizes, size)
+    shape = shape_of("empty", size)
     if memory_format is formats.contiguous_format:
-        return made("empty", lambda d, where: _memory(shape, d, where), **options)
+        return made("empty", lambda d, where: _memory(shape, d, where), out, **options)
     if memory_format is formats.preserve_format:
         raise RuntimeError("unsupported memory format Preserve: there is no tensor whose order could be kept. Try empty_like")
     strides = formats.strides_for(memory_format, shape, ())
-    return made("empty", lambda d, where: arrays.empty_strided(shape, strides, d.numpy, where), **options)
+    return made("empty", lambda d, where: arrays.empty_strided(shape, strides, d.numpy, where), out, **options)
 
 
 @factory
-def full(size, fill_value, **options) -> Tensor:
+def full(size, fill_value, *, out=None, **options) -> Tensor:
     """A tensor of one number, whose kind decides the dtype: full((2,), 1) is int64, full((2,), 1.) is float32."""
-    shape, value = need_tuple("full", size), number("full", fill_value)
-    return made("full", lambda d, where: filled(shape, d, where, literals.stored(value, d)), default=dtypes.of_scalar(value), **options)
+    make = constant("full", need_tuple("full", size), fill_value)
+    return made("full", make, out, default=dtypes.of_scalar(number("full", fill_value)), **options)
 
 
 @factory
 def empty_strided(size, stride, **options) -> Tensor:
     """Memory without values, with the given shape and strides (in elements)."""
-    return fresh("empty_strided", lambda d, where: _strided(size, stride, d, where), **options)
+    return made("empty_strided", functools.partial(_strided, size, stride), **options)
 
 
 def _strided(size, stride, dtype: dtypes.dtype, device: devices.device) -> Any:
@@ -409,13 +418,9 @@ def _strided(size, stride, dtype: dtypes.dtype, device: devices.device) -> Any:
 @factory
 def empty_permuted(size, physical_layout, **options) -> Tensor:
     """Memory without values; `physical_layout` lists the dimensions from the one with the largest stride to the one with the smallest."""
-    shape = need_tuple("empty_permuted", size)
-    order = [d.__index__() for d in physical_layout]
+    shape, order = need_tuple("empty_permuted", size), [d.__index__() for d in physical_layout]
     if len(order) != len(shape):
-        raise RuntimeError(
-            "Number of dimensions in size does not match the length of the physical_layout; "
-            f"i.e. len(size) = {len(shape)} is not equal to len(physical_layout) = {len(order)}"
-        )
+        raise RuntimeError(f"Number of dimensions in size ({len(shape)}) does not match the length of the physical_layout ({len(order)})")
     if not all(0 <= d < len(shape) for d in order):
         raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got physical_layout {order})")
     if len(set(order)) != len(order):
@@ -424,42 +429,36 @@ def empty_permuted(size, physical_layout, **options) -> Tensor:
     for d in reversed(order):
         strides[d] = step
         step *= max(shape[d], 1)
-    return fresh("empty_permuted", lambda d, where: arrays.empty_strided(shape, tuple(strides), d.numpy, where), **options)
+    return made("empty_permuted", lambda d, where: arrays.empty_strided(shape, tuple(strides), d.numpy, where), **options)
 
 
 @factory
-def eye(n, m=None, **options) -> Tensor:
+def eye(n, m=None, *, out=None, **options) -> Tensor:
     """The identity matrix with n rows and m columns (n if not given)."""
-    shape = []
-    for name, size in (("n", n), ("m", n if m is None else m)):
-        if isinstance(size, bool) or not hasattr(size, "__index__"):
-            raise TypeError(f"eye(): argument '{name}' must be int, not {type(size).__name__}")
-        if size < 0:
-            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
-        shape.append(size.__index__())
-    return made("eye", lambda d, where: _identity(shape, d, where), **options)
+    rows, columns = whole("eye", "n", n), whole("eye", "m", n if m is None else m)
+    if rows < 0 or columns < 0:
+        raise RuntimeError(f"{'n' if rows < 0 else 'm'} must be greater or equal to 0, got {rows if rows < 0 else columns}")
 
+    def make(dtype: dtypes.dtype, where: devices.device):
+        array, length = filled((rows, columns), dtype, where, 0), min(rows, columns)
+        if length:
+            arrays.fill(arrays.strided_view(array, (length,), (columns + 1,)), 1)
+        return array
 
-def _identity(shape: Sequence[int], dtype: dtypes.dtype, device: devices.device) -> Any:
-    array = filled(tuple(shape), dtype, device, 0)
-    n = min(shape)
-    if n:
-        arrays.fill(arrays.strided_view(array, (n,), (shape[1] + 1,)), 1)
-    return array
+    return made("eye", make, out, **options)
 
 
 def _triangle(name: str, places: Callable, meaning: str) -> Callable:
     def indices(row, col, offset=0, **options):
-        for what, size in (("row", row), ("col", col)):
-            if size < 0:
-                raise RuntimeError(f"{what} must be non-negative, got {size}")
+        if row < 0 or col < 0:
+            raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {row if row < 0 else col}")
 
         def make(dtype: dtypes.dtype, where: devices.device):
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
             return arrays.to_device(np.array(places(row, offset, col), dtype.numpy), where)
 
-        return fresh(name, make, default=dtypes.int64, **options)
+        return made(name, make, default=dtypes.int64, **options)
 
     return factory(indices, name, f"Row and column numbers of the elements on and {meaning} a diagonal, row by row. -> (2, n)")
 
@@ -471,7 +470,7 @@ triu_indices = _triangle("triu_indices", np.triu_indices, "above")
 # -- like another tensor -------------------------------------------------------------------------------------------
 
 
-def like(name: str, input: Tensor, write: Callable, *, memory_format=formats.preserve_format, dtype=None, **options) -> Tensor:
+def like(name: str, input: Tensor, write: Callable, memory_format, **options) -> Tensor:
     """A fresh tensor with the shape of `input`, and its dtype, device and order of memory unless told otherwise; `write(array)` fills it."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
@@ -483,62 +482,46 @@ def like(name: str, input: Tensor, write: Callable, *, memory_format=formats.pre
         write(array)
         return array
 
-    return fresh(name, make, dtype=dtype, default=input.dtype, home=input.device, **options)
+    return made(name, make, default=input.dtype, home=input.device, **options)
 
 
 def _like(name: str, write: Callable, meaning: str) -> Callable:
-    def likeness(input, **options):
-        return like(name, input, write, **options)
+    def likeness(input, *, memory_format=formats.preserve_format, **options):
+        return like(name, input, write, memory_format, **options)
 
     return factory(likeness, name, f"{meaning} with the shape, dtype, device and order of memory of `input`.")
 
 
-zeros_like = _like("zeros_like", lambda array: arrays.fill(array, 0), "Zeros")
-ones_like = _like("ones_like", lambda array: arrays.fill(array, 1), "Ones")
-empty_like = _like("empty_like", lambda array: None, "Memory without values,")
-
-
 @factory
-def full_like(input, fill_value, **options) -> Tensor:
+def full_like(input, fill_value, *, memory_format=formats.preserve_format, **options) -> Tensor:
     """One number with the shape, dtype, device and order of memory of `input`."""
 
     def write(array) -> None:
         arrays.fill(array, literals.stored(number("full_like", fill_value), dtypes.OF_NUMPY[array.dtype]))
 
-    return like("full_like", input, write, **options)
+    return like("full_like", input, write, memory_format, **options)
 
 
-def _new(name: str, make: Callable, meaning: str) -> None:
-    """Declare Tensor.<name>: any shape, the dtype and device of a tensor."""
+def _new(name: str, make: Callable, meaning: str) -> Callable:
+    def new(self, *size, **options):
+        shape = shape_of(name, size)
+        return made(name, lambda d, where: make(shape, d, where), default=self.dtype, home=self.device, **options)
 
-    def new(self, *sizes, size=None, **options):
-        shape = shape_of(name, sizes, size)
-        return fresh(name, lambda d, where: make(shape, d, where), default=self.dtype, home=self.device, **options)
-
-    setattr(Tensor, name, factory(new, name, f"{meaning}, with the dtype and device of this tensor."))
-
-
-_new("new_zeros", lambda shape, d, where: filled(shape, d, where, 0), "Zeros of any shape")
-_new("new_ones", lambda shape, d, where: filled(shape, d, where, 1), "Ones of any shape")
-_new("new_empty", _memory, "Memory without values")
+    return factory(new, name, f"{meaning}, with the dtype and device of this tensor.")
 
 
 @factory
 def new_empty_strided(self, size, stride, dtype=None, **options) -> Tensor:
     """Memory without values, with any shape and strides, and the dtype and device of this tensor."""
     make = functools.partial(_strided, size, stride)
-    return fresh("new_empty_strided", make, dtype=dtype, default=self.dtype, home=self.device, **options)
+    return made("new_empty_strided", make, dtype=dtype, default=self.dtype, home=self.device, **options)
 
 
 @factory
 def new_full(self, size, fill_value, **options) -> Tensor:
     """One number, with the dtype and device of this tensor."""
-    shape, value = need_tuple("new_full", size), number("new_full", fill_value)
-
-    def make(dtype: dtypes.dtype, where: devices.device):
-        return filled(shape, dtype, where, literals.stored(value, dtype))
-
-    return fresh("new_full", make, default=self.dtype, home=self.device, **options)
+    make = constant("new_full", need_tuple("new_full", size), fill_value)
+    return made("new_full", make, default=self.dtype, home=self.device, **options)
 
 
 @factory
@@ -549,5 +532,9 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
     return tensor(data, dtype=dtype, device=self.device if device is None else device, requires_grad=requires_grad)
 
 
-for _method in (new_empty_strided, new_full, new_tensor):
+zeros, zeros_like, new_zeros = _constant("zeros", 0)
+ones, ones_like, new_ones = _constant("ones", 1)
+empty_like = _like("empty_like", lambda array: None, "Memory without values,")
+new_empty = _new("new_empty", _memory, "Memory without values")
+for _method in (new_zeros, new_ones, new_empty, new_empty_strided, new_full, new_tensor):
     setattr(Tensor, _method.__name__, _method)

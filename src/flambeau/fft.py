@@ -18,24 +18,24 @@ globals().update(vars(_bind.namespace("fft")))
 
 
 @_factory
-def fftfreq(n, d=1.0, **options) -> Tensor:
+def fftfreq(n, d=1.0, *, out=None, **options) -> Tensor:
     """The frequencies of the n bins of an FFT of samples at distance d: 0, 1, ..., -2, -1, over n d. -> (n,)"""
-    return _frequencies("fftfreq", [*range((n + 1) // 2), *range(-(n // 2), 0)], n * d, options)
+    return _frequencies("fftfreq", [*range((n + 1) // 2), *range(-(n // 2), 0)], n * d, out, options)
 
 
 @_factory
-def rfftfreq(n, d=1.0, **options) -> Tensor:
+def rfftfreq(n, d=1.0, *, out=None, **options) -> Tensor:
     """The frequencies of the bins of a real FFT of n samples at distance d: 0, 1, ..., n // 2, over n d. -> (n // 2 + 1,)"""
-    return _frequencies("rfftfreq", list(range(n // 2 + 1)), n * d, options)
+    return _frequencies("rfftfreq", list(range(n // 2 + 1)), n * d, out, options)
 
 
-def _frequencies(name: str, numbers: list[int], span: float, options: dict) -> Tensor:
+def _frequencies(name: str, numbers: list[int], span: float, out: Tensor | None, options: dict) -> Tensor:
     def make(dtype: _dtypes.dtype, where):
         if dtype.category < _dtypes.FLOAT:
             raise NotImplementedError(f"{name}: frequencies are fractions, dtype must be floating point or complex, found {dtype.name}")
         return (_tensor(numbers, dtype=dtype, device=where) * (1.0 / span))._array
 
-    return _made(name, make, **options)
+    return _made(name, make, out, **options)
 
 
 __all__ = ["fftfreq", "rfftfreq", *sorted(vars(_bind.namespace("fft")))]

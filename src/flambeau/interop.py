@@ -19,8 +19,6 @@ from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 
-__all__ = ["from_dlpack", "from_numpy", "to_dlpack"]
-
 
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """A tensor that shares the memory of a NumPy array: a change of one is a change of the other."""
@@ -43,9 +41,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         self = self.detach().cpu()
     array = self._array
     if type(array) is not np.ndarray:
-        raise TypeError(
-            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
-        )
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first.")
     if self.requires_grad:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.dtype is dtypes.bfloat16:
@@ -116,9 +112,9 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         capsule = ext_tensor
         kind = _Label(capsule).device.value
     else:
+        found = type(ext_tensor).__name__
         raise RuntimeError(
-            "from_dlpack received an invalid capsule: expected an object with __dlpack__, or a fresh capsule, found "
-            f"{type(ext_tensor).__name__}"
+            f"from_dlpack received an invalid capsule: expected an object with __dlpack__, or a fresh capsule, found {found}"
         )
     array = arrays.cuda().from_dlpack(capsule) if kind == CUDA else _import_cpu(capsule)
     result = from_array(array) if kind != CUDA else wrap(array)
@@ -186,8 +182,7 @@ class _Label:
         self.versioned = "dltensor_versioned" in repr(capsule)
         if not self.versioned and '"dltensor"' not in repr(capsule):
             raise RuntimeError(
-                "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, so you might have already "
-                "constructed a tensor from it once."
+                "from_dlpack received an invalid capsule. A capsule can be consumed only once: has a tensor been made of it?"
             )
         start = pointer(capsule, b"dltensor_versioned" if self.versioned else b"dltensor") + (32 if self.versioned else 0)
         self.device = ctypes.c_int32.from_address(start + 8)
@@ -201,13 +196,10 @@ def cuda_array_interface(self: Tensor) -> dict:
     """The address, shape and dtype of a tensor on a GPU, for libraries such as Numba."""
     if self.device.type != "cuda":
         raise AttributeError(
-            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is required use tensor.cuda() to copy "
-            "tensor to device memory."
+            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} Use tensor.cuda() to copy it there."
         )
     if self.requires_grad:
-        raise RuntimeError(
-            "Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't required, use var.detach()."
-        )
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. Use var.detach() if you need no gradient.")
     return self._array.__cuda_array_interface__
 
 

@@ -6,11 +6,13 @@ They mean one thing for numbers (sizes, elements without values) and another for
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from flambeau import devices, dtypes
+from flambeau.errors import refusal
 from flambeau.factories import empty, tensor
 from flambeau.kernels import arrays
 from flambeau.tensor import Size, Tensor
@@ -35,7 +37,7 @@ def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtyp
     for position, n in enumerate(sizes, 1):
         if not _is_size(n):
             raise TypeError(
-                f"new(): argument 'size' failed to unpack the object at pos {position}: expected an int, found {type(n).__name__}"
+                f"new(): argument 'size' failed to unpack the object at pos {position}: expected an int, not {type(n).__name__}"
             )
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(map(int, sizes))}")
@@ -124,17 +126,12 @@ def _parse(kind: Any) -> tuple[dtypes.dtype, str]:
         found = OLD_NAMES.get(name.removesuffix("Tensor")) if name.endswith("Tensor") else None
         if found is not None and module in ("torch", "torch.cuda"):
             return found, "cuda" if module == "torch.cuda" else "cpu"
-    raise ValueError(
-        f"invalid type: '{kind if isinstance(kind, str) else getattr(kind, '__name__', kind)}': expected something like 'torch.FloatTensor'"
-    )
+    raise ValueError(f"invalid type: '{getattr(kind, '__name__', kind)}': expected something like 'torch.FloatTensor'")
 
 
 def set_default_tensor_type(t: Any, /) -> None:
     """Make an old type's dtype (and device) the default; `set_default_dtype` and `set_default_device` are preferred."""
-    import warnings
-
-    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
-                  "torch.set_default_device() as alternatives.", stacklevel=2)  # fmt: skip
+    warnings.warn("torch.set_default_tensor_type() is deprecated: use set_default_dtype() and set_default_device() instead.", stacklevel=2)
     try:
         dtype, device_type = _parse(t)
     except ValueError as problem:
@@ -148,28 +145,19 @@ def typename(obj: Any, /) -> str:
     if isinstance(obj, Tensor):
         return obj.type()
     module = getattr(obj, "__module__", None) or ""
-    if not isinstance(obj, type) and not hasattr(obj, "__qualname__"):
-        module, name = type(obj).__module__, type(obj).__qualname__
-    else:
-        name = obj.__qualname__
+    if not hasattr(obj, "__qualname__"):
+        module, obj = type(obj).__module__, type(obj)
+    name = obj.__qualname__
     return name if module in ("", "builtins") else f"{module}.{name}"
 
 
 # -- what PyTorch has taken away -----------------------------------------------------------------------------------
 
 
-def _removed(name: str, instead: str):
-    def function(*args, **kwargs):
-        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed: use torch.{instead} instead of {name}")
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Removed from PyTorch in favour of torch.{instead}."
-    return function
-
-
-REMOVED = {name: _removed(name, f"linalg.{name}") for name in ("eig", "solve", "lstsq", "matrix_rank")}
-REMOVED["symeig"] = _removed("symeig", "linalg.eigh")
-
+REMOVED = {
+    name: refusal(name, RuntimeError, f"was deprecated since version 1.9 and is now removed: use torch.linalg.{instead} instead")
+    for name, instead in {"eig": "eig", "solve": "solve", "lstsq": "lstsq", "matrix_rank": "matrix_rank", "symeig": "eigh"}.items()
+}
 Tensor.new = new
 Tensor.type = type_
 for _name in ("eig", "symeig", "solve", "lstsq"):

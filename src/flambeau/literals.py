@@ -11,7 +11,7 @@ array([[1. , 2. ],
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -23,22 +23,20 @@ PYTHON_NUMBERS = {bool, int, float, complex}
 
 def literal(data: Any, dtype: dtypes.dtype | None = None) -> np.ndarray:
     """A fresh array with the data, in `dtype` or in the one the data implies."""
-    if isinstance(data, np.ndarray):
-        return _converted(importable(data), dtype)
-    if isinstance(data, np.generic):
-        return _converted(np.asarray(data), dtype)
-    if not is_sequence(data):
-        return _filled(_number(data, dtype), (), _scalar_dtype(data) if dtype is None else dtype)
+    if isinstance(data, (np.ndarray, np.generic)):
+        return _converted(importable(np.asarray(data)), dtype)
     shape, first = _shape(data)
-    if isinstance(first, str):
+    if isinstance(first, str) and shape:
         raise ValueError(f"too many dimensions 'str': expected numbers in the sequence, found the string {first!r}")
-    kinds: set[type] = set()
-    plain = _check(data, shape, 0, kinds)
+    values: list = []
+    kinds: set = set()
+    _flatten(data, shape, 0, values, kinds)
     if dtype is None:
-        dtype = _common_dtype(data, kinds) if 0 not in shape else dtypes.get_default_dtype()
-    if not plain or not kinds <= PYTHON_NUMBERS:
-        data = _plain(data, len(shape), dtype)
-    return _filled(data, shape, dtype, kinds)
+        dtype = _common_dtype(values, kinds) if 0 not in shape else dtypes.get_default_dtype()
+    if not kinds <= PYTHON_NUMBERS:
+        values = [_number(v, dtype) for v in values]
+        kinds = set(map(type, values))
+    return _filled(values, dtype, kinds).reshape(shape)
 
 
 def importable(array: np.ndarray) -> np.ndarray:
@@ -50,23 +48,14 @@ def importable(array: np.ndarray) -> np.ndarray:
         )
     known = dtypes.of_array(array).numpy
     if not array.flags.c_contiguous:
-        _check_strides(array)
+        if any(s < 0 for s in array.strides) and array.size:
+            raise ValueError("At least one stride in the given numpy array is negative, which tensors do not support: try array.copy()")
+        if any(s % array.itemsize for s in array.strides):
+            raise ValueError("given numpy array strides not a multiple of the element byte size: try array.copy()")
     if type(array) is not np.ndarray:
         array = array.view(np.ndarray)  # np.memmap, np.matrix
     # C's `long long` and `long` are two NumPy types of one width; kernels know the second.
     return array if array.dtype.num == known.num else array.view(known)
-
-
-def _check_strides(array: np.ndarray) -> None:
-    if any(s < 0 for s in array.strides) and array.size:
-        raise ValueError(
-            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. "
-            "(You can work around this by making a copy of your array with array.copy().)"
-        )
-    if any(s % array.itemsize for s in array.strides):
-        raise ValueError(
-            "given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory."
-        )
 
 
 def is_sequence(data: Any) -> bool:
@@ -94,8 +83,12 @@ def _shape(data: Any) -> tuple[tuple[int, ...], Any]:
     return tuple(shape), data
 
 
-def _check(data: Any, shape: tuple[int, ...], depth: int, kinds: set[type]) -> bool:
-    """Compare every length with `shape` and collect the types of the numbers. Whether there are only lists and tuples on the way."""
+def _flatten(data: Any, shape: tuple[int, ...], depth: int, values: list, kinds: set) -> None:
+    """Append the numbers to `values`, their types (of arrays: their dtypes) to `kinds`. Every length must be that of `shape`."""
+    if depth == len(shape):  # not nested at all
+        values.append(data)
+        kinds.add(type(data))
+        return
     if not is_sequence(data):
         raise TypeError(f"not a sequence: at dim {depth} a {type(data).__name__} stands beside sequences")
     if len(data) != shape[depth]:
@@ -103,26 +96,42 @@ def _check(data: Any, shape: tuple[int, ...], depth: int, kinds: set[type]) -> b
     if isinstance(data, np.ndarray):
         if data.shape != shape[depth:]:
             raise ValueError(f"expected sequence of shape {shape[depth:]} at dim {depth} (got {data.shape})")
-        kinds.add(data.dtype.type)
-        return False
-    if depth + 1 < len(shape):
-        plain = [_check(item, shape, depth + 1, kinds) for item in data]
+        values += importable(data).reshape(-1).tolist()
+        kinds.add(dtypes.of_array(data))
+    elif depth + 1 < len(shape):
+        for item in data:
+            _flatten(item, shape, depth + 1, values, kinds)
         if depth == 0 and all(isinstance(item, np.ndarray) for item in data):
             warnings.warn(
                 "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to a single "
                 "numpy.ndarray with numpy.array() before converting to a tensor.",
                 stacklevel=5,
             )
-        return all(plain) and isinstance(data, (list, tuple))
-    found = set(map(type, data))
-    kinds |= found
-    for item in () if found <= PYTHON_NUMBERS else data:
-        if is_sequence(item):
-            raise TypeError(f"{type(item).__name__!r} object cannot be interpreted as a number: it is nested deeper than its neighbours")
-    return isinstance(data, (list, tuple))
+    else:
+        found = set(map(type, data))
+        for item in () if found <= PYTHON_NUMBERS else data:
+            if is_sequence(item):
+                raise TypeError(
+                    f"{type(item).__name__!r} object cannot be interpreted as a number: it is nested deeper than its neighbours"
+                )
+        values.extend(data)  # not +=, which a torch.Size among the data would take for its own
+        kinds |= found
 
 
 # -- dtype ---------------------------------------------------------------------------------------------------------
+
+
+def _common_dtype(values: list, kinds: set) -> dtypes.dtype:
+    """The promoted dtype of all numbers."""
+    found: set[dtypes.dtype] = set()
+    for kind in kinds:
+        if isinstance(kind, dtypes.dtype):
+            found.add(kind)
+        elif kind in PYTHON_NUMBERS:
+            found.add(dtypes.of_scalar(kind()))
+        else:
+            found |= {_scalar_dtype(v) for v in values if type(v) is kind}
+    return reduce(dtypes.promote_types, found)
 
 
 def _scalar_dtype(value: Any) -> dtypes.dtype:
@@ -139,43 +148,10 @@ def _scalar_dtype(value: Any) -> dtypes.dtype:
         raise RuntimeError(f"Could not infer dtype of {type(value).__name__}: expected numbers, sequences of numbers or arrays") from None
 
 
-def _common_dtype(data: Any, kinds: set[type]) -> dtypes.dtype:
-    """The promoted dtype of all numbers."""
-    if kinds <= PYTHON_NUMBERS:
-        for kind, example in ((complex, 0j), (float, 0.0), (int, 0)):
-            if kind in kinds:
-                return dtypes.of_scalar(example)
-        return dtypes.bool
-    result: dtypes.dtype | None = None
-    for found in _each_dtype(data):
-        result = found if result is None else dtypes.promote_types(result, found)
-    assert result is not None
-    return result
-
-
-def _each_dtype(data: Any):
-    if isinstance(data, np.ndarray):
-        yield dtypes.of_array(data)
-    elif is_sequence(data):
-        for item in data:
-            yield from _each_dtype(item)
-    else:
-        yield _scalar_dtype(data)
-
-
 # -- values --------------------------------------------------------------------------------------------------------
 
 
-def _plain(data: Any, depth: int, dtype: dtypes.dtype) -> Any:
-    """The same nesting with Python's own numbers in it."""
-    if isinstance(data, np.ndarray):
-        return importable(data).tolist()
-    if depth:
-        return [_plain(item, depth - 1, dtype) for item in data]
-    return _number(data, dtype)
-
-
-def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
+def _number(value: Any, dtype: dtypes.dtype) -> Any:
     """One element as a Python number."""
     if type(value) in PYTHON_NUMBERS:
         return value
@@ -184,7 +160,7 @@ def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
     if hasattr(value, "_array"):
         if value.numel() != 1:
             hint = f"found shape {tuple(value.shape)} inside a sequence. Try torch.stack(...) to join tensors"
-            if (dtype or value.dtype).category < dtypes.FLOAT:
+            if dtype.category < dtypes.FLOAT:
                 raise TypeError(f"only integer tensors of a single element can be converted to an index: {hint}")
             raise ValueError(f"only one element tensors can be converted to Python scalars: {hint}")
         if value.requires_grad:
@@ -194,7 +170,7 @@ def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
         return value.item()
     if isinstance(value, (int, float, complex)):
         return value
-    if dtype is None or isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes)):
         _scalar_dtype(value)
     if dtype.is_complex:
         return complex(value)
@@ -205,65 +181,44 @@ def _number(value: Any, dtype: dtypes.dtype | None) -> Any:
     return value.__index__()
 
 
-def _filled(data: Any, shape: tuple[int, ...], dtype: dtypes.dtype, kinds: set[type] | None = None) -> np.ndarray:
+def _filled(values: list, dtype: dtypes.dtype, kinds: set[type]) -> np.ndarray:
     """An array of Python numbers, each converted as PyTorch converts it."""
-    kinds = {type(data)} if kinds is None else kinds
     if dtype.category == dtypes.INTEGER:
-        return _integers(data, shape, dtype, kinds)
-    # A Python float reaches half precision by way of float32, which rounds twice, as PyTorch does.
-    through = np.dtype(np.float32) if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
+        return _integers(values, dtype, kinds)
     if complex in kinds and dtype.is_floating_point:
         raise TypeError("must be real number, not complex: pass a complex dtype, or the real part")
+    # A Python float reaches half precision by way of float32, which rounds twice, as PyTorch does.
+    through = np.dtype(np.float32) if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
     with np.errstate(over="ignore"):
-        array = np.array(data, dtype=through).reshape(shape)
-        return array if through == dtype.numpy else array.astype(dtype.numpy)
+        return np.array(values, dtype=through).astype(dtype.numpy, copy=False)
 
 
-def _integers(data: Any, shape: tuple[int, ...], dtype: dtypes.dtype, kinds: set[type]) -> np.ndarray:
+def _integers(values: list, dtype: dtypes.dtype, kinds: set[type]) -> np.ndarray:
     """Integers, with PyTorch's checks: a float is cut off, what does not fit is an error, and a negative number may wrap around."""
     if complex in kinds or (float in kinds and dtype is dtypes.uint64):
         kind = "complex" if complex in kinds else "float"
         raise TypeError(f"{kind!r} object cannot be interpreted as an integer: pass a {kind} dtype, or whole numbers")
-    if kinds <= {int, bool}:
-        return integers_within(_wide(data, dtype), dtype).reshape(shape)
-    flat = np.array(data, dtype=object).reshape(-1)
-    out = np.empty(flat.size, dtype.numpy)
-    for i, value in enumerate(flat):
-        out[i] = stored_integer(value, dtype)
-    return out.reshape(shape)
-
-
-def _wide(data: Any, dtype: dtypes.dtype) -> np.ndarray:
-    """Python ints in the widest type there is."""
+    if not kinds <= {int, bool}:
+        return np.array([stored_integer(v, dtype) for v in values], dtype.numpy)
     try:
-        return np.array(data, dtype=np.uint64 if dtype is dtypes.uint64 else np.int64)
+        wide = np.array(values, dtype=np.uint64 if dtype is dtypes.uint64 else np.int64)
     except OverflowError as problem:
         if dtype is dtypes.uint64:
             raise OverflowError("can't convert negative int to unsigned" if "-" in str(problem) else "int too big to convert") from None
         raise ValueError("Overflow when unpacking long long: an integer beyond 64 bits. Pass a floating dtype to round it") from None
-
-
-def integers_within(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
-    """int64 values in a narrower dtype; RuntimeError for one that does not fit."""
-    limits = np.iinfo(dtype.numpy)
-    lowest = limits.min or -limits.max  # of an unsigned dtype: -1 means the largest value, as in C
-    if values.dtype != dtype.numpy and values.size:
-        least, most = int(values.min()), int(values.max())
-        if least < lowest or most > limits.max:
-            raise does_not_fit(least if least < lowest else most, dtype)
-    return values.astype(dtype.numpy)
+    if wide.dtype != dtype.numpy and wide.size:
+        for extreme in (wide.min(), wide.max()):
+            stored_integer(int(extreme), dtype)  # raises if it does not fit
+    return wide.astype(dtype.numpy)
 
 
 def stored_integer(value: Any, dtype: dtypes.dtype) -> Any:
-    """One number as an integer dtype stores it; RuntimeError if it does not fit."""
-    if isinstance(value, (int, np.integer)):
-        if not -(2**63) <= value < (2**64 if dtype is dtypes.uint64 else 2**63):
-            raise does_not_fit(value, dtype)
-        return integers_within(np.array(value, np.uint64 if dtype is dtypes.uint64 and value >= 0 else np.int64), dtype)[()]
+    """One number as an integer dtype stores it; RuntimeError if it does not fit. Of an unsigned dtype -1 is the largest value, as in C."""
     limits = np.iinfo(dtype.numpy)
-    if not limits.min <= value <= limits.max:  # nan compares false
+    lowest = limits.min or (-limits.max if isinstance(value, (int, np.integer)) else 0)
+    if not lowest <= value <= limits.max:  # nan compares false
         raise does_not_fit(value, dtype)
-    return dtype.numpy.type(int(value))
+    return dtype.numpy.type(int(value) if limits.min else int(value) % (limits.max + 1))
 
 
 def stored(value: Any, dtype: dtypes.dtype) -> Any:

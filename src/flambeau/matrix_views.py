@@ -6,20 +6,16 @@ import warnings
 
 from flambeau.tensor import Tensor
 
+_IDENTITY = "is deprecated on 0-D tensors. This function is the identity in these cases."
+
 
 def T(self: Tensor) -> Tensor:
     """All dimensions in reverse order. For a matrix, its transpose."""
     n = self.dim()
     if n == 2:
         return self.permute((1, 0))
-    if n == 0:
-        warnings.warn("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
-    else:
-        warnings.warn(
-            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` to "
-            "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
-            stacklevel=2,
-        )
+    others = "tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` or `x.permute(...)`."
+    warnings.warn(f"The use of `x.T` on {others}" if n else f"Tensor.T {_IDENTITY}", stacklevel=2)
     return self.permute(tuple(range(n - 1, -1, -1)))
 
 
@@ -28,7 +24,7 @@ def mT(self: Tensor) -> Tensor:
     if self.dim() >= 2:
         return self.transpose(-2, -1)
     if self.dim() == 0:
-        warnings.warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.", stacklevel=2)
+        warnings.warn(f"Tensor.mT {_IDENTITY}", stacklevel=2)
         return self.permute(())
     raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
 
@@ -36,9 +32,7 @@ def mT(self: Tensor) -> Tensor:
 def H(self: Tensor) -> Tensor:
     """The conjugate transpose of a matrix. (M, N) -> (N, M)"""
     if self.dim() > 2:
-        raise RuntimeError(
-            f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor. For batches of matrices, consider tensor.mH"
-        )
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor. Consider tensor.mH")
     return _adjoint(self, "H")
 
 

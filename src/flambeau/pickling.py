@@ -36,17 +36,11 @@ def _rebuild_tensor(storage: TypedStorage, storage_offset: int, size, stride) ->
     return rebuild(storage, storage_offset, size, stride, storage.dtype)
 
 
-def _rebuild_tensor_v2(
-    storage: TypedStorage, storage_offset: int, size, stride, requires_grad: bool, backward_hooks, metadata=None
-) -> Tensor:
-    tensor = _rebuild_tensor(storage, storage_offset, size, stride)
-    tensor._needs = bool(requires_grad)
-    return tensor
+def _rebuild_tensor_v2(storage: TypedStorage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None) -> Tensor:
+    return _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, storage.dtype)
 
 
-def _rebuild_tensor_v3(
-    storage: UntypedStorage, storage_offset: int, size, stride, requires_grad: bool, backward_hooks, dtype: dtypes.dtype, metadata=None
-) -> Tensor:
+def _rebuild_tensor_v3(storage: Any, storage_offset, size, stride, requires_grad, backward_hooks, dtype, metadata=None) -> Tensor:
     tensor = rebuild(storage, storage_offset, size, stride, dtype)
     tensor._needs = bool(requires_grad)
     return tensor
@@ -89,11 +83,8 @@ def _setstate(self: Tensor, state: tuple) -> None:
 
 def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if not self.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. If you were "
-            "attempting to "
-            "deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage. Try x.detach().clone() for the values."
-        )
+        only = "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol"
+        raise RuntimeError(f"{only}, not results of operations (of weight_norm, in a module). Try x.detach().clone() for the values.")
     if id(self) in memo:
         return memo[id(self)]
     storage = self.untyped_storage().__deepcopy__(memo)

@@ -17,24 +17,15 @@ import contextlib
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["PrintOptions", "format_array", "get_printoptions", "printoptions", "set_printoptions", "tensor_format", "tensor_repr"]
-
 Kind = Literal["exact", "float", "complex"]  # exact: integers and booleans, which need no choice of notation
 
 
-def tensor_repr(
-    tensor: Any,
-    *,
-    tensor_contents: str | None = None,
-    default_dtype: Any = "torch.float32",
-    default_device: str = "cpu",
-    extra_suffixes: Sequence[str] = (),
-) -> str:
+def tensor_repr(tensor: Any, *, tensor_contents=None, default_dtype: Any = "torch.float32", default_device="cpu", extra_suffixes=()) -> str:
     """The text of `repr(tensor)`.
 
     Read from the tensor: `shape`, `dtype` (its str, `is_floating_point`, `is_complex`), `device` (its str, `type`,
@@ -48,10 +39,11 @@ def tensor_repr(
     has nothing to add.
     """
     prefix = "tensor(" if _is_plain(tensor) else f"{type(tensor).__name__}("
-    body = tensor_contents if tensor_contents is not None else _body(tensor, indent=len(prefix))
+    body = tensor_contents
+    if body is None:
+        body = "..." if tensor.device.type == "meta" else format_array(tensor._array, _kind(tensor.dtype), indent=len(prefix))
     suffixes = [*_suffixes(tensor, str(default_dtype), default_device), *extra_suffixes]
     text = _append_suffixes(prefix + body, suffixes, indent=len(prefix))
-
     by_class = _inherits_from_parameter(tensor)
     if (by_class or getattr(tensor, "_is_param", False)) and not _is_plain(tensor):
         text = f"Parameter({text})"
@@ -68,12 +60,10 @@ def tensor_format(tensor: Any, format_spec: str) -> str:
         (value,) = _python_numbers(_to_host(tensor._array), _kind(tensor.dtype))
         return format(value, format_spec)
     if format_spec:
-        raise TypeError(
-            f"unsupported format string passed to {type(tensor).__name__}.__format__: {format_spec!r} formats one "
-            f"number, and only a 0-d tensor that has a value and is no Parameter nor of a subclass formats as one\n"
-            f"    found   {type(tensor).__name__} of shape {tuple(tensor.shape)} on {tensor.device}\n"
-            f"    try     t.item() for a tensor of one element, or set_printoptions(precision=...) for all digits shown"
+        found = (
+            f"{type(tensor).__name__}.__format__: {format_spec!r} formats one number, not shape {tuple(tensor.shape)} on {tensor.device}"
         )
+        raise TypeError(f"unsupported format string passed to {found}. Try t.item(), or set_printoptions(precision=...)")
     return str(tensor)
 
 
@@ -90,23 +80,11 @@ class PrintOptions(NamedTuple):
     sci_mode: bool | None = None  # scientific notation: always, never, or (None) where the numbers ask for it
 
 
-_PROFILES = {
-    "default": PrintOptions(),
-    "short": PrintOptions(precision=2, edgeitems=2),
-    "full": PrintOptions(threshold=math.inf),
-}
-
+_PROFILES = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2), "full": PrintOptions(threshold=math.inf)}
 _current = PrintOptions()
 
 
-def set_printoptions(
-    precision: int | None = None,
-    threshold: float | None = None,
-    edgeitems: int | None = None,
-    linewidth: float | None = None,
-    profile: str | None = None,
-    sci_mode: bool | None = None,
-) -> None:
+def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None) -> None:
     """Change how tensors are printed from now on; None leaves an option as it is.
 
     A `profile` ("default", "short" or "full") is applied first and the other arguments refine it. `sci_mode` is the one
@@ -118,19 +96,16 @@ def set_printoptions(
     >>> set_printoptions(profile="default")
     """
     global _current
-    chosen: dict[str, Any] = {
-        "precision": None if precision is None else _count("precision", precision),
-        "threshold": threshold,
-        "edgeitems": None if edgeitems is None else _count("edgeitems", edgeitems),
-        "linewidth": linewidth,
-    }
+    chosen = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    for name in given.keys() & {"precision", "edgeitems"}:
+        given[name] = _count(name, given[name])
     base = _current
     if profile in _PROFILES:
         base = _PROFILES[profile]
     elif profile is not None:
         # PyTorch ignores an unknown profile without a word. Such programs still run here; their authors hear of it.
         warnings.warn(f"no print profile is called {profile!r}; there are {sorted(_PROFILES)}", stacklevel=2)
-    given = {name: value for name, value in chosen.items() if value is not None}
     _current = base._replace(**given, sci_mode=sci_mode)
 
 
@@ -176,13 +151,12 @@ def format_array(array: Any, kind: Kind, *, indent: int = 0, options: PrintOptio
      [ 0.5000,     inf]]
     """
     options = _current if options is None else options
-    if math.prod(array.shape) == 0:
+    size = math.prod(array.shape)
+    if size == 0:
         return "[]"
-    summarize = math.prod(array.shape) > options.threshold
-    if summarize and options.edgeitems == 0 and array.shape:
+    edge = options.edgeitems if size > options.threshold else math.inf
+    if edge == 0 and array.shape:
         return "[...]"
-    edge = options.edgeitems if summarize else math.inf
-
     shown = _to_host(_corners(array, edge))
     cells, cell_width = _write_numbers(shown, kind, options)
     if not array.shape:
@@ -261,8 +235,9 @@ def _write_floats(values: np.ndarray, options: PrintOptions) -> tuple[list[str],
     if magnitudes.size == 0:
         return [_whole(number) for number in numbers], 1
 
-    scientific = _spread_is_wide(magnitudes) if options.sci_mode is None else options.sci_mode
-    if scientific:
+    smallest, largest = float(magnitudes.min()), float(magnitudes.max())
+    wide = largest / smallest > 1000 or largest > 1e8 or smallest < 1e-4
+    if wide if options.sci_mode is None else options.sci_mode:
         texts = [f"{number:.{options.precision}e}" for number in numbers]
     elif (magnitudes == np.floor(magnitudes)).all():
         texts = [_whole(number) for number in numbers]
@@ -270,12 +245,6 @@ def _write_floats(values: np.ndarray, options: PrintOptions) -> tuple[list[str],
         texts = [f"{number:.{options.precision}f}" for number in numbers]
     width = max(len(text) for text, counts in zip(texts, has_say.reshape(-1).tolist(), strict=True) if counts)
     return texts, width
-
-
-def _spread_is_wide(magnitudes: np.ndarray) -> bool:
-    """Whether fixed notation would lose the small numbers or drown the reader in digits."""
-    smallest, largest = float(magnitudes.min()), float(magnitudes.max())
-    return largest / smallest > 1000 or largest > 1e8 or smallest < 1e-4
 
 
 def _whole(number: float) -> str:
@@ -293,16 +262,8 @@ def _python_numbers(values: np.ndarray, kind: Kind) -> list[Any]:
 # ---------------------------------------------------------------------------------------- facts about a tensor
 
 
-def _body(tensor: Any, indent: int) -> str:
-    if tensor.device.type == "meta":
-        return "..."
-    return format_array(tensor._array, _kind(tensor.dtype), indent=indent)
-
-
 def _kind(dtype: Any) -> Kind:
-    if dtype.is_complex:
-        return "complex"
-    return "float" if dtype.is_floating_point else "exact"
+    return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "exact"
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -321,7 +282,9 @@ def _inherits_from_parameter(tensor: Any) -> bool:
 def _suffixes(tensor: Any, default_dtype: str, default_device: str) -> list[str]:
     """What the body leaves unsaid, in PyTorch's order: device, size, dtype, and the part played in autograd."""
     suffixes = []
-    if not _is_assumed_device(tensor.device, default_device):
+    # A reader guesses the default device. An index matters on CUDA alone.
+    place = f"cuda:{tensor.device.index}" if tensor.device.type == "cuda" else tensor.device.type
+    if place != (default_device if tensor.device.type == "cuda" else default_device.partition(":")[0]):
         suffixes.append(f"device='{tensor.device}'")
 
     shape = tuple(tensor.shape)
@@ -331,42 +294,22 @@ def _suffixes(tensor: Any, default_dtype: str, default_device: str) -> list[str]
         suffixes.append(f"size={shape}")
 
     # Elements tell int64 (1), bool (True) and the complex default (1+2j) apart; without elements only one is assumed.
-    dtype, default = _bare_name(str(tensor.dtype)), _bare_name(default_dtype)
+    default = default_dtype.rpartition(".")[2]
     default_complex = "complex128" if default == "float64" else "complex64"
     assumed = {default} if is_meta or is_empty else {default, default_complex, "int64", "bool"}
-    if dtype not in assumed:
+    if str(tensor.dtype).rpartition(".")[2] not in assumed:
         suffixes.append(f"dtype={tensor.dtype}")
 
-    node = _node_name(tensor)
-    if node is not None:
-        suffixes.append(f"grad_fn=<{node}>")
-    elif tensor.requires_grad:
-        suffixes.append("requires_grad=True")
-    return suffixes
-
-
-def _is_assumed_device(device: Any, default: str) -> bool:
-    """Whether a reader would guess the device. An index matters on CUDA alone, and "mps" is never guessed."""
-    if device.type == "mps":
-        return False
-    if device.type == "cuda":
-        return f"cuda:{device.index}" == default
-    return str(device.type) == default.partition(":")[0]
-
-
-def _bare_name(dtype: str) -> str:
-    return dtype.rpartition(".")[2]
-
-
-def _node_name(tensor: Any) -> str | None:
-    """The name of the node that made this tensor, None for a leaf."""
     try:
-        node = tensor.grad_fn
+        if tensor.grad_fn is not None:
+            suffixes.append(f"grad_fn=<{tensor.grad_fn.name().rpartition('::')[2]}>")
+        elif tensor.requires_grad:
+            suffixes.append("requires_grad=True")
     except RuntimeError:
         # A view made and then changed in place under no_grad has no valid history, and asking for it raises.
         # Printing is how its owner will look at it, so printing must not raise.
-        return "Invalid"
-    return None if node is None else node.name().rpartition("::")[2]
+        suffixes.append("grad_fn=<Invalid>")
+    return suffixes
 
 
 def _append_suffixes(text: str, suffixes: list[str], indent: int) -> str:
@@ -374,10 +317,7 @@ def _append_suffixes(text: str, suffixes: list[str], indent: int) -> str:
     # PyTorch starts two columns further right than the text ends; the sum decides where lines break, so we do too.
     column = len(text) - (text.rfind("\n") + 1) + 2
     for suffix in suffixes:
-        if column + len(suffix) + 2 > _current.linewidth:
-            text += ",\n" + " " * indent + suffix
-            column = indent + len(suffix)
-        else:
-            text += ", " + suffix
-            column += len(suffix) + 2
+        wraps = column + len(suffix) + 2 > _current.linewidth
+        text += (",\n" + " " * indent if wraps else ", ") + suffix
+        column = (indent if wraps else column + 2) + len(suffix)
     return text + ")"

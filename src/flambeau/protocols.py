@@ -20,10 +20,8 @@ def item(self: Tensor) -> Any:
     if type(array) is MetaArray:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors: they have a shape but no data")
     if array.size != 1:
-        raise RuntimeError(
-            f"a Tensor with {array.size} elements cannot be converted to Scalar: item() is for one element, found shape "
-            f"{tuple(array.shape)}. Try .tolist(), or reduce it first with .sum() or .mean()"
-        )
+        found = f"{array.size} elements cannot be converted to Scalar: shape {tuple(array.shape)}"
+        raise RuntimeError(f"a Tensor with {found}. Try .tolist(), or reduce it first with .sum() or .mean()")
     return array.item()
 
 
@@ -45,15 +43,11 @@ def host_array(self: Tensor) -> np.ndarray:
 def _one(self: Tensor, target: str) -> Any:
     """The single element, for float(), int() and complex()."""
     if self._array.size != 1:
-        raise ValueError(
-            f"only one element tensors can be converted to Python scalars: {target}() found shape {tuple(self.shape)}. Try .tolist()"
-        )
+        found = f"{target}() found shape {tuple(self.shape)}"
+        raise ValueError(f"only one element tensors can be converted to Python scalars: {found}. Try .tolist()")
     if self.requires_grad:
-        warnings.warn(
-            "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its history is lost. Consider using "
-            "tensor.detach() first.",
-            stacklevel=4,
-        )
+        lost = "may lead to unexpected behavior: its history is lost. Consider using tensor.detach() first."
+        warnings.warn(f"Converting a tensor with requires_grad=True to a scalar {lost}", stacklevel=4)
     return item(self)
 
 
@@ -81,26 +75,17 @@ def _complex(self: Tensor) -> complex:
 
 def _index(self: Tensor) -> int:
     if self._array.size != 1 or self.dtype.category > dtypes.INTEGER:
-        raise TypeError(
-            f"only integer tensors of a single element can be converted to an index: found {self.dtype} of shape {tuple(self.shape)}"
-        )
+        found = f"{self.dtype} of shape {tuple(self.shape)}"
+        raise TypeError(f"only integer tensors of a single element can be converted to an index: found {found}")
     return int(item(self))
 
 
 def _bool(self: Tensor) -> bool:
-    n = self._array.size
-    if n != 1:
-        raise RuntimeError(
-            "Boolean value of Tensor with no values is ambiguous"
-            if not n
-            else f"Boolean value of Tensor with more than one value is ambiguous: shape {tuple(self.shape)}. Try .any() or .all()"
-        )
-    return bool(item(self))
-
-
-def is_nonzero(input: Tensor) -> bool:
     """Whether the one element of a tensor is not zero."""
-    return _bool(input)
+    if self._array.size != 1:
+        count = "more than one value" if self._array.size else "no values"
+        raise RuntimeError(f"Boolean value of Tensor with {count} is ambiguous: shape {tuple(self.shape)}. Try .any() or .all()")
+    return bool(item(self))
 
 
 def _iter(self: Tensor) -> Iterator[Tensor]:
@@ -115,10 +100,7 @@ def _reversed(self: Tensor) -> Tensor:
 
 def _contains(self: Tensor, element: Any) -> bool:
     if not isinstance(element, (Tensor, int, float, complex, np.generic)):
-        raise RuntimeError(
-            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}: whether a tensor holds it "
-            "has no meaning"
-        )
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
     return bool((self == element).any().item())
 
 
@@ -152,7 +134,7 @@ def _by_element(name: str, function: Callable, self: Tensor, *others: Tensor) ->
 
 
 for _name, _function in {
-    "item": item, "tolist": tolist, "apply_": apply_, "map_": map_, "map2_": map2_, "is_nonzero": is_nonzero,
+    "item": item, "tolist": tolist, "apply_": apply_, "map_": map_, "map2_": map2_, "is_nonzero": _bool,
     "__float__": _float, "__int__": _int, "__long__": _int, "__complex__": _complex, "__index__": _index, "__bool__": _bool,
     "__nonzero__": _bool, "__iter__": _iter, "__reversed__": _reversed, "__contains__": _contains,
 }.items():  # fmt: skip

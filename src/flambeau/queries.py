@@ -7,12 +7,6 @@ from typing import Any
 from flambeau.kernels import layout
 from flambeau.tensor import Size, Tensor
 
-__all__ = [
-    "broadcast_shapes", "detach", "get_device", "is_complex", "is_conj", "is_distributed", "is_floating_point", "is_inference", "is_neg",
-    "is_nonzero",
-    "is_same_size", "is_signed", "is_tensor", "numel",
-]  # fmt: skip
-
 
 def is_tensor(obj: Any, /) -> bool:
     """Whether an object is a tensor."""

@@ -23,8 +23,6 @@ import numpy as np
 
 from flambeau.devices import device as Device
 
-__all__ = ["DEFAULT_SEED", "STATE_BYTES", "Generator", "default_generator"]
-
 DEFAULT_SEED = 67280421310721  # a prime factor of 2**128 + 1; PyTorch starts here, so do we
 STATE_BYTES = 5056
 
@@ -57,10 +55,7 @@ class Generator:
     def __init__(self, device: str | Device = "cpu") -> None:
         self.device = Device(device)
         if self.device.type != "cpu":
-            raise RuntimeError(
-                f"Generator: this one draws on the CPU, but device='{self.device}' was asked for\n"
-                "    try     Generator() or Generator(device='cpu')"
-            )
+            raise RuntimeError(f"Generator: this one draws on the CPU, but device='{self.device}' was asked for. Try Generator()")
         self.lock = RLock()
         self.words = np.empty(N + 2, np.uint32)
         self.manual_seed(DEFAULT_SEED)
@@ -201,14 +196,10 @@ def _temper(words: np.ndarray) -> np.ndarray:
 
 def _checked_seed(seed: int) -> int:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise RuntimeError(
-            f"manual_seed: the seed must be an integer, but {seed!r} is of type {type(seed).__name__}\n    try     manual_seed(int(seed))"
-        )
+        raise RuntimeError(f"manual_seed: the seed must be an integer, but {seed!r} is of type {type(seed).__name__}. Try int(seed)")
     seed = seed.__index__()
     if not -(2**63) <= seed < 2**64:
-        raise ValueError(
-            f"manual_seed: the seed must fit in 64 bits (-2**63 to 2**64 - 1), but {seed} does not\n    try     manual_seed(seed % 2**64)"
-        )
+        raise ValueError(f"manual_seed: the seed must fit in 64 bits (-2**63 to 2**64 - 1), but {seed} does not. Try seed % 2**64")
     return seed % 2**64
 
 
@@ -218,40 +209,22 @@ def _checked_state(state: np.ndarray) -> np.ndarray:
         found = getattr(state, "dtype", type(state).__name__)
         raise TypeError(f"set_state: a generator's state is an array of {STATE_BYTES} bytes (uint8), but found {found}")
     if state.size != STATE_BYTES:
-        raise RuntimeError(
-            f"set_state: a generator's state has {STATE_BYTES} bytes, but this array has {state.size}\n"
-            "    try     a state that get_state() of a CPU generator returned, unchanged"
-        )
+        raise RuntimeError(f"set_state: the state of a CPU's generator has {STATE_BYTES} bytes, but this array has {state.size}")
     saved = np.frombuffer(state.tobytes(), _STATE)[0]
     left, position = int(saved["left"]), int(saved["next"])
     fresh = (left, position) == (1, 0)
     if not saved["seeded"] or not (fresh or (1 <= left <= N and left + position == N + 1)):
-        raise RuntimeError(
-            "set_state: these bytes are not the state of a Mersenne Twister\n"
-            f"    found   seeded={int(saved['seeded'])}, left={left}, next={position}\n"
-            f"    expected seeded=1 and left + next = {N + 1}, or left=1, next=0 right after seeding"
-        )
+        found = f"seeded={int(saved['seeded'])}, left={left}, next={position}, expected left + next = {N + 1}"
+        raise RuntimeError(f"set_state: these bytes are not the state of a Mersenne Twister: {found}")
     return saved
 
 
 # PyTorch's state, as its C++ lays it out in memory; normal_x, normal_rho and the gaps are relics, always zero.
-_STATE = np.dtype(
-    [
-        ("seed", np.uint64),
-        ("left", np.int32),
-        ("seeded", np.int32),
-        ("next", np.uint64),
-        ("block", np.uint64, N),
-        ("normal_x", np.float64),
-        ("next_normal", np.float64),
-        ("normal_rho", np.float64),
-        ("has_next_normal", np.int32),
-        ("gap", np.int32),
-        ("next_float_normal", np.float32),
-        ("has_next_float_normal", np.bool_),
-        ("end", np.uint8, 3),
-    ]
-)
+_STATE = np.dtype([
+    ("seed", np.uint64), ("left", np.int32), ("seeded", np.int32), ("next", np.uint64), ("block", np.uint64, N),
+    ("normal_x", np.float64), ("next_normal", np.float64), ("normal_rho", np.float64), ("has_next_normal", np.int32), ("gap", np.int32),
+    ("next_float_normal", np.float32), ("has_next_float_normal", np.bool_), ("end", np.uint8, 3),
+])  # fmt: skip
 
 
 # -- the default generator -------------------------------------------------------------------------------------------

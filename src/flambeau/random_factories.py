@@ -7,27 +7,26 @@ from typing import Any
 
 from flambeau import devices, dtypes
 from flambeau.eager import inplace
-from flambeau.factories import factory, like, made, need_tuple, shape_of
+from flambeau.factories import factory, like, made, need_tuple, shape_of, whole
 from flambeau.kernels import arrays, sampling
+from flambeau.ops.formats import preserve_format
 from flambeau.ops.sampling import draw, fill, normal_around, source
 from flambeau.tensor import Tensor
-
-__all__ = ["normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm"]
 
 
 def _sampled(name: str, kind: str, meaning: str) -> Callable:
     """rand and randn."""
 
-    def sample(*sizes, size=None, generator=None, **options):
-        shape = shape_of(name, sizes, size)
-        return made(name, lambda d, where: draw(kind, generator, shape, d.numpy, where), **options)
+    def sample(*size, generator=None, out=None, **options):
+        shape = shape_of(name, size)
+        return made(name, lambda d, where: draw(kind, generator, shape, d.numpy, where), out, **options)
 
     return factory(sample, name, meaning)
 
 
 def _sampled_like(name: str, kind: str, meaning: str) -> Callable:
-    def sample(input, *, generator=None, **options):
-        return like(name, input, lambda array: fill(kind, array, generator), **options)
+    def sample(input, *, generator=None, memory_format=preserve_format, **options):
+        return like(name, input, lambda array: fill(kind, array, generator), memory_format, **options)
 
     return factory(sample, name, f"{meaning}, with the shape, dtype and device of `input`.")
 
@@ -39,7 +38,7 @@ randn_like = _sampled_like("randn_like", "normal", "Normal numbers")
 
 
 @factory
-def randint(*args, low=None, high=None, size=None, generator=None, **options) -> Tensor:
+def randint(*args, low=None, high=None, size=None, generator=None, out=None, **options) -> Tensor:
     """Whole numbers from low (0 if not given) to high - 1: randint(high, size), randint(low, high, size). int64 unless told otherwise."""
     low, high, size = _bounds("randint", args, low, high, size)
     shape = need_tuple("randint", size)
@@ -47,7 +46,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, **options) ->
     def make(d: dtypes.dtype, where: devices.device) -> Any:
         return draw("randint", generator, shape, d.numpy, where, low=low, high=high)
 
-    return made("randint", make, default=dtypes.int64, **options)
+    return made("randint", make, out, default=dtypes.int64, **options)
 
 
 def _bounds(name: str, args: tuple, low, high, size) -> tuple[int, int, Any]:
@@ -61,28 +60,20 @@ def _bounds(name: str, args: tuple, low, high, size) -> tuple[int, int, Any]:
     bounds = [*given, *named] if low is None else [low, *given, *([] if high is None else [high])]
     if len(bounds) not in (1, 2) or len(given) + len(named) != len(bounds):
         raise TypeError(f"{name}() takes high, or low and high, and a size; found {len(bounds)} bounds")
-    return _integer(name, bounds[0] if len(bounds) == 2 else 0), _integer(name, bounds[-1]), size
-
-
-def _integer(name: str, value) -> int:
-    if isinstance(value, float) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}(): argument 'high' must be int, not {type(value).__name__}")
-    return value.__index__()
+    return whole(name, "low", bounds[0] if len(bounds) == 2 else 0), whole(name, "high", bounds[-1]), size
 
 
 @factory
-def randint_like(input, *args, low=None, high=None, generator=None, **options) -> Tensor:
+def randint_like(input, *args, low=None, high=None, generator=None, memory_format=preserve_format, **options) -> Tensor:
     """Whole numbers from low (0 if not given) to high - 1, with the shape, dtype and device of `input`."""
     low, high, _ = _bounds("randint_like", args, low, high, ())
-    return like("randint_like", input, lambda array: fill("randint", array, generator, low=low, high=high), **options)
+    return like("randint_like", input, lambda array: fill("randint", array, generator, low=low, high=high), memory_format, **options)
 
 
 @factory
-def randperm(n, *, generator=None, **options) -> Tensor:
+def randperm(n, *, generator=None, out=None, **options) -> Tensor:
     """0 to n - 1 in random order."""
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"randperm(): argument 'n' (position 1) must be int, not {type(n).__name__}")
-    n = n.__index__()
+    n = whole("randperm", "n", n)
     if n < 0:
         raise RuntimeError(f"randperm: n must be non-negative, found {n}")
 
@@ -93,7 +84,7 @@ def randperm(n, *, generator=None, **options) -> Tensor:
             return arrays.cuda().permutation(source(generator, where), n, d.numpy, where)
         return sampling.permutation(source(generator, where), n, d.numpy)
 
-    return made("randperm", make, default=dtypes.int64, **options)
+    return made("randperm", make, out, default=dtypes.int64, **options)
 
 
 @factory
@@ -111,4 +102,4 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, **options)
     def make(d: dtypes.dtype, where: devices.device) -> Any:
         return draw("normal", generator, shape, d.numpy, where, mean=float(mean), std=float(std))
 
-    return made("normal", make, out=out, **options)
+    return made("normal", make, out, **options)

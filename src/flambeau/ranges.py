@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import dtype_of, factory, made, number
+from flambeau.factories import dtype_of, factory, made, number, whole
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
 
-__all__ = ["arange", "linspace", "logspace", "range"]
-
 
 @factory
-def arange(start=None, end=None, step=1, **options) -> Tensor:
+def arange(start=None, end=None, step=1, *, out=None, **options) -> Tensor:
     """start, start + step, ... up to but without `end`. Integers give int64, a float among the arguments the default dtype.
 
     >>> arange(1, 2.5, 0.5)
@@ -32,27 +30,23 @@ def arange(start=None, end=None, step=1, **options) -> Tensor:
             raise TypeError('arange() missing 1 required positional arguments: "end"')
         start, end = 0, start
     start, end, step = _numbers("arange", 0 if start is None else start, end, step)
-    whole = all(isinstance(v, int) for v in (start, end, step))
+    integers = all(isinstance(v, int) for v in (start, end, step))
 
     def make(d: dtypes.dtype, where) -> Any:
         return _arithmetic("arange", start, step, _steps_below(start, end, step, d), d, where)
 
-    return made("arange", make, default=dtypes.int64 if whole else None, **options)
+    return made("arange", make, out, default=dtypes.int64 if integers else None, **options)
 
 
 @factory
-def range(start=0, end=None, step=1, **options) -> Tensor:
+def range(start=0, end=None, step=1, *, out=None, **options) -> Tensor:
     """start, start + step, ... up to and including `end`; `arange`, which leaves the end out as Python's range does, is preferred."""
-    warnings.warn(
-        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's "
-        "range builtin. Instead, use torch.arange, which produces values in [start, end).",
-        stacklevel=3,
-    )
+    warnings.warn("torch.range is deprecated because Python's range leaves the end out: use torch.arange, which does so too.", stacklevel=3)
     if end is None:
         raise TypeError('range() missing 1 required positional arguments: "end"')
     start, end, step = _numbers("range", start, end, step)
     n = math.floor((float(end) - float(start)) / float(step)) + 1
-    return made("range", lambda d, where: _arithmetic("range", start, step, n, d, where), **options)
+    return made("range", lambda d, where: _arithmetic("range", start, step, n, d, where), out, **options)
 
 
 def _numbers(name: str, start, end, step) -> tuple:
@@ -84,67 +78,44 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
         raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
     if device.type == "meta":
         return arrays.empty((n,), dtype.numpy, device)
-    if dtype.is_floating_point:
-        values = float(start) + float(step) * np.arange(n, dtype=np.float64)
-        return arrays.to_device(_rounded(values, dtype), device)
-    if dtype is dtypes.int64:
-        return arrays.to_device(np.arange(n, dtype=np.int64) * int(step) + int(start), device)
     with np.errstate(over="ignore"):
-        wide = np.uint64 if dtype is dtypes.uint64 else np.int64
-        return arrays.to_device((np.arange(n, dtype=wide) * wide(int(step)) + wide(int(start))).astype(dtype.numpy), device)
-
-
-def _rounded(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
-    """To the dtype; to half precision by way of float32, as PyTorch does."""
-    with np.errstate(over="ignore"):
-        if dtype.itemsize == 2:
-            values = values.astype(np.float32)
-        return values.astype(dtype.numpy, copy=False)
+        if dtype.is_floating_point:
+            values = float(start) + float(step) * np.arange(n, dtype=np.float64)
+            if dtype.itemsize == 2:  # PyTorch reaches half precision by way of float32
+                values = values.astype(np.float32)
+        else:
+            wide = np.uint64 if dtype is dtypes.uint64 else np.int64
+            values = np.arange(n, dtype=wide) * wide(int(step)) + wide(int(start))
+        return arrays.to_device(values.astype(dtype.numpy, copy=False), device)
 
 
 # -- between two ends ----------------------------------------------------------------------------------------------
 
 
 @factory
-def linspace(start, end, steps=None, *, dtype=None, **options) -> Tensor:
+def linspace(start, end, steps=None, *, out=None, dtype=None, **options) -> Tensor:
     """`steps` numbers from start to end, both included, at equal distances."""
     start, end, n, dtype = _ends("linspace", start, end, steps, dtype)
-
-    def make(d: dtypes.dtype, where) -> Any:
-        if where.type == "meta":
-            return arrays.empty((n,), d.numpy, where)
-        return arrays.to_device(_spread(start, end, n, d), where)
-
-    return made("linspace", make, dtype=dtype, **options)
+    return made("linspace", lambda d, where: arrays.to_device(_spread(start, end, n, d), where), out, dtype=dtype, **options)
 
 
 @factory
-def logspace(start, end, steps=None, base=10.0, *, dtype=None, **options) -> Tensor:
+def logspace(start, end, steps=None, base=10.0, *, out=None, dtype=None, **options) -> Tensor:
     """base ** x for `steps` numbers x from start to end: equal ratios between neighbours."""
     start, end, n, dtype = _ends("logspace", start, end, steps, dtype)
     if isinstance(number("logspace", base, "base"), complex):
         raise TypeError("logspace(): argument 'base' must be float, not complex")
-
-    def make(d: dtypes.dtype, where) -> Any:
-        if where.type == "meta":
-            return arrays.empty((n,), d.numpy, where)
-        return arrays.to_device(_powers(float(base), start, end, n, d), where)
-
-    return made("logspace", make, dtype=dtype, **options)
+    return made("logspace", lambda d, where: arrays.to_device(_powers(float(base), start, end, n, d), where), out, dtype=dtype, **options)
 
 
 def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dtype | None]:
     """The arguments as numbers, and the dtype: the complex form of the default one, if an end is complex and none was asked for."""
     shapes = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
     if any(shapes):
-        raise RuntimeError(
-            f"{name} only supports 0-dimensional start and end tensors, but got start with {shapes[0]} dimension(s) and end with "
-            f"{shapes[1]} dimension(s)."
-        )
+        found = f"start with {shapes[0]} dimension(s) and end with {shapes[1]} dimension(s)"
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {found}.")
     start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
-    if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
-        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
-    if steps < 0:
+    if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"number of steps must be non-negative, found {steps}")
     dtype = dtype_of(name, dtype)
     if isinstance(start, complex) or isinstance(end, complex):
@@ -159,17 +130,15 @@ def _spread(start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:
     """The lower half counted up from the start, the upper half down from the end. Integers are computed in float64 and cut off."""
     if dtype is dtypes.bool:
         raise NotImplementedError('"linspace" not implemented for bool')
-    whole = dtype.category == dtypes.INTEGER
-    kind = np.dtype(np.float64) if whole else dtype.numpy
+    kind = dtype.numpy
     if n == 1:
-        return np.array([start]).astype(dtype.numpy)
-    if whole:
-        start, end = int(start), int(end)
+        return np.array([start]).astype(kind)
+    if dtype.category == dtypes.INTEGER:
+        kind, start, end = np.dtype(np.float64), int(start), int(end)
     with np.errstate(all="ignore"):
         first, last = np.array(start).astype(kind), np.array(end).astype(kind)
         step = ((last - first) / kind.type(max(n - 1, 1))).astype(kind)
-        index = np.arange(n)
-        half = n // 2
+        index, half = np.arange(n), n // 2
         out = np.empty(n, dtype.numpy)
         out[:half] = first + step * index[:half].astype(kind)
         out[half:] = last - step * (n - 1 - index[half:]).astype(kind)

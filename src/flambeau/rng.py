@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.devices import device as Device
+from flambeau.errors import refusal
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.random import ELSEWHERE, Generator, default_generator
@@ -71,32 +73,21 @@ def set_state(self: Generator, new_state: Tensor) -> Generator:
     return self
 
 
-def _only_on_gpu(name: str):
-    def method(self: Generator, *args):
-        raise RuntimeError(f"{name}: a generator on the CPU has a state, not an offset; only generators of GPUs count in steps")
-
-    method.__name__ = name
-    method.__doc__ = "For generators of GPUs only."
-    return method
-
-
 @contextlib.contextmanager
-def fork_rng(
-    devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices", device_type: str = "cuda"
-) -> Iterator[None]:
+def fork_rng(devices: Any = None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda") -> Iterator[None]:
     """Within it random numbers may be drawn and seeds set; afterwards the generators stand where they stood before."""
     if not enabled:
         yield
         return
-    indices = list(devices) if devices is not None else list(range(arrays.cuda().device_count())) if cuda_is_available() else []
-    cpu = default_generator.get_state_bytes()
-    on_gpus = [(i, arrays.cuda().get_rng_state(i)) for i in indices]
+    if devices is None:
+        devices = range(arrays.cuda().device_count()) if cuda_is_available() else ()
+    generators = [default_generator, *(arrays.cuda().default_generator(Device(i)) for i in devices)]
+    states = [g.get_state_bytes() for g in generators]
     try:
         yield
     finally:
-        default_generator.set_state_bytes(cpu)
-        for i, state in on_gpus:
-            arrays.cuda().set_rng_state(state, i)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state_bytes(state)
 
 
 ELSEWHERE["cuda"] = lambda: arrays.cuda().Generator if cuda_is_available() else Generator
@@ -104,5 +95,5 @@ Generator.get_state = get_state
 Generator.set_state = set_state
 Generator.graphsafe_get_state = lambda self: self
 Generator.graphsafe_set_state = lambda self, state: self.set_state_bytes(state.get_state_bytes())
-Generator.get_offset = _only_on_gpu("get_offset")
-Generator.set_offset = _only_on_gpu("set_offset")
+for _name in ("get_offset", "set_offset"):
+    setattr(Generator, _name, refusal(_name, RuntimeError, "is for generators of GPUs: one on the CPU has a state, not an offset"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flambeau.autograd import modes
+from flambeau.eager.overrides import DisableTorchFunctionSubclass
 from flambeau.ops.views import _alias
 from flambeau.tensor import Tensor, wrap
 
@@ -11,8 +12,6 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of a subclass of Tensor."""
     _check(cls)
     if self.requires_grad and modes.state.grad:
-        from flambeau.eager.overrides import DisableTorchFunctionSubclass
-
         with DisableTorchFunctionSubclass():
             result = _alias(self)
     else:
@@ -21,9 +20,7 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
     return result
 
 
-def make_subclass(
-    cls: type, data: Tensor, require_grad: bool = False, *, dispatch_sizes_strides_policy=None, dispatch_device=False
-) -> Tensor:
+def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes_strides_policy=None, dispatch_device=False) -> Tensor:
     """An instance of `cls` over the memory of `data`, a leaf without its history."""
     _check(cls)
     result = wrap(data._array)

@@ -7,8 +7,10 @@ A tensor is a window on a storage. This file has what moves windows and what rep
 from __future__ import annotations
 
 import gc
+import pickle
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,20 +24,33 @@ from flambeau.tensor import Tensor, wrap
 
 
 class _Memory:
-    """What both kinds of storages do. A subclass has `_storage`, the memory, and `_values()`, its elements as a 1-D array."""
+    """What both kinds of storages do: elements of one `dtype` over the memory `_storage`. A subclass says how to put another `_over` it."""
 
     _storage: Storage
+    dtype = dtypes.uint8
     is_sparse = is_sparse_csr = False
 
     def _values(self) -> Any:
-        raise NotImplementedError
+        """The elements as a 1-D array over the same memory."""
+        return flat_view(self._storage, self.dtype)
 
     def untyped(self) -> UntypedStorage:
-        raise NotImplementedError
+        """The bytes."""
+        return UntypedStorage._of(self._storage)
 
     def nbytes(self) -> int:
         """The number of bytes."""
         return self._storage.nbytes()
+
+    def size(self) -> int:
+        """The number of elements."""
+        return self.nbytes() // self.dtype.itemsize
+
+    __len__ = _size = size
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
 
     def data_ptr(self) -> int:
         """The address of the first byte."""
@@ -94,6 +109,41 @@ class _Memory:
         self._storage.version += 1
         return self
 
+    def clone(self) -> Any:
+        """A copy."""
+        return self._over(Storage(arrays.copy(flat_view(self._storage, dtypes.uint8))))
+
+    __copy__ = clone
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        if id(self._storage) not in memo:
+            memo[id(self._storage)] = self.untyped().clone()
+        return self._over(memo[id(self._storage)]._storage)
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> Any:
+        """The elements on another device: itself if they are there."""
+        where = devices.device(device)
+        moved = arrays.to_device(self._storage.array, where) if where != self.device else self._storage.array
+        return self if moved is self._storage.array else self._over(Storage(moved))
+
+    def cpu(self) -> Any:
+        """The elements in main memory."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+        """The elements on a GPU."""
+        return self.to(device=devices.device("cuda", arrays.cuda().current_device()) if device is None else device)
+
+    def resize_(self, size: int) -> Any:
+        """Change the number of elements. Those that remain keep their values, and every tensor on this storage goes along."""
+        resize_storage(self._storage, size * self.dtype.itemsize)
+        return self
+
+    def __repr__(self) -> str:
+        rows = "" if self.device.type == "meta" else "".join(f" {v}\n" for v in self.tolist())
+        dtype = "" if isinstance(self, UntypedStorage) else f"dtype={self.dtype}, "
+        return f"{rows}[torch.storage.{type(self).__name__}({dtype}device={self.device}) of size {len(self)}]"
+
 
 class UntypedStorage(_Memory):
     """A row of bytes: UntypedStorage(8), UntypedStorage([1, 2, 3]), or `tensor.untyped_storage()`."""
@@ -102,7 +152,7 @@ class UntypedStorage(_Memory):
         if len(args) > 1:
             raise TypeError(f"UntypedStorage() takes a number of bytes, or a sequence of them; found {len(args)} arguments")
         given: Any = args[0] if args else 0
-        where = devices.device("cpu") if device is None else devices.device(device)
+        where = devices.cpu if device is None else devices.device(device)
         if hasattr(given, "__index__"):
             array = arrays.empty((given.__index__(),), np.dtype(np.uint8), where)
         else:
@@ -117,11 +167,7 @@ class UntypedStorage(_Memory):
             self._storage = storage
         return storage.public
 
-    size = __len__ = _Memory.nbytes
-
-    def element_size(self) -> int:
-        """1: the elements are bytes."""
-        return 1
+    _over = _of
 
     @property
     def _cdata(self) -> int:
@@ -133,10 +179,6 @@ class UntypedStorage(_Memory):
 
     def __hash__(self) -> int:
         return id(self._storage)
-
-    def _values(self) -> Any:
-        """The bytes as a 1-D uint8 array over the same memory."""
-        return flat_view(self._storage, dtypes.uint8)
 
     def __getitem__(self, index):
         if isinstance(index, slice):
@@ -151,59 +193,16 @@ class UntypedStorage(_Memory):
             raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
         return super().copy_(source)
 
-    def clone(self) -> UntypedStorage:
-        """A copy."""
-        return UntypedStorage._of(Storage(arrays.copy(self._values())))
-
     def new(self) -> UntypedStorage:
         """An empty storage on the same device."""
         return UntypedStorage(0, device=self.device)
 
-    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
-        """The bytes on another device: itself if they are there."""
-        where = devices.device(device)
-        moved = arrays.to_device(self._storage.array, where) if where != self.device else self._storage.array
-        return self if moved is self._storage.array else UntypedStorage._of(Storage(moved))
-
-    def cpu(self) -> UntypedStorage:
-        """The bytes in main memory."""
-        return self.to(device="cpu")
-
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
-        """The bytes on a GPU."""
-        return self.to(device=devices.device("cuda", arrays.cuda().current_device()) if device is None else device)
-
-    def untyped(self) -> UntypedStorage:
-        """Itself."""
-        return self
-
-    def resize_(self, size: int) -> UntypedStorage:
-        """Change the number of bytes. Those that remain keep their values, and every tensor on this storage goes along."""
-        resize_storage(self._storage, size)
-        return self
-
-    def __deepcopy__(self, memo: dict) -> UntypedStorage:
-        if id(self) not in memo:
-            memo[id(self)] = self.clone()
-        return memo[id(self)]
-
-    __copy__ = clone
-
     def __reduce_ex__(self, protocol):
         if self.device.type == "meta":
-            return _meta_storage, (self.nbytes(),)
+            return partial(UntypedStorage, device="meta"), (self.nbytes(),)
         raw: Any = np.ascontiguousarray(arrays.to_device(self._values(), devices.cpu))
-        if protocol >= 5:
-            import pickle
-
-            raw = pickle.PickleBuffer(raw)  # bytes that travel beside the pickle, uncopied, if the pickler wants that
-        else:
-            raw = raw.tobytes()
-        return _storage_from_bytes, (raw, str(self.device))
-
-    def __repr__(self) -> str:
-        rows = "" if self.device.type == "meta" else "".join(f" {b}\n" for b in self.tolist())
-        return f"{rows}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+        # From protocol 5 on bytes travel beside the pickle, uncopied, if the pickler wants that.
+        return _storage_from_bytes, (pickle.PickleBuffer(raw) if protocol >= 5 else raw.tobytes(), str(self.device))
 
 
 def _storage_from_bytes(raw, device: str) -> UntypedStorage:
@@ -211,10 +210,6 @@ def _storage_from_bytes(raw, device: str) -> UntypedStorage:
     if not array.flags.writeable:
         array = array.copy()
     return UntypedStorage._of(Storage(arrays.to_device(array, devices.device(device))))
-
-
-def _meta_storage(nbytes: int) -> UntypedStorage:
-    return UntypedStorage(nbytes, device="meta")
 
 
 # -- windows on a storage ------------------------------------------------------------------------------------------
@@ -321,10 +316,8 @@ def exchange(storage: Storage, memory: Any) -> None:
     replacement = Storage(memory)
     for _, dtype, offset, shape, strides in geometry:
         if layout.storage_extent(tuple(shape), strides, offset) * dtype.itemsize > replacement.nbytes():
-            raise NotImplementedError(
-                f"a storage cannot shrink to {replacement.nbytes()} bytes while a tensor of shape {tuple(shape)} needs more of it: "
-                "delete the tensor, or resize_ it first"
-            )
+            found = f"{replacement.nbytes()} bytes while a tensor of shape {tuple(shape)} needs more of it"
+            raise NotImplementedError(f"a storage cannot shrink to {found}: delete the tensor, or resize_ it first")
     storage.array, storage.nbytes_ = memory, None
     for t, dtype, offset, shape, strides in geometry:
         t._array = window(storage, dtype, offset, shape, strides)
@@ -350,98 +343,47 @@ class TypedStorage(_Memory):
     def __init__(
         self, *args, dtype: dtypes.dtype | None = None, device: Any = None, wrap_storage: UntypedStorage | None = None, _internal=False
     ):
-        self.dtype: dtypes.dtype = dtype or getattr(type(self), "_dtype", None) or dtypes.get_default_dtype()
+        self.dtype: dtypes.dtype = dtype or dtypes.get_default_dtype()
         given: Any = args[0] if args else 0
-        if wrap_storage is not None:
-            self._untyped = wrap_storage
-        elif hasattr(given, "__index__"):
-            self._untyped = UntypedStorage(given.__index__() * self.dtype.itemsize, device=device)
-        else:
+        if wrap_storage is None and hasattr(given, "__index__"):
+            wrap_storage = UntypedStorage(given.__index__() * self.dtype.itemsize, device=device)
+        elif wrap_storage is None:
             from flambeau.factories import tensor
 
-            self._untyped = tensor(list(given), dtype=self.dtype, device=device).untyped_storage()
+            wrap_storage = tensor(list(given), dtype=self.dtype, device=device).untyped_storage()
+        self._storage = wrap_storage._storage
 
-    def untyped(self) -> UntypedStorage:
-        """The bytes."""
-        return self._untyped
-
-    @property
-    def _storage(self) -> Storage:  # type: ignore[override]
-        return self._untyped._storage
-
-    def _values(self) -> Any:
-        return flat_view(self._storage, self.dtype)
-
-    def size(self) -> int:
-        """The number of elements."""
-        return self.nbytes() // self.dtype.itemsize
-
-    __len__ = _size = size
-
-    def element_size(self) -> int:
-        """Bytes per element."""
-        return self.dtype.itemsize
+    def _over(self, storage: Storage) -> TypedStorage:
+        return TypedStorage(wrap_storage=UntypedStorage._of(storage), dtype=self.dtype)
 
     def __getitem__(self, index):
         if isinstance(index, slice):
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
         return self._values()[index].item()
 
-    def resize_(self, size: int) -> TypedStorage:
-        """Change the number of elements."""
-        self._untyped.resize_(size * self.dtype.itemsize)
-        return self
-
-    def _over(self, untyped: UntypedStorage) -> TypedStorage:
-        return TypedStorage(wrap_storage=untyped, dtype=self.dtype)
-
-    def clone(self) -> TypedStorage:
-        """A copy."""
-        return self._over(self._untyped.clone())
-
-    def cpu(self) -> TypedStorage:
-        """The elements in main memory."""
-        return self._over(self._untyped.cpu())
-
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
-        """The elements on a GPU."""
-        return self._over(self._untyped.cuda(device))
-
-    def __deepcopy__(self, memo: dict) -> TypedStorage:
-        return self._over(self._untyped.__deepcopy__(memo))
-
     def type(self, dtype: Any = None) -> Any:
         """The name of its type, or a copy with another."""
         if dtype is None:
             return f"torch.{storage_name(self.dtype)}"
-        dtype = dtype if isinstance(dtype, dtypes.dtype) else dtype._dtype
-        return TypedStorage(wrap_storage=wrap(self._values()).to(dtype).untyped_storage(), dtype=dtype)
+        return typed_storage(wrap(self._values()).to(dtype if isinstance(dtype, dtypes.dtype) else dtype.dtype))
 
     def pickle_storage_type(self) -> str:
         """The name PyTorch's files call it by."""
         return storage_name(self.dtype)
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, TypedStorage) and self._untyped == other._untyped and self.dtype is other.dtype
+        return isinstance(other, TypedStorage) and self._storage is other._storage and self.dtype is other.dtype
 
     def __hash__(self) -> int:
-        return hash((self._untyped, self.dtype.name))
+        return hash((id(self._storage), self.dtype.name))
 
     def __reduce__(self):
-        return _typed_storage, (self._untyped, self.dtype)
-
-    def __repr__(self) -> str:
-        rows = "".join(f" {v}\n" for v in self.tolist())
-        return f"{rows}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
+        return partial(TypedStorage, wrap_storage=self.untyped(), dtype=self.dtype), ()
 
 
 for _kind in ("double", "float", "half", "long", "int", "short", "bool", "bfloat16", "char", "byte"):
     _dtype = {"char": dtypes.int8, "byte": dtypes.uint8}.get(_kind) or dtypes.BY_NAME[_kind]
     setattr(TypedStorage, _kind, lambda self, _d=_dtype: self.type(_d))
-
-
-def _typed_storage(storage: UntypedStorage, dtype: dtypes.dtype) -> TypedStorage:
-    return TypedStorage(wrap_storage=storage, dtype=dtype)
 
 
 # PyTorch's old names of dtypes: torch.FloatStorage, torch.LongTensor.
@@ -463,23 +405,20 @@ def storage_name(dtype: dtypes.dtype) -> str:
 class _LegacyStorage(type):
     """torch.FloatStorage(3) makes a TypedStorage, and isinstance asks for the dtype."""
 
+    dtype: dtypes.dtype
+
     def __call__(cls, *args, **kwargs):
-        return TypedStorage(*args, dtype=cls._dtype, **kwargs)
+        return TypedStorage(*args, dtype=cls.dtype, **kwargs)
 
     def __instancecheck__(cls, instance) -> bool:
-        return isinstance(instance, TypedStorage) and instance.dtype is cls._dtype
-
-    @property
-    def dtype(cls) -> dtypes.dtype:
-        return cls._dtype
+        return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
 
 
-LEGACY_STORAGES: dict[str, type] = {
-    f"{name}Storage": _LegacyStorage(
-        f"{name}Storage", (), {"_dtype": d, "__module__": "torch", "__doc__": f"The old constructor of storages of {d}."}
-    )
-    for name, d in OLD_NAMES.items()
-}
+def _legacy_storage(name: str, dtype: dtypes.dtype) -> type:
+    return _LegacyStorage(name, (), {"dtype": dtype, "__module__": "torch", "__doc__": f"The old constructor of storages of {dtype}."})
+
+
+LEGACY_STORAGES: dict[str, type] = {f"{name}Storage": _legacy_storage(f"{name}Storage", d) for name, d in OLD_NAMES.items()}
 
 
 def storage(self: Tensor) -> TypedStorage:
@@ -509,10 +448,8 @@ def is_storage(obj: Any) -> bool:
 
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether two tensors are the same window on the same storage."""
-    mine, other = self._shared_storage(), tensor._shared_storage()
-    return (
-        mine is other and self.storage_offset() == tensor.storage_offset() and arrays.view_of(self._array) == arrays.view_of(tensor._array)
-    )
+    same_memory = self._shared_storage() is tensor._shared_storage() and self.storage_offset() == tensor.storage_offset()
+    return same_memory and arrays.view_of(self._array) == arrays.view_of(tensor._array)
 
 
 for _method in (set_, resize_, resize_as_, storage, storage_type, is_set_to):

@@ -7,11 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import factory, fresh
+from flambeau.factories import factory, made
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
-
-__all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"]
 
 
 @factory
@@ -54,7 +52,7 @@ def _window(name: str, n: int, periodic: bool, curve: Callable, options: dict) -
             raise RuntimeError(f"{name} requires non-negative window_length, got window_length={n}")
         return sampled(curve, n, n if periodic else n - 1, dtype, where)
 
-    return fresh(name, make, **options)
+    return made(name, make, **options)
 
 
 def sampled(curve: Callable, n: int, m: int, dtype: dtypes.dtype, device):

@@ -5,11 +5,12 @@ Importing this file imports CuPy, so it is imported when a GPU is first asked fo
 `cuda_scatter.py` (sums by index) and `cuda_random.py`.
 """
 
+# ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
+
 from __future__ import annotations
 
 import gc
 from collections import deque
-from typing import Any
 
 import cupy
 import numpy as np
@@ -21,26 +22,8 @@ from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels.cuda_gemm import product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
-from flambeau.kernels.cuda_random import (
-    Generator,
-    binomial,
-    default_generator,
-    draw,
-    get_rng_state,
-    manual_seed_all,
-    multinomial,
-    permutation,
-    poisson,
-    set_rng_state,
-)
+from flambeau.kernels.cuda_random import Generator, binomial, default_generator, draw, manual_seed_all, multinomial, permutation, poisson
 from flambeau.kernels.cuda_scatter import add_rows, combine_at, multiply_in_rounds
-
-__all__ = [
-    "Generator", "add_rows", "binomial", "combine_at", "cupy", "current_device", "default_generator", "device_count", "draw", "empty",
-    "empty_strided", "fill", "fold", "from_dlpack", "get_rng_state", "is_available", "is_pinned", "keep_until_done", "manual_seed_all",
-    "multinomial", "multiply_in_rounds", "number", "on", "permutation", "pinned_empty", "poisson", "product", "product_into", "reinterpret",
-    "rows", "run", "set_rng_state", "strided_view", "to_device",
-]  # fmt: skip
 
 ndarray = cupy.ndarray
 
@@ -120,12 +103,8 @@ def out_of_memory(size: int) -> OutOfMemoryError:
 
 def amount(size: int) -> str:
     """A number of bytes as people write it."""
-    number = float(size)
-    for unit in ("bytes", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.2f} {unit}"
-        number /= 1024
-    return f"{number:.2f} GiB"
+    power = min((size.bit_length() - 1) // 10, 3) if size else 0
+    return f"{size / 1024**power:.{2 if power else 0}f} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def peak(index: int, which: int) -> int:
@@ -294,6 +273,4 @@ def is_pinned(array: np.ndarray) -> bool:
     return runtime.pointerGetAttributes(arrays.data_pointer(array)).type == 1  # cudaMemoryTypeHost
 
 
-def from_dlpack(capsule: Any):
-    """A CuPy array over the memory of a DLPack capsule."""
-    return cupy.from_dlpack(capsule)
+from_dlpack = cupy.from_dlpack  # a CuPy array over the memory of a DLPack capsule

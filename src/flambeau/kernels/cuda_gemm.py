@@ -14,7 +14,7 @@ from typing import NamedTuple
 import cupy
 import ml_dtypes
 import numpy as np
-from cupy.cuda import Device, runtime
+from cupy.cuda import Device
 from cupy.cuda.device import get_cublas_handle
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
@@ -45,7 +45,7 @@ def product(a, b):
     """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype. Fresh and contiguous."""
     if a.dtype not in KINDS:
         return cupy.matmul(a, b)  # integers: CuPy has a kernel of its own
-    with _on(a):
+    with Device(a.data.device_id):
         out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
         _multiply(out, a, b, 1, 0)
     return out
@@ -58,14 +58,9 @@ def product_into(out, a, b, alpha, beta):
     """
     if out.dtype not in KINDS or not out.flags.c_contiguous or a.dtype != out.dtype or b.dtype != out.dtype:
         return NotImplemented
-    with _on(out):
+    with Device(out.data.device_id):
         _multiply(out, a, b, alpha, beta)
     return out
-
-
-def _on(array):
-    """The array's device made current; nothing to do where it is."""
-    return Device(array.data.device_id)
 
 
 def _multiply(out, a, b, alpha, beta) -> None:
@@ -75,8 +70,8 @@ def _multiply(out, a, b, alpha, beta) -> None:
     if not out.size:
         return
     if not k:
-        out *= beta if beta else 0
-        if not beta:
+        out *= beta
+        if not beta:  # and not NaN, which 0 times NaN is
             out.fill(0)
         return
     kind = KINDS[out.dtype]
@@ -135,10 +130,3 @@ def _scalars(dtype: np.dtype, alpha, beta) -> int:
             _kept.clear()
         found = _kept[key] = np.array([alpha, beta]).astype(dtype)
     return found.__array_interface__["data"][0]
-
-
-def current_library() -> tuple[int, int]:
-    """(version of cuBLAS, version of the CUDA runtime)."""
-    from cupy.cuda import cublas
-
-    return cublas.getVersion(get_cublas_handle()), runtime.runtimeGetVersion()

@@ -9,12 +9,15 @@ A launch has three parts, each remembered under what it depends on:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -47,7 +50,8 @@ def run(kernel: Pointwise, operands, params, key: np.dtype, out_dtype: np.dtype,
 
 def _run_flat(kernel, operands, params, key, out_dtype, out):
     """The everyday case: contiguous arrays of one shape, and numbers. None for any other."""
-    shape, device, pointers, arrays = None if out is None else out.shape, runtime.getDevice(), [], 0
+    shape, device = None if out is None else out.shape, runtime.getDevice()
+    pointers, arrays = [], 0
     for i, a in enumerate(operands if out is None else (*operands, out)):
         if type(a) is not ndarray:
             if type(a) is np.ndarray:
@@ -71,14 +75,11 @@ def _run_flat(kernel, operands, params, key, out_dtype, out):
     if flat is None:
         flat = _flats[kernel, key, out_dtype, arrays, device] = Flat(kernel, key, out_dtype, operands, device)
     n = out.size
-    if n >= 2**31 or not flat.pack:
+    if n >= 2**31 or not flat.pack or any([pointer % size for pointer, size in zip(pointers, flat.sizes, strict=True)]):
         return _run(kernel, operands, params, key, out_dtype, out, device)
-    for pointer, size in zip(pointers, flat.sizes, strict=True):
-        if pointer % size:
-            return _run(kernel, operands, params, key, out_dtype, out, device)
     arguments = _arguments(kernel, operands, (pointers[-1], *pointers[:-1]), params, key)
     threads = n // flat.pack + n % flat.pack
-    flat.function(((threads + THREADS - 1) // THREADS,), _BLOCK, (*arguments, n, flat.geometry))
+    flat.function(_grid(threads), _BLOCK, (*arguments, n, flat.geometry))
     return out
 
 
@@ -127,29 +128,21 @@ def _run(kernel, operands, params, key, out_dtype, out, device):
 
 def _arguments(kernel: Pointwise, operands, pointers, params, key: np.dtype) -> list:
     """Addresses and numbers in the order of the kernel's parameters; see `print_cuda._parameters`."""
-    number = _complex if key.kind == "c" else _integer if key.kind in "biu" else _real
     found: list = [pointers[0]]
     for a, pointer, kind in zip(operands, pointers[1:], kernel.kinds, strict=True):
         if type(a) is ndarray:
             found.append(pointer)
+        elif kind != "T" or key.kind in "biu":
+            found.append(int(a))
         else:
-            found += number(a) if kind == "T" else _integer(a)
+            found += _number(a, key)
     for p in params:
-        found += _complex(p) if key.kind == "c" else _real(p)
+        found += _number(p, key)
     return found
 
 
-def _real(value) -> tuple[float]:
-    return (float(value),)
-
-
-def _integer(value) -> tuple[int]:
-    return (int(value),)
-
-
-def _complex(value) -> tuple[float, float]:
-    number = complex(value)
-    return number.real, number.imag
+def _number(value, key: np.dtype) -> tuple[float, ...]:
+    return (complex(value).real, complex(value).imag) if key.kind == "c" else (float(value),)
 
 
 def _piece_by_piece(kernel, operands, params, key, out_dtype, out):
@@ -171,19 +164,13 @@ def strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype):
 # -- plans ---------------------------------------------------------------------------------------------------------------
 
 
-class Variant:
-    """How the work of a kernel is laid out, as far as its code depends on that. Equal variants are one object."""
+class Variant(NamedTuple):
+    """How the work of a kernel is laid out, as far as its code depends on that: see `print_cuda.Instance`."""
 
-    __slots__ = ("flat", "modes", "pack", "wide")
-    known: ClassVar[dict[tuple, Variant]] = {}
-
-    def __new__(cls, modes: tuple[str, ...], flat: tuple[bool, ...] = (), pack: int = 0, wide: bool = False):
-        found = cls.known.get((modes, flat, pack, wide))
-        if found is None:
-            found = object.__new__(cls)
-            found.modes, found.flat, found.pack, found.wide = modes, flat, pack, wide
-            cls.known[modes, flat, pack, wide] = found
-        return found
+    modes: tuple[str, ...]
+    flat: tuple[bool, ...] = ()
+    pack: int = 0
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,13 +194,11 @@ def plan_for(views: tuple[View | None, ...], out: View | None, sizes: tuple[int,
         out_strides = layout.pointwise_strides(shape, *counted)
     else:
         shape, out_strides = out[0], _in_elements(out[1], sizes[0])
-    n = 1
-    for size in shape:
-        n *= size
+    n = math.prod(shape)
     in_bytes = tuple(s * sizes[0] for s in out_strides)
     if not n:
         return Plan(shape, in_bytes, 0)
-    modes = tuple(NUMBER if v is None else ONE if _is_one(v[0]) else ARRAY for v in views)
+    modes = tuple(NUMBER if v is None else ONE if math.prod(v[0]) == 1 else ARRAY for v in views)
     steps = [layout.broadcast_strides(*c, shape) if m == ARRAY else (0,) * len(shape) for c, m in zip(counted, modes, strict=True)]
     loops, (out_steps, *steps) = layout.collapse(shape, out_strides, *steps)
     if not loops:
@@ -237,16 +222,11 @@ def _in_elements(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple([s // size for s in strides])
 
 
-def _is_one(shape: tuple[int, ...]) -> bool:
-    return all([n == 1 for n in shape])
-
-
 def _reach(loops, all_steps) -> int:
     """A bound for every position and every offset."""
-    n = 1
-    for size in loops:
-        n *= size
-    return max(n, *[sum([(size - 1) * abs(step) for size, step in zip(loops, steps, strict=True)]) + 1 for steps in all_steps])
+    return max(
+        math.prod(loops), *[sum([(size - 1) * abs(step) for size, step in zip(loops, steps, strict=True)]) + 1 for steps in all_steps]
+    )
 
 
 def _pack(loops, all_steps, modes, sizes) -> int:
@@ -298,14 +278,18 @@ def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Varian
     function = _functions.get((kernel, key, out_dtype, variant, device))
     if function is not None:
         return function
-    instance = Instance(
-        kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtypes.OF_NUMPY[key].name, dtypes.OF_NUMPY[out_dtype].name,
-        variant.modes, variant.flat, variant.pack, variant.wide,
-    )  # fmt: skip
+    dtype, out = dtypes.OF_NUMPY[key].name, dtypes.OF_NUMPY[out_dtype].name
+    instance = Instance(kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtype, out, *variant)
     options = ("--std=c++17", *(_complex_headers() if print_cuda.uses_complex(instance) else ()))
     module = load_source(instance.function, print_cuda.print_kernel(instance), options)
     function = _functions[kernel, key, out_dtype, variant, device] = module.get_function(instance.function)
     return function
+
+
+@lru_cache(None)
+def compiled(print_source: Callable, name: str, device: int, *what):
+    """The kernel `name` in the CUDA C++ that print_source(*what) gives, for the current device; remembered."""
+    return load_source(name, print_source(*what)).get_function(name)
 
 
 def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17",)) -> Module:
@@ -334,12 +318,10 @@ def cache_directory() -> Path:
 def _keep(path: Path, binary: bytes) -> None:
     """Write a file whole or not at all; where nothing can be written, every run compiles anew."""
     temporary = path.with_suffix(f".{os.getpid()}")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(binary)
         temporary.replace(path)
-    except OSError:
-        return
 
 
 def _complex_headers() -> tuple[str, ...]:

@@ -12,20 +12,21 @@ import numpy as np
 from cupy.cuda import Device
 
 from flambeau import dtypes
-from flambeau.kernels import print_cuda_loops
-from flambeau.kernels.cuda_launch import load_source
+from flambeau.kernels.cuda_launch import compiled
 from flambeau.kernels.fold import FOLDS
 from flambeau.kernels.print_cuda import THREADS
-from flambeau.kernels.print_cuda_loops import FoldInstance, RowsInstance
+from flambeau.kernels.print_cuda_loops import FoldInstance, RowsInstance, print_fold, print_rows
 from flambeau.kernels.rows import PROGRAMS
 
 ENOUGH = 16  # a thread that has fewer elements than this to itself is not worth starting
 IN_REGISTERS = 64  # elements of rows that a thread may keep
+_FOLDS = {f.name: f for f in FOLDS}
+_PROGRAMS = {p.name: p for p in PROGRAMS}
 
 
 def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -> bool:
     """Reduce the middle of (outer, n, inner) into `out`, and positions into `index`, where these are given. Steps are in bytes."""
-    declared = _fold(name)
+    declared = _FOLDS.get(name)
     dtype = dtypes.OF_NUMPY[array.dtype].name
     if declared is None or dtype not in declared.dtypes or (index is not None and not declared.find):
         return False
@@ -82,7 +83,7 @@ def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, si
 
 def rows(name: str, count: int, n: int, given, steps, params) -> bool:
     """Run a row program on `count` rows of `n` elements: `given` are the result and the operands, all contiguous."""
-    program = _program(name)
+    program = _PROGRAMS.get(name)
     out = given[0]
     dtype = dtypes.OF_NUMPY[out.dtype].name
     if program is None or dtype not in program.dtypes:
@@ -95,7 +96,8 @@ def rows(name: str, count: int, n: int, given, steps, params) -> bool:
         if n % pack or any(p % 16 for p, kind in zip(pointers, kinds, strict=True) if kind in ("row", "shared")):
             pack = 1
         lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
-        kernel = _rows_kernel(RowsInstance(name, dtype, lanes, pack, items), device)
+        instance = RowsInstance(name, dtype, lanes, pack, items)
+        kernel = compiled(_print_rows, instance.function, device, instance)
         kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, *map(float, params), count, n))
     return True
 
@@ -114,25 +116,13 @@ def _shape_of_rows(units: int, pack: int, operands: int) -> tuple[int, int]:
 
 
 @lru_cache(None)
-def _fold(name: str):
-    return next((f for f in FOLDS if f.name == name), None)
-
-
-def _program(name: str):
-    return next((p for p in PROGRAMS if p.name == name), None)
-
-
-@lru_cache(None)
 def _multiprocessors(device: int) -> int:
     return Device(device).attributes["MultiProcessorCount"]
 
 
-@lru_cache(None)
 def _fold_kernel(instance: FoldInstance, device: int):
-    return load_source(instance.function, print_cuda_loops.print_fold(instance)).get_function(instance.function)
+    return compiled(print_fold, instance.function, device, instance)
 
 
-@lru_cache(None)
-def _rows_kernel(instance: RowsInstance, device: int):
-    text = print_cuda_loops.print_rows(instance, _program(instance.name))
-    return load_source(instance.function, text).get_function(instance.function)
+def _print_rows(instance: RowsInstance) -> str:
+    return print_rows(instance, _PROGRAMS[instance.name])

@@ -20,12 +20,11 @@ from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays, print_cuda, sampling
-from flambeau.kernels.cuda_launch import load_source
+from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.print_cuda import THREADS
 from flambeau.random import DEFAULT_SEED, _checked_seed
 from flambeau.random import Generator as CpuGenerator
 from flambeau.random import default_generator as cpu_generator
-
-THREADS = 256
 
 
 class Generator(CpuGenerator):
@@ -98,16 +97,6 @@ def manual_seed_all(seed: int) -> None:
         generator.manual_seed(seed)
 
 
-def get_rng_state(index: int) -> np.ndarray:
-    """The state of a GPU's stream. -> (16,) uint8"""
-    return default_generator(devices.device("cuda", index)).get_state_bytes()
-
-
-def set_rng_state(state: np.ndarray, index: int) -> None:
-    """Put a GPU's stream where `get_rng_state` found it."""
-    default_generator(devices.device("cuda", index)).set_state_bytes(state)
-
-
 # -- distributions -------------------------------------------------------------------------------------------------------
 
 # What one random value becomes: "unit" lies in (0, 1], "normal" is Gaussian; T is the type of the computation, a and b are parameters.
@@ -148,19 +137,14 @@ def _checked(kind: str, dtype: np.dtype, parameters: tuple) -> tuple[float, floa
     if kind == "geometric":
         return math.log1p(-p["p"]), 0.0
     first, second = {"normal": (0.0, 1.0), "log_normal": (1.0, 2.0), "cauchy": (0.0, 1.0)}.get(kind, (1.0, 0.0))
-    return (
-        float(p.get("mean", p.get("lambd", p.get("median", p.get("p", first))))),
-        float(p.get("std", p.get("sigma", second))),
-    )
+    given = [float(p[name]) for name in ("mean", "lambd", "median", "p") if name in p]
+    return given[0] if given else first, float(p.get("std", p.get("sigma", second)))
 
 
 def _sampled(kind: str, generator: Generator, shape, dtype: np.dtype, a: float, b: float):
     out = cupy.empty(shape, dtype)
-    if not out.size:
-        return out
     compute = "float32" if dtype.itemsize <= 4 and dtype.kind not in "iu" else "float64"
-    kernel = _kernel(*FORMULAS[kind], compute, dtypes.OF_NUMPY[dtype].name, kind == "uniform")
-    _fill(kernel, generator, out, 4 if compute == "float32" else 2, a, b)
+    _fill(generator, out, *FORMULAS[kind], compute, a, b, kind == "uniform")
     return out
 
 
@@ -209,9 +193,8 @@ def _all_integers(generator: Generator, shape, dtype: np.dtype):
 def _words(generator: Generator, shape, dtype: np.dtype, low: int, span: int, bits: int):
     """low + word % span as `dtype`; a span of 0 stands for all words."""
     out = cupy.empty(shape, dtype)
-    if out.size:
-        kernel = _kernel(f"word{bits}", "(int64_t)((b ? x % b : x) + a)", "int64", dtypes.OF_NUMPY[dtype].name, False)
-        _fill(kernel, generator, out, 4 if bits == 32 else 2, np.uint64(low % 2**64), np.uint64(span % 2**64))
+    a, b = np.uint64(low % 2**64), np.uint64(span % 2**64)
+    _fill(generator, out, f"word{bits}", "(int64_t)((b ? x % b : x) + a)", "int64", a, b)
     return out
 
 
@@ -280,9 +263,14 @@ def _most_blocks(device: int) -> int:
     return attributes["MultiProcessorCount"] * (attributes["MaxThreadsPerMultiProcessor"] // THREADS)
 
 
-def _fill(kernel, generator: Generator, out, per_turn: int, a, b) -> None:
-    """Launch: every thread computes `per_turn` values a turn, a grid's width apart."""
-    n = out.size
+def _fill(generator: Generator, out, source: str, formula: str, compute: str, a, b, wraps: bool = False) -> None:
+    """Compile and launch: every thread computes some values a turn, a grid's width apart."""
+    n, dtype = out.size, dtypes.OF_NUMPY[out.dtype].name
+    if not n:
+        return
+    name = f"fl_random_{source}_{dtype}"
+    kernel = compiled(print_random, name, out.data.device_id, name, source, formula, compute, dtype, wraps)
+    per_turn = _per_turn(source, compute)
     blocks = min((n + THREADS - 1) // THREADS, _most_blocks(out.data.device_id))
     turns = (n - 1) // (THREADS * blocks * per_turn) + 1
     offset = generator.take(turns * 4)
@@ -290,14 +278,9 @@ def _fill(kernel, generator: Generator, out, per_turn: int, a, b) -> None:
     kernel((blocks,), (THREADS,), (out.data.ptr, n, seed, np.uint64(offset // 4), a, b))
 
 
-def _kernel(source: str, formula: str, compute: str, out: str, wraps: bool):
-    return _compiled(source, formula, compute, out, wraps, runtime.getDevice())
-
-
-@lru_cache(None)
-def _compiled(source: str, formula: str, compute: str, out: str, wraps: bool, device: int):
-    name = f"fl_random_{source}_{out}"
-    return load_source(name, print_random(name, source, formula, compute, out, wraps)).get_function(name)
+def _per_turn(source: str, compute: str) -> int:
+    """How many values the four words of one encryption give."""
+    return 4 if source == "word32" or compute == "float32" else 2
 
 
 def print_random(name: str, source: str, formula: str, compute: str, out: str, wraps: bool) -> str:
@@ -308,7 +291,7 @@ def print_random(name: str, source: str, formula: str, compute: str, out: str, w
     printer = print_cuda.printer(compute)
     words = source.startswith("word")
     values = source if words else f"{source}_{printer.compute}"
-    count = 4 if source == "word32" or compute == "float32" else 2
+    count = _per_turn(source, compute)
     kind, number = ("uint64_t", "uint64_t") if words else (printer.compute, "double")
     stored = printer.stored(out, "value", "T")
     end = f"if (result == {printer.stored(out, 'b', 'T')}) result = {printer.stored(out, 'a', 'T')};" if wraps else ""

@@ -6,15 +6,13 @@ both values, in no particular order, so that the last digit of a floating-point 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import cupy
 import numpy as np
-from cupy.cuda import Device, runtime
+from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, print_cuda
-from flambeau.kernels.cuda_launch import load_source
+from flambeau.kernels.cuda_launch import compiled
 from flambeau.kernels.print_cuda import THREADS
 
 INT32 = np.dtype(np.int32)
@@ -40,7 +38,9 @@ def combine_at(how: str, target, at, values, row: int = 1) -> bool:
         arrays.write(target, wide)
         return True
     with Device(target.data.device_id):
-        kernel = _compiled(how, dtypes.OF_NUMPY[target.dtype].name, runtime.getDevice())
+        dtype = dtypes.OF_NUMPY[target.dtype].name
+        name = f"fl_at_{how}_{print_cuda.TYPES[dtype][0]}"
+        kernel = compiled(print_combine, name, target.data.device_id, name, how, dtype)
         n = at.size * inner
         kernel(((n + THREADS - 1) // THREADS,), (THREADS,), (target.data.ptr, at.data.ptr, values.data.ptr, n, inner, row))
     return True
@@ -53,12 +53,6 @@ def add_rows(target, index, rows) -> bool:
     return combine_at("add", flat, index.astype(np.int64, copy=False), arrays.contiguous(rows).reshape(-1), row)
 
 
-@lru_cache(None)
-def _compiled(how: str, dtype: str, device: int):
-    name = f"fl_at_{how}_{print_cuda.TYPES[dtype][0]}"
-    return load_source(name, print_combine(name, how, dtype)).get_function(name)
-
-
 def print_combine(name: str, how: str, dtype: str) -> str:
     """The CUDA C++ of one operation on one dtype."""
     printer = print_cuda.printer(dtype)
@@ -66,7 +60,7 @@ def print_combine(name: str, how: str, dtype: str) -> str:
     formulas = {"multiply": "a * b", "maximum": printer.print_maximum("a", "b"), "minimum": printer.print_minimum("a", "b")}
     step = _ADD.format(word="unsigned long long" if kind == "int64_t" else kind) if how == "add" else _EXCHANGE
     return print_cuda.PREAMBLE + _KERNEL.format(
-        name=name, T=kind, threads=THREADS, word="unsigned long long" if print_cuda.SIZES[dtype] == 8 else "unsigned int",
+        name=name, T=kind, threads=THREADS, word="unsigned long long" if dtypes.BY_NAME[dtype].itemsize == 8 else "unsigned int",
         formula=formulas.get(how, "a"), step=step,
     )  # fmt: skip
 

@@ -26,8 +26,6 @@ TYPES = print_c.TYPES | {
     "complex64": ("c64", "complex<float>", "complex<float>"),
     "complex128": ("c128", "complex<double>", "complex<double>"),
 }
-SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4}
-SIZES |= {"int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 COMPLEX = {"complex64": "float", "complex128": "double"}
 NARROW = ("int8", "uint8", "int16", "uint16")  # a float is converted to these through int64, so that it wraps around
@@ -37,12 +35,8 @@ THREADS = 256
 ARRAY, ONE, NUMBER = "array", "one", "number"
 
 # Functions of CUDA's math library: with an f behind their name they take floats.
-LIBRARY = frozenset(
-    (
-        "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma "
-        "floor ceil trunc rint atan2 hypot rsqrt"
-    ).split()
-)
+LIBRARY = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
+lgamma floor ceil trunc rint atan2 hypot rsqrt""".split())  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,39 +120,8 @@ class ComplexPrinter(CudaPrinter):
         return f"{'fl_c' if name in OWN_COMPLEX else ''}{name}({', '.join(args)})"
 
     def apply(self, expr: Expr, args: list[str]) -> str:
-        if expr.op in ("lt", "le", "gt", "ge"):
-            return f"fl_c{expr.op}({args[0]}, {args[1]})"
-        return super().apply(expr, args)
-
-    def print_conj(self, x):
-        return f"conj({x})"
-
-    def print_as_T(self, x):
-        return f"{self.compute}(({self.real}){x})"
-
-    def print_as_bool(self, x):
-        return f"({x} != {self.compute}(0))"
-
-    def print_isnan(self, x):
-        return f"fl_cisnan({x})"
-
-    def print_isinf(self, x):
-        return f"fl_cisinf({x})"
-
-    def print_abs(self, x):
-        return f"{self.compute}(abs({x}))"
-
-    def print_sgn(self, x):
-        return f"fl_csgn({x})"
-
-    def print_reciprocal(self, x):
-        return f"({self.compute}(1) / {x})"
-
-    def print_sqrt(self, x):
-        return f"sqrt({x})"
-
-    def print_rsqrt(self, x):
-        return f"({self.compute}(1) / sqrt({x}))"
+        own = COMPLEX_FORMS.get(expr.op)
+        return super().apply(expr, args) if own is None else own.format(*args, T=self.compute, real=self.real)
 
     def _wraps(self, e: Expr) -> bool:
         return False
@@ -177,6 +140,11 @@ class ComplexPrinter(CudaPrinter):
 
 
 OWN_COMPLEX = frozenset({"exp2", "expm1", "log1p", "log2", "sigmoid"})
+COMPLEX_FORMS = {
+    "lt": "fl_clt({0}, {1})", "le": "fl_cle({0}, {1})", "gt": "fl_clt({1}, {0})", "ge": "fl_cle({1}, {0})", "isnan": "fl_cisnan({0})",
+    "isinf": "fl_cisinf({0})", "sgn": "fl_csgn({0})", "abs": "{T}(abs({0}))", "as_T": "{T}(({real}){0})", "as_bool": "({0} != {T}(0))",
+    "conj": "conj({0})", "sqrt": "sqrt({0})", "rsqrt": "({T}(1) / sqrt({0}))", "reciprocal": "({T}(1) / {0})",
+}  # fmt: skip
 
 
 def _real_literal(value: float, real: str) -> str:
@@ -430,8 +398,6 @@ template <class T> __device__ inline bool fl_clt(complex<T> a, complex<T> b) {
 template <class T> __device__ inline bool fl_cle(complex<T> a, complex<T> b) {
     return a.real() < b.real() || (a.real() == b.real() && a.imag() <= b.imag());
 }
-template <class T> __device__ inline bool fl_cgt(complex<T> a, complex<T> b) { return fl_clt(b, a); }
-template <class T> __device__ inline bool fl_cge(complex<T> a, complex<T> b) { return fl_cle(b, a); }
 template <class T> __device__ inline bool fl_cisnan(complex<T> x) { return x.real() != x.real() || x.imag() != x.imag(); }
 template <class T> __device__ inline bool fl_cisinf(complex<T> x) { return fabs(x.real()) == INFINITY || fabs(x.imag()) == INFINITY; }
 template <class T> __device__ inline complex<T> fl_csgn(complex<T> x) {

@@ -104,6 +104,9 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
     return dtype, device, copy, memory_format, bool(non_blocking)
 
 
+parse_to.__qualname__ = "to"  # what a user has called, for Python's own errors
+
+
 @on_arrays(onto=arrays.empty_like, public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
 def _copy(input, src, non_blocking=False):
     """`src` broadcast to the shape of `input`, in its dtype."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from flambeau import dtypes, layouts
-from flambeau.factories import factory, fresh
+from flambeau.factories import factory, made
 from flambeau.tensor import Tensor
 from flambeau.windows import cosines, hump, sampled, triangle
 
@@ -88,4 +88,4 @@ def _window(name: str, M: int, sym: bool, curve: Callable, *, layout=layouts.str
             raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
         return sampled(curve, M, M - 1 if sym else M, dtype, where)
 
-    return fresh(name, make, **options)
+    return made(name, make, **options)
