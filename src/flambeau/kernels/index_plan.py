@@ -25,15 +25,7 @@ from collections.abc import Callable, Sequence
 from operator import index as as_int
 from typing import Any, Protocol
 
-from flambeau.kernels.layout import (
-    Layout,
-    Sizes,
-    broadcast_shapes,
-    contiguous_strides,
-    expand,
-    pointwise_strides,
-    view,
-)
+from flambeau.kernels.layout import Layout, Sizes, broadcast_shapes, contiguous_strides, expand, pointwise_strides, view
 
 # The kind of an entry in Plan.indices, a letter of Plan.kinds.
 KEEP, INTEGERS, MASK, FLAG = "-imf"
@@ -423,13 +415,7 @@ class _Reader:
         leading = last - len(kinds.lstrip(KEEP))
         neighbours = KEEP not in kinds[leading:]
         return Plan(
-            shape,
-            strides,
-            self.offset,
-            tuple(self.indices[:last]),
-            kinds,
-            tuple(self.index_shapes[:last]),
-            leading if neighbours else 0,
+            shape, strides, self.offset, tuple(self.indices[:last]), kinds, tuple(self.index_shapes[:last]), leading if neighbours else 0
         )
 
 

@@ -57,13 +57,7 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
 
 
 def normal(
-    generator: Generator,
-    shape: Shape,
-    dtype,
-    mean: float | np.ndarray = 0.0,
-    std: float | np.ndarray = 1.0,
-    *,
-    contiguous: bool = True,
+    generator: Generator, shape: Shape, dtype, mean: float | np.ndarray = 0.0, std: float | np.ndarray = 1.0, *, contiguous: bool = True
 ) -> np.ndarray:
     """Normal with the given mean and standard deviation, by Box-Muller: sqrt(-2 log u1) cos(2 pi u2), and sin.
 
@@ -101,12 +95,7 @@ def exponential(generator: Generator, shape: Shape, dtype, lambd: float = 1.0) -
     if not lambd > 0:
         raise RuntimeError(f"exponential_: the rate lambda must be greater than 0, but found lambda={lambd}")
     return _from_float64(
-        "exponential_",
-        generator,
-        shape,
-        dtype,
-        lambda n: (-1.0 / lambd) * _libm("log1p", -_unit(generator, n)),
-        wrong_dtype=RuntimeError,
+        "exponential_", generator, shape, dtype, lambda n: (-1.0 / lambd) * _libm("log1p", -_unit(generator, n)), wrong_dtype=RuntimeError
     )
 
 
@@ -116,11 +105,7 @@ def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma
         raise RuntimeError(f"cauchy_: the half-width sigma must be greater than 0, but found sigma={sigma}")
     _need_floating("cauchy_", np.dtype(dtype), RuntimeError)  # of an empty array too, unlike the others
     return _from_float64(
-        "cauchy_",
-        generator,
-        shape,
-        dtype,
-        lambda n: _fma64(_libm("tan", math.pi * (_unit(generator, n) - 0.5)), sigma, median),
+        "cauchy_", generator, shape, dtype, lambda n: _fma64(_libm("tan", math.pi * (_unit(generator, n) - 0.5)), sigma, median)
     )
 
 
