@@ -54,21 +54,21 @@ def matmul(torch, device, grad):
     return lambda: a @ b
 
 
-@small_op
+@case(wanted=1.0, grad=[False, True])
 def view(torch, device, grad):
     """a.view(16): no data moves."""
     a = matrix(torch, device, grad)
     return lambda: a.view(16)
 
 
-@small_op
+@case(wanted=1.0, grad=[False, True])
 def getitem(torch, device, grad):
     """a[1]: one row, as a view."""
     a = matrix(torch, device, grad)
     return lambda: a[1]
 
 
-@small_op
+@case(wanted=1.0, grad=[False, True])
 def slice_(torch, device, grad):
     """a[:, 1:3]: two columns, as a view."""
     a = matrix(torch, device, grad)

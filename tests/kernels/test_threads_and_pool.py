@@ -455,7 +455,7 @@ def random(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return aligned((x + 1j * rng.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else x).astype(dtype))
 
 
-def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None, addend=None):
+def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None, row=None):
     """c = alpha op(a) op(b) + beta c on arrays (batch, rows, cols) whose rows are contiguous."""
     scalars = np.array([alpha, beta], c.dtype)
     steps = strides or [x.strides[0] // x.itemsize for x in (a, b, c)]
@@ -463,7 +463,7 @@ def gemm(lib, transa, transb, a, b, c, alpha=1.0, beta=0.0, strides=None, addend
     for x, transposed, step in zip((a, b, c), (transa, transb, 0), steps, strict=True):
         rows, cols = x.shape[:0:-1] if transposed else x.shape[1:]
         matrices.append(Matrix(x.ctypes.data, rows, cols, x.strides[1] // x.itemsize, c.shape[0], step, bool(transposed)))
-    return lib.fl_gemm(TYPES.index(c.dtype.type), *matrices, scalars.ctypes.data, scalars[1:].ctypes.data, addend)
+    return lib.fl_gemm(TYPES.index(c.dtype.type), *matrices, scalars.ctypes.data, scalars[1:].ctypes.data, row)
 
 
 def operands(m: int, k: int, n: int, transa: int, transb: int, dtype: type, batch: int = 1):
@@ -532,15 +532,13 @@ def test_batches(blas: ctypes.CDLL, batch: int, m: int, k: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_addend_takes_the_place_of_c(blas: ctypes.CDLL, dtype: type) -> None:
-    """C = alpha A B + beta addend, where the addend is one row for all or a whole matrix, also if C is turned on the way."""
-    for (m, k, n), (transa, transb), repeats in itertools.product([(64, 784, 256), (7, 5, 33), (256, 64, 70)], TRANSPOSED, (0, 1)):
+def test_a_row_takes_the_place_of_c(blas: ctypes.CDLL, dtype: type) -> None:
+    """C = alpha A B + beta row, also where C is turned on the way."""
+    for (m, k, n), (transa, transb) in itertools.product([(64, 784, 256), (7, 5, 33), (256, 64, 70), (33, 600, 40)], TRANSPOSED):
         a, b, expected = operands(m, k, n, transa, transb, dtype)
-        addend = random((1 if repeats else m, n), dtype)
-        c = np.full((1, m, n), np.nan, dtype)
-        shape = Matrix(addend.ctypes.data, m, n, 0 if repeats else n, 1, 0, False)
-        assert gemm(blas, transa, transb, a, b, c, alpha=0.5, beta=2.0, addend=ctypes.byref(shape)) == 0
-        assert close(c, 0.5 * expected + 2 * addend, k), (m, k, n)
+        row, c = random((n,), dtype), np.full((1, m, n), np.nan, dtype)
+        assert gemm(blas, transa, transb, a, b, c, alpha=0.5, beta=2.0, row=row.ctypes.data) == 0
+        assert close(c, 0.5 * expected + 2 * row, k), (m, k, n)
 
 
 def test_leading_dimensions_leave_the_rest_alone(blas: ctypes.CDLL) -> None:

@@ -72,7 +72,7 @@ ASKS = {
 LOADS = {
     "nothing": [], "dir": [], "function": ["calculus"], "method": ["cumulative"], "in-place method": ["special", "gamma_series", "bessel"],
     "in-place function": ["special", "gamma_series", "bessel"], "a room": ["padding", "fft"],
-    "derivative": ["special", "gamma_series", "bessel", "polynomials"], "hasattr": ["sorting", "quantiles"], "from": ["einsum"],
+    "derivative": ["special", "gamma_series", "bessel", "polynomials", "softmax"], "hasattr": ["extrema", "sorting", "quantiles"], "from": ["einsum"],
 }  # fmt: skip
 
 

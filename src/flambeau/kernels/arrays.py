@@ -129,7 +129,7 @@ def contiguous(array: Array) -> Array:
 
 def contiguous_copy(array: Array) -> Array:
     """A C-contiguous copy."""
-    out = empty(array.shape, array.dtype, device_of(array))
+    out = native.empty(array.shape, array.dtype) if type(array) is ndarray else empty(array.shape, array.dtype, device_of(array))
     write(out, array)
     return out
 

@@ -92,7 +92,7 @@ def rows(name: str, count: int, n: int, given, steps, params) -> bool:
         pointers = [a.data.ptr for a in given]
         pack = min(16 // out.itemsize, 8)
         kinds = ("row", *program.kinds)
-        if n % pack or any(p % 16 for p, kind in zip(pointers, kinds, strict=True) if kind != "each"):
+        if n % pack or any(p % 16 for p, kind in zip(pointers, kinds, strict=True) if kind in ("row", "shared")):
             pack = 1
         lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
         kernel = _rows_kernel(RowsInstance(name, dtype, lanes, pack, items), device)

@@ -158,7 +158,7 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
     The lanes of a vector are combined in any order; comparing them loses a NaN, which `bad` keeps.
     """
     keeps = wide == "double" and operator in ("max", "min")
-    clauses = f"reduction({operator}:total)" + " reduction(|:bad)" * keeps
+    clauses = f"reduction({'fl_' * keeps}{operator}:total)" + " reduction(|:bad)" * keeps
     return f"""    {"int bad = total != total;" if keeps else ""}
     for (int64_t from = 0; from < n; from += 256) {{
         const int64_t end = from + 256 < n ? from + 256 : n;

@@ -163,10 +163,10 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
             return None
         a = arrays.contiguous(a if last or kind != "row" else a.transpose(order))
         ready.append(a)
-        steps.append({"row": n, "shared": 0, "each": 1}[kind] * a.itemsize)
+        steps.append({"row": n, "shared": 0}.get(kind, 1) * a.itemsize)
     out = arrays.empty(ready[0].shape, first.dtype, arrays.device_of(first))
     if engine is native.lib:
-        seen = [a if kind != "each" else a.reshape(*a.shape, 1) for a, kind in zip(ready, kinds, strict=True)]
+        seen = [a if kind in ("row", "shared") else a.reshape(*a.shape, 1) for a, kind in zip(ready, kinds, strict=True)]
         done = native.kernel(f"rows.{name}").into(out, *seen, *params) is not NotImplemented
     else:
         done = engine.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))

@@ -104,11 +104,12 @@ def batched(a, b):
 
 
 def product_into(out, a, b, alpha, beta, addend=None):
-    """out = alpha a @ b + beta addend, which is `out` itself unless given, and may repeat. beta = 0 ignores what it holds."""
+    """out = alpha a @ b + beta addend, which is `out` itself unless given, and repeats to its shape. beta = 0 ignores what it holds."""
     compiled = type(out) is np.ndarray and native.lib is not None
     if compiled:
         blas()
-        if native.lib.gemm(a, b, out, alpha, beta, addend) is not NotImplemented:
+        row = None if addend is None or beta == 0 else addend
+        if (row is None or row.ndim == 1) and native.lib.gemm(a, b, out, alpha, beta, row) is not NotImplemented:
             return out
     if addend is not None and beta != 0:
         out[...] = addend

@@ -192,6 +192,8 @@ class CPrinter:
             return f"fl_f32_to_{TYPES[out][0]}({text})"
         if out == "bool":
             return f"(uint8_t)(({text}) != 0)"
+        if out in ("uint8", "int8", "int16") and self.is_float:
+            return f"({TYPES[out][1]})(int32_t)({text})"  # C leaves open what is out of range: compilers would differ
         return f"({TYPES[out][1]})({text})"
 
 

@@ -184,7 +184,9 @@ class _Rows(rows._Print):
     def lines(self) -> Iterator[str]:
         k, p, program = self.k, self.p, self.program
         s, t = p.storage, p.compute
-        given = [f"const {s} *a{i}" for i in range(len(program.kinds))] + [f"double q{i}" for i in range(program.options)]
+        given = [f"{'' if kind == 'made' else 'const '}{s} *a{i}" for i, kind in enumerate(program.kinds)] + [
+            f"double q{i}" for i in range(program.options)
+        ]
         yield f'extern "C" __global__ void __launch_bounds__({THREADS})'
         yield f"{k.function}({s} *out, {', '.join(given)}, long long rows, long long n) {{"
         yield f"    const int lane = threadIdx.x % {k.lanes};"
@@ -206,6 +208,9 @@ class _Rows(rows._Print):
             chosen = [r for r in self.reductions if self.levels[r] == level + 1]
             yield from self.reduce(chosen, done)
             done.update(chosen)
+        for i, made in program.made.items():
+            found, text = p.body(self._named(made, done))
+            yield f"    if (lane == 0 && row < rows) {{ {' '.join(found)} a{i}[row] = {p.stored(p.dtype, text, 'T')}; }}"
         store = f"Pack<{s}, {k.pack}> result;"
         body = self.elements([self._named(program.expr, done)], lambda v: f"result.item[j] = {p.stored(p.dtype, v[0], 'T')};")
         yield from self.over_row([store, *body, f"*(Pack<{s}, {k.pack}> *)(out + at) = result;"])

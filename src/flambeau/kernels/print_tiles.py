@@ -39,6 +39,29 @@ static void fl_turn(int64_t size, int64_t rows, int64_t cols, const char *from, 
                             if (size == 4) memcpy(to + c * leap + r * 4, from + r * step + c * 4, 4);
                             else memcpy(to + c * leap + r * 8, from + r * step + c * 8, 8);
 }
+/* Columns of B, from (depth, cols) or turned, into panels of `panel` columns, `deep` rows apart; a row through all of them, as it lies. */
+static inline void fl_pack_panels(int64_t size, int64_t depth, int64_t cols, const char *from, int64_t ld, int turned, char *to,
+                                  int64_t panel, int64_t deep) {
+    for (int64_t s = 0; turned && s < cols; s += panel)
+        fl_turn(size, cols - s < panel ? cols - s : panel, depth, from + size * s * ld, ld, to + size * s * deep, panel);
+    for (int64_t r = 0; r < depth; r++)
+        for (int64_t s = 0; s < cols; s += panel) {
+            char *const at = to + size * (s * deep + r * panel);
+            const size_t used = (size_t)(size * (cols - s < panel ? cols - s : panel));
+            if (!turned) memcpy(at, from + size * (r * ld + s), used);
+            if (used %% 64) memset(at + used, 0, -used & 63); /* what was there could be slow to multiply with */
+        }
+}
+/* Rows of a transposed A, which lie side by side, into tiles of `tile` rows, `deep` columns apart. */
+static inline void fl_cut_tiles(int64_t size, int64_t depth, int64_t rows, const char *from, int64_t ld, char *to, int64_t tile, int64_t deep) {
+    for (int64_t r = 0; r < depth; r++)
+        for (int64_t s = 0; s < rows; s += tile) {
+            char *const at = to + size * (s * deep + r * tile);
+            const char *const here = from + size * (r * ld + s);
+            if (size == 4 && tile == 6 && s + tile <= rows) memcpy(at, here, 24); /* so small a copy is better not a call */
+            else memcpy(at, here, (size_t)(size * (rows - s < tile ? rows - s : tile)));
+        }
+}
 """
 
 

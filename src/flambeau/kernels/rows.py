@@ -6,7 +6,8 @@ A program is an expression like any other with two more primitives, `row_sum` an
 carried out in passes over the row: a pass computes the reductions whose arguments are known, the last one writes the result. What is
 dear to compute and needed again (an exponential) waits in the row of the result. `backward` derives the program of the gradient.
 
-Operands are of kind "row" (one row each time), "shared" (the same row for all, such as a weight) or "each" (one number per row).
+Operands are of kind "row" (one row each time), "shared" (the same row for all, such as a weight) or "each" (one number per row). A program may
+leave numbers behind: with a formula that returns (result, mean, ...), the last operands are of kind "made", one number per row to be written.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from flambeau.kernels.simplify import ZERO, add
 
 e.ARITY |= {"row_sum": 1, "row_max": 1}
 row_sum, row_max = e._unary("row_sum"), e._unary("row_max")
+LANES = 64
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
 
 
 @dataclass
 class RowProgram:
-    """A named program: `formula(*operands, *options)`."""
+    """A named program: `formula(*operands, *options)`, without those that are made."""
 
     name: str
     formula: Callable
@@ -35,10 +37,13 @@ class RowProgram:
     options: int = 0
     dtypes: tuple[str, ...] = FLOATS
     expr: Expr = field(init=False)
+    made: dict[int, Expr] = field(init=False)  # by operand; parts of `expr`
 
     def __post_init__(self):
-        loads = [e.load(i) for i in range(len(self.kinds))]
-        self.expr = e.lift(self.formula(*loads, *(e.param(i) for i in range(self.options))))
+        loads = [e.load(i) for i, kind in enumerate(self.kinds) if kind != "made"]
+        found = self.formula(*loads, *(e.param(i) for i in range(self.options)))
+        self.expr, *made = map(e.lift, found if isinstance(found, tuple) else (found,))
+        self.made = dict(enumerate(made, len(loads)))
 
 
 def backward(program: RowProgram, operand: int, g: Expr) -> Expr:
@@ -109,11 +114,39 @@ def _log_softmax(x):
     return shifted - e.log(row_sum(e.exp(shifted)))
 
 
+def _layer_norm(x, weight, bias, n, eps):
+    mean = row_sum(x) / n
+    off = x - mean
+    rstd = e.rsqrt(row_sum(off * off) / n + eps)
+    return off * rstd * weight + bias, mean, rstd
+
+
+def _layer_norm_backward(grad, x, weight, mean, rstd, n):
+    scaled, normal = grad * weight, (x - mean) * rstd
+    return rstd * (scaled - row_sum(scaled) / n - normal * (row_sum(scaled * normal) / n))
+
+
+def _rms_norm(x, weight, n, eps):
+    rstd = e.rsqrt(row_sum(x * x) / n + eps)
+    return x * rstd * weight, rstd
+
+
+def _rms_norm_backward(grad, x, weight, rstd, n):
+    scaled, normal = grad * weight, x * rstd
+    return rstd * (scaled - normal * (row_sum(scaled * normal) / n))
+
+
+NORMS = ("float32", "float64")  # half precision is normalised in float32
 PROGRAMS = [
     RowProgram("softmax", _softmax, ("row",)),
     RowProgram("softmax_backward", lambda grad, result: result * (grad - row_sum(grad * result)), ("row", "row")),
     RowProgram("log_softmax", _log_softmax, ("row",)),
     RowProgram("log_softmax_backward", lambda grad, result: grad - e.exp(result) * row_sum(grad), ("row", "row")),
+    RowProgram("layer_norm", _layer_norm, ("row", "shared", "shared", "made", "made"), 2, NORMS),
+    RowProgram("layer_norm_backward", _layer_norm_backward, ("row", "row", "shared", "each", "each"), 1, NORMS),
+    RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
+    RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),
+    RowProgram("rms_norm_backward", _rms_norm_backward, ("row", "row", "shared", "each"), 1, NORMS),
 ]
 
 
@@ -167,13 +200,16 @@ class _Print:
         for i, kind in enumerate(program.kinds):
             if kind == "each":
                 lines.append(f"    const {t} x{i} = {p.read('T', f'*(const {p.storage} *)ptr[{i + 1}]')};")
-            else:
+            elif kind != "made":
                 lines.append(f"    const {p.storage} *const a{i} = (const {p.storage} *)ptr[{i + 1}];")
         lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + ["    (void)param; (void)step;"]
         done: set[Expr] = set()
         for level in range(self.levels[program.expr]):
             chosen = [r for r in self.reductions if self.levels[r] == level + 1]
             lines += self._pass(level, chosen, done)
+        for i, made in program.made.items():
+            found, text = p.body(self._named(made, done))
+            lines.append(f"    {{ {' '.join(found)} *({p.storage} *)ptr[{i + 1}] = {p.write(p.dtype, text)}; }}")
         value = self._named(program.expr, done)
         lines.append("    FL_IVDEP for (int64_t i = 0; i < n; i++) {")
         lines += [f"        {line}" for line in self._body([value], lambda v: f"out[i] = {p.write(p.dtype, v[0])};")]
@@ -181,14 +217,20 @@ class _Print:
         return "\n".join(lines) + "\n"
 
     def _pass(self, level: int, chosen: list[Expr], done: set[Expr]) -> Iterator[str]:
-        """One loop over the row: sums in double, maxima with a flag for NaN, lanes of vectors combined in any order."""
+        """One loop over the row: sums, and maxima with a flag for NaN.
+
+        Element i goes to lane i % LANES, and the lanes are added in pairs at the end: no addition waits for the one before, and the result
+        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in, then goes on in double.
+        """
         t = self.p.compute
         new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
         numbers = [self.reductions.index(r) for r in chosen]
-        clauses = ""
         for r, k in zip(chosen, numbers, strict=True):
-            yield f"    double s{k} = 0;" if r.op == "row_sum" else f"    {t} s{k} = -INFINITY; int nan{k} = 0;"
-            clauses += f" reduction(+:s{k})" if r.op == "row_sum" else f" reduction(max:s{k}) reduction(|:nan{k})"
+            if r.op == "row_sum":
+                yield f"    FL_ALIGNED double s{k}[{LANES}] = {{0}};"
+            else:
+                yield f"    FL_ALIGNED {t} m{k}[{LANES}]; FL_ALIGNED int nan{k}[{LANES}] = {{0}};"
+                yield f"    for (int l = 0; l < {LANES}; l++) m{k}[l] = -INFINITY;"
         values = [self._named(r.args[0], done, new) for r in chosen]
         extra = [self._named(k, done, set(new) - {k}) for k in new]
 
@@ -196,18 +238,25 @@ class _Print:
             text = "".join(f"k{self.kept.index(k)}[i] = {v}; " for k, v in zip(new, found[len(chosen) :], strict=True))
             for r, k, v in zip(chosen, numbers, found, strict=False):
                 if r.op == "row_sum":
-                    text += f"s{k} += {v}; "
+                    text += f"f{k}[l] += {v}; "
                 else:
-                    text += f"{{ const {t} v = {v}; nan{k} |= v != v; s{k} = v > s{k} ? v : s{k}; }} "
+                    text += f"{{ const {t} v = {v}; nan{k}[l] |= v != v; m{k}[l] = v > m{k}[l] ? v : m{k}[l]; }} "
             return text
 
-        yield f'    _Pragma("omp simd{clauses}")'
-        yield "    for (int64_t i = 0; i < n; i++) {"
-        for line in self._body([*values, *extra], finish):
-            yield f"        {line}"
-        yield "    }"
-        for r, k in zip(chosen, numbers, strict=True):
-            yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if r.op == "row_sum" else f"nan{k} ? NAN : s{k};")
+        sums = [k for r, k in zip(chosen, numbers, strict=True) if r.op == "row_sum"]
+        body = [f"            {line}" for line in ("const int64_t i = o + l;", *self._body([*values, *extra], finish))]
+        yield "    for (int64_t o = 0; o < n;) {"
+        yield f"        const int64_t stop = n - o < {64 * LANES} ? n : o + {64 * LANES};"
+        yield from (f"        FL_ALIGNED {t} f{k}[{LANES}] = {{0}};" for k in sums)
+        yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {{"
+        yield from [*body, "        }", "        FL_IVDEP for (int l = 0; l < (int)(stop - o); l++) {", *body, "        }"]
+        yield from (f"        for (int l = 0; l < {LANES}; l++) s{k}[l] += f{k}[l];" for k in sums)
+        yield "        o = stop;\n    }"
+        for k in numbers:
+            join = "s[l] += s[l + W];" if k in sums else "m[l] = m[l + W] > m[l] ? m[l + W] : m[l], nan[l] |= nan[l + W];"
+            for w in _halves(LANES):
+                yield f"    for (int l = 0; l < {w}; l++) " + join.replace("[", f"{k}[").replace("W", str(w))
+            yield f"    const {t} x{200 + k} = " + (f"({t})s{k}[0];" if k in sums else f"nan{k}[0] ? NAN : m{k}[0];")
         done.update(chosen)
         done.update(new)
 
@@ -234,6 +283,10 @@ class _Print:
         yield finish(texts)
 
 
+def _halves(n: int) -> list[int]:
+    return [] if n == 1 else [n // 2, *_halves(n // 2)]
+
+
 def _renamed(text: str, number: int) -> str:
     import re
 
@@ -255,7 +308,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
             texts.append(print_program(program, dtype))
             declarations.append(f"void {name}(char *const *, const int64_t *, int64_t, const double *);\n")
             n, enum = len(program.kinds), ENUM[dtype]
-            along = 1 + sum(2 << i for i, kind in enumerate(program.kinds) if kind != "each")
+            along = 1 + sum(2 << i for i, kind in enumerate(program.kinds) if kind in ("row", "shared"))
             inputs = ", ".join([enum] * n)
             rows.append(f'{{"rows.{program.name}", {name}, {enum}, {n}, {program.options}, {(1 << n) - 1}, {enum}, {{{inputs}}}, {along}}}')
     return texts, declarations, rows

@@ -1,8 +1,9 @@
 """Functions of whole rows: each element of the result depends on all elements along one dimension.
 
     softmax      exp(x) / sum(exp(x))        log_softmax   x - log(sum(exp(x)))
+    layer_norm   (x - mean) / sqrt(var)      rms_norm      x / sqrt(mean(x^2))
 
-Each has a backward form that takes the gradient and the result. Half precision is computed in float32 and rounded once.
+Each has a backward form. Half precision is computed in float32 and rounded once (by the caller for the norms).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flambeau.kernels import arrays, folding
+from flambeau.kernels import arrays, folding, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import dense, unhalved, widest
 
@@ -71,3 +72,83 @@ def _log_softmax(xp, dim, x):
 
 def _log_softmax_backward(xp, dim, grad, result):
     return grad - xp.exp(result) * _total(xp, grad, dim)
+
+
+# -- norms: over the last dimension ------------------------------------------------------------------------------------------
+
+
+def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array, Array, Array]:
+    """((x - mean) * rstd * weight + bias, mean, rstd). x (..., N); weight and bias repeat to it; mean and rstd (..., 1)."""
+    n, mean, rstd = x.shape[-1], _numbers(x), _numbers(x)
+    out = _norm("layer_norm", (x, weight, bias, mean, rstd), (float(n), float(eps)), ("row", "shared", "shared", "made", "made"))
+    if out is not None:
+        return out, mean, rstd
+    xp = arrays.module_of(x)
+    with np.errstate(all="ignore"):
+        mean = _total(xp, x, -1) / n
+        off = x - mean
+        rstd = 1 / xp.sqrt(_total(xp, off * off, -1) / n + eps)
+        return tuple(dense(a, x.dtype, x) for a in (off * rstd * weight + bias, mean, rstd))
+
+
+def layer_norm_backward(grad: Array, x: Array, weight: Array, mean: Array, rstd: Array) -> Array:
+    """How the gradient of a layer norm reaches x: rstd * (h - mean(h) - y * mean(h * y)) with h = grad * weight, y = (x - mean) * rstd."""
+    n = x.shape[-1]
+    out = _norm("layer_norm_backward", (grad, x, weight, mean, rstd), (float(n),), ("row", "row", "shared", "each", "each"))
+    if out is not None:
+        return out
+    xp = arrays.module_of(x)
+    with np.errstate(all="ignore"):
+        h, y = grad * weight, (x - mean) * rstd
+        return dense(rstd * (h - _total(xp, h, -1) / n - y * (_total(xp, h * y, -1) / n)), x.dtype, x)
+
+
+def weighted(grad: Array, x: Array, mean: Array, rstd: Array) -> Array:
+    """grad * (x - mean) * rstd: what each element adds to the gradient of the weight."""
+    out = _norm("weighted", (grad, x, mean, rstd), (), ("row", "row", "each", "each"))
+    return dense(grad * ((x - mean) * rstd), x.dtype, x) if out is None else out
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> tuple[Array, Array]:
+    """(x * rstd * weight, rstd), where 1 / rstd is the root of the mean square of a row. x (..., N), weight (N); rstd (..., 1)."""
+    n, rstd = x.shape[-1], _numbers(x)
+    out = _norm("rms_norm", (x, weight, rstd), (float(n), float(eps)), ("row", "shared", "made"))
+    if out is not None:
+        return out, rstd
+    xp = arrays.module_of(x)
+    with np.errstate(all="ignore"):
+        rstd = 1 / xp.sqrt(_total(xp, x * x, -1) / n + eps)
+        return dense(x * rstd * weight, x.dtype, x), dense(rstd, x.dtype, x)
+
+
+def rms_norm_backward(grad: Array, x: Array, weight: Array, rstd: Array) -> Array:
+    """How the gradient of an rms norm reaches x: rstd * (h - y * mean(h * y)) with h = grad * weight and y = x * rstd."""
+    n = x.shape[-1]
+    out = _norm("rms_norm_backward", (grad, x, weight, rstd), (float(n),), ("row", "row", "shared", "each"))
+    if out is not None:
+        return out
+    xp = arrays.module_of(x)
+    with np.errstate(all="ignore"):
+        h, y = grad * weight, x * rstd
+        return dense(rstd * (h - y * (_total(xp, h * y, -1) / n)), x.dtype, x)
+
+
+def _numbers(x: Array) -> Array:
+    """Room for one number per row."""
+    return arrays.empty((*x.shape[:-1], 1), x.dtype, arrays.device_of(x))
+
+
+def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | None:
+    """The compiled program, or None. On the CPU, "shared" operands may also repeat in other ways than one row for all."""
+    first = operands[0]
+    if type(first) is np.ndarray:
+        if native.lib is None or not first.size:
+            return None
+        if all(a.flags.c_contiguous for a in operands):
+            out = native.kernel(f"rows.{name}")(*operands, *params)
+            if out is not NotImplemented:
+                return out
+        operands = tuple(arrays.contiguous(a) for a in operands)
+    elif any(kind == "shared" and a.ndim > 1 for a, kind in zip(operands, kinds, strict=True)):
+        return None
+    return folding.rows(name, -1, [a if k in ("row", "shared") else a[..., 0] for a, k in zip(operands, kinds, strict=True)], params, kinds)

@@ -95,7 +95,7 @@ def _ahead(name: str, dtype: str, read: str, write: str) -> str:
     return f"""        for (double powers[FL_BLOCK]; i + FL_BLOCK <= n; i += FL_BLOCK) {{
             double high = total, first = {read.format("i")};
             int nan = total != total;
-            _Pragma("omp simd reduction(max:high) reduction(|:nan)")
+            _Pragma("omp simd reduction(fl_max:high) reduction(|:nan)")
             for (int j = 0; j < FL_BLOCK; j++) {{
                 const double v = {read.format("i + j")};
                 nan |= v != v, high = v > high ? v : high;
@@ -156,7 +156,7 @@ def _row(name: str, p: LoopPrinter) -> str:
     return f"""    if (inner == 1) {{
         {p.compute} best = {p.read("T", "x[0]")};
         int nan = 0;
-        _Pragma("omp simd reduction({name}:best) reduction(|:nan)")
+        _Pragma("omp simd reduction({'fl_' * (p.compute in ('float', 'double'))}{name}:best) reduction(|:nan)")
         for (int64_t i = 0; i < n; i++) {{
             const {p.compute} v = {p.read("T", "x[i]")};
             nan |= v != v;

@@ -1,6 +1,6 @@
 """The table of contents: which file of this room declares what, and which of them wait until they are asked for.
 
-Files that nearly every program needs are imported with the package. The others are imported when one of their names is first asked for, and
+Files that every program needs are imported with the package. The others are imported when one of their names is first asked for, and
 so have to be announced here: a third of the time of `import flambeau` is theirs. A test holds this list against the declarations.
 """
 
@@ -12,9 +12,7 @@ from importlib import import_module
 # In the order of their subjects; an operation may use those of any other file when it runs.
 AT_ONCE = (
     "promotion", "arithmetic", "powers", "signs", "bounds", "comparison", "conditional", "bitwise", "transcendental", "rounding",
-    "activation", "complex",
-    "copying", "views", "shaping", "joining", "scattering", "masking", "indexing", "rows", "selection",
-    "reductions", "extrema", "softmax", "products", "filling", "comparing", "triangular",
+    "complex", "copying", "views", "shaping", "joining", "scattering", "masking", "indexing", "reductions", "products", "filling",
 )  # fmt: skip
 
 # name: a function and a method;  name(): a function only;  .name: a method only;  room.*: functions of that room
@@ -24,6 +22,16 @@ ON_DEMAND = {
     "gamma_series": "",
     "bessel": "special.* i0 .i0_",
     "polynomials": "special.*",
+    "activation": "nn.functional.* hardshrink prelu relu celu() selu() threshold() .celu_ .relu_ .selu_ .threshold_",
+    "softmax": "nn.functional.* special.* log_softmax softmax",
+    "normalization": """nn.functional.* layer_norm() rms_norm() group_norm() batch_norm() instance_norm() native_layer_norm() native_group_norm()
+                        native_batch_norm()""",
+    "rows": """nn.functional.* index_add index_copy index_fill index_reduce index_select embedding() embedding_renorm_()
+               .index_add_ .index_copy_ .index_fill_ .index_reduce_""",
+    "selection": "argwhere nonzero nonzero_static put take .put_",
+    "triangular": "diag diag_embed diagflat tril triu .tril_ .triu_",
+    "comparing": "allclose equal isclose",
+    "extrema": "amax amin aminmax argmax argmin max min",
     "padding": "constant_pad_nd() unravel_index()",
     "cumulative": "cumsum cumprod logcumsumexp cummax cummin .cumsum_ .cumprod_",
     "calculus": "diff gradient() trapezoid() trapz() cumulative_trapezoid()",

@@ -18,31 +18,17 @@ static bool read_matrix(PyObject *object, int type, int ndim, fl_matrix *m) {
     return by_rows || by_cols;
 }
 
-/* What repeats to the shape of `out`, with rows side by side in memory, and is not in the way of it. */
-static bool read_addend(PyObject *object, PyArrayObject *out, fl_matrix *m) {
-    PyArrayObject *x = (PyArrayObject *)object;
-    int ndim = PyArray_NDIM(out), lacks = PyArray_CheckExact(x) ? ndim - PyArray_NDIM(x) : -1;
-    if (lacks < 0 || lacks == ndim || fl_type_of(x) != fl_type_of(out) || fl_overlap(x, out)) return false;
-    int64_t itemsize = PyArray_ITEMSIZE(x), step[3] = {0};
-    for (int d = lacks; d < ndim; d++) {
-        int64_t size = PyArray_DIM(x, d - lacks), stride = size == 1 ? 0 : PyArray_STRIDE(x, d - lacks);
-        if ((size != 1 && size != PyArray_DIM(out, d)) || stride % itemsize) return false;
-        step[3 - ndim + d] = stride / itemsize;
-    }
-    *m = (fl_matrix){PyArray_BYTES(x), 0, 0, step[1], 1, step[0], false};
-    return step[2] == 1 && step[1] >= 0;
-}
-
 PyObject *fl_gemm_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-    if (!fl_takes("gemm(a, b, out, alpha, beta, addend)", 6, nargs)) return NULL;
+    if (!fl_takes("gemm(a, b, out, alpha, beta, row)", 6, nargs)) return NULL;
     int type = PyArray_CheckExact(args[0]) ? fl_type_of((PyArrayObject *)args[0]) : -1;
     int ndim = type < 0 ? 0 : PyArray_NDIM((PyArrayObject *)args[0]);
     double alpha[2], beta[2];
-    fl_matrix a, b, c, addend;
-    bool adds = args[5] != Py_None;
+    fl_matrix a, b, c;
+    PyArrayObject *row = args[5] == Py_None ? NULL : (PyArrayObject *)args[5];
     if (type < FL_F32 || !read_matrix(args[0], type, ndim, &a) || !read_matrix(args[1], type, ndim, &b) ||
         !read_matrix(args[2], type, ndim, &c) || !fl_store_number(args[3], type, alpha) || !fl_store_number(args[4], type, beta) ||
-        (adds && !read_addend(args[5], (PyArrayObject *)args[2], &addend)))
+        (row && (!PyArray_CheckExact(row) || fl_type_of(row) != type || PyArray_NDIM(row) != 1 || PyArray_DIM(row, 0) != c.cols ||
+                 !PyArray_IS_C_CONTIGUOUS(row) || fl_overlap(row, (PyArrayObject *)args[2]))))
         Py_RETURN_NOTIMPLEMENTED;
     PyArrayObject *out = (PyArrayObject *)args[2];
     if (a.rows != c.rows || a.cols != b.rows || b.cols != c.cols || a.batch != c.batch || b.batch != c.batch ||
@@ -52,7 +38,7 @@ PyObject *fl_gemm_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs
     if (c.batch > 1 && c.stride == 0) Py_RETURN_NOTIMPLEMENTED; /* all products in one place */
     bool large = (double)c.batch * (double)c.rows * (double)c.cols * (double)a.cols > INLINE_UP_TO;
     PyThreadState *state = large ? PyEval_SaveThread() : NULL;
-    int failed = fl_gemm(type - FL_F32, a, b, c, alpha, beta, adds ? &addend : NULL);
+    int failed = fl_gemm(type - FL_F32, a, b, c, alpha, beta, row ? PyArray_DATA(row) : NULL);
     if (large) PyEval_RestoreThread(state);
     return Py_NewRef(failed ? Py_NotImplemented : args[2]);
 }

@@ -103,7 +103,7 @@ static PyMethodDef methods[] = {
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory, whose bounds are the caller's care."),
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses): see fl_blas_bind."},
-    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, addend): out = alpha a @ b + beta addend, or + beta out if that is None."),
+    FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, row): out = alpha a @ b + beta row (or out, if that is None), for (M, K) x (K, N) or batches."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
     {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps, out, shift or None, count) -> whether there is such a fold."},
     {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values, for the first n slots of a new object."},

@@ -40,7 +40,7 @@ typedef struct { /* (rows, cols), or a batch of such matrices */
 } fl_matrix;
 
 /* C = alpha A B + beta C; type 0 float32, 1 float64, 2 complex64, 3 complex128. beta = 0 ignores what C holds, NaN too.
-   With an addend (whose ld may be 0: one row for all) C = alpha A B + beta addend; for real matrices with more than one row and column.
+   With a row, C = alpha A B + beta times that in every row; for real C with more than one row and column, not transposed.
    Work is cut by shape alone: same bits with any number of threads.
    0, or -1 if no library is bound, a size exceeds 32 bits, or rows overlap (ld below their length). */
-int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const fl_matrix *addend);
+int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const void *row);
