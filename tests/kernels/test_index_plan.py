@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from flambeau.kernels.index_plan import basic_view, dim_kinds, integer_indices, plan, result_shape, result_strides
+from flambeau.kernels.index_plan import basic_view, dim_kinds, plan, result_shape, result_strides
 
 torch = pytest.importorskip("torch")
 
@@ -51,13 +51,21 @@ def count(mask):
 def gather(x, p):
     """Carry a plan out with PyTorch's own view and gather."""
     view = x.as_strided(p.shape, p.strides, p.offset)
-    if not p.needs_advanced:
+    if not p.indices:
         return view
     return torch.ops.aten.index(view, aten_indices(p))
 
 
 def aten_indices(p):
     return [torch.arange(int(index)) if kind == "f" else index for index, kind in zip(p.indices, p.kinds, strict=True)]
+
+
+def integer_indices(p):
+    """An integer tensor or None for every dimension of the view: the indices with masks and flags spelled out."""
+    spelled = []
+    for index, kind in zip(aten_indices(p), p.kinds, strict=True):
+        spelled += index.nonzero(as_tuple=True) if kind == "m" else [index]
+    return spelled + [None] * (len(p.shape) - len(spelled))
 
 
 def outcome(function, *args):
@@ -84,7 +92,7 @@ def assert_same(x, index):
     assert torch.equal(ours, theirs)
     assert result_shape(p, count) == tuple(theirs.shape)
     assert result_strides(p, count) == theirs.stride()
-    if not p.needs_advanced:
+    if not p.indices:
         assert (p.shape, p.strides, p.offset) == (tuple(theirs.shape), theirs.stride(), theirs.storage_offset())
 
 
@@ -181,7 +189,7 @@ def test_writing_goes_where_reading_came_from(case):
         return
     theirs[index] = -7
     view = ours.as_strided(p.shape, p.strides, p.offset)
-    if p.needs_advanced:
+    if p.indices:
         torch.ops.aten.index_put_(view, aten_indices(p), T(-7))
     else:
         view.fill_(-7)
@@ -195,9 +203,9 @@ def test_integer_indices_pick_the_same(case):
     x, index = case
     p = outcome(plan_for, x, index)
     theirs = outcome(lambda: x[index])
-    if isinstance(theirs, type) or not p.needs_advanced:
+    if isinstance(theirs, type) or not p.indices:
         return
-    spelled = integer_indices(p, lambda mask: mask.nonzero(as_tuple=True), torch.arange)
+    spelled = integer_indices(p)
     assert len(spelled) == len(p.shape) == len(dim_kinds(p))
     assert torch.equal(torch.ops.aten.index(x.as_strided(p.shape, p.strides, p.offset), spelled), theirs)
 
@@ -352,10 +360,10 @@ def test_the_quick_way_takes_only_what_is_plain():
 
 
 def test_plans_say_what_they_do():
-    """needs_advanced, has_masks, kinds and position describe the gather."""
+    """indices, kinds and position describe the gather."""
     p = plan_for(X, (slice(None), HALF[0], T([0])))
-    assert p.needs_advanced and p.has_masks and p.kinds == "-mi" and p.position == 1
+    assert p.indices and "m" in p.kinds and p.kinds == "-mi" and p.position == 1
     p = plan_for(X, (T([0]), slice(None), T([0])))
-    assert p.needs_advanced and not p.has_masks and p.kinds == "i-i" and p.position == 0
-    assert repr(p) == "Plan(shape=(3, 4, 5), strides=(20, 5, 1), offset=0, kinds='i-i', position=0)"
-    assert not plan_for(X, 0).needs_advanced
+    assert p.indices and "m" not in p.kinds and p.kinds == "i-i" and p.position == 0
+    assert (p.shape, p.strides, p.offset) == ((3, 4, 5), (20, 5, 1), 0)
+    assert not plan_for(X, 0).indices

@@ -490,8 +490,6 @@ def test_ranges_that_do_not_meet_share_nothing(x, data):
     whole = torch.empty(0).set_(x.untyped_storage()).view(-1)
     y = whole[data.draw(st.integers(0, 40)) :][: data.draw(st.integers(0, 12))]
     cells = [{layout[2] + cell for (cell,) in walk(layout[0], [layout[1]])} for layout in (layout_of(x), layout_of(y))]
-    if not L.ranges_overlap(layout_of(x), layout_of(y)):
-        assert not cells[0] & cells[1]
     verdict = L.overlap(layout_of(x), layout_of(y))
     assert verdict != "none" or not cells[0] & cells[1]
     assert verdict != "full" or cells[0] == cells[1]

@@ -21,20 +21,16 @@ Array = Any  # numpy.ndarray | cupy.ndarray | MetaArray
 
 def device_of(array: Array) -> devices.device:
     """Where the array lives."""
-    kind = type(array)
-    if kind is ndarray:
+    if type(array) is ndarray:
         return devices.cpu
-    if kind is MetaArray:
-        return devices.meta
-    return devices.device("cuda", array.device.id)
+    return devices.meta if type(array) is MetaArray else devices.device("cuda", array.device.id)
 
 
 def module_of(array: Array):
     """The module with NumPy's functions for this array: numpy or cupy."""
-    kind = type(array)
-    if kind is ndarray:
+    if type(array) is ndarray:
         return np
-    if kind is MetaArray:
+    if type(array) is MetaArray:
         raise NotImplementedError("this operation needs data, and a tensor on the meta device has none: only its shape is known")
     return cuda().cupy
 
@@ -98,10 +94,9 @@ def empty_like(array: Array, dtype: np.dtype | None = None) -> Array:
 
 def strided_view(array: Array, shape, strides, offset: int = 0) -> Array:
     """A view of the same memory; strides and offset in elements, the offset from the array's first element."""
-    kind = type(array)
-    if kind is ndarray:
+    if type(array) is ndarray:
         return native.strided_view(array, tuple(shape), tuple(strides), offset)
-    if kind is MetaArray:
+    if type(array) is MetaArray:
         return MetaArray(shape, array.dtype, strides, array.offset + offset)
     return cuda().strided_view(array, shape, strides, offset)
 
@@ -178,17 +173,12 @@ def fill(out: Array, value) -> None:
         if (type(value) is int and 0 <= value < 128) or (type(value) is float and out.dtype.char in "fd" and -3e38 < value < 3e38):
             out.fill(value)  # it fits as it is: 0.2 us instead of 5
             return
+        if out.dtype.kind in "iu" and isinstance(value, float):
+            value = int(value)
         with np.errstate(all="ignore"):
-            out[...] = _as_stored(value, out.dtype)
+            out[...] = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
     elif type(out) is not MetaArray:
         cuda().fill(out, value)
-
-
-def _as_stored(value, dtype: np.dtype):
-    """A Python number as the dtype stores it: integers wrap around, as in C."""
-    if dtype.kind in "iu" and isinstance(value, float):
-        value = int(value)
-    return np.asarray(value).astype(dtype)
 
 
 def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, out_dtype: np.dtype, out: Array | None = None) -> Array:
@@ -196,10 +186,7 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
     like = next(a for a in operands if not isinstance(a, NUMBERS))
     kind = type(like)
     if kind is ndarray:
-        if out is None:
-            result = kernel.launch(*operands, *params)
-        else:
-            result = kernel.launch_into(out, *operands, *params)
+        result = kernel.launch(*operands, *params) if out is None else kernel.launch_into(out, *operands, *params)
         if result is NotImplemented and key in HALVES and native.lib is not None and kernel.out == "T":
             return _in_float32(kernel, operands, params, key, out_dtype, out)
         return result if result is not NotImplemented else _evaluate(kernel, operands, params, key, out_dtype, out)
@@ -209,8 +196,6 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
 
 
 NUMBERS = (int, float, complex, bool)
-
-
 HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
 
 
@@ -237,11 +222,9 @@ def _evaluate(kernel: Pointwise, operands, params, key, out_dtype, out):
     from flambeau.kernels.evaluate import evaluate
 
     arrays = [_beside_half(kernel, i, a, key) if isinstance(a, NUMBERS) else a for i, a in enumerate(operands)]
-    shape = layout.broadcast_shapes(*(a.shape for a in arrays))
-    if out is not None and out.shape != shape:
-        shape = out.shape
     value = evaluate(kernel.expr, arrays, params, key)
     if out is None:
+        shape = layout.broadcast_shapes(*(a.shape for a in arrays))
         out = native.empty_strided(shape, layout.pointwise_strides(shape, *map(view_of, arrays)), out_dtype)
     with np.errstate(all="ignore"):
         if value.dtype.kind == "c" and out.dtype.kind != "c":
@@ -259,19 +242,14 @@ def _shape_only(operands, out_dtype, out):
 
 
 # One kernel per target dtype: the identity, stored as that dtype. The loop is chosen by the dtype it reads.
-CASTS: dict[str, Pointwise] = {
-    d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=d.name, dtypes=()) for d in dtypes.ALL
-}
+CASTS = {d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=d.name, dtypes=()) for d in dtypes.ALL}
 
 
 def data_pointer(array: Array) -> int:
     """The address of the array's first element; 0 where there is no data."""
-    kind = type(array)
-    if kind is ndarray:
+    if type(array) is ndarray:
         return array.__array_interface__["data"][0]
-    if kind is MetaArray:
-        return array.offset * array.itemsize
-    return array.data.ptr
+    return array.offset * array.itemsize if type(array) is MetaArray else array.data.ptr
 
 
 def to_device(array: Array, device: devices.device, non_blocking: bool = False) -> Array:
@@ -291,15 +269,8 @@ def reinterpret(array: Array, dtype: np.dtype, shape, strides) -> Array:
         return MetaArray(shape, dtype, strides)
     if array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
-    first = strided_view(array, (1,) * 1, (1,))  # a window of one element: any start of the same memory will do
-    steps = tuple(strides)
-    if type(array) is ndarray:
-        raw = np.lib.stride_tricks.as_strided(first.view(np.uint8)[:1], (1,), (1,))
-        return _typed(raw, dtype, shape, steps)
-    return cuda().reinterpret(array, dtype, shape, steps)
-
-
-def _typed(raw: np.ndarray, dtype: np.dtype, shape, strides) -> np.ndarray:
-    item = dtype.itemsize
-    wide = np.lib.stride_tricks.as_strided(raw, (item,), (1,)).view(dtype)
-    return native.strided_view(wide.reshape(()), tuple(shape), tuple(strides), 0)
+    if type(array) is not ndarray:
+        return cuda().reinterpret(array, dtype, shape, tuple(strides))
+    first = strided_view(array, (1,), (1,)).view(np.uint8)  # any start of the same memory will do, however few elements there are
+    first = np.lib.stride_tricks.as_strided(first, (dtype.itemsize,), (1,)).view(dtype)
+    return native.strided_view(first.reshape(()), tuple(shape), tuple(strides), 0)

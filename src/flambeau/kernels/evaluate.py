@@ -14,13 +14,9 @@ from flambeau.kernels.expr import Expr
 
 def evaluate(expr: Expr, operands: Sequence[np.ndarray], params: Sequence[float], dtype: np.dtype) -> np.ndarray:
     """The value of `expr` for operands of kind "T" given in `dtype`; half precision is computed in float32 and not yet rounded."""
-    compute = _compute_dtype(dtype)
+    compute = np.dtype(np.float32) if dtype in (np.float16, ml_dtypes.bfloat16) else dtype
     with np.errstate(all="ignore"):
         return _Evaluation(operands, params, compute)(expr)
-
-
-def _compute_dtype(dtype: np.dtype) -> np.dtype:
-    return np.dtype(np.float32) if dtype in (np.float16, ml_dtypes.bfloat16) else dtype
 
 
 class _Evaluation:
@@ -61,13 +57,9 @@ def _elementwise(function: Callable[[float], float]) -> Callable[[np.ndarray], n
 
 
 def _lgamma(x: float) -> float:
-    if math.isnan(x) or math.isinf(x):
-        return abs(x)
-    if x <= 0 and x == math.floor(x):
-        return math.inf
     try:
         return math.lgamma(x)
-    except OverflowError:  # Python raises where C answers infinity
+    except (ValueError, OverflowError):  # Python raises where C answers infinity
         return math.inf
 
 
@@ -161,10 +153,6 @@ def _boolean(function):
     return lambda *args: function(*(a.astype(bool, copy=False) for a in args))
 
 
-def _neg(x: np.ndarray) -> np.ndarray:
-    return x if x.dtype.kind == "b" else np.negative(x)
-
-
 NUMPY: dict[str, Callable[..., Any]] = {
     **{n: getattr(np, n) for n in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "reciprocal")},
     **{n: getattr(np, n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "isnan", "isinf")},
@@ -173,7 +161,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "remainder": _remainder,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "floordiv": np.floor_divide, "pow": _power, "conj": np.conjugate,
-    "neg": _neg, "abs": np.abs, "sgn": _sgn, "sigmoid": _sigmoid,
+    "neg": lambda x: x if x.dtype.kind == "b" else np.negative(x), "abs": np.abs, "sgn": _sgn, "sigmoid": _sigmoid,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "erfinv": _elementwise(erfinv),
     "lgamma": _elementwise(_lgamma), "digamma": _elementwise(digamma),

@@ -15,6 +15,7 @@ room vecmath/, of a machine type such as "f32" or "u64".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 ARITY: dict[str, int] = {
@@ -34,6 +35,23 @@ MACHINE = frozenset({"f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32"
 _BOOLEAN = COMPARISONS | {"and", "or", "xor", "not", "isnan", "isinf", "as_bool"}
 
 
+def _unary(op: str) -> Callable[[Any], Expr]:
+    return lambda x: node(op, x)
+
+
+def _binary(op: str) -> Callable[[Any, Any], Expr]:
+    return lambda x, y: node(op, x, y)
+
+
+def _reflected(op: str) -> Callable[[Any, Any], Expr]:
+    return lambda x, y: node(op, y, x)
+
+
+def _logical(op: str) -> Callable[[Any, Any], Expr]:
+    """Of truth values, or of the bits of integers."""
+    return lambda x, y: node(op if x.kind == "bool" else f"bit{op}", x, y)
+
+
 class Expr:
     """A node: a primitive applied to arguments, or a leaf ("load", "param", "const") with its value."""
 
@@ -44,76 +62,18 @@ class Expr:
     kind: str
 
     def __repr__(self) -> str:
-        if self.op == "load":
-            return f"x{self.value}"
-        if self.op == "param":
-            return f"p{self.value}"
-        if self.op == "const":
-            return repr(self.value)
-        return f"{self.op}({', '.join(map(repr, self.args))})"
+        if self.op in ("load", "param"):
+            return f"{'x' if self.op == 'load' else 'p'}{self.value}"
+        return repr(self.value) if self.op == "const" else f"{self.op}({', '.join(map(repr, self.args))})"
 
-    def __add__(self, other):
-        return node("add", self, other)
+    __add__, __sub__, __mul__, __truediv__, __pow__ = map(_binary, ("add", "sub", "mul", "div", "pow"))
+    __radd__, __rsub__, __rmul__, __rtruediv__ = map(_reflected, ("add", "sub", "mul", "div"))
+    __lt__, __le__, __gt__, __ge__, __lshift__, __rshift__ = map(_binary, ("lt", "le", "gt", "ge", "shl", "shr"))
+    __and__, __or__, __xor__ = map(_logical, ("and", "or", "xor"))
+    __neg__, __abs__ = _unary("neg"), _unary("abs")
 
-    def __radd__(self, other):
-        return node("add", other, self)
-
-    def __sub__(self, other):
-        return node("sub", self, other)
-
-    def __rsub__(self, other):
-        return node("sub", other, self)
-
-    def __mul__(self, other):
-        return node("mul", self, other)
-
-    def __rmul__(self, other):
-        return node("mul", other, self)
-
-    def __truediv__(self, other):
-        return node("div", self, other)
-
-    def __rtruediv__(self, other):
-        return node("div", other, self)
-
-    def __pow__(self, other):
-        return node("pow", self, other)
-
-    def __neg__(self):
-        return node("neg", self)
-
-    def __abs__(self):
-        return node("abs", self)
-
-    def __lt__(self, other):
-        return node("lt", self, other)
-
-    def __le__(self, other):
-        return node("le", self, other)
-
-    def __gt__(self, other):
-        return node("gt", self, other)
-
-    def __ge__(self, other):
-        return node("ge", self, other)
-
-    def __and__(self, other):
-        return node("and" if self.kind == "bool" else "bitand", self, other)
-
-    def __or__(self, other):
-        return node("or" if self.kind == "bool" else "bitor", self, other)
-
-    def __xor__(self, other):
-        return node("xor" if self.kind == "bool" else "bitxor", self, other)
-
-    def __invert__(self):
+    def __invert__(self) -> Expr:
         return node("not" if self.kind == "bool" else "bitnot", self)
-
-    def __lshift__(self, other):
-        return node("shl", self, other)
-
-    def __rshift__(self, other):
-        return node("shr", self, other)
 
     def __bool__(self):
         raise TypeError("a formula has no truth value while it is traced: write where(condition, a, b), and & | ~ for and, or, not")
@@ -210,35 +170,15 @@ def replace(expr: Expr, table: dict[Expr, Expr], _memo: dict | None = None) -> E
     return found
 
 
-def _unary(op: str):
-    def build(x) -> Expr:
-        return node(op, x)
-
-    build.__name__ = op
-    return build
-
-
-def _binary(op: str):
-    def build(x, y) -> Expr:
-        return node(op, x, y)
-
-    build.__name__ = op
-    return build
-
-
-exp, exp2, expm1 = _unary("exp"), _unary("exp2"), _unary("expm1")
-log, log2, log10, log1p = _unary("log"), _unary("log2"), _unary("log10"), _unary("log1p")
-sqrt, rsqrt, sigmoid, reciprocal = _unary("sqrt"), _unary("rsqrt"), _unary("sigmoid"), _unary("reciprocal")
-sin, cos, tan, asin, acos, atan = (_unary(n) for n in ("sin", "cos", "tan", "asin", "acos", "atan"))
-sinh, cosh, tanh, asinh, acosh, atanh = (_unary(n) for n in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
-erf, erfc, erfinv, lgamma, digamma = (_unary(n) for n in ("erf", "erfc", "erfinv", "lgamma", "digamma"))
-floor, ceil, trunc, rint, sgn, conj = (_unary(n) for n in ("floor", "ceil", "trunc", "rint", "sgn", "conj"))
-isnan, isinf, as_bool, as_T, bitnot = (_unary(n) for n in ("isnan", "isinf", "as_bool", "as_T", "bitnot"))
-maximum, minimum, fmod, remainder, floordiv = (_binary(n) for n in ("maximum", "minimum", "fmod", "remainder", "floordiv"))
-atan2, hypot, copysign, nextafter, power = (_binary(n) for n in ("atan2", "hypot", "copysign", "nextafter", "pow"))
-eq, ne, bitand, bitor, bitxor, shl, shr, xor, gcd = (
-    _binary(n) for n in ("eq", "ne", "bitand", "bitor", "bitxor", "shl", "shr", "xor", "gcd")
-)
+exp, exp2, expm1, log, log2, log10, log1p = map(_unary, ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"))
+sqrt, rsqrt, sigmoid, reciprocal, erf, erfc, erfinv = map(_unary, ("sqrt", "rsqrt", "sigmoid", "reciprocal", "erf", "erfc", "erfinv"))
+sin, cos, tan, asin, acos, atan, lgamma = map(_unary, ("sin", "cos", "tan", "asin", "acos", "atan", "lgamma"))
+sinh, cosh, tanh, asinh, acosh, atanh, digamma = map(_unary, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "digamma"))
+floor, ceil, trunc, rint, sgn, conj = map(_unary, ("floor", "ceil", "trunc", "rint", "sgn", "conj"))
+isnan, isinf, as_bool, as_T, bitnot = map(_unary, ("isnan", "isinf", "as_bool", "as_T", "bitnot"))
+maximum, minimum, fmod, remainder, floordiv = map(_binary, ("maximum", "minimum", "fmod", "remainder", "floordiv"))
+atan2, hypot, copysign, nextafter, power = map(_binary, ("atan2", "hypot", "copysign", "nextafter", "pow"))
+eq, ne, bitand, bitor, bitxor, xor, shl, shr, gcd = map(_binary, ("eq", "ne", "bitand", "bitor", "bitxor", "xor", "shl", "shr", "gcd"))
 
 
 def where(condition, a, b) -> Expr:

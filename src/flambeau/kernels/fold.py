@@ -16,18 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flambeau.kernels import expr as e
-from flambeau.kernels.print_c import FLOATS, TYPES, CPrinter, LoopPrinter
+from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, CPrinter, LoopPrinter
 
 INF = float("inf")
 ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
-
-
-def _element(x, shift):
-    return x
-
-
-def _accumulated(acc, count, shift):
-    return acc
 
 
 @dataclass(frozen=True)
@@ -37,14 +29,15 @@ class Fold:
     name: str
     init: float | Callable
     combine: Callable
-    map: Callable = _element
-    finish: Callable = _accumulated
+    map: Callable = lambda x, shift: x
+    finish: Callable = lambda acc, count, shift: acc
     out: str = "T"
     dtypes: tuple[str, ...] = ALL
     lanes: str = "+"  # the operator by which the lanes of a vector are combined
     find: bool = False  # whether a GPU can be asked for the position of the result (on the CPU: scan_loops.py)
 
 
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 LOWEST = {"int64": -(2**63), "int32": -(2**31), "int16": -(2**15), "int8": -128, "uint8": 0, "bool": 0}
 HIGHEST = {"int64": 2**63 - 1, "int32": 2**31 - 1, "int16": 2**15 - 1, "int8": 127, "uint8": 255, "bool": 1}
 
@@ -53,13 +46,21 @@ def _sum(a, b):
     return a + b
 
 
+def _mean(acc, count, shift):
+    return acc / count
+
+
+def _squared(x, shift):
+    return (x - shift) * (x - shift)
+
+
 FOLDS = [
     Fold("sum", 0, _sum, dtypes=FLOATS),
-    Fold("isum", 0, _sum, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool")),
+    Fold("isum", 0, _sum, out="int64", dtypes=INTEGERS),
     Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS),
-    Fold("mean", 0, _sum, finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),
+    Fold("mean", 0, _sum, finish=_mean, dtypes=FLOATS),
     Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*"),
-    Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=("int64", "int32", "int16", "int8", "uint8", "bool"), lanes="*"),
+    Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=INTEGERS, lanes="*"),
     Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", find=True),
     Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, lanes="min", find=True),
     Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="max"),
@@ -68,29 +69,27 @@ FOLDS = [
     Fold("outside", 0, e.maximum, map=lambda x, size: e.as_T((x < 0) | (x >= size)), out="bool", dtypes=("int64", "int32"), lanes="max"),
     Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
     Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
-    Fold("off", 0, _sum, map=lambda x, shift: x - shift, finish=lambda acc, count, shift: acc / count, dtypes=("float64",)),
-    Fold("var", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: acc / count, dtypes=FLOATS),
-    Fold(
-        "std", 0, _sum, map=lambda x, shift: (x - shift) * (x - shift), finish=lambda acc, count, shift: e.sqrt(acc / count), dtypes=FLOATS
-    ),
+    Fold("off", 0, _sum, map=lambda x, shift: x - shift, finish=_mean, dtypes=("float64",)),
+    Fold("var", 0, _sum, map=_squared, finish=_mean, dtypes=FLOATS),
+    Fold("std", 0, _sum, map=_squared, finish=lambda acc, count, shift: e.sqrt(acc / count), dtypes=FLOATS),
     Fold("logsumexp", 0, _sum, map=lambda x, shift: e.exp(x - shift), finish=lambda acc, count, shift: e.log(acc) + shift, dtypes=FLOATS),
 ]
 
 
 def print_fold(fold: Fold, dtype: str) -> str:
     """The C of one fold for one dtype: small functions, see fl_fold in loops.h."""
-    wide = "double" if dtype in FLOATS else "int64_t"
     element, accumulator = LoopPrinter(dtype), LoopPrinter(_accumulator(dtype))
+    wide, narrow, storage = accumulator.compute, element.compute, element.storage
     name = f"fold_{fold.name}_{element.suffix}"
     out = dtype if fold.out == "T" else fold.out
     init = fold.init(dtype) if callable(fold.init) else fold.init
     x, y, z = e.load(0), e.load(1), e.load(2)
-    narrow = element.compute
-    storage = TYPES[dtype][1]
+    finished = f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)"
+    finished = f"(float){finished}" if out in ("float16", "bfloat16") else finished
     return f"""
-{_function(f"{name}_map", wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
-{_function(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
-{_function(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
+{inline(f"{name}_map", wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
+{inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
+{inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
 FL_COLD void FL_NAME({name}_init)(void *acc, int64_t n) {{
     for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
 }}
@@ -117,7 +116,7 @@ void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t 
 {_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}
 FL_COLD void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
     for (int64_t i = 0; i < n; i++)
-        (({TYPES[out][1]} *)out)[i] = {_stored(out, f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)")};
+        (({TYPES[out][1]} *)out)[i] = {CPrinter(out).write(out, finished)};
 }}"""
 
 
@@ -175,38 +174,33 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
 """
 
 
-def _stored(out: str, value: str) -> str:
-    if out in ("float16", "bfloat16"):
-        return CPrinter(out).write(out, f"(float){value}")
-    return CPrinter(out).write(out, value)
-
-
-def _function(name: str, result: str, parameters: list[str], printer: CPrinter, formula: e.Expr) -> str:
+def inline(name: str, result: str, parameters: list[str], printer: CPrinter, formula: e.Expr) -> str:
+    """A C function of the formula."""
     lines, value = printer.body(formula)
     body = "".join(f"    {line}\n" for line in lines)
     used = "".join(f"    (void){p.split()[-1]};\n" for p in parameters)
     return f"static inline {result} {name}({', '.join(parameters)}) {{\n{used}{body}    return {value};\n}}"
 
 
-def table(variant_name: Callable[[str], str] = lambda n: f"FL_NAME({n})") -> tuple[list[str], list[str], list[tuple[str, str]]]:
+def table() -> tuple[list[str], list[str], list[tuple[str, str]]]:
     """(declarations, rows of the table, [(fold, dtype)])."""
     declarations, rows, instances = [], [], []
     for fold in FOLDS:
         for dtype in fold.dtypes:
-            suffix = TYPES[dtype][0]
-            n, merge = f"fold_{fold.name}_{suffix}", f"fold_{fold.name}_{TYPES[_accumulator(dtype)][0]}_merge"
-            v = variant_name
-            declarations.append(
-                f"void {v(n + '_init')}(void *, int64_t); void {v(merge)}(void *, const void *, int64_t);\n"
-                f"void {v(n + '_row')}(const char *, int64_t, int64_t, double, void *);\n"
-                f"void {v(n + '_columns')}(const char *, int64_t, int64_t, int64_t, const double *, void *);\n"
-                f"void {v(n + '_store')}(const void *, int64_t, double, const double *, char *);\n"
-            )
-            parts = ", ".join(map(v, (f"{n}_init", merge, f"{n}_row", f"{n}_columns", f"{n}_store")))
+            names = {part: f"FL_NAME(fold_{fold.name}_{TYPES[dtype][0]}_{part})" for part in PARTS}
+            names["merge"] = f"FL_NAME(fold_{fold.name}_{TYPES[_accumulator(dtype)][0]}_merge)"
+            declarations.append("".join(f"void {name}({PARTS[part]});\n" for part, name in names.items()))
             out = dtype if fold.out == "T" else fold.out
-            rows.append(f'{{"{fold.name}", {ENUMS[dtype]}, {ENUMS[out]}, {parts}}}')
+            rows.append(f'{{"{fold.name}", {ENUM[dtype]}, {ENUM[out]}, {", ".join(names.values())}}}')
             instances.append((fold.name, dtype))
     return declarations, rows, instances
 
 
-ENUMS = {d: f"FL_{TYPES[d][0].upper()}" for d in TYPES} | {"bool": "FL_BOOL"}
+# The functions of a fold, in the order of fl_fold in loops.h, and what they take.
+PARTS = {
+    "init": "void *, int64_t",
+    "merge": "void *, const void *, int64_t",
+    "row": "const char *, int64_t, int64_t, double, void *",
+    "columns": "const char *, int64_t, int64_t, int64_t, const double *, void *",
+    "store": "const void *, int64_t, double, const double *, char *",
+}

@@ -9,7 +9,7 @@ is one flat stretch, and reading or writing anywhere in it is reading or writing
     add      memory(x)[addresses] += values, where an address that occurs twice receives both
 
 *Rows.* Where whole slices are picked, one copy per slice beats one address per element; so a group of indices into neighbouring dimensions
-becomes one index into one merged dimension (`merged`), and rows are moved as blocks.
+becomes one index into one merged dimension (`located`), and rows are moved as blocks.
 
 Duplicates are treated in the order of the index: of two writes the last stays, sums are added up in that order. Every result is the same in
 every run. Half precision is summed in float32 and rounded once. In main memory this is done by the loops of index_loops.py, elsewhere (and
@@ -49,9 +49,8 @@ def out_of_bounds(index: Array, size: int) -> int | None:
     # Read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass.
     elif index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32).max() < size:
         return None
-    flat = index.reshape(-1)
-    wrong = (flat < 0) | (flat >= size)
-    return int(flat[wrong.argmax()]) if wrong.any() else None
+    wrong = (index < 0) | (index >= size)
+    return int(index[wrong][0]) if wrong.any() else None
 
 
 def check(index: Array, size: int, dim: int, error: type[Exception] = IndexError) -> None:
@@ -65,13 +64,10 @@ def wrapped(index: Array, size: int, dim: int) -> Array:
     """The index with negative numbers counted from the end; IndexError for what is beyond either end."""
     if out_of_bounds(index, size) is None:
         return index
-    xp = arrays.module_of(index)
-    positive = xp.where(index < 0, index + size, index)
-    if out_of_bounds(positive, size) is not None:
-        flat = index.reshape(-1)
-        bad = int(flat[((flat < -size) | (flat >= size)).argmax()])
-        raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")
-    return positive
+    wrong = (index < -size) | (index >= size)
+    if wrong.any():
+        raise IndexError(f"index {int(index[wrong][0])} is out of bounds for dimension {dim} with size {size}")
+    return arrays.module_of(index).where(index < 0, index + size, index)
 
 
 def in_pytorchs_words(problem: IndexError) -> IndexError:
@@ -93,11 +89,7 @@ def addresses(array: Array, dim: int, index: Array) -> Array:
     strides = arrays.element_strides(array)
     others = [0 if d == dim else stride for d, stride in enumerate(strides)]
     offsets = grid([1 if d == dim else n for d, n in enumerate(index.shape)], others, arrays.module_of(index))
-    if strides[dim] == 1:
-        return index + offsets
-    found = index * np.int64(strides[dim])
-    found += offsets
-    return found
+    return (index if strides[dim] == 1 else index * np.int64(strides[dim])) + offsets
 
 
 def grid(shape: Sequence[int], strides: Sequence[int], xp=np) -> Array:
@@ -188,15 +180,11 @@ def _ran(loop: str, out: np.ndarray, *operands) -> bool:
 
 def _identity(how: str, dtype: np.dtype):
     """What combines with any value to that value."""
-    if how in ("sum", "mean"):
-        return 0
-    if how == "prod":
-        return 1
-    if dtype.kind == "b":
-        return how == "amin"
+    if how in ("sum", "mean", "prod"):
+        return int(how == "prod")
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if how == "amax" else np.iinfo(dtype).max
-    return -np.inf if how == "amax" else np.inf
+    return how == "amin" if dtype.kind == "b" else np.inf if how == "amin" else -np.inf
 
 
 def _divide_by_counts(array: Array, dim: int, index: Array, include_self: bool) -> None:
@@ -276,7 +264,11 @@ def _flat_rows(array: Array, dim: int, index: Array, rows: Array) -> Array:
     """Rows for an index of any shape as rows for the flat index; RuntimeError if they do not broadcast to what take_rows would give."""
     shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
     if rows.shape != shape and rows.ndim:
-        rows = _broadcast(rows, shape)
+        try:
+            rows = arrays.module_of(rows).broadcast_to(rows, shape)
+        except ValueError:
+            found = f"value tensor of shape {list(rows.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
+            raise RuntimeError(f"shape mismatch: {found}") from None
     return rows.reshape(*array.shape[:dim], index.size, *array.shape[dim + 1 :]) if rows.ndim and index.ndim != 1 else rows
 
 
@@ -314,16 +306,6 @@ def write(array: Array, indices: Sequence[Array | None], values: Array, accumula
     (add_rows if accumulate else put_rows)(rows, dim, index, values)
 
 
-def _broadcast(values: Array, shape: tuple[int, ...]) -> Array:
-    """The values broadcast to the shape of what they are written to."""
-    try:
-        return arrays.module_of(values).broadcast_to(values, shape)
-    except ValueError:
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
-        ) from None
-
-
 def true_places(mask: Array) -> Array:
     """Where a mask is true, counted through it in row-major order. 1-d, int64."""
     return arrays.module_of(mask).flatnonzero(mask)
@@ -347,7 +329,15 @@ def located(array: Array, indices: Sequence[Array | None]) -> tuple[Array, int, 
         if view is not None:
             return view, first, true_places(entry)
     picks = spelled(array, indices)
-    return merged(array, picks) or (memory(array), 0, _picked_addresses(array, picks))
+    dims = [d for d, pick in enumerate(picks) if pick is not None]
+    neighbours = dims[-1] - dims[0] + 1 == len(dims)
+    view = _merged_dims(array, dims[0], dims[-1]) if neighbours else None
+    if view is None:
+        return memory(array), 0, _picked_addresses(array, picks, dims[0] if neighbours else 0)
+    number: Any = picks[dims[0]]
+    for d in dims[1:]:
+        number = number * array.shape[d] + picks[d]
+    return view, dims[0], number
 
 
 def spelled(array: Array, indices: Sequence[Array | None]) -> list[Array | None]:
@@ -364,21 +354,6 @@ def spelled(array: Array, indices: Sequence[Array | None]) -> list[Array | None]
     return found + [None] * (array.ndim - len(found))
 
 
-def merged(array: Array, picks: Sequence[Array | None]) -> tuple[Array, int, Array] | None:
-    """(view, dim, index): the same pick as one index into one dimension.
-
-    None unless the picked dimensions are neighbours and lie in one run of memory.
-    """
-    dims = [d for d, pick in enumerate(picks) if pick is not None]
-    view = _merged_dims(array, dims[0], dims[-1]) if dims[-1] - dims[0] + 1 == len(dims) else None
-    if view is None:
-        return None
-    number: Any = picks[dims[0]]
-    for d in dims[1:]:
-        number = number * array.shape[d] + picks[d]
-    return view, dims[0], number
-
-
 def _merged_dims(array: Array, first: int, last: int) -> Array | None:
     """The dimensions from `first` to `last` as one; None unless they lie in one run of memory."""
     if first == last:
@@ -390,16 +365,11 @@ def _merged_dims(array: Array, first: int, last: int) -> Array | None:
     return arrays.strided_view(array, new_shape, (*strides[:first], *strides[last:]))
 
 
-def _picked_addresses(array: Array, picks: Sequence[Array | None]) -> Array:
-    """The address of every element that the picks name, in the shape of the result."""
+def _picked_addresses(array: Array, picks: Sequence[Array | None], position: int) -> Array:
+    """The address of every element that the picks name, in the shape of the result, where they stand at dimension `position`."""
     shape, strides = arrays.view_of(array)
-    dims = [d for d, pick in enumerate(picks) if pick is not None]
     kept = [d for d, pick in enumerate(picks) if pick is None]
-    position = dims[0] if dims[-1] - dims[0] + 1 == len(dims) else 0
-    group: Any = 0
-    for d in dims:
-        group = group + picks[d] * np.int64(strides[d])
-    after = len(kept) - position
+    group: Any = sum(pick * np.int64(stride) for pick, stride in zip(picks, strides, strict=True) if pick is not None)
     rest = grid([shape[d] for d in kept], [strides[d] for d in kept], arrays.module_of(array))
     rest = rest.reshape((*rest.shape[:position], *(1,) * group.ndim, *rest.shape[position:]))
-    return group.reshape(*group.shape, *(1,) * after) + rest
+    return group.reshape(*group.shape, *(1,) * (len(kept) - position)) + rest

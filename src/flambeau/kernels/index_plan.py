@@ -4,15 +4,15 @@ Python hands `__getitem__` whatever stood between the brackets: ints, slices, No
 A `Plan` says what to do with it, from the shape and strides alone:
 
 1. Take the view (shape, strides, offset). Ints, slices, None and `...` are used up here; it shares the memory of x.
-2. If `needs_advanced`: gather from that view with `indices`, whose entries answer for its dimensions in order. None
+2. If there are `indices`: gather from that view with them: the entries answer for its dimensions in order. None
    keeps a dimension; an integer tensor picks along one; a mask of n dimensions picks in n of them; True and False stand
    for the positions [0] and [] in a dimension of size 1 made for them. Dimensions after the last entry are kept. Apart
    from True and False, this is the list `torch.ops.aten.index` takes.
 3. The picked dimensions become one group, shaped as the index tensors broadcast, at dimension `position` of the result:
    where they stood if they were neighbours, in front if a kept dimension stood between them.
 
->>> plan((0, slice(1, None)), (2, 3, 4), (12, 4, 1), 0)
-Plan(shape=(2, 4), strides=(4, 1), offset=4)
+>>> plan((0, slice(1, None)), (2, 3, 4), (12, 4, 1), 0)[:3]
+((2, 4), (4, 1), 4)
 
 PyTorch's rules differ from NumPy's in one respect worth knowing: an int is a select, never an index tensor. So in
 x[0, :, t] there is one index tensor, nothing is separated, and the result does not move to the front.
@@ -23,17 +23,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from operator import index as as_int
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from flambeau.kernels.layout import (
-    Layout,
-    Sizes,
-    broadcast_shapes,
-    contiguous_strides,
-    expand,
-    pointwise_strides,
-    view,
-)
+from flambeau.kernels.layout import Layout, Sizes, broadcast_shapes, contiguous_strides, expand, pointwise_strides, view
 
 # The kind of an entry in Plan.indices, a letter of Plan.kinds.
 KEEP, INTEGERS, MASK, FLAG = "-imf"
@@ -50,56 +42,22 @@ class IndexTensor(Protocol):
         """The only element, of a 0-d tensor: a 0-d integer indexes as an int, a 0-d bool as True or False."""
 
 
-class Plan:
-    """How to compute x[index]; see the top of this file.
+class Plan(NamedTuple):
+    """How to compute x[index]; see the top of this file."""
 
-    kinds         a letter per entry of `indices`: KEEP, INTEGERS, MASK or FLAG
-    index_shapes  the shape of each entry of `indices`, () for the dimensions kept
-    """
-
-    __slots__ = ("index_shapes", "indices", "kinds", "offset", "position", "shape", "strides")
-
-    def __init__(
-        self,
-        shape: Sizes,
-        strides: Sizes,
-        offset: int,
-        indices: tuple[Any, ...] = (),
-        kinds: str = "",
-        index_shapes: tuple[Sizes, ...] = (),
-        position: int = 0,
-    ):
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
-        self.indices = indices
-        self.kinds = kinds
-        self.index_shapes = index_shapes
-        self.position = position
-
-    @property
-    def needs_advanced(self) -> bool:
-        """Whether a gather follows the view; if not, the view is the result."""
-        return bool(self.indices)
-
-    @property
-    def has_masks(self) -> bool:
-        """Whether the shape of the result depends on how many elements of a mask are true."""
-        return MASK in self.kinds
-
-    def __repr__(self) -> str:
-        gather = f", kinds={self.kinds!r}, position={self.position}" if self.indices else ""
-        return f"Plan(shape={self.shape}, strides={self.strides}, offset={self.offset}{gather})"
+    shape: Sizes
+    strides: Sizes
+    offset: int
+    indices: tuple[Any, ...] = ()
+    kinds: str = ""  # a letter per entry of `indices`: KEEP, INTEGERS, MASK or FLAG
+    index_shapes: tuple[Sizes, ...] = ()  # the shape of each entry of `indices`, () for the dimensions kept
+    position: int = 0
 
 
-def plan(
-    index: Any,
-    shape: Sizes,
-    strides: Sizes,
-    offset: int,
-    is_tensor: Callable[[Any], IndexTensor | None] = lambda obj: None,
-    convert: Callable[[Any], Any] | None = None,
-) -> Plan:
+Describe = Callable[[Any], IndexTensor | None]
+
+
+def plan(index: Any, shape: Sizes, strides: Sizes, offset: int, is_tensor: Describe = lambda obj: None, convert: Any = None) -> Plan:
     """Read `index` against a tensor's layout.
 
     is_tensor(obj)  a description of obj if it is a tensor (perhaps obj itself), else None
@@ -109,16 +67,10 @@ def plan(
     basic = basic_view(index, shape, strides, offset)
     if basic is not None:
         return Plan(*basic)
-    items = _items(index, is_tensor)
-    described = [is_tensor(item) for item in items]
-    if len(items) == 1 and described[0] is not None:
-        kind = _lone_kind(described[0], shape)
-        if kind:
-            return Plan(shape, strides, offset, (items[0],), kind, (tuple(described[0].shape),))
-    named = _dims_named(items, described, len(shape))
-    reader = _Reader(shape, strides, offset, len(shape) - named, is_tensor, convert)
-    for place, item in enumerate(items):
-        reader.read(item, described[place], place)
+    items = [(item, is_tensor(item)) for item in _items(index, is_tensor)]
+    reader = _Reader(shape, strides, offset, len(shape) - _dims_named(items, len(shape)), is_tensor, convert)
+    for place, (item, described) in enumerate(items):
+        reader.read(item, described, place)
     return reader.plan()
 
 
@@ -142,7 +94,7 @@ def basic_view(index: Any, shape: Sizes, strides: Sizes, offset: int) -> Layout 
             new_strides.append(shape[dim] * strides[dim] if dim < ndim else 1)
             continue
         if item is ...:
-            end = dim + ndim - _named(items)
+            end = dim + ndim - sum([1 for other in items if other is not None and other is not ...])
             if not dim <= end <= ndim:
                 return None
             new_shape += shape[dim:end]
@@ -169,31 +121,12 @@ def basic_view(index: Any, shape: Sizes, strides: Sizes, offset: int) -> Layout 
     return (*new_shape, *shape[dim:]), (*new_strides, *strides[dim:]), offset
 
 
-def _lone_kind(described: IndexTensor, shape: Sizes) -> str:
-    """The kind of the one index of x[t] if it fits without a question; "" leaves that to the long way round."""
-    ndim, kind = len(described.shape), described.dtype_kind
-    if ndim == 0 or not shape:
-        return ""
-    if kind == "i" and described.itemsize >= 4:
-        return INTEGERS
-    return MASK if kind == "b" and shape[:ndim] == described.shape else ""
-
-
-def _named(items: Sequence[Any]) -> int:
-    """Dimensions that ints and slices name."""
-    return sum([1 for item in items if item is not None and item is not ...])
-
-
 # ---- the result ----------------------------------------------------------------------------------------------------
 
 
 def result_shape(plan: Plan, count: Callable[[Any], int] | None = None) -> Sizes:
-    """The shape of x[index]. `count(mask)`, needed if `plan.has_masks`, says how many elements of a mask are true."""
-    if not plan.indices:
-        return plan.shape
-    group = _group_shape(plan, count)
-    kept = [size for size, kind in zip(plan.shape, dim_kinds(plan), strict=True) if kind == KEEP]
-    return (*kept[: plan.position], *group, *kept[plan.position :])
+    """The shape of x[index]. `count(mask)`, needed if there are masks, says how many elements of a mask are true."""
+    return _placed(plan, plan.shape, _group_shape(plan, _gathered_shapes(plan, count))) if plan.indices else plan.shape
 
 
 def result_strides(plan: Plan, count: Callable[[Any], int] | None = None) -> Sizes:
@@ -204,40 +137,28 @@ def result_strides(plan: Plan, count: Callable[[Any], int] | None = None) -> Siz
     """
     if not plan.indices:
         return plan.strides
-    shape = result_shape(plan, count)
-    kept = [stride for stride, kind in zip(plan.strides, dim_kinds(plan), strict=True) if kind == KEEP]
-    group = _group_shape(plan, count)
-    padded = (1,) * plan.position + group + (1,) * (len(kept) - plan.position)
-    operands = [(shape, (*kept[: plan.position], *(0 for _ in group), *kept[plan.position :]))]
-    for own in _gathered_shapes(plan, count):
+    gathered = _gathered_shapes(plan, count)
+    group = _group_shape(plan, gathered)
+    shape = _placed(plan, plan.shape, group)
+    padded = _placed(plan, (1,) * len(plan.shape), group)
+    operands = [(shape, _placed(plan, plan.strides, (0,) * len(group)))]
+    for own in gathered:
         strides = view(*expand(own, contiguous_strides(own), group), padded)
         assert strides is not None  # dimensions of size 1 fit anywhere
         operands.append((padded, strides))
     return pointwise_strides(shape, *operands)
 
 
+def _placed(plan: Plan, sizes: Sizes, group: Sizes) -> Sizes:
+    """A number for each dimension of the result, from those of the view and those of the picked group."""
+    kept = [size for size, kind in zip(sizes, dim_kinds(plan), strict=True) if kind == KEEP]
+    return (*kept[: plan.position], *group, *kept[plan.position :])
+
+
 def dim_kinds(plan: Plan) -> str:
     """A letter for every dimension of the view, as `kinds` has one for every entry: a mask of n dimensions has n."""
     entries = zip(plan.kinds, plan.index_shapes, strict=True)
-    spread = [kind * len(shape) if kind == MASK else kind for kind, shape in entries]
-    return "".join(spread).ljust(len(plan.shape), KEEP)
-
-
-def integer_indices(plan: Plan, nonzero: Callable[[Any], Sequence[Any]], arange: Callable[[int], Any]) -> list[Any]:
-    """An integer tensor or None for every dimension of the view: `indices` with masks and flags spelled out.
-
-    nonzero(mask)  as many 1-d integer tensors as the mask has dimensions: where it is true
-    arange(n)      the integer tensor [0, ..., n - 1]; n is 1 for True and 0 for False
-    """
-    spelled: list[Any] = []
-    for index, kind in zip(plan.indices, plan.kinds, strict=True):
-        if kind == MASK:
-            spelled += nonzero(index)
-        elif kind == FLAG:
-            spelled.append(arange(int(index)))
-        else:
-            spelled.append(index)
-    return spelled + [None] * (len(plan.shape) - len(spelled))
+    return "".join([kind * len(shape) if kind == MASK else kind for kind, shape in entries]).ljust(len(plan.shape), KEEP)
 
 
 def _gathered_shapes(plan: Plan, count: Callable[[Any], int] | None) -> list[Sizes]:
@@ -253,187 +174,147 @@ def _gathered_shapes(plan: Plan, count: Callable[[Any], int] | None) -> list[Siz
     return shapes
 
 
-def _group_shape(plan: Plan, count: Callable[[Any], int] | None) -> Sizes:
+def _group_shape(plan: Plan, shapes: list[Sizes]) -> Sizes:
     """The shape of the picked dimensions together: what the index tensors broadcast to."""
-    shapes = _gathered_shapes(plan, count)
     try:
         group = broadcast_shapes(*shapes)
     except RuntimeError:
-        listed = ", ".join(str(list(shape)) for shape in shapes)
         raise IndexError(
-            f"shape mismatch: indexing tensors could not be broadcast together with shapes {listed}; "
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(str(list(s)) for s in shapes)}; "
             f"to pick every combination, give each index tensor a dimension of its own with None"
         ) from None
-    picked = [size for size, kind in zip(plan.shape, dim_kinds(plan), strict=True) if kind != KEEP]
-    if 0 in picked and 0 not in group:
+    if 0 not in group and any(size == 0 and kind != KEEP for size, kind in zip(plan.shape, dim_kinds(plan), strict=True)):
         raise IndexError("index is out of bounds for dimension with size 0: there is nothing to pick from")
     return group
 
 
 # ---- the long way round --------------------------------------------------------------------------------------------
 
+KEPT = (None, KEEP, ())
+
 
 class _Reader:
     """Reads the items of an index from left to right and builds the view and the list of indices."""
 
-    def __init__(self, shape: Sizes, strides: Sizes, offset: int, skipped: int, is_tensor, convert):
+    def __init__(self, shape: Sizes, strides: Sizes, offset: int, skipped: int, is_tensor: Describe, convert):
         self.shape, self.strides, self.offset = shape, strides, offset
         self.is_tensor, self.convert = is_tensor, convert
         self.skipped = skipped  # dimensions that `...` stands for
         self.dim = 0  # the next dimension of x
         self.beyond = False  # whether a second `...` has led past the last dimension
-        self.new_shape: list[int] = []
-        self.new_strides: list[int] = []
-        self.indices: list[Any] = []
-        self.kinds = ""
-        self.index_shapes: list[Sizes] = []
+        self.view: list[tuple[int, int]] = []  # size and stride of each dimension of the view
+        self.entries: list[tuple[Any, str, Sizes]] = []  # index, kind and shape of each entry of the plan
 
     def read(self, item: Any, described: IndexTensor | None, place: int) -> None:
         """One item: each of PyTorch's kinds of index in turn."""
-        if item is None:
-            self.insert()
+        if item is None or isinstance(item, bool):
+            self.insert(item)
         elif item is ...:
-            self.skip(self.skipped)
-        elif isinstance(item, bool):
-            self.flag(item)
+            count = min(self.skipped, len(self.shape) - self.dim)
+            self.beyond = self.beyond or count < self.skipped
+            self.keep(count, [KEPT] * count)
         elif isinstance(item, slice):
             self.cut(item)
         elif described is not None:
             self.tensor(item, described, place)
         elif _is_sequence(item):
-            self.sequence(item, place)
+            if isinstance(item, (str, bytes)) or self.convert is None:
+                raise TypeError(f"a {type(item).__name__} cannot be an index (got {item!r}): expected integers, slices, lists or tensors")
+            tensor = self.convert(item)
+            self.tensor(tensor, self.is_tensor(tensor), place)
         else:
             self.select(_integer(item), place)
 
-    def insert(self) -> None:
-        """A new dimension of size 1."""
+    def insert(self, item: bool | None) -> None:
+        """A new dimension of size 1. From it True picks once and False not at all."""
         if self.beyond:
             raise IndexError("an index takes one `...`: the second leaves no place for what comes after it")
         inside = self.dim < len(self.shape)
-        self.new_strides.append(self.shape[self.dim] * self.strides[self.dim] if inside else 1)
-        self.new_shape.append(1)
-        self.record(None, KEEP, ())
+        self.view.append((1, self.shape[self.dim] * self.strides[self.dim] if inside else 1))
+        self.entries.append(KEPT if item is None else (item, FLAG, (int(item),)))
 
-    def skip(self, count: int) -> None:
-        """Keep `count` dimensions whole."""
+    def keep(self, count: int, entries: list) -> None:
+        """`count` dimensions whole, for which these entries answer."""
         end = self.dim + count
-        self.beyond = self.beyond or end > len(self.shape)
-        for dim in range(self.dim, min(end, len(self.shape))):
-            self.keep(dim)
-            self.record(None, KEEP, ())
+        self.view += zip(self.shape[self.dim : end], self.strides[self.dim : end], strict=True)
+        self.entries += entries
+        self.dim = end
 
-    def keep(self, dim: int) -> None:
-        self.new_shape.append(self.shape[dim])
-        self.new_strides.append(self.strides[dim])
-        self.dim = dim + 1
-
-    def record(self, index: Any, kind: str, shape: Sizes) -> None:
-        self.indices.append(index)
-        self.kinds += kind
-        self.index_shapes.append(shape)
-
-    def need(self, count: int) -> None:
-        """Insist on `count` more dimensions of x."""
-        if self.beyond or self.dim + count > len(self.shape):
+    def next_dim(self) -> tuple[int, int]:
+        """(size, stride) of the next dimension of x, which there must be."""
+        if self.beyond or self.dim >= len(self.shape):
             raise IndexError(f"too many indices for tensor of dimension {len(self.shape)}: the last find none left")
-
-    def flag(self, item: bool) -> None:
-        """True keeps, False empties: a new dimension of size 1, picked from once or not at all."""
-        self.insert()
-        self.indices[-1], self.index_shapes[-1] = item, (int(item),)
-        self.kinds = self.kinds[:-1] + FLAG
+        self.dim += 1
+        return self.shape[self.dim - 1], self.strides[self.dim - 1]
 
     def cut(self, item: slice) -> None:
         """Some positions of a dimension."""
-        whole = item.start is None and item.stop is None and item.step is None
-        if whole and self.dim >= len(self.shape):
+        if item == slice(None) and self.dim >= len(self.shape):
             return  # PyTorch lets x[list_mask, 0, :] pass, though the mask of two dimensions has used up the colon's
-        self.need(1)
-        start, stop, step = item.indices(self.shape[self.dim])
+        size, stride = self.next_dim()
+        start, stop, step = item.indices(size)
         if step < 0:
             raise ValueError(f"slice step must be greater than zero, but got {step}; flip() reverses a dimension")
-        stride = self.strides[self.dim]
         self.offset += start * stride
-        self.new_shape.append(len(range(start, stop, step)))
-        self.new_strides.append(stride * step)
-        self.dim += 1
-        self.record(None, KEEP, ())
+        self.view.append((len(range(start, stop, step)), stride * step))
+        self.entries.append(KEPT)
 
     def select(self, item: int, place: int) -> None:
         """One position: the dimension disappears."""
-        self.need(1)
-        size = self.shape[self.dim]
+        size, stride = self.next_dim()
         if not -size <= item < size:
             raise IndexError(f"index {item} is out of bounds for dimension {place} with size {size}")
-        self.offset += (item if item >= 0 else item + size) * self.strides[self.dim]
-        self.dim += 1
-
-    def sequence(self, item: Any, place: int) -> None:
-        """A list, range or array, made a tensor by the caller's `convert`."""
-        if isinstance(item, (str, bytes)):
-            raise TypeError(f"a {type(item).__name__} cannot be an index (got {item!r}): a tensor has no named parts")
-        if self.convert is None:
-            raise TypeError(f"cannot index with a {type(item).__name__} here: no conversion to a tensor was given")
-        tensor = self.convert(item)
-        self.tensor(tensor, self.is_tensor(tensor), place)
+        self.offset += (item if item >= 0 else item + size) * stride
 
     def tensor(self, item: Any, described: IndexTensor, place: int) -> None:
         """A tensor: a 0-d one is its number, a mask covers as many dimensions as it has, integers cover one."""
-        kind, shape = described.dtype_kind, tuple(described.shape)
-        masks = _is_mask(described)
+        kind, shape, masks = described.dtype_kind, tuple(described.shape), _is_mask(described)
         if not shape and masks:
-            self.flag(bool(described.item()))
+            self.insert(bool(described.item()))
         elif not shape and kind in "iu":
             self.select(int(described.item()), place)
         elif masks:
-            self.mask(item, shape, kind)
+            self.check_mask(shape)
+            if kind == "u":
+                _warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions")
+            self.keep(len(shape), [(item, MASK, shape)])
         elif kind == "i" and described.itemsize >= 4:
-            self.need(1)
-            self.keep(self.dim)
-            self.record(item, INTEGERS, shape)
+            self.view.append(self.next_dim())
+            self.entries.append((item, INTEGERS, shape))
         else:
             raise IndexError(
                 "tensors used as indices must be long, int, byte or bool tensors; "
                 f"index {place} has dtype kind {kind!r} with {described.itemsize} bytes: try .long(), or a comparison"
             )
 
-    def mask(self, item: Any, shape: Sizes, kind: str) -> None:
-        first = self.dim
-        found = self.shape[first : first + len(shape)]
+    def check_mask(self, shape: Sizes) -> None:
+        """A mask must have the sizes of the dimensions that it covers."""
+        found = self.shape[self.dim : self.dim + len(shape)]
         if self.beyond or found != shape:
             wrong = next((i for i, (a, b) in enumerate(zip(shape, found, strict=False)) if a != b), len(found))
             raise IndexError(
                 f"The shape of the mask {list(shape)} at index {wrong} does not match the shape of the indexed tensor "
-                f"{list(self.shape)} at index {first + wrong}"
+                f"{list(self.shape)} at index {self.dim + wrong}"
             )
-        if kind == "u":
-            _warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions")
-        for dim in range(first, first + len(shape)):
-            self.keep(dim)
-        self.record(item, MASK, shape)
 
     def plan(self) -> Plan:
         """What was read, with the dimensions nobody named kept whole."""
-        shape = (*self.new_shape, *self.shape[self.dim :])
-        strides = (*self.new_strides, *self.strides[self.dim :])
-        kinds = self.kinds.rstrip(KEEP)
+        self.keep(len(self.shape) - self.dim, [])
+        shape, strides = zip(*self.view, strict=True) if self.view else ((), ())
+        kinds = "".join([kind for _, kind, _ in self.entries]).rstrip(KEEP)
         if not kinds:
             return Plan(shape, strides, self.offset)
-        last = len(kinds)
-        leading = last - len(kinds.lstrip(KEEP))
-        neighbours = KEEP not in kinds[leading:]
-        return Plan(
-            shape,
-            strides,
-            self.offset,
-            tuple(self.indices[:last]),
-            kinds,
-            tuple(self.index_shapes[:last]),
-            leading if neighbours else 0,
-        )
+        indices, _, index_shapes = zip(*self.entries[: len(kinds)], strict=True)
+        return Plan(shape, strides, self.offset, indices, kinds, index_shapes, group_position(kinds))
 
 
-def _items(index: Any, is_tensor: Callable[[Any], IndexTensor | None]) -> Sequence[Any]:
+def group_position(kinds: str) -> int:
+    """Where the picked dimensions go: where they stood if they were neighbours, else in front."""
+    picked = kinds.strip(KEEP)
+    return kinds.index(picked) if KEEP not in picked else 0
+
+
+def _items(index: Any, is_tensor: Describe) -> Sequence[Any]:
     """The index as a tuple of items.
 
     A list is one index tensor, unless something in it (a slice, None, `...`, a tensor, another sequence) shows that a
@@ -454,14 +335,14 @@ def _items(index: Any, is_tensor: Callable[[Any], IndexTensor | None]) -> Sequen
     return (index,)
 
 
-def _dims_named(items: Sequence[Any], descriptions: Sequence[IndexTensor | None], ndim: int) -> int:
+def _dims_named(items: Sequence[tuple[Any, IndexTensor | None]], ndim: int) -> int:
     """How many of `ndim` dimensions the items answer for. A list counts for one, even if it is a mask of two."""
     named = 0
-    for item, described in zip(items, descriptions, strict=True):
+    for item, described in items:
         if described is not None and _is_mask(described):
             named += len(described.shape)
-        elif item is not None and item is not ... and not isinstance(item, bool):
-            named += 1
+        else:
+            named += item is not None and item is not ... and not isinstance(item, bool)
     if named > ndim:
         hint = f": {named} were given" if ndim else "; it is a single number, which item() returns"
         raise IndexError(f"too many indices for tensor of dimension {ndim}{hint}")

@@ -65,17 +65,26 @@ def fortran(name: str, dtype: np.dtype) -> Callable[..., None]:
     return call
 
 
-def workspace(dtype: np.dtype, ask: Callable[[np.ndarray, int], int]) -> np.ndarray:
-    """The scratch memory a routine wants. `ask(work, -1)` calls it with the length -1, upon which it only writes the length into work."""
-    answer = np.zeros(1, dtype)
-    ask(answer, -1)
-    return np.empty(int(answer[0].real * 1.001) + 1, dtype)  # a length beyond 2^24 is rounded in float32
+def batched(call: Callable[..., int], batch, *operands: np.ndarray, work: np.dtype | None = None) -> np.ndarray:
+    """call(*matrices) for the matrices at each place of the batch. -> info, an int32 for each place
+
+    With `work`, a dtype, scratch memory and its length follow. A routine called with the length -1 only writes the length it wants.
+    """
+    scratch: tuple = ()
+    if work is not None:
+        answer = np.zeros(1, work)
+        call(*[answer] * len(operands), answer, -1)
+        memory = np.empty(int(answer[0].real * 1.001) + 1, work)  # a length beyond 2^24 is rounded in float32
+        scratch = memory, memory.size
+    info = np.zeros(batch, np.int32)
+    for at in np.ndindex(*batch):
+        info[at] = call(*[operand[at] for operand in operands], *scratch)
+    return info
 
 
 def columns(a: np.ndarray) -> np.ndarray:
     """A copy in which every matrix is stored column after column."""
-    *batch, m, n = a.shape
-    out = np.empty((*batch, n, m), a.dtype).swapaxes(-1, -2)
+    out = empty_columns(a.shape[:-2], *a.shape[-2:], a.dtype)
     out[...] = a
     return out
 

@@ -47,10 +47,8 @@ def contiguous_strides(shape: Sizes) -> Sizes:
 
     A size of 0 counts as 1, so that an empty tensor has the strides it would have with one element in that dimension.
     """
-    if not shape:
-        return ()
     steps = accumulate((size or 1 for size in shape[:0:-1]), mul, initial=1)
-    return tuple(steps)[::-1]
+    return tuple(steps)[::-1] if shape else ()
 
 
 @_remember
@@ -62,8 +60,7 @@ def channels_last_strides(shape: Sizes) -> Sizes:
     order = _CHANNELS_LAST_ORDER.get(len(shape))
     if order is None:
         raise RuntimeError(
-            f"channels_last: a rank 4 tensor (N, C, H, W) is required, or rank 5 (N, C, D, H, W) for channels_last_3d, "
-            f"but the shape {list(shape)} has rank {len(shape)}"
+            f"channels_last: required rank 4 tensor (N, C, H, W), or rank 5 for channels_last_3d, but found shape {list(shape)}"
         )
     return _dense_strides(shape, order)
 
@@ -123,13 +120,7 @@ def preserve_format_strides(shape: Sizes, strides: Sizes) -> Sizes:
     """
     if is_non_overlapping_and_dense(shape, strides):
         return strides
-    return _dense_copy_strides(shape, strides)
-
-
-@_remember
-def _dense_copy_strides(shape: Sizes, strides: Sizes) -> Sizes:
-    filled = tuple(size or 1 for size in shape)
-    return _dense_strides(filled, loop_order(shape, strides)[::-1])
+    return _dense_strides(tuple(size or 1 for size in shape), loop_order(shape, strides)[::-1])
 
 
 def pointwise_strides(shape: Sizes, *operands: View) -> Sizes:
@@ -148,27 +139,16 @@ def pointwise_strides(shape: Sizes, *operands: View) -> Sizes:
 
 @_remember
 def _voted_strides(shape: Sizes, operands: tuple[View, ...]) -> Sizes:
-    agreed = _agreed_strides(shape, operands)
-    if agreed is not None:
-        return agreed
+    if all(operand_shape == shape for operand_shape, _ in operands):
+        if all(is_contiguous(*operand) for operand in operands):
+            return contiguous_strides(shape)
+        if len(shape) == 4 and all(is_channels_last(*operand) for operand in operands):
+            return channels_last_strides(shape)
+        strides = operands[0][1]
+        if all(operand[1] == strides for operand in operands) and is_non_overlapping_and_dense(shape, strides):
+            return strides
     order = loop_order(shape, *(broadcast_strides(*operand, shape) for operand in operands))
-    if order == tuple(range(len(shape))):
-        return contiguous_strides(shape)
-    return _dense_strides(shape, order[::-1])
-
-
-def _agreed_strides(shape: Sizes, operands: tuple[View, ...]) -> Sizes | None:
-    """The layout that operands of one shape have in common, if they have one."""
-    if any(operand_shape != shape for operand_shape, _ in operands):
-        return None
-    if all(is_contiguous(*operand) for operand in operands):
-        return contiguous_strides(shape)
-    if len(shape) == 4 and all(is_channels_last(*operand) for operand in operands):
-        return channels_last_strides(shape)
-    strides = operands[0][1]
-    if all(operand[1] == strides for operand in operands) and is_non_overlapping_and_dense(shape, strides):
-        return strides
-    return None
+    return contiguous_strides(shape) if order == tuple(range(len(shape))) else _dense_strides(shape, order[::-1])
 
 
 def _dense_strides(shape: Sizes, fastest_first: Sequence[int]) -> Sizes:
@@ -181,6 +161,7 @@ def _dense_strides(shape: Sizes, fastest_first: Sequence[int]) -> Sizes:
     return tuple(strides)
 
 
+@_remember
 def loop_order(shape: Sizes, *strides: Sizes) -> Sizes:
     """Dimensions from the outermost loop to the innermost, so that a walk over all operands moves in small steps.
 
@@ -204,12 +185,9 @@ def loop_order(shape: Sizes, *strides: Sizes) -> Sizes:
 def _slower(shape: Sizes, operands: Sequence[Sizes], dim: int, other: int) -> bool | None:
     """Whether `dim` belongs outside `other` (True), inside (False), or no operand can tell (None)."""
     for strides in operands:
-        stride, other_stride = strides[dim], strides[other]
-        if stride == 0 or other_stride == 0:
-            continue
-        if stride != other_stride:
-            return stride > other_stride
-        if shape[dim] > shape[other]:
+        if strides[dim] and strides[other] and strides[dim] != strides[other]:
+            return strides[dim] > strides[other]
+        if strides[dim] and strides[other] and shape[dim] > shape[other]:
             return True
     return None
 
@@ -228,7 +206,7 @@ def collapse(shape: Sizes, *strides: Sizes, reorder: bool = True) -> tuple[Sizes
     ((2, 12), ((12, 1), (0, 1)))
     """
     if 0 in shape:
-        return (0,), tuple((0,) for _ in strides)
+        return (0,), ((0,),) * len(strides)
     order = loop_order(shape, *strides) if reorder else range(len(shape))
     loops: list[tuple[int, tuple[int, ...]]] = []  # (size, the stride of each operand)
     for dim in order:
@@ -258,6 +236,11 @@ def wrap_dim(dim: int, ndim: int, scalar_ok: bool = True) -> int:
             return 0
         ndim = 1
     raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")
+
+
+def _with(sizes: Sizes, dim: int, *new: int) -> Sizes:
+    """`sizes` with others, or none, in place of the one at `dim`."""
+    return (*sizes[:dim], *new, *sizes[dim + 1 :])
 
 
 def wrap_dims(dims: Sequence[int], ndim: int) -> Sizes:
@@ -293,22 +276,16 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
 def _broadcast_two(a: Sizes, b: Sizes) -> Sizes:
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     result = list(longer)
-    lead = len(longer) - len(shorter)
-    for i, size in enumerate(shorter, lead):
+    for i, size in enumerate(shorter, len(longer) - len(shorter)):
         if result[i] == 1:
             result[i] = size
         elif size != 1 and size != result[i]:
-            raise RuntimeError(_broadcast_error(a, b, i - len(longer)))
+            dim = i - len(longer)
+            raise RuntimeError(
+                f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at non-singleton dimension {i}\n    a  {a}\n"
+                f"    b  {b}\n    shapes are aligned at the last dimension, and only a size of 1 stretches: here dimension {dim} does not fit"
+            )
     return tuple(result)
-
-
-def _broadcast_error(a: Sizes, b: Sizes, dim: int) -> str:
-    return (
-        f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) "
-        f"at non-singleton dimension {dim + max(len(a), len(b))}\n    a  {a}\n    b  {b}"
-        f"\n    shapes are aligned at the last dimension, and only a size of 1 stretches: "
-        f"sizes {a[dim]} and {b[dim]} meet at dimension {dim}"
-    )
 
 
 def broadcast_strides(shape: Sizes, strides: Sizes, target: Sizes) -> Sizes:
@@ -325,39 +302,22 @@ def expand(shape: Sizes, strides: Sizes, sizes: Sequence[int]) -> View:
     lead = len(sizes) - len(shape)
     if lead < 0:
         raise RuntimeError(
-            f"expand: the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions "
-            f"in the tensor ({len(shape)})\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
+            f"expand: the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({len(shape)})\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
         )
-    new_shape = list(sizes)
-    new_strides = [0] * len(new_shape)
-    for i in range(lead, len(new_shape)):
-        size, wanted = shape[i - lead], new_shape[i]
-        if wanted == size or wanted == -1:
-            new_shape[i] = size
-            new_strides[i] = strides[i - lead]
+    new_shape, new_strides = list(sizes), [0] * len(sizes)
+    for i in range(len(sizes) - 1, -1, -1):
+        size, wanted = shape[i - lead] if i >= lead else 1, sizes[i]
+        if i >= lead and (wanted == size or wanted == -1):
+            new_shape[i], new_strides[i] = size, strides[i - lead]
         elif size != 1 or wanted < 0:
-            raise RuntimeError(_expand_error(shape, sizes, i))
-    _lead_strides(shape, sizes, new_shape, new_strides, lead)
-    return tuple(new_shape), tuple(new_strides)
-
-
-def _lead_strides(shape: Sizes, sizes: Sequence[int], new_shape: list[int], new_strides: list[int], lead: int) -> None:
-    """Fill in the new dimensions in front. One of size 1 gets the stride that `unsqueeze` would give it."""
-    for i in range(lead - 1, -1, -1):
-        if new_shape[i] < 0:
-            raise RuntimeError(_expand_error(shape, sizes, i))
-        if new_shape[i] == 1 and shape:
+            why = f"must match the existing size ({size}) at non-singleton dimension {i}: only a size of 1 can be expanded"
+            if i < lead:
+                why = f"isn't allowed in a leading, non-existing dimension {i}: -1 keeps a size, and there is none to keep"
+            raise RuntimeError(f"The expanded size of the tensor ({wanted}) {why}\n    sizes   {tuple(sizes)}\n    tensor  {shape}")
+        elif wanted == 1 and shape:  # a new dimension of size 1 gets the stride that `unsqueeze` would give it
             new_strides[i] = new_shape[i + 1] * new_strides[i + 1]
-
-
-def _expand_error(shape: Sizes, sizes: Sequence[int], dim: int) -> str:
-    lead = len(sizes) - len(shape)
-    why = (
-        f"isn't allowed in a leading, non-existing dimension {dim}: -1 keeps a size, and there is none to keep"
-        if dim < lead
-        else f"must match the existing size ({shape[dim - lead]}) at non-singleton dimension {dim}: only a size of 1 can be expanded"
-    )
-    return f"The expanded size of the tensor ({sizes[dim]}) {why}\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
+    return tuple(new_shape), tuple(new_strides)
 
 
 # ---- views: the same elements in another shape ---------------------------------------------------------------------
@@ -373,22 +333,19 @@ def infer_size(new_shape: Sequence[int], numel: int) -> Sizes:
     known = prod(sizes)
     if known == numel and (not sizes or min(sizes) >= 0):
         return sizes
-    if any(size < -1 for size in sizes):
-        bad = next(i for i, size in enumerate(sizes) if size < -1)
-        raise RuntimeError(f"invalid shape dimension {sizes[bad]} at index {bad} of shape {list(sizes)}")
+    for i, size in enumerate(sizes):
+        if size < -1:
+            raise RuntimeError(f"invalid shape dimension {size} at index {i} of shape {list(sizes)}")
     unknown = sizes.count(-1)
     if unknown > 1:
         raise RuntimeError(f"only one dimension can be inferred, but shape {list(sizes)} leaves {unknown} open (-1)")
     if unknown and known == 0 and numel == 0:
-        raise RuntimeError(
-            f"cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified dimension size -1 "
-            f"can be any value and is ambiguous: name it"
-        )
+        why = "because the unspecified dimension size -1 can be any value and is ambiguous: name it"
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(sizes)} {why}")
     if not unknown or known == 0 or numel % known:
         found = f"it needs a multiple of {-known}" if unknown else f"it has {known}"
         raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {numel}: {found} elements")
-    at = sizes.index(-1)
-    return (*sizes[:at], numel // -known, *sizes[at + 1 :])
+    return _with(sizes, sizes.index(-1), numel // -known)
 
 
 @_remember
@@ -401,11 +358,7 @@ def view(shape: Sizes, strides: Sizes, new_shape: Sizes) -> Sizes | None:
         return contiguous_strides(new_shape)
     if 0 in shape:
         return strides if new_shape == shape else contiguous_strides(new_shape)
-    return _view_in_runs(shape, strides, new_shape)
-
-
-def _view_in_runs(shape: Sizes, strides: Sizes, new_shape: Sizes) -> Sizes | None:
-    """`view` for a tensor with elements and gaps: from the back, every run must be filled exactly by new dimensions."""
+    # From the back, every run must be filled exactly by new dimensions.
     new_strides = [0] * len(new_shape)
     new_dim = len(new_shape) - 1
     base, run = strides[-1], 1  # stride of the run's fastest dimension, elements in it
@@ -435,17 +388,16 @@ def flatten_shape(shape: Sizes, start_dim: int = 0, end_dim: int = -1) -> Sizes:
 
 def unflatten_shape(shape: Sizes, dim: int, sizes: Sequence[int]) -> Sizes:
     """The shape with one dimension cut into `sizes`, of which one may be -1."""
-    if not sizes:
-        raise RuntimeError("unflatten: sizes must be non-empty")
-    dim = wrap_dim(dim, len(shape))
-    if not shape:
-        raise RuntimeError("unflatten: the tensor is 0-d and has no dimension to cut")
+    dim = wrap_dim(dim, len(shape)) if sizes else 0
+    if not sizes or not shape:
+        raise RuntimeError(
+            "unflatten: sizes must be non-empty" if not sizes else "unflatten: the tensor is 0-d and has no dimension to cut"
+        )
     try:
-        inferred = infer_size(sizes, shape[dim])
+        return _with(shape, dim, *infer_size(sizes, shape[dim]))
     except RuntimeError as error:
         cause = f"sizes {list(sizes)} don't multiply up to the size of dim {dim} ({shape[dim]})"
         raise RuntimeError(f"unflatten: {cause}: {error}") from None
-    return shape[:dim] + inferred + shape[dim + 1 :]
 
 
 def view_dtype(shape: Sizes, strides: Sizes, offset: int, old_itemsize: int, new_itemsize: int) -> Layout:
@@ -478,8 +430,7 @@ def view_dtype(shape: Sizes, strides: Sizes, offset: int, old_itemsize: int, new
 
 def transpose(shape: Sizes, strides: Sizes, dim0: int, dim1: int) -> View:
     """Two dimensions exchanged; also `swapaxes` and `swapdims`."""
-    ndim = len(shape)
-    dim0, dim1 = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
+    dim0, dim1 = wrap_dim(dim0, len(shape)), wrap_dim(dim1, len(shape))
     if dim0 == dim1:
         return shape, strides
     new_shape, new_strides = list(shape), list(strides)
@@ -490,16 +441,9 @@ def transpose(shape: Sizes, strides: Sizes, dim0: int, dim1: int) -> View:
 
 def permute(shape: Sizes, strides: Sizes, dims: Sequence[int]) -> View:
     """Dimension i of the result is dimension dims[i] of the input."""
-    return _permute(shape, strides, tuple(dims))
-
-
-@_remember
-def _permute(shape: Sizes, strides: Sizes, dims: Sizes) -> View:
     if len(dims) != len(shape):
-        raise RuntimeError(
-            f"permute: every dimension must be named once, so the length of dims must be input.dim() = {len(shape)}, "
-            f"but len(dims) = {len(dims)}\n    input  {shape}\n    dims   {dims}"
-        )
+        why = f"so the length of dims must be input.dim() = {len(shape)}, but len(dims) = {len(dims)}"
+        raise RuntimeError(f"permute: every dimension must be named once, {why}\n    input  {shape}\n    dims   {tuple(dims)}")
     order = wrap_dims(dims, len(shape))
     return tuple([shape[dim] for dim in order]), tuple([strides[dim] for dim in order])
 
@@ -509,16 +453,12 @@ def movedim(shape: Sizes, strides: Sizes, source: int | Sequence[int], destinati
     sources = (source,) if isinstance(source, int) else tuple(source)
     places = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(sources) != len(places):
-        raise RuntimeError(
-            f"movedim: source {list(sources)} and destination {list(places)} must name the same number of dims, "
-            f"but there are {len(sources)} and {len(places)}"
-        )
+        raise RuntimeError(f"movedim: source {list(sources)} and destination {list(places)} must name the same number of dims")
     ndim = len(shape)
     froms, tos = [wrap_dim(dim, ndim) for dim in sources], [wrap_dim(dim, ndim) for dim in places]
-    if len(set(froms)) != len(froms):
-        raise RuntimeError(f"movedim: repeated dim in `source` ({list(sources)})")
-    if len(set(tos)) != len(tos):
-        raise RuntimeError(f"movedim: repeated dim in `destination` ({list(places)})")
+    for name, named in (("source", froms), ("destination", tos)):
+        if len(set(named)) != len(named):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({named})")
     if not shape:
         return shape, strides
     staying = iter([dim for dim in range(ndim) if dim not in froms])
@@ -528,18 +468,10 @@ def movedim(shape: Sizes, strides: Sizes, source: int | Sequence[int], destinati
 
 def squeeze(shape: Sizes, strides: Sizes, dims: int | Sequence[int] | None = None) -> View:
     """Without the dimensions of size 1: all of them, or those among `dims`."""
-    if dims is None:
-        if 1 not in shape:
-            return shape, strides
-        keep = [dim for dim, size in enumerate(shape) if size != 1]
-    elif isinstance(dims, int):
-        dim = wrap_dim(dims, len(shape))
-        if not shape or shape[dim] != 1:
-            return shape, strides
-        return shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :]
-    else:
-        chosen = wrap_dims(dims, len(shape))
-        keep = [dim for dim, size in enumerate(shape) if size != 1 or dim not in chosen]
+    chosen = range(len(shape)) if dims is None else wrap_dims((dims,) if isinstance(dims, int) else dims, len(shape))
+    if 1 not in shape:
+        return shape, strides
+    keep = [dim for dim, size in enumerate(shape) if size != 1 or dim not in chosen]
     return tuple([shape[dim] for dim in keep]), tuple([strides[dim] for dim in keep])
 
 
@@ -560,13 +492,9 @@ def select(shape: Sizes, strides: Sizes, offset: int, dim: int, index: int) -> L
     dim = wrap_dim(dim, len(shape))
     size = shape[dim]
     if not -size <= index < size:
-        raise IndexError(
-            f"select(): index {index} out of range for tensor of size {list(shape)} at dimension {dim}, "
-            + (f"which takes {-size} to {size - 1}" if size else "which is empty")
-        )
-    if index < 0:
-        index += size
-    return shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :], offset + index * strides[dim]
+        takes = f"takes {-size} to {size - 1}" if size else "is empty"
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(shape)} at dimension {dim}, which {takes}")
+    return _with(shape, dim), _with(strides, dim), offset + (index if index >= 0 else index + size) * strides[dim]
 
 
 def narrow(shape: Sizes, strides: Sizes, offset: int, dim: int, start: int, length: int) -> Layout:
@@ -583,17 +511,11 @@ def narrow(shape: Sizes, strides: Sizes, offset: int, dim: int, start: int, leng
         start += size
     if start + length > size:
         raise RuntimeError(f"narrow(): start ({start}) + length ({length}) exceeds dimension size ({size}), dim {dim}")
-    return (*shape[:dim], length, *shape[dim + 1 :]), strides, offset + start * strides[dim]
+    return _with(shape, dim, length), strides, offset + start * strides[dim]
 
 
 def slice_dim(
-    shape: Sizes,
-    strides: Sizes,
-    offset: int,
-    dim: int = 0,
-    start: int | None = None,
-    stop: int | None = None,
-    step: int = 1,
+    shape: Sizes, strides: Sizes, offset: int, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
 ) -> Layout:
     """Every `step`-th slice along `dim` from `start` to before `stop`, both clamped as Python clamps them; step > 0."""
     if not shape:
@@ -603,11 +525,7 @@ def slice_dim(
         raise RuntimeError(f"slice step must be positive, but got {step}; flip() reverses a dimension")
     start, stop, _ = slice(start, stop).indices(shape[dim])
     length = (stop - start + step - 1) // step if stop > start else 0
-    return (
-        (*shape[:dim], length, *shape[dim + 1 :]),
-        (*strides[:dim], strides[dim] * step, *strides[dim + 1 :]),
-        offset + start * strides[dim],
-    )
+    return _with(shape, dim, length), _with(strides, dim, strides[dim] * step), offset + start * strides[dim]
 
 
 def diagonal(shape: Sizes, strides: Sizes, offset: int, diagonal: int = 0, dim1: int = 0, dim2: int = 1) -> Layout:
@@ -620,11 +538,7 @@ def diagonal(shape: Sizes, strides: Sizes, offset: int, diagonal: int = 0, dim1:
     if length:
         offset += diagonal * strides[second] if diagonal >= 0 else -diagonal * strides[first]
     rest = [dim for dim in range(len(shape)) if dim != first and dim != second]
-    return (
-        (*[shape[dim] for dim in rest], length),
-        (*[strides[dim] for dim in rest], strides[first] + strides[second]),
-        offset,
-    )
+    return ((*[shape[dim] for dim in rest], length), (*[strides[dim] for dim in rest], strides[first] + strides[second]), offset)
 
 
 def unfold(shape: Sizes, strides: Sizes, dim: int, size: int, step: int) -> View:
@@ -640,10 +554,7 @@ def unfold(shape: Sizes, strides: Sizes, dim: int, size: int, step: int) -> View
     if not shape:
         return (size,), (1,)
     windows = (available - size) // step + 1
-    return (
-        (*shape[:dim], windows, *shape[dim + 1 :], size),
-        (*strides[:dim], stride * step, *strides[dim + 1 :], stride),
-    )
+    return ((*shape[:dim], windows, *shape[dim + 1 :], size), (*strides[:dim], stride * step, *strides[dim + 1 :], stride))
 
 
 def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int) -> None:
@@ -658,10 +569,8 @@ def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int)
         raise RuntimeError(f"as_strided: invalid storage offset {offset}: it must be non-negative")
     needed = storage_extent(size, stride, offset)
     if needed > storage_size:
-        raise RuntimeError(
-            f"as_strided: sizes {list(size)}, strides {list(stride)}, storage offset {offset} requiring a storage size "
-            f"of {needed} elements are out of bounds for storage of size {storage_size}"
-        )
+        found = f"sizes {list(size)}, strides {list(stride)}, storage offset {offset} requiring a storage size of {needed} elements"
+        raise RuntimeError(f"as_strided: {found} are out of bounds for storage of size {storage_size}")
 
 
 # ---- pieces: split, chunk, tensor_split, unbind --------------------------------------------------------------------
@@ -671,39 +580,27 @@ def split_bounds(shape: Sizes, split_size: int | Sequence[int], dim: int = 0) ->
     """(start, length) of the pieces `split` cuts: of `split_size` each but the last, or of the sizes in a list."""
     if isinstance(split_size, int) and split_size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
-    dim = _cut_dim("split", shape, dim)
-    size = shape[dim]
-    if not isinstance(split_size, int):
-        return _listed_bounds(size, split_size, dim)
-    if size == 0:
-        return [(0, 0)]
-    if split_size == 0:
-        raise RuntimeError(f"split: split_size can only be 0 if dimension size is 0, but dim {dim} has size {size}")
-    return [(start, min(split_size, size - start)) for start in range(0, size, split_size)]
-
-
-def _listed_bounds(size: int, lengths: Sequence[int], dim: int) -> list[tuple[int, int]]:
-    if any(length < 0 for length in lengths):
-        raise RuntimeError(f"split expects non-negative entries only, but got split_sizes={list(lengths)}")
-    ends = list(accumulate(lengths, initial=0))
+    size = _cut_size("split", shape, dim)
+    if isinstance(split_size, int):
+        if split_size == 0 < size:
+            raise RuntimeError(f"split: split_size can only be 0 if dimension size is 0, but dim {dim} has size {size}")
+        return [(start, min(split_size, size - start)) for start in range(0, size, split_size)] if size else [(0, 0)]
+    if any(length < 0 for length in split_size):
+        raise RuntimeError(f"split expects non-negative entries only, but got split_sizes={list(split_size)}")
+    ends = list(accumulate(split_size, initial=0))
     if ends[-1] != size:
-        raise RuntimeError(
-            f"split expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), "
-            f"but split_sizes={list(lengths)} sum to {ends[-1]}"
-        )
-    return list(zip(ends, lengths, strict=False))
+        expected = f"split expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim})"
+        raise RuntimeError(f"{expected}, but split_sizes={list(split_size)} sum to {ends[-1]}")
+    return list(zip(ends, split_size, strict=False))
 
 
 def chunk_bounds(shape: Sizes, chunks: int, dim: int = 0) -> list[tuple[int, int]]:
     """(start, length) of the pieces `chunk` cuts: equal but the last, and perhaps fewer than `chunks`."""
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    dim = _cut_dim("chunk", shape, dim)
-    size = shape[dim]
-    if size == 0:
-        return [(0, 0)] * chunks
+    size = _cut_size("chunk", shape, dim)
     length = -(-size // chunks)
-    return [(start, min(length, size - start)) for start in range(0, size, length)]
+    return [(start, min(length, size - start)) for start in range(0, size, length)] if size else [(0, 0)] * chunks
 
 
 def tensor_split_bounds(shape: Sizes, sections: int | Sequence[int], dim: int = 0) -> list[tuple[int, int]]:
@@ -711,8 +608,7 @@ def tensor_split_bounds(shape: Sizes, sections: int | Sequence[int], dim: int = 
 
     A number gives exactly that many, the first ones longer by one; a list cuts at its indices, clamped as in a slice.
     """
-    dim = _cut_dim("tensor_split", shape, dim)
-    size = shape[dim]
+    size = _cut_size("tensor_split", shape, dim)
     if isinstance(sections, int):
         if sections <= 0:
             raise RuntimeError(f"tensor_split: number of sections must be larger than 0, got {sections}")
@@ -722,24 +618,22 @@ def tensor_split_bounds(shape: Sizes, sections: int | Sequence[int], dim: int = 
     return [(piece.start, len(piece)) for piece in ranges]
 
 
-def _cut_dim(name: str, shape: Sizes, dim: int) -> int:
+def _cut_size(name: str, shape: Sizes, dim: int) -> int:
     if not shape:
         raise RuntimeError(f"{name} expects at least a 1-dimensional tensor, but got a 0-d one")
-    return wrap_dim(dim, len(shape))
+    return shape[wrap_dim(dim, len(shape))]
 
 
 def cut(shape: Sizes, strides: Sizes, offset: int, dim: int, bounds: Sequence[tuple[int, int]]) -> list[Layout]:
     """The layouts of the pieces that `bounds`, pairs (start, length), cut out of dimension `dim`."""
     dim = wrap_dim(dim, len(shape))
-    before, after, stride = shape[:dim], shape[dim + 1 :], strides[dim]
-    return [((*before, length, *after), strides, offset + start * stride) for start, length in bounds]
+    return [(_with(shape, dim, length), strides, offset + start * strides[dim]) for start, length in bounds]
 
 
 def unbind(shape: Sizes, strides: Sizes, offset: int, dim: int = 0) -> list[Layout]:
     """All slices along `dim`, which disappears."""
     dim = wrap_dim(dim, len(shape), scalar_ok=False)
-    new_shape, new_strides = shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :]
-    return [(new_shape, new_strides, offset + i * strides[dim]) for i in range(shape[dim])]
+    return [(_with(shape, dim), _with(strides, dim), offset + i * strides[dim]) for i in range(shape[dim])]
 
 
 # ---- overlap: which cells of the storage a view touches ------------------------------------------------------------
@@ -747,12 +641,7 @@ def unbind(shape: Sizes, strides: Sizes, offset: int, dim: int = 0) -> list[Layo
 
 def storage_extent(shape: Sizes, strides: Sizes, offset: int = 0) -> int:
     """Elements a storage must have to hold the view: one more than the last cell touched, 0 if none is."""
-    if 0 in shape:
-        return 0
-    last = offset
-    for size, stride in zip(shape, strides, strict=True):
-        last += (size - 1) * stride
-    return last + 1
+    return 0 if 0 in shape else offset + 1 + sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)])
 
 
 @_remember
@@ -764,9 +653,7 @@ def has_internal_overlap(shape: Sizes, strides: Sizes) -> bool | None:
     """
     if is_non_overlapping_and_dense(shape, strides):
         return False
-    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
-        return True
-    return None
+    return True if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)) else None
 
 
 def overlap(a: Layout, b: Layout, itemsize_a: int = 1, itemsize_b: int = 1) -> str:
@@ -779,16 +666,8 @@ def overlap(a: Layout, b: Layout, itemsize_a: int = 1, itemsize_b: int = 1) -> s
         return "none"
     if not (is_non_overlapping_and_dense(*a[:2]) and is_non_overlapping_and_dense(*b[:2])):
         return "unknown"
-    if not ranges_overlap(a, b, itemsize_a, itemsize_b):
-        return "none"
-    same_range = a[2] * itemsize_a == b[2] * itemsize_b and prod(a[0]) * itemsize_a == prod(b[0]) * itemsize_b
-    return "full" if same_range and a[1] == b[1] else "partial"
-
-
-def ranges_overlap(a: Layout, b: Layout, itemsize_a: int = 1, itemsize_b: int = 1) -> bool:
-    """Whether two views meet, each taken as all memory from its first to its last cell. False: they share nothing."""
-    if 0 in a[0] or 0 in b[0]:
-        return False
     a_begin, a_end = a[2] * itemsize_a, storage_extent(*a) * itemsize_a
     b_begin, b_end = b[2] * itemsize_b, storage_extent(*b) * itemsize_b
-    return a_begin < b_end and b_begin < a_end
+    if a_end <= b_begin or b_end <= a_begin:
+        return "none"
+    return "full" if (a_begin, a_end, a[1]) == (b_begin, b_end, b[1]) else "partial"

@@ -10,6 +10,7 @@ of the lines it takes. Where the results lie is their own affair: along that row
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -30,13 +31,7 @@ def lines(name: str, array: Array, dim: int, k: int | None = None, *params: floa
     loop = native.kernel(f"lines.{name}")
     if type(array) is not np.ndarray or loop is native.not_compiled or not array.size or array.shape[dim] >= 2**31:
         return None
-    key = (array.shape, array.strides, array.itemsize, dim, k, width)
-    plan = _plans.get(key)
-    if plan is None:
-        if len(_plans) > 1000:
-            _plans.clear()
-        plan = _plans[key] = _plan(*key)
-    memory, shape, numbers, launches = plan
+    memory, shape, numbers, launches = _plan(array.shape, array.strides, dim, k, width)
     source = array if memory is None else array.transpose(memory)
     if not source.flags.c_contiguous:
         source = arrays.contiguous(source)
@@ -50,10 +45,8 @@ def lines(name: str, array: Array, dim: int, k: int | None = None, *params: floa
     return found if memory is None else [f.transpose([memory.index(d) for d in range(array.ndim)]) for f in found]
 
 
-_plans: dict[tuple, tuple] = {}  # programs walk arrays of the same few shapes again and again
-
-
-def _plan(shape, strides, itemsize: int, dim: int, k: int | None, width: int) -> tuple:
+@lru_cache(maxsize=1024)  # programs walk arrays of the same few shapes again and again
+def _plan(shape, strides, dim: int, k: int | None, width: int) -> tuple:
     """(order of the dimensions in memory or None, shape of the results in that order, (n, inner, k), launches)."""
     memory = sorted(range(len(shape)), key=lambda d: -strides[d])
     if memory == sorted(memory) or not all(strides):
@@ -83,9 +76,7 @@ def first_of_all(name: str, array: Array):
     found = lines(name, flat[: whole * row].reshape(whole, row), 1, 1)
     if found is None:
         return None
-    values, places = (
-        found[0].reshape(-1),
-        np.concatenate([found[1].reshape(-1) + np.arange(whole) * row, np.arange(whole * row, flat.size)]),
-    )
-    value, place = lines(name, np.concatenate([values, flat[whole * row :]]), 0, 1)
+    values = np.concatenate([found[0].reshape(-1), flat[whole * row :]])
+    places = np.concatenate([found[1].reshape(-1) + np.arange(whole) * row, np.arange(whole * row, flat.size)])
+    value, place = lines(name, values, 0, 1)
     return [value, places[place]]

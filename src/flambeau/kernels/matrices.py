@@ -15,7 +15,7 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
-from flambeau.kernels.lapack import columns, empty_columns, fortran, library, routine, workspace
+from flambeau.kernels.lapack import batched, columns, empty_columns, fortran, library, routine
 
 INT32 = np.dtype(np.int32)
 SMALL = 16  # rows and columns; below, calling LAPACK for each matrix costs more than the work (12 us a call)
@@ -36,9 +36,9 @@ def from_module(a: Array, name: str, *args, **options):
         return getattr(arrays.module_of(a).linalg, name)(a, *args, **options)
 
 
-def _succeed(info: int) -> None:
-    if info:
-        raise np.linalg.LinAlgError(f"LAPACK reports {info}")
+def _succeed(info: Array) -> None:
+    if info.any():
+        raise np.linalg.LinAlgError(f"LAPACK reports {info.max()}")
 
 
 # -- systems ---------------------------------------------------------------------------------------------------------------
@@ -49,11 +49,9 @@ def inverse(a: Array) -> Array:
     if not _by_lapack(a):
         return from_module(a, "inv")
     found, pivots, info = lu_factor(a)
-    _succeed(int(info.max()))
+    _succeed(info)
     getri, n = routine("getri", a.dtype), a.shape[-1]
-    work = workspace(a.dtype, lambda w, size: getri(n, w, n, pivots, w, size))
-    for at in np.ndindex(*a.shape[:-2]):
-        _succeed(getri(n, found[at], n, pivots[at], work, work.size))
+    _succeed(batched(lambda lu, pivots, *work: getri(n, lu, n, pivots, *work), a.shape[:-2], found, pivots, work=a.dtype))
     return found
 
 
@@ -66,9 +64,8 @@ def solve(a: Array, b: Array) -> Array:
     if not _by_lapack(a):
         return from_module(a, "solve", b)
     gesv = routine("gesv", a.dtype)
-    a, x, pivots = columns(a), columns(b), np.empty(n, INT32)
-    for at in np.ndindex(*batch):
-        _succeed(gesv(n, k, a[at], n, pivots, x[at], n))
+    x, pivots = columns(b), np.empty(n, INT32)
+    _succeed(batched(lambda a, x: gesv(n, k, a, n, pivots, x, n), batch, columns(a), x))
     return x
 
 
@@ -126,11 +123,8 @@ def lu_factor(a: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
     *batch, m, n = a.shape
     if not pivot or not _by_lapack(a, 0) or _many_small(batch, min(m, n)):
         return _lu_by_columns(a, pivot)
-    lu, pivots, info = columns(a), np.empty((*batch, min(m, n)), INT32), np.zeros(batch, INT32)
-    getrf = routine("getrf", a.dtype)
-    for at in np.ndindex(*batch):
-        info[at] = getrf(m, n, lu[at], m, pivots[at])
-    return lu, pivots, info
+    lu, pivots, getrf = columns(a), np.empty((*batch, min(m, n)), INT32), routine("getrf", a.dtype)
+    return lu, pivots, batched(lambda lu, pivots: getrf(m, n, lu, m, pivots), batch, lu, pivots)
 
 
 def _lu_by_columns(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
@@ -199,10 +193,8 @@ def cholesky(a: Array) -> tuple[Array, Array]:
         except np.linalg.LinAlgError:
             if not _by_lapack(a, 0):
                 return _cholesky_by_blocks(a)
-    factor, info = columns(a), np.zeros(a.shape[:-2], INT32)
-    potrf, n = routine("potrf", a.dtype), a.shape[-1]
-    for at in np.ndindex(*a.shape[:-2]):
-        info[at] = potrf(b"L", n, factor[at], n)
+    factor, potrf, n = columns(a), routine("potrf", a.dtype), a.shape[-1]
+    info = batched(lambda factor: potrf(b"L", n, factor, n), a.shape[:-2], factor)
     return np.tril(factor), info
 
 
@@ -226,14 +218,11 @@ def _cholesky_by_blocks(a: Array) -> tuple[Array, Array]:
 def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
     """(LD, pivots, info): the Bunch-Kaufman factors of symmetric (or Hermitian) matrices, read from and packed into the lower triangle."""
     _need_lapack("ldl_factor", a)
-    ld = columns(a)
     *batch, n, _ = a.shape
-    pivots, info = np.zeros((*batch, n), INT32), np.zeros(batch, INT32)
+    ld, pivots, info = columns(a), np.zeros((*batch, n), INT32), np.zeros(batch, INT32)
     if ld.size:
         trf = routine("hetrf" if hermitian and a.dtype.kind == "c" else "sytrf", a.dtype)
-        work = workspace(a.dtype, lambda w, size: trf(b"L", n, w, n, pivots, w, size))
-        for at in np.ndindex(*batch):
-            info[at] = trf(b"L", n, ld[at], n, pivots[at], work, work.size)
+        info = batched(lambda ld, pivots, *work: trf(b"L", n, ld, n, pivots, *work), batch, ld, pivots, work=a.dtype)
     return np.tril(ld), pivots, info
 
 
@@ -247,8 +236,7 @@ def ldl_solve(ld: Array, pivots: Array, b: Array, hermitian: bool) -> Array:
         trs = routine("hetrs" if hermitian and ld.dtype.kind == "c" else "sytrs", ld.dtype)
         ld = columns(np.broadcast_to(ld, (*batch, n, n)))
         pivots = np.ascontiguousarray(np.broadcast_to(pivots, (*batch, n)), INT32)
-        for at in np.ndindex(*batch):
-            trs(b"L", n, k, ld[at], n, pivots[at], x[at], n)
+        batched(lambda ld, pivots, x: trs(b"L", n, k, ld, n, pivots, x, n), batch, ld, pivots, x)
     return x
 
 
@@ -256,9 +244,7 @@ def _need_lapack(name: str, a: Array) -> None:
     if type(a) is not np.ndarray:
         raise NotImplementedError(f"{name} is not available on CUDA: move the tensor to the CPU with .cpu() first")
     if library() is None:
-        raise NotImplementedError(
-            f"{name} needs LAPACK from the package scipy-openblas32, which is not installed: pip install scipy-openblas32"
-        )
+        raise NotImplementedError(f"{name} needs LAPACK, which is not installed: pip install scipy-openblas32")
 
 
 # -- QR --------------------------------------------------------------------------------------------------------------------
@@ -270,11 +256,8 @@ def qr_packed(a: Array) -> tuple[Array, Array]:
         packed, tau = from_module(a, "qr", mode="raw")
         return arrays.module_of(a).swapaxes(packed, -1, -2), tau
     *batch, m, n = a.shape
-    packed, tau = columns(a), np.empty((*batch, min(m, n)), a.dtype)
-    geqrf = routine("geqrf", a.dtype)
-    work = workspace(a.dtype, lambda w, size: geqrf(m, n, w, m, w, w, size))
-    for at in np.ndindex(*batch):
-        geqrf(m, n, packed[at], m, tau[at], work, work.size)
+    packed, tau, geqrf = columns(a), np.empty((*batch, min(m, n)), a.dtype), routine("geqrf", a.dtype)
+    batched(lambda packed, tau, *work: geqrf(m, n, packed, m, tau, *work), batch, packed, tau, work=a.dtype)
     return packed, tau
 
 
@@ -293,9 +276,7 @@ def qr(a: Array, mode: str) -> tuple[Array | None, Array]:
     q = empty_columns(batch, m, width, a.dtype)
     q[..., :k] = packed[..., :k]
     orgqr = routine("orgqr", a.dtype)
-    work = workspace(a.dtype, lambda w, size: orgqr(m, width, k, w, m, w, w, size))
-    for at in np.ndindex(*batch):
-        orgqr(m, width, k, q[at], m, tau[at], work, work.size)
+    batched(lambda q, tau, *work: orgqr(m, width, k, q, m, tau, *work), batch, q, tau, work=a.dtype)
     return q, r
 
 
@@ -312,20 +293,18 @@ def svd(a: Array, full: bool, vectors: bool = True):
     k, real = min(m, n), a.real.dtype
     columns_u, rows_v = (m, n) if full else (k, k)
     job = b"N" if not vectors else b"A" if full else b"S"
-    u = empty_columns(batch if vectors else (), m if vectors else 1, columns_u if vectors else 1, a.dtype)
-    vh = empty_columns(batch if vectors else (), rows_v if vectors else 1, n if vectors else 1, a.dtype)
+    sides = [empty_columns(batch, m, columns_u, a.dtype), empty_columns(batch, rows_v, n, a.dtype)] if vectors else []
     s, integers = np.empty((*batch, k), real), np.empty(8 * k, INT32)
     extra = [np.empty(max(5 * k * k + 7 * k, 2 * max(m, n) * k + 2 * k * k + k), real)] if a.dtype.kind == "c" else []
     gesdd = routine("gesdd", a.dtype)
 
-    def call(matrix, values, left, right, work, size) -> int:
-        return gesdd(job, m, n, matrix, m, values, left, m, right, rows_v, work, size, *extra, integers)
+    def call(matrix, values, *others) -> int:
+        *found, work, size = others
+        u, vh = found or (values, values)
+        return gesdd(job, m, n, matrix, m, values, u, m, vh, rows_v, work, size, *extra, integers)
 
-    work = workspace(a.dtype, lambda w, size: call(w, w, w, w, w, size))
-    source = columns(a)
-    for at in np.ndindex(*batch):
-        _succeed(call(source[at], s[at], u[at] if vectors else u, vh[at] if vectors else vh, work, work.size))
-    return (u, s, vh) if vectors else s
+    _succeed(batched(call, batch, columns(a), s, *sides, work=a.dtype))
+    return (sides[0], s, sides[1]) if vectors else s
 
 
 def eigh(a: Array, uplo: str, vectors: bool = True):
@@ -342,9 +321,7 @@ def eigh(a: Array, uplo: str, vectors: bool = True):
     def call(matrix, values, work, size) -> int:
         return syevd(job, triangle, n, matrix, n, values, work, size, *extra, integers, integers.size)
 
-    work = workspace(a.dtype, lambda x, size: call(x, x, x, size))
-    for at in np.ndindex(*batch):
-        _succeed(call(v[at], w[at], work, work.size))
+    _succeed(batched(call, batch, v, w, work=a.dtype))
     return (w, v) if vectors else w
 
 
@@ -356,18 +333,15 @@ def eig(a: Array, vectors: bool = True):
         found = from_module(a, "eig" if vectors else "eigvals")
         return tuple(xp.asarray(x, dtype) for x in found) if vectors else xp.asarray(found, dtype)
     *batch, n, _ = a.shape
-    source, v = columns(a), empty_columns(batch, n, n, a.dtype)
-    is_complex = a.dtype.kind == "c"
-    parts = [np.empty((*batch, n), a.dtype)] if is_complex else [np.empty((*batch, n), a.dtype), np.empty((*batch, n), a.dtype)]
+    v, is_complex, geev = empty_columns(batch, n, n, a.dtype), a.dtype.kind == "c", routine("geev", a.dtype)
+    parts = [np.empty((*batch, n), a.dtype) for _ in range(1 if is_complex else 2)]
     extra = [np.empty(2 * n, a.real.dtype)] if is_complex else []
-    geev = routine("geev", a.dtype)
 
-    def call(matrix, values, right, work, size) -> int:
+    def call(matrix, right, *others) -> int:
+        *values, work, size = others
         return geev(b"N", b"V" if vectors else b"N", n, matrix, n, *values, right, 1, right, n, work, size, *extra)
 
-    work = workspace(a.dtype, lambda x, size: call(x, [x] * len(parts), x, x, size))
-    for at in np.ndindex(*batch):
-        _succeed(call(source[at], [p[at] for p in parts], v[at], work, work.size))
+    _succeed(batched(call, batch, columns(a), v, *parts, work=a.dtype))
     values = parts[0] if is_complex else (parts[0] + 1j * parts[1]).astype(dtype)
     if not vectors:
         return values

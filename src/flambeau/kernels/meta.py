@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from flambeau.kernels import layout
@@ -19,9 +21,7 @@ class MetaArray:
         self.ndim = len(self.shape)
         steps = layout.contiguous_strides(self.shape) if element_strides is None else element_strides
         self.strides = tuple(s * self.itemsize for s in steps)
-        self.size = 1
-        for n in self.shape:
-            self.size *= n
+        self.size = prod(self.shape)
         self.offset = offset
 
     @property

@@ -9,24 +9,14 @@
 
 from __future__ import annotations
 
+from flambeau.kernels.dtype_table import DTYPES
 from flambeau.kernels.fold import ALL
 from flambeau.kernels.print_c import FLOATS, TYPES
 from flambeau.kernels.scan_loops import GEOMETRY, HEAD, entry
 
 FEW = 64  # up to so many results are kept sorted by insertion
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
-BITS = {
-    "float16": 16,
-    "bfloat16": 16,
-    "float32": 32,
-    "float64": 64,
-    "int64": 64,
-    "int32": 32,
-    "int16": 16,
-    "int8": 8,
-    "uint8": 8,
-    "bool": 8,
-}
+BITS = {name: 8 * size for name, size, _, _ in DTYPES.values()}
 LOOPS = ("sort", "topk", "kth")
 
 
@@ -91,8 +81,8 @@ static inline {u} key_{s}({u} x) {{
 
 def _sort_line(s: str, u: str, bits: int) -> str:
     """Keys are counted from the smallest of the line: where all are near each other, as integers often are, fewer digits matter."""
-    narrow = _items("narrow", "uint64_t", "(uint64_t)key << 32 | (uint64_t)i", "(a[i] & 0xffffffffu)", "a[j - 1] > now", 32)
-    wide = _items("wide", "pair", "(pair){key, (uint64_t)i}", "a[i].place", "a[j - 1].key > now.key", 0)
+    narrow = _items(s, u, "narrow", "uint64_t", "(uint64_t)key << 32 | (uint64_t)i", "(a[i] & 0xffffffffu)", "a[j - 1] > now", 32)
+    wide = _items(s, u, "wide", "pair", "(pair){key, (uint64_t)i}", "a[i].place", "a[j - 1].key > now.key", 0)
     return f"""
 static void sort_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t k, int64_t down, void *memory) {{
     const {u} flip = down ? ({u})~({u})0 : 0;
@@ -103,22 +93,22 @@ static void sort_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t 
         least = key < least ? key : least, most = key > most ? key : most;
     }}
     most -= least;
-{f"    if (most >> 32) {{{wide.format(s=s, u=u)}    return; }}" if bits == 64 else ""}
-{narrow.format(s=s, u=u)}}}"""
+{f"    if (most >> 32) {{{wide}    return; }}" if bits == 64 else ""}
+{narrow}}}"""
 
 
-def _items(name: str, item: str, make: str, place: str, before: str, low: int) -> str:
+def _items(s: str, u: str, name: str, item: str, make: str, place: str, before: str, low: int) -> str:
     return f"""    {item} *a = memory;
-    for (int64_t i = 0; i < n; i++) {{{{
-        const {{u}} key = (key_{{s}}(x[i]) ^ flip) - least;
-        a[i] = {make.replace("{", "{{").replace("}", "}}")};
-    }}}}
+    for (int64_t i = 0; i < n; i++) {{
+        const {u} key = (key_{s}(x[i]) ^ flip) - least;
+        a[i] = {make};
+    }}
     if (n > 48) a = radix_{name}(a, a + n, n, {low}, most);
-    else for (int64_t i = 1, j; i < n; i++) {{{{
+    else for (int64_t i = 1, j; i < n; i++) {{
         const {item} now = a[i];
         for (j = i; j > 0 && {before}; j--) a[j] = a[j - 1];
         a[j] = now;
-    }}}}
+    }}
     for (int64_t i = 0; i < k; i++) at[i] = (int64_t){place}, y[i] = x[at[i]];
 """
 

@@ -16,16 +16,13 @@ REALS = {"f32": ("float", "int32_t", "FL_F32", "FL_I32"), "f64": ("double", "int
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
-    texts, rows = [], []
+    loops: list[tuple[str, str, int, str, str]] = []  # name, text, number of parameters, dtypes of the result and of the operand
     for kind, (real, word, real_type, word_type) in REALS.items():
-        texts += [_uniform(kind, real, word), _normal(kind, real)]
-        rows.append(f'{{"random.uniform_{kind}", FL_NAME(random_uniform_{kind}), {real_type}, 1, 2, 0, {real_type}, {{{word_type}}}}}')
-        rows.append(f'{{"random.normal_{kind}", FL_NAME(random_normal_{kind}), {real_type}, 1, 2, 0, {real_type}, {{{real_type}}}}}')
-    for name in LIBM:
-        texts.append(_libm(name))
-        rows.append(f'{{"random.libm_{name}", FL_NAME(random_libm_{name}), FL_F64, 1, 0, 0, FL_F64, {{FL_F64}}}}')
-    names = [f"uniform_{kind}" for kind in REALS] + [f"normal_{kind}" for kind in REALS] + [f"libm_{name}" for name in LIBM]
-    return texts, [f"void {_signature(name)};\n" for name in names], rows
+        loops.append((f"uniform_{kind}", _uniform(kind, real, word), 2, real_type, word_type))
+        loops.append((f"normal_{kind}", _normal(kind, real), 2, real_type, real_type))
+    loops += [(f"libm_{name}", _libm(name), 0, "FL_F64", "FL_F64") for name in LIBM]
+    rows = [f'{{"random.{name}", FL_NAME(random_{name}), {out}, 1, {n}, 0, {out}, {{{operand}}}}}' for name, _, n, out, operand in loops]
+    return [loop[1] for loop in loops], [f"void {_signature(loop[0])};\n" for loop in loops], rows
 
 
 def _signature(name: str) -> str:

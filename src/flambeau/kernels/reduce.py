@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -46,16 +47,13 @@ def extremum(name: str, array: Array, dims: tuple[int, ...], keepdim: bool) -> t
     line, dim = (array.reshape(-1), 0) if len(dims) == array.ndim else (array, dims[0])
     xp, kept = arrays.module_of(array), tuple(1 if d in dims else n for d, n in enumerate(array.shape) if keepdim or d not in dims)
     indices = getattr(xp, f"arg{name}")(unhalved(line), axis=dim, keepdims=True)
-    return dense(xp.take_along_axis(line, indices, dim).reshape(kept), array.dtype, array), dense(
-        indices.reshape(kept), dtypes.int64.numpy, array
-    )
+    values = xp.take_along_axis(line, indices, dim)
+    return dense(values.reshape(kept), array.dtype, array), dense(indices.reshape(kept), dtypes.int64.numpy, array)
 
 
 def _compiled_logsumexp(array: Array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Array | None:
     """The maximum first, so that no exponential overflows; where it is infinite there is nothing to shift by."""
-    if array.dtype != out_dtype or not array.size:
-        return None
-    peak = folding.fold("max", array, dims, keepdim, out_dtype)
+    peak = folding.fold("max", array, dims, keepdim, out_dtype) if array.dtype == out_dtype and array.size else None
     if peak is None:
         return None
     shift = _doubles(peak)
@@ -106,18 +104,13 @@ def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: flo
 
 def count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
     """How many elements go into each result."""
-    n = 1
-    for d in dims:
-        n *= shape[d]
-    return n
+    return prod([shape[d] for d in dims])
 
 
 def widest(dtype: np.dtype) -> np.dtype:
     """The dtype sums are carried in: the widest of the same kind."""
-    return np.dtype(_WIDEST.get(dtype.kind, np.float64))  # bfloat16's kind is not "f": NumPy did not invent it
-
-
-_WIDEST = {"b": np.int64, "i": np.int64, "u": np.int64, "c": np.complex128}
+    kind = dtype.kind  # bfloat16's is not "f": NumPy did not invent it
+    return np.dtype(np.int64 if kind in "biu" else np.complex128 if kind == "c" else np.float64)
 
 
 def unhalved(array: Array) -> Array:
@@ -172,11 +165,7 @@ def _logsumexp(xp, array, dims, keepdim, out_dtype):
     return total if keepdim else xp.squeeze(total, axis=dims)
 
 
-def _truth(array):
-    return array if array.dtype.kind in "biufc" else array != 0
-
-
-def _extremum(name: str) -> Callable:
+def _of_numpys(name: str) -> Callable:
     return lambda xp, array, dims, keepdim, out_dtype: getattr(xp, name)(unhalved(array), axis=dims, keepdims=keepdim)
 
 
@@ -186,9 +175,6 @@ FOLDS: dict[str, Callable] = {
     "mean": _mean,
     "prod": _prod,
     "logsumexp": _logsumexp,
-    "any": lambda xp, array, dims, keepdim, out_dtype: xp.any(_truth(array), axis=dims, keepdims=keepdim),
-    "all": lambda xp, array, dims, keepdim, out_dtype: xp.all(_truth(array), axis=dims, keepdims=keepdim),
     "count_nonzero": lambda xp, array, dims, keepdim, out_dtype: xp.sum(array != 0, axis=dims, keepdims=keepdim, dtype=np.int64),
-    "max": _extremum("max"),
-    "min": _extremum("min"),
+    **{name: _of_numpys(name) for name in ("any", "all", "max", "min")},
 }

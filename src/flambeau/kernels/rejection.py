@@ -9,14 +9,16 @@ and most points are accepted without a logarithm.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from flambeau.random import Generator
 
+Uniforms = Iterator[float]
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -24,14 +26,10 @@ def poisson(generator: Generator, rate: np.ndarray) -> np.ndarray:
     """One Poisson number for each rate, in order. Any shape, any floating dtype -> the same, C-contiguous"""
     if rate.dtype.name not in FLOATS:
         raise NotImplementedError(f"poisson: rates must be floating point, but found {rate.dtype.name}")
-    rates = rate.astype(np.float64).ravel()
+    rates = rate.astype(np.float64)
     if not (rates >= 0).all():
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    with generator.lock:
-        stream = Uniforms(generator)
-        counts = [_poisson_rejection(r, stream) if r >= 10 else _poisson_product(r, stream) for r in rates.tolist()]
-        stream.put_back_unused()
-    return _stored(counts, rate.shape, rate.dtype)
+    return _one_by_one(generator, _poisson, rate.dtype, rates)
 
 
 def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
@@ -41,56 +39,41 @@ def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.nd
             raise ValueError(f"binomial: count and prob must be floating point, but found {array.dtype.name}")
     if count.dtype != prob.dtype:
         raise RuntimeError(f"binomial: expected count and prob of one dtype, but found {count.dtype.name} and {prob.dtype.name}")
-    counts, probs = np.broadcast_arrays(count, prob)
-    number = np.float64 if count.dtype == np.float64 else np.float32
+    number = _wide(count.dtype)
+    return _one_by_one(generator, _binomial, count.dtype, *np.broadcast_arrays(count.astype(number), prob.astype(number)))
+
+
+def _wide(dtype: np.dtype) -> type:
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+def _one_by_one(generator: Generator, sample: Callable, dtype: np.dtype, *operands: np.ndarray) -> np.ndarray:
+    """sample(*numbers, uniforms) of the numbers at every place of the operands, in order.
+
+    The uniform numbers in [0, 1), of 53 bits, are drawn in blocks; the generator is left as if they had come one by one.
+    """
     with generator.lock:
-        stream = Uniforms(generator)
-        found = [_binomial(n, p, stream) for n, p in zip(counts.astype(number).flat, probs.astype(number).flat, strict=True)]
-        stream.put_back_unused()
-    return _stored(found, counts.shape, count.dtype)
-
-
-def _stored(values: list, shape, dtype: np.dtype) -> np.ndarray:
-    wide = np.float64 if dtype == np.float64 else np.float32
-    return np.array(values, np.float64).astype(wide).astype(dtype).reshape(shape)
-
-
-class Uniforms(Iterator):
-    """Uniform numbers in [0, 1) with 53 bits, drawn in blocks; `put_back_unused` leaves the generator as if they came one by one."""
-
-    def __init__(self, generator: Generator):
-        self.generator = generator
-        self.start = generator.get_state_bytes()
-        self.used = 0
-        self.block: list[float] = []
-        self.at = 0
-
-    def __next__(self) -> float:
-        if self.at == len(self.block):
-            self.block = ((self.generator.draw64(256) & (2**53 - 1)) * 2.0**-53).tolist()
-            self.at = 0
-        self.at += 1
-        self.used += 1
-        return self.block[self.at - 1]
-
-    def put_back_unused(self) -> None:
-        self.generator.set_state_bytes(self.start)
-        self.generator.draw64(self.used)
+        start, used = generator.get_state_bytes(), itertools.count()
+        blocks = iter(lambda: ((generator.draw64(256) & (2**53 - 1)) * 2.0**-53).tolist(), None)
+        uniforms = (u for u, _ in zip(itertools.chain.from_iterable(blocks), used, strict=False))
+        values = [sample(*numbers, uniforms) for numbers in zip(*(a.flat for a in operands), strict=True)]
+        generator.set_state_bytes(start)
+        generator.draw64(next(used))
+    return np.array(values, np.float64).astype(_wide(dtype)).astype(dtype).reshape(operands[0].shape)
 
 
 # -- Poisson -------------------------------------------------------------------------------------------------------
 
 
-def _poisson_product(rate: float, uniforms: Uniforms) -> int:
-    """Multiply uniform numbers until the product falls to exp(-rate); the factors before that are counted."""
-    if rate == 0:
-        return 0
-    bound, product, count = math.exp(-rate), 1.0, 0
-    while True:
+def _poisson(rate: float, uniforms: Uniforms) -> float:
+    """Below 10: multiply uniform numbers until the product falls to exp(-rate); the factors before that are counted."""
+    if rate >= 10 or rate == 0:
+        return _poisson_rejection(float(rate), uniforms) if rate else 0
+    bound, product, count = math.exp(-rate), next(uniforms), 0
+    while product > bound:
         product *= next(uniforms)
-        if product <= bound:
-            return count
         count += 1
+    return count
 
 
 def _poisson_rejection(rate: float, uniforms: Uniforms) -> float:
@@ -131,14 +114,12 @@ def _binomial(n: Any, p: Any, uniforms: Uniforms) -> Any:
 
 def _binomial_waiting(n: float, p: float, uniforms: Uniforms) -> int:
     """Add up the trials until each next success, which are geometric numbers, until there are more than n."""
-    log_failure = math.log1p(-p)
-    trials, successes = 0.0, 0
-    while True:
+    log_failure, trials, successes = math.log1p(-p), 0.0, -1
+    while trials <= n:
         u = next(uniforms)
         trials += math.ceil(math.log(u) / log_failure) if u else math.inf
-        if trials > n:
-            return successes
         successes += 1
+    return successes
 
 
 def _binomial_rejection(n: float, p: float, uniforms: Uniforms) -> float:

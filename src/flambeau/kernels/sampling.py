@@ -43,7 +43,7 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
     """
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
-        return _as_complex(uniform(generator, _with_real_axis(shape), _real_of(dtype), low, high), dtype)
+        return _complex(uniform, generator, shape, dtype, low, high)
     _need_floating("uniform_", dtype)
     _check_uniform_range(dtype, low, high)
     out = np.empty(shape, _opmath(dtype))
@@ -57,13 +57,7 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
 
 
 def normal(
-    generator: Generator,
-    shape: Shape,
-    dtype,
-    mean: float | np.ndarray = 0.0,
-    std: float | np.ndarray = 1.0,
-    *,
-    contiguous: bool = True,
+    generator: Generator, shape: Shape, dtype, mean: float | np.ndarray = 0.0, std: float | np.ndarray = 1.0, *, contiguous: bool = True
 ) -> np.ndarray:
     """Normal with the given mean and standard deviation, by Box-Muller: sqrt(-2 log u1) cos(2 pi u2), and sin.
 
@@ -75,8 +69,7 @@ def normal(
     if isinstance(mean, np.ndarray) or isinstance(std, np.ndarray):
         return _normal_around(generator, shape, dtype, mean, std)
     if dtype.kind == "c":  # real and imaginary parts share the variance
-        pairs = normal(generator, _with_real_axis(shape), _real_of(dtype), mean, std / math.sqrt(2), contiguous=contiguous)
-        return _as_complex(pairs, dtype)
+        return _complex(normal, generator, shape, dtype, mean, std / math.sqrt(2), contiguous=contiguous)
     out = np.empty(shape, dtype)
     if out.size == 0:
         return out
@@ -101,12 +94,7 @@ def exponential(generator: Generator, shape: Shape, dtype, lambd: float = 1.0) -
     if not lambd > 0:
         raise RuntimeError(f"exponential_: the rate lambda must be greater than 0, but found lambda={lambd}")
     return _from_float64(
-        "exponential_",
-        generator,
-        shape,
-        dtype,
-        lambda n: (-1.0 / lambd) * _libm("log1p", -_unit(generator, n)),
-        wrong_dtype=RuntimeError,
+        "exponential_", generator, shape, dtype, lambda n: (-1.0 / lambd) * _libm("log1p", -_unit(generator, n)), error=RuntimeError
     )
 
 
@@ -116,11 +104,7 @@ def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma
         raise RuntimeError(f"cauchy_: the half-width sigma must be greater than 0, but found sigma={sigma}")
     _need_floating("cauchy_", np.dtype(dtype), RuntimeError)  # of an empty array too, unlike the others
     return _from_float64(
-        "cauchy_",
-        generator,
-        shape,
-        dtype,
-        lambda n: _fma64(_libm("tan", math.pi * (_unit(generator, n) - 0.5)), sigma, median),
+        "cauchy_", generator, shape, dtype, lambda n: _fma64(_libm("tan", math.pi * (_unit(generator, n) - 0.5)), sigma, median)
     )
 
 
@@ -146,18 +130,15 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
     low=-2**63 over all of int64.
     """
     dtype = np.dtype(dtype)
-    if high is None and low == -(2**63):
-        return _full_int64_range(generator, shape, dtype)
-    low, span = _integer_range(dtype, low, high)
     out = np.empty(shape, dtype)
-    with generator.lock:
-        # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
-        words = _words(generator, out.size, span >= 2**28)
-    if span < 2**64:
-        words = words % words.dtype.type(span)
-    values = (words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64)
-    out.reshape(-1)[:] = _rounded(values, dtype)
-    return out
+    if high is None and low == -(2**63):
+        if out.size and dtype.name not in ("int64", "float64", "float32", "bfloat16"):
+            error = RuntimeError if dtype.name in _PLAIN_INTEGERS else NotImplementedError
+            raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {dtype.name}")
+        return _fill_integers(generator, out, 0, 2**64, True)
+    low, span = _integer_range(dtype, low, high)
+    # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
+    return _fill_integers(generator, out, low, span, span >= 2**28)
 
 
 def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
@@ -168,11 +149,18 @@ def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
         return out
     if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
         raise NotImplementedError(f"random_: not available for {dtype.name} without bounds; try random_(low, high)")
-    with generator.lock:
-        words = _words(generator, out.size, dtype.name in ("int64", "float64"))
     _, largest, digits = _integer_limits(dtype)
-    span = (2**digits if digits else int(largest)) + 1
-    out.reshape(-1)[:] = _rounded((words % words.dtype.type(span)).astype(np.int64), dtype)
+    return _fill_integers(generator, out, 0, (2**digits if digits else int(largest)) + 1, dtype.name in ("int64", "float64"))
+
+
+def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, wide: bool) -> np.ndarray:
+    """Fill the array with low + word % span."""
+    with generator.lock:
+        words = _words(generator, out.size, wide)
+    if span < 2**64:
+        words = words % words.dtype.type(span)
+    values = (words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64)
+    out.reshape(-1)[:] = _rounded(values, out.dtype)
     return out
 
 
@@ -196,23 +184,18 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
     """
     dtype = np.dtype(dtype)
     out = np.empty(shape, dtype)
-    if not isinstance(p, np.ndarray):
-        if not 0 <= p <= 1:
-            raise RuntimeError(f"bernoulli_: the probability must lie in [0, 1], but found p={p}")
-    elif p.dtype.name not in _MANTISSA:
+    if isinstance(p, np.ndarray) and p.dtype.name not in _MANTISSA:
         raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {p.dtype.name}")
-    elif out.size and not ((p >= 0) & (p <= 1)).all():
-        raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {p.min()} to {p.max()}")
+    if (out.size or not isinstance(p, np.ndarray)) and not _all((p >= 0) & (p <= 1)):
+        raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {np.min(p)} to {np.max(p)}")
     if out.size == 0:
         return out
     if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
         raise NotImplementedError(f"bernoulli: not available for a result of dtype {dtype.name}")
+    narrow = isinstance(p, np.ndarray) and p.dtype != np.float64
     with generator.lock:
-        if isinstance(p, np.ndarray) and p.dtype != np.float64:
-            u, p = _unit(generator, out.size, np.float32), p.astype(np.float32)
-        else:
-            u = _unit(generator, out.size)
-    out[...] = u.reshape(out.shape) < p
+        u = _unit(generator, out.size, np.float32 if narrow else np.float64)
+    out[...] = u.reshape(out.shape) < (p.astype(np.float32) if narrow else p)
     return out
 
 
@@ -258,13 +241,9 @@ def _normal_serial(generator: Generator, n: int, mean: float, std: float) -> np.
     """
     waiting = [] if generator.next_normal is None else [generator.next_normal]
     pairs = (n - len(waiting) + 1) // 2 if n > len(waiting) else 0
-    u = _unit(generator, 2 * pairs)
-    radius = np.sqrt(-2.0 * _libm("log1p", -u[1::2]))
-    theta = 2.0 * math.pi * u[0::2]
-    values = np.empty(len(waiting) + 2 * pairs)
-    values[: len(waiting)] = waiting
-    values[len(waiting) :: 2] = radius * _libm("cos", theta)
-    values[len(waiting) + 1 :: 2] = radius * _libm("sin", theta)
+    u = _unit(generator, 2 * pairs).reshape(pairs, 2)
+    radius, theta = np.sqrt(-2.0 * _libm("log1p", -u[:, 1])), 2.0 * math.pi * u[:, 0]
+    values = np.concatenate([waiting, np.stack([radius * _libm("cos", theta), radius * _libm("sin", theta)], 1).reshape(-1)])
     if n:
         generator.next_normal = float(values[n]) if len(values) > n else None
     return _fma64(values[:n], std, mean)
@@ -276,20 +255,16 @@ def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: floa
     If 16 does not divide the size, the last 16 values are drawn anew, so that they too are one whole block. float32 and
     float64 draw a uniform for every place first; half precision goes through float32 in whole blocks only.
     """
-    opmath = _opmath(out.dtype)
-    rest = out.size % 16
-    drawn = out if out.dtype == opmath else np.empty(out.size - rest, opmath)
+    opmath, whole = _opmath(out.dtype), out.size // 16 * 16
+    drawn = out if out.dtype == opmath else np.empty(whole, opmath)
     _fill_uniform(generator, drawn, 0.0, 1.0)
-    _box_muller(drawn[: out.size - rest], mean, std)
-    if rest and drawn is out:
-        _fill_uniform(generator, out[-16:], 0.0, 1.0)
-        _box_muller(out[-16:], mean, std)
+    _box_muller(drawn[:whole], mean, std)
     if drawn is not out:
-        out[: drawn.size] = drawn
-        if rest:
-            last = np.empty(16, opmath)
-            _normal_blocks(generator, last, mean, std)
-            out[-16:] = last
+        out[:whole] = drawn
+    if whole < out.size:
+        last = _unit(generator, 16, opmath)
+        _box_muller(last, mean, std)
+        out[-16:] = last
 
 
 def _box_muller(data: np.ndarray, mean: float, std: float) -> None:
@@ -307,11 +282,10 @@ def _box_muller(data: np.ndarray, mean: float, std: float) -> None:
 
 def _normal_around(generator: Generator, shape: Shape, dtype: np.dtype, mean, std) -> np.ndarray:
     """Mean or deviation as arrays: draw, then scale, then shift, each rounded to the dtype."""
-    if isinstance(std, np.ndarray):
-        out = normal(generator, shape, dtype)
+    scaled = isinstance(std, np.ndarray)
+    out = normal(generator, shape, dtype, 0.0, 1.0 if scaled else std)
+    if scaled:
         out[...] = out * std
-    else:
-        out = normal(generator, shape, dtype, 0.0, std)
     out[...] = out + (mean if isinstance(mean, np.ndarray) else dtype.type(mean))
     return out
 
@@ -337,10 +311,8 @@ def _by_formula(name: str, kind: str, *operands) -> np.ndarray:
         return known[x]
 
     def compute(x: expr.Expr, args: list) -> np.ndarray:
-        if x.op == "load":
-            return given[x.value]
-        if x.op == "const":
-            return DTYPES[x.kind].type(x.value)
+        if x.op in ("load", "const"):
+            return given[x.value] if x.op == "load" else DTYPES[x.kind].type(x.value)
         if x.op in ("bits", "from_bits"):
             return args[0].view(DTYPES[x.kind])
         if x.op == "cast":
@@ -352,9 +324,7 @@ def _by_formula(name: str, kind: str, *operands) -> np.ndarray:
     return value(getattr(random_numbers, name)(*(expr.load(i, k) for i, k in enumerate(kinds))))
 
 
-DTYPES = {kind: np.dtype(f"{kind[0]}{int(kind[1:]) // 8}") for kind in ("f32", "f64", "i32", "i64", "u32", "u64")} | {
-    "bool": np.dtype(bool)
-}
+DTYPES = {kind: np.dtype(f"{kind[0]}{int(kind[1:]) // 8}") for kind in ("f32", "f64", "i32", "i64", "u32", "u64")}
 
 
 # -- one rounding --------------------------------------------------------------------------------------------------------
@@ -430,16 +400,15 @@ def _unit(generator: Generator, n: int, dtype=np.float64) -> np.ndarray:
 
 def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float) -> None:
     """Fill a contiguous float32 or float64 array with low + u (high - low)."""
-    single = out.dtype == np.float32
-    kind = "f32" if single else "f64"
-    if lib is not None:
-        flat = out.reshape(-1)
-        for start in range(0, out.size, AT_ONCE):
-            part = flat[start : start + AT_ONCE]
-            words = _words(generator, part.size, not single).view(np.int32 if single else np.int64)
-            _run(f"uniform_{kind}", part, words, float(low), float(high))
-        return
-    out[...] = _by_formula("uniform", kind, _words(generator, out.size, not single), low, high).reshape(out.shape)
+    kind, wide = ("f32", False) if out.dtype == np.float32 else ("f64", True)
+    flat = out.reshape(-1)
+    for start in range(0, out.size, AT_ONCE):
+        part = flat[start : start + AT_ONCE]
+        words = _words(generator, part.size, wide)
+        if lib is not None:
+            _run(f"uniform_{kind}", part, words.view(np.int64 if wide else np.int32), float(low), float(high))
+        else:
+            part[...] = _by_formula("uniform", kind, words, low, high)
 
 
 def _libm(name: str, x: np.ndarray) -> np.ndarray:
@@ -486,37 +455,19 @@ def _shuffled(generator: Generator, n: int) -> list[int]:
     if n < SHORT:
         places = np.arange(max(n - 1, 0))
         partners = places + generator.draw32(len(places)) % (n - places)
-        for i, j in enumerate(partners.tolist()):
-            order[i], order[j] = order[j], order[i]
     else:  # 64 bits, and PyTorch swaps with the places before
-        for i, j in enumerate((generator.draw64(n) % np.arange(1, n + 1, dtype=np.uint64)).tolist()):
-            order[i], order[j] = order[j], order[i]
+        partners = generator.draw64(n) % np.arange(1, n + 1, dtype=np.uint64)
+    for i, j in enumerate(partners.tolist()):
+        order[i], order[j] = order[j], order[i]
     return order
-
-
-def _full_int64_range(generator: Generator, shape: Shape, dtype: np.dtype) -> np.ndarray:
-    out = np.empty(shape, dtype)
-    if out.size == 0:
-        return out
-    if dtype.name not in ("int64", "float64", "float32", "bfloat16"):
-        error = RuntimeError if dtype.name in _PLAIN_INTEGERS else NotImplementedError
-        raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {dtype.name}")
-    with generator.lock:
-        words = _words(generator, out.size, True)
-    out.reshape(-1)[:] = _rounded(words.view(np.int64), dtype)
-    return out
 
 
 # -- dtypes --------------------------------------------------------------------------------------------------------------
 
 _MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}  # bits, the hidden one included
 _PLAIN_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")  # the wider unsigned ones came late, few samplers know them
-_LARGEST = {
-    "bfloat16": (2 - 2.0**-7) * 2.0**127,
-    "float16": 65504.0,
-    "float32": (2 - 2.0**-23) * 2.0**127,
-    "float64": (2 - 2.0**-52) * 2.0**1023,
-}
+_EXPONENT = {"bfloat16": 127, "float16": 15, "float32": 127, "float64": 1023}
+_LARGEST = {name: (2 - 2.0 ** (1 - _MANTISSA[name])) * 2.0**exponent for name, exponent in _EXPONENT.items()}
 
 
 def _opmath(dtype: np.dtype) -> np.dtype:
@@ -532,35 +483,20 @@ def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return values.astype(dtype)
 
 
-def _real_of(dtype: np.dtype) -> np.dtype:
-    return np.dtype(np.float32 if dtype == np.complex64 else np.float64)
+def _complex(sample: Callable, generator: Generator, shape: Shape, dtype: np.dtype, *args, **options) -> np.ndarray:
+    """Complex numbers from pairs of real samples."""
+    pairs = (*((shape,) if isinstance(shape, int) else shape), 2)
+    return sample(generator, pairs, np.float32 if dtype == np.complex64 else np.float64, *args, **options).view(dtype)[..., 0]
 
 
-def _with_real_axis(shape: Shape) -> tuple[int, ...]:
-    return (*((shape,) if isinstance(shape, int) else shape), 2)
-
-
-def _as_complex(pairs: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return pairs.view(dtype)[..., 0]
-
-
-def _from_float64(
-    name: str,
-    generator: Generator,
-    shape: Shape,
-    dtype,
-    sample: Callable[[int], np.ndarray],
-    *,
-    integers: bool = False,
-    wrong_dtype: type[Exception] = NotImplementedError,
-) -> np.ndarray:
+def _from_float64(name: str, generator, shape: Shape, dtype, sample: Callable, integers=False, error=NotImplementedError) -> np.ndarray:
     """An array of samples that are computed in float64 whatever the dtype of the result."""
     dtype = np.dtype(dtype)
     out = np.empty(shape, dtype)
     if out.size == 0:
         return out
     if not (integers and dtype.name in _PLAIN_INTEGERS):
-        _need_floating(name, dtype, wrong_dtype)
+        _need_floating(name, dtype, error)
     with generator.lock:
         out.reshape(-1)[:] = _rounded(sample(out.size), dtype)
     return out
@@ -571,31 +507,27 @@ def _from_float64(
 
 def _need_floating(name: str, dtype: np.dtype, error: type[Exception] = NotImplementedError) -> None:
     if dtype.name not in _MANTISSA:
-        raise error(
-            f"{name}: the samples are real numbers, so the dtype must be floating point, but found {dtype.name}\n"
-            f"    try     x.to(torch.float32).{name}(...)"
-        )
+        raise error(f"{name}: the samples are real numbers, so the dtype must be floating point, but found {dtype.name}; try x.float()")
+
+
+def _all(condition: bool | np.ndarray) -> bool:
+    return condition if isinstance(condition, bool) else bool(condition.all())
 
 
 def _check_std(std: float | np.ndarray) -> None:
-    if isinstance(std, np.ndarray):
-        if std.dtype.kind == "c":
-            raise RuntimeError("normal: the standard deviation must be real, but found a complex one")
-        if std.size and not (std >= 0).all():
-            raise RuntimeError(f"normal: every standard deviation must be 0 or more, but the smallest is {std.min()}")
-    elif not std >= 0:
-        raise RuntimeError(f"normal: the standard deviation must be 0 or more, but found std={std}")
+    if isinstance(std, np.ndarray) and std.dtype.kind == "c":
+        raise RuntimeError("normal: the standard deviation must be real, but found a complex one")
+    if not _all(std >= 0):
+        raise RuntimeError(f"normal: every standard deviation must be 0 or more, but the smallest is {np.min(std)}")
 
 
 def _check_uniform_range(dtype: np.dtype, low: float, high: float) -> None:
     largest = _LARGEST[dtype.name]
-    for name, bound in (("from", low), ("to", high)):
-        if not -largest <= bound <= largest:
-            raise RuntimeError(f"uniform_: {name}={bound} is beyond the largest {dtype.name}, {largest:g}")
     if low > high:
         raise RuntimeError(f"uniform_: the range is [from, to), but found from={low} > to={high}")
-    if high - low > largest:
-        raise RuntimeError(f"uniform_: to - from must not exceed the largest {dtype.name}, {largest:g}, but found from={low}, to={high}")
+    if not (abs(low) <= largest and abs(high) <= largest and high - low <= largest):
+        what = f"from, to and to - from must not exceed the largest {dtype.name}, {largest:g}"
+        raise RuntimeError(f"uniform_: {what}, but found from={low}, to={high}")
 
 
 def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int]:
@@ -604,8 +536,8 @@ def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, in
     if high is not None and low >= high:
         raise RuntimeError(f"randint: low must be less than high, but found low={low} >= high={high}")
     if digits:
-        low = _next_representable(low, dtype)
-        end = 2**digits if high is None else _previous_representable(high, dtype)
+        low = _inside(low, 1, dtype)
+        end = 2**digits if high is None else _inside(high, -1, dtype)
         if low >= end:
             raise RuntimeError(f"randint: no {dtype.name} lies between low and high, once they are rounded to it: {low} and {end}")
         end += high is None
@@ -615,11 +547,8 @@ def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, in
         if not smallest <= bound <= min(largest, 2**63 - 1):  # PyTorch counts in int64: the upper half of uint64 is out of reach
             raise RuntimeError(f"randint: {name}={bound} does not fit in {dtype.name}, which holds {smallest} to {largest}")
         if digits and abs(bound) > 2**digits:
-            warnings.warn(
-                f"randint: {name}={bound} is beyond 2**{digits}; from there on {dtype.name} skips integers, "
-                "so that some values cannot occur and others occur too often",
-                stacklevel=3,
-            )
+            message = f"randint: {name}={bound} is beyond 2**{digits}, from where on {dtype.name} skips integers: some values cannot occur"
+            warnings.warn(message, stacklevel=3)
     return low, end - low
 
 
@@ -634,28 +563,15 @@ def _integer_limits(dtype: np.dtype) -> tuple[float, float, int]:
     raise RuntimeError(f"randint: the dtype must be integer, floating point or bool, but found {dtype.name}")
 
 
-def _previous_representable(high: int, dtype: np.dtype) -> int:
-    """`high`, or if high - 1 rounds up to it or beyond, the float below: sampled values must stay under `high`."""
-    stored = _through(dtype, high - 1)
-    return stored - _gap(high - 1, dtype) if stored >= high else high
-
-
-def _next_representable(low: int, dtype: np.dtype) -> int:
-    """`low`, or if low + 1 rounds down below it, the float above."""
-    stored = _through(dtype, low + 1)
-    return stored + _gap(low + 1, dtype) if stored < low else low
-
-
-def _through(dtype: np.dtype, value: int) -> int:
-    """What is left of an integer after a cast to `dtype` and back; beyond int64 the CPU's answer is -2**63."""
+def _inside(bound: int, step: int, dtype: np.dtype) -> int:
+    """A bound of the range, or the next float inwards (in the direction `step`) if its neighbour there does not round to the inside."""
+    neighbour = bound + step
     with np.errstate(over="ignore"):
-        stored = float(_rounded(np.array(value, np.float64 if dtype == np.float64 else np.float32), dtype))
-    return int(stored) if -(2.0**63) <= stored < 2.0**63 else -(2**63)
-
-
-def _gap(value: int, dtype: np.dtype) -> int:
-    """The distance between neighbours around `value`."""
-    return 2 ** max(abs(value).bit_length() - _MANTISSA[dtype.name], 0)
+        stored = float(_rounded(np.array(neighbour, _opmath(dtype)), dtype))
+    whole = int(stored) if -(2.0**63) <= stored < 2.0**63 else -(2**63)  # a cast to int64 gives that for what is beyond
+    if whole >= bound if step > 0 else whole < bound:
+        return bound
+    return whole + step * 2 ** max(abs(neighbour).bit_length() - _MANTISSA[dtype.name], 0)
 
 
 def _check_permutation(n: int, dtype: np.dtype) -> None:
@@ -681,10 +597,7 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
         raise RuntimeError(f"multinomial: num_samples must be 1 or more, but found {num_samples}")
     categories = probs.shape[-1]
     if not replacement and num_samples > categories:
-        raise RuntimeError(
-            f"multinomial: cannot draw {num_samples} different categories out of {categories}\n"
-            "    try     replacement=True, or fewer samples"
-        )
+        raise RuntimeError(f"multinomial: cannot draw {num_samples} different categories out of {categories}; try replacement=True")
     if categories == 0:
         raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
     finite = np.isfinite(probs)

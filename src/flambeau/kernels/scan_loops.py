@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.kernels import expr as e
-from flambeau.kernels.fold import ALL
+from flambeau.kernels.fold import ALL, inline
 from flambeau.kernels.lines import COLUMNS
 from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
 
@@ -56,18 +56,13 @@ def table() -> tuple[list[str], list[str], list[str]]:
     return texts, [d for d, _ in entries], [row for _, row in entries]
 
 
-def _inline(name: str, result: str, type_: str, printer: LoopPrinter, formula: e.Expr) -> str:
-    lines, value = printer.body(formula)
-    return f"static inline {result} {name}({type_} x0, {type_} x1) {{\n" + "".join(f"    {s}\n" for s in lines) + f"    return {value};\n}}"
-
-
 def _scan(name: str, init: float, combine: Callable, dtype: str) -> str:
     p, wide = LoopPrinter(dtype), LoopPrinter("float64" if dtype in FLOATS else "int64")
     function, t = f"lines_{name}_{p.suffix}", wide.compute
     step = f"{function}_step({{}}, {p.read('T', 'x[{}]')})"
     value = p.write(dtype, f"({p.compute}){{}}")
     return f"""
-{_inline(f"{function}_step", t, t, wide, combine(e.load(0), e.load(1)))}
+{inline(f"{function}_step", t, [f"{t} x0", f"{t} x1"], wide, combine(e.load(0), e.load(1)))}
 void FL_NAME({function})({HEAD}) {{
 {GEOMETRY}    const {p.storage} *x = (const {p.storage} *)ptr[0];
     {p.storage} *y = ({p.storage} *)ptr[1];
@@ -121,7 +116,7 @@ def _extremum(name: str, takes: Callable, dtype: str) -> str:
     read = p.read("T", "x[{}]")
     store = "for (int64_t c = 0; c < width; c++) y[c] = best[c], at[c] = place[c];"
     return f"""
-{_inline(f"{function}_takes", "int", p.compute, p, takes(e.load(0), e.load(1)))}
+{inline(f"{function}_takes", "int", [f"{p.compute} x0", f"{p.compute} x1"], p, takes(e.load(0), e.load(1)))}
 void FL_NAME({function})({HEAD}) {{
 {GEOMETRY}    const {p.storage} *x = (const {p.storage} *)ptr[0];
     {p.storage} *y = ({p.storage} *)ptr[1];

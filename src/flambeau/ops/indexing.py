@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau.kernels import arrays, gather, layout
-from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, result_shape, result_strides
+from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
 from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.ops.views import placed
@@ -65,7 +65,7 @@ _index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inpla
 @_index.meta
 def _(input, indices):
     plan = _as_plan(input, indices)
-    if plan.has_masks:
+    if MASK in plan.kinds:
         raise NotImplementedError("x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has no elements")
     return result_shape(plan), input.dtype
 
@@ -74,9 +74,7 @@ def _as_plan(input, indices) -> Plan:
     """The gather as a plan, from which its shape and strides follow."""
     kinds = "".join(KEEP if i is None else MASK if i.dtype.kind == "b" else INTEGERS for i in indices)
     shapes = tuple(() if i is None else tuple(i.shape) for i in indices)
-    leading = len(kinds) - len(kinds.lstrip(KEEP))
-    position = leading if KEEP not in kinds.strip(KEEP) else 0
-    return Plan(*arrays.view_of(input), 0, tuple(indices), kinds, shapes, position)
+    return Plan(*arrays.view_of(input), 0, tuple(indices), kinds, shapes, group_position(kinds))
 
 
 def _count(mask) -> int:

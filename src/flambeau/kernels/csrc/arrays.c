@@ -12,16 +12,12 @@ static void give_back(PyObject *capsule) {
     fl_free(PyCapsule_GetPointer(capsule, FROM_POOL), (size_t)PyCapsule_GetContext(capsule));
 }
 
-static PyObject *array_in_pool(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int64_t size) {
-    void *data = fl_alloc((size_t)size);
-    if (!data)
-        return PyErr_Format(PyExc_MemoryError, "cannot allocate %lld bytes%s for an array of %S", (long long)size,
-                            size == INT64_MAX ? " or more" : "", (PyObject *)descr);
-    PyObject *capsule = PyCapsule_New(data, FROM_POOL, give_back), *array = NULL;
-    if (!capsule || PyCapsule_SetContext(capsule, (void *)size) < 0) return NULL;
-    array = PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)Py_NewRef(descr), ndim, shape, strides, data, NPY_ARRAY_CARRAY, NULL);
-    if (!array) Py_DECREF(capsule);
-    else if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) Py_CLEAR(array);
+/* An array over `data`, which belongs to `owner`, a reference that goes over to the array; of both NULL, over memory of NumPy's. */
+static PyObject *array_on(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, void *data, int flags, PyObject *owner) {
+    Py_INCREF(descr);
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, ndim, shape, strides, data, data ? flags : 0, NULL);
+    if (!array) Py_XDECREF(owner);
+    else if (owner && PyArray_SetBaseObject((PyArrayObject *)array, owner) < 0) Py_CLEAR(array);
     return array;
 }
 
@@ -33,8 +29,12 @@ PyObject *fl_new_array(PyArray_Descr *descr, int ndim, const npy_intp *shape, co
         if (__builtin_mul_overflow(size, shape[d] ? shape[d] : 1, &size)) size = INT64_MAX; /* which no allocator grants */
     }
     if (empty && size < INT64_MAX) size = 1;
-    if (empty || size > SMALL) return array_in_pool(descr, ndim, shape, strides, size);
-    return PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)Py_NewRef(descr), ndim, shape, strides, NULL, 0, NULL);
+    bool pooled = empty || size > SMALL;
+    void *data = pooled ? fl_alloc((size_t)size) : NULL;
+    if (pooled && !data) return PyErr_Format(PyExc_MemoryError, "cannot allocate %lld bytes for an array of %S", (long long)size, descr);
+    PyObject *capsule = pooled ? PyCapsule_New(data, FROM_POOL, give_back) : NULL;
+    if (pooled && (!capsule || PyCapsule_SetContext(capsule, (void *)size) < 0)) return NULL;
+    return array_on(descr, ndim, shape, strides, data, NPY_ARRAY_CARRAY, capsule);
 }
 
 /* Read shape and (if not NULL) strides, turning elements into bytes. Returns the number of dimensions, -1 with an error. */
@@ -72,14 +72,10 @@ PyObject *fl_strided_view(PyObject *module, PyObject *const *args, Py_ssize_t na
     int ndim = offset == -1 && PyErr_Occurred() ? -1 : read_layout(args[1], args[2], PyArray_ITEMSIZE(array), shape, strides);
     if (ndim < 0) return NULL;
     char *data = PyArray_BYTES(array) + (size_t)offset * (size_t)PyArray_ITEMSIZE(array);
-    PyObject *view = PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)Py_NewRef(PyArray_DESCR(array)), ndim, shape, strides, data,
-                                          PyArray_FLAGS(array) & NPY_ARRAY_WRITEABLE, NULL);
-    if (!view) return NULL;
     /* A view of a view holds the owner of the memory, not the view in between, so that chains do not grow. */
     PyObject *owner = args[0], *base;
     while (PyArray_Check(owner) && (base = PyArray_BASE((PyArrayObject *)owner)) &&
            (PyCapsule_IsValid(base, FROM_POOL) || PyArray_CheckExact(base)))
         owner = base;
-    if (PyArray_SetBaseObject((PyArrayObject *)view, Py_NewRef(owner)) < 0) Py_CLEAR(view);
-    return view;
+    return array_on(PyArray_DESCR(array), ndim, shape, strides, data, PyArray_FLAGS(array) & NPY_ARRAY_WRITEABLE, Py_NewRef(owner));
 }

@@ -40,38 +40,31 @@ static void finish(const Job *j, int64_t unit, const int64_t *acc) {
     j->fold->store(acc, width, j->count, shift, j->out + first * fl_itemsize[j->fold->out]);
 }
 
-static void fold_units(void *job, int64_t block) {
+/* Some units, or one part of one. */
+static void fold_block(void *job, int64_t block) {
     const Job *j = job;
     int64_t acc[WIDTH];
-    for (int64_t unit = block * j->per_block; unit < Py_MIN((block + 1) * j->per_block, j->units); unit++) {
-        fold_part(j, unit, 0, acc);
-        finish(j, unit, acc);
-    }
-}
-
-static void fold_one_part(void *job, int64_t block) {
-    const Job *j = job;
-    fold_part(j, block / j->parts, block % j->parts, j->partial[block]);
+    if (j->parts > 1) fold_part(j, block / j->parts, block % j->parts, j->partial[block]);
+    else
+        for (int64_t unit = block * j->per_block; unit < Py_MIN((block + 1) * j->per_block, j->units); unit++)
+            fold_part(j, unit, 0, acc), finish(j, unit, acc);
 }
 
 static bool run(Job *j) {
     int64_t side = Py_MIN(j->inner, j->width), work = j->n * side; /* elements of a unit */
     j->across = (j->inner + j->width - 1) / j->width, j->units = j->outer * j->across;
-    j->part = j->n, j->per_block = GRAIN / (work + 1) + 1;
-    if (j->units >= 16 || work < 2 * GRAIN) {
-        fl_parallel(fold_units, j, (j->units + j->per_block - 1) / j->per_block);
-        return true;
-    }
-    j->part = Py_MAX((GRAIN + side - 1) / side, j->n * j->units / 64), j->parts = (j->n + j->part - 1) / j->part;
+    bool cut = j->units < 16 && work >= 2 * GRAIN;
+    j->per_block = GRAIN / (work + 1) + 1, j->part = cut ? Py_MAX((GRAIN + side - 1) / side, j->n * j->units / 64) : j->n;
+    j->parts = cut ? (j->n + j->part - 1) / j->part : 1;
     size_t size = (size_t)(j->units * j->parts) * sizeof *j->partial;
-    if (!(j->partial = fl_alloc(size))) return false;
-    fl_parallel(fold_one_part, j, j->units * j->parts);
-    for (int64_t unit = 0; unit < j->units; unit++) {
+    if (cut && !(j->partial = fl_alloc(size))) return false;
+    fl_parallel(fold_block, j, cut ? j->units * j->parts : (j->units + j->per_block - 1) / j->per_block);
+    for (int64_t unit = 0; cut && unit < j->units; unit++) {
         int64_t (*acc)[WIDTH] = j->partial + unit * j->parts;
         for (int64_t p = 1; p < j->parts; p++) j->fold->merge(acc[0], acc[p], side);
         finish(j, unit, acc[0]);
     }
-    fl_free(j->partial, size);
+    fl_free(j->partial, size); /* NULL is nothing */
     return true;
 }
 

@@ -92,8 +92,8 @@ static bool is_flat(PyArrayObject *const *op, int n, PyArrayObject *widest) {
     return op[0] || canonical || !repeats;
 }
 
-/* Fill l->dim with the inputs' common shape, and with strides: 0 where an operand repeats, or where there is no output yet.
-   False if the shapes do not fit, or if the output has two elements in one place. */
+/* Fill l->dim with the inputs' common shape, and with strides: 0 where an operand repeats, or where there is no output yet. False if
+   the shapes do not fit, or if the output has two elements in one place. */
 static bool broadcast(Launch *l, PyArrayObject *const *op) {
     for (int d = 0; d < l->ndim; d++) l->dim[d] = (Dim){.size = 1};
     for (int strides = 0; strides < 2; strides++) /* the shape must be known first */

@@ -1,6 +1,5 @@
 /* What the C files of the extension share: NumPy's C API, dtypes by fl_type, and arrays that live in the pool. */
-#ifndef FLAMBEAU_LAUNCHER_H
-#define FLAMBEAU_LAUNCHER_H
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
@@ -38,12 +37,11 @@ bool fl_overlap(PyArrayObject *a, PyArrayObject *b);
 
 /* What Python calls: module.c has the list. */
 typedef PyObject *fl_function(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-fl_function fl_empty, fl_strided_view, fl_gemm_into, fl_matmul, fl_draw;
-PyObject *fl_fold_into(PyObject *module, PyObject *args), *fl_maker(PyObject *module, PyObject *args);
+fl_function fl_empty, fl_strided_view, fl_gemm_into, fl_matmul;
+PyObject *fl_fold_into(PyObject *module, PyObject *args), *fl_maker(PyObject *module, PyObject *args), *fl_draw(PyObject *module, PyObject *args);
 extern PyTypeObject fl_kernel_type;
 
 static inline bool fl_takes(const char *signature, Py_ssize_t expected, Py_ssize_t found) {
     if (found != expected) PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", signature, expected, found);
     return found == expected;
 }
-#endif

@@ -1,6 +1,5 @@
 /* What generated loops look like to the launcher. The tables are printed by kernels/generate.py, one per CPU variant. */
-#ifndef FLAMBEAU_LOOPS_H
-#define FLAMBEAU_LOOPS_H
+#pragma once
 #include "dtypes.h"
 #include "system.h"
 
@@ -42,4 +41,3 @@ typedef struct {
     int n_folds;
     fl_strip *const *strips; /* of matrix products, for float32 and float64, or NULLs */
 } fl_table;
-#endif

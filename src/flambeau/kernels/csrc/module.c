@@ -53,6 +53,8 @@ static PyObject *setup(PyObject *module, PyObject *args) {
 }
 
 static PyObject *variant(PyObject *module, PyObject *unused) { return PyUnicode_FromString(fl_tables[0]->variant); }
+static PyObject *get_num_threads(PyObject *module, PyObject *unused) { return PyLong_FromLong(fl_get_num_threads()); }
+static PyObject *pool_trim(PyObject *module, PyObject *unused) { return fl_pool_trim(), Py_NewRef(Py_None); }
 
 static PyObject *loops(PyObject *module, PyObject *unused) {
     static const char *const dtype[FL_NTYPES] = {FL_NAMES};
@@ -73,10 +75,6 @@ static PyObject *set_num_threads(PyObject *module, PyObject *number) {
     fl_set_num_threads((int)Py_MIN(n, INT32_MAX));
     Py_RETURN_NONE;
 }
-
-static PyObject *get_num_threads(PyObject *module, PyObject *unused) { return PyLong_FromLong(fl_get_num_threads()); }
-
-static PyObject *pool_trim(PyObject *module, PyObject *unused) { return fl_pool_trim(), Py_NewRef(Py_None); }
 
 static PyObject *pool_stats(PyObject *module, PyObject *args) {
     int64_t live, cached, peak;
@@ -103,16 +101,13 @@ static PyMethodDef methods[] = {
     {"pool_stats", pool_stats, METH_VARARGS, "pool_stats(reset_peak=False): bytes live, cached for reuse, and the peak of live."},
     {"pool_trim", pool_trim, METH_NOARGS, "Give all cached memory back to the system."},
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
-    FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory seen with other strides, "
-         "counted in elements from the array's first. Staying inside the memory is the caller's care."),
+    FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory, whose bounds are the caller's care."),
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses): see fl_blas_bind."},
     FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, row): out = alpha a @ b + beta row (or out, if that is None), for (M, K) x (K, N) or batches."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
-    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps in bytes, out, shift or None, count) -> whether "
-     "there is such a fold."},
-    {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values that makes an object with its first n slots set "
-     "to them and the others as in `values`."},
-    FAST("draw", fl_draw, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."),
+    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps, out, shift or None, count) -> whether there is such a fold."},
+    {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values, for the first n slots of a new object."},
+    {"draw", fl_draw, METH_VARARGS, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,8 +1,6 @@
 /* Tensor memory: size classes with a stack of free blocks each, under one lock. Freed blocks are kept for the next tensor of about
    that size, because fresh pages from the system cost more than most of the arithmetic done in them. */
-#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* madvise */
-#endif
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -26,8 +24,7 @@ static struct {
     uint64_t freed[CLASSES]; /* what `clock` was when a block of this class was freed last */
     uint64_t clock;
     int64_t live, cached, peak;
-    int64_t cap;    /* cache at most this much */
-    int64_t memory; /* and keep live + cached below this */
+    int64_t cap, memory; /* cache at most `cap`, and keep live + cached below `memory` */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void) { pthread_mutex_lock(&pool.lock); }
@@ -109,10 +106,7 @@ void fl_free(void *p, size_t bytes) {
     unlock_keeping(pool.cap);
 }
 
-void fl_pool_trim(void) {
-    lock();
-    unlock_keeping(0);
-}
+void fl_pool_trim(void) { lock(), unlock_keeping(0); }
 
 void fl_pool_set_memory(double bytes) {
     lock();

@@ -1,5 +1,5 @@
-/* The Mersenne Twister at the speed of C, on the words of a Generator (random.py tells how it works). What the words become
-   is the business of generated loops, see random_loops.py; only shuffling goes one by one and stays here. */
+/* The Mersenne Twister at the speed of C, on the words of a Generator (random.py tells how it works). What the words become is the
+   business of generated loops, see random_loops.py; only shuffling goes one by one and stays here. */
 #include "launcher.h"
 
 typedef struct { uint32_t word[624], left, next; } Twister; /* the memory of Generator.words */
@@ -27,11 +27,6 @@ static void draw32(Twister *g, uint32_t *out, int64_t n) {
     }
 }
 
-static void draw64(Twister *g, uint64_t *out, int64_t n) {
-    draw32(g, (uint32_t *)out, 2 * n);
-    for (int64_t i = 0; i < n; i++) out[i] = out[i] << 32 | out[i] >> 32; /* the earlier word goes on top */
-}
-
 /* For n below 2^32 / 20: beyond, the remainder of a 32-bit word would be uneven, and PyTorch goes another way. */
 static void permute(Twister *g, int64_t *out, int64_t n) {
     uint32_t word;
@@ -43,18 +38,19 @@ static void permute(Twister *g, int64_t *out, int64_t n) {
     }
 }
 
-PyObject *fl_draw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-    if (!fl_takes("draw(words, out, permutes)", 3, nargs)) return NULL;
-    PyArrayObject *words = (PyArrayObject *)args[0], *out = (PyArrayObject *)args[1];
-    bool permutes = args[2] == Py_True, arrays = PyArray_CheckExact(words) && PyArray_CheckExact(out);
-    npy_intp size = arrays ? PyArray_ITEMSIZE(out) : 0, n = arrays ? PyArray_SIZE(out) : 0;
+PyObject *fl_draw(PyObject *module, PyObject *args) {
+    PyArrayObject *words, *out;
+    int permutes;
+    if (!PyArg_ParseTuple(args, "O!O!p:draw", &PyArray_Type, &words, &PyArray_Type, &out, &permutes)) return NULL;
+    npy_intp size = PyArray_ITEMSIZE(out), n = PyArray_SIZE(out);
     if ((size != 8 && (size != 4 || permutes)) || PyArray_NBYTES(words) != sizeof(Twister) || !PyArray_ISCARRAY(words) || !PyArray_ISCARRAY(out))
         return PyErr_Format(PyExc_TypeError, "expected the words of a Generator and a contiguous array of 32- or 64-bit elements");
     Twister *g = PyArray_DATA(words);
     Py_BEGIN_ALLOW_THREADS
     if (permutes) permute(g, PyArray_DATA(out), n);
-    else if (size == 4) draw32(g, PyArray_DATA(out), n);
-    else draw64(g, PyArray_DATA(out), n);
+    else draw32(g, PyArray_DATA(out), n * size / 4);
+    for (uint64_t *word = PyArray_DATA(out), *end = word + n; !permutes && size == 8 && word < end; word++)
+        *word = *word << 32 | *word >> 32; /* of 64 bits, the earlier word goes on top */
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -1,6 +1,5 @@
 /* What the extension stands on: threads, memory and matrix products. Plain C that knows nothing of tensors or Python. */
-#ifndef FLAMBEAU_SYSTEM_H
-#define FLAMBEAU_SYSTEM_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,4 +44,3 @@ typedef struct { /* (rows, cols), or a batch of such matrices */
    Work is cut by shape alone: same bits with any number of threads.
    0, or -1 if no library is bound, a size exceeds 32 bits, or rows overlap (ld below their length). */
 int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const void *row);
-#endif

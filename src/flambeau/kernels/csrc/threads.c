@@ -2,30 +2,27 @@
 
    Note [seats]
    A job has `seats` for helpers, and its whole life is in one atomic word, (seats << 32) | inside:
-     caller   writes fn, ctx, next = 0; stores the seats (the job is open); works; takes the remaining seats away
-              (nobody can join any more); waits until inside == 0.
+     caller   writes fn, ctx, next = 0; stores the seats (the job is open); works; takes the remaining seats away (nobody can join any
+              more); waits until inside == 0.
      worker   turns a seat into an inside by compare-and-swap; works; subtracts itself from inside.
-   "Works" means: claim the next block with fetch_add until there is none. Every block is claimed by the caller or by
-   somebody inside, so inside == 0 after closing means that all are done. A worker that wakes late finds no seat and
-   nobody waits for it: on a crowded machine the caller just does more of the blocks itself.
-   Workers that find no seat spin for a while, because a training step comes back every few microseconds and waking
-   a sleeper costs tens of them, then sleep. Everybody who joins wakes two more, so nobody has to wake sixty. */
-#ifndef _GNU_SOURCE
+   "Works" means: claim the next block with fetch_add until there is none. Every block is claimed by the caller or by somebody inside,
+   so inside == 0 after closing means that all are done. A worker that wakes late finds no seat and nobody waits for it: on a crowded
+   machine the caller just does more of the blocks itself.
+   Workers that find no seat spin for a while, because a training step comes back every few microseconds and waking a sleeper
+   costs tens of them, then sleep. Everybody who joins wakes two more, so nobody has to wake sixty. A caller spins, then naps. */
 #define _GNU_SOURCE /* sched_getcpu */
-#endif
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "system.h"
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 4 << 20 };
-enum { WORKER_SPIN_NS = 50 * 1000, CALLER_SPIN_NS = 2 * 1000 * 1000 }; /* a caller has nothing better to do */
+enum { WORKER_SPIN_NS = 50 * 1000, CALLER_SPIN_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 }; /* a caller has nothing better to do */
 #define INSIDE ((uint64_t)UINT32_MAX)
 #define ONE_SEAT ((uint64_t)1 << 32)
 
@@ -36,13 +33,12 @@ static struct {
     void *ctx;
     int64_t nblocks;
     atomic_bool taken;          /* a caller owns the pool */
-    atomic_bool caller_sleeps;  /* ... and waits on `left` */
     atomic_int callers_cpu;
     atomic_int workers, asleep; /* threads that exist; those that wait on `wake` */
     atomic_int threads, cpus;   /* threads 0: as many as CPUs */
     pthread_mutex_t lock;
-    pthread_cond_t wake, left;
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+    pthread_cond_t wake;
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 #ifndef __linux__
 #define sched_getcpu() (-1)
@@ -50,7 +46,7 @@ static struct {
 
 /* Tell the CPU that this is a waiting loop: saves power, and speed for the sibling on the same core. */
 static void pause_cpu(void) {
-#if defined(__x86_64__)
+#ifdef __x86_64__
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("isb"); /* `yield` is a no-op on most cores; isb waits about as long as x86's pause */
@@ -67,20 +63,19 @@ static bool has_seat_or_is_in_the_way(void) {
     return has_seat() || (cpu >= 0 && cpu == atomic_load_explicit(&pool.callers_cpu, memory_order_relaxed));
 }
 
-/* Wait for `condition` without sleeping. With more threads than CPUs a spinner keeps the one it waits for off its CPU,
-   so there it gives up at once. */
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Wait for `condition` without sleeping. With more threads than CPUs a spinner keeps the one it waits for off its CPU: no spinning. */
 static bool spin_until(bool (*condition)(void), int64_t limit_ns) {
     if (condition()) return true;
     if (fl_get_num_threads() > pool.cpus) return false;
-    struct timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (int64_t waited = 0; waited < limit_ns;) {
-        for (int i = 0; i < 16; i++) {
-            pause_cpu();
+    for (int64_t start = now_ns(), waited = 0; waited < limit_ns; waited = now_ns() - start) {
+        for (int i = 0; i < 16; i++, pause_cpu())
             if (condition()) return true;
-        }
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        waited = (now.tv_sec - start.tv_sec) * 1000000000LL + (now.tv_nsec - start.tv_nsec);
         if (waited > WORKER_SPIN_NS) sched_yield(); /* so long: perhaps the other one needs this very CPU */
     }
     return false;
@@ -95,14 +90,6 @@ static bool take_seat(void) {
     while (word >= ONE_SEAT)
         if (atomic_compare_exchange_weak(&pool.word, &word, word - ONE_SEAT + 1)) return true;
     return false;
-}
-
-static void leave(void) {
-    bool last = (atomic_fetch_sub(&pool.word, 1) & INSIDE) == 1;
-    if (!last || !atomic_load(&pool.caller_sleeps)) return;
-    pthread_mutex_lock(&pool.lock);
-    pthread_cond_signal(&pool.left);
-    pthread_mutex_unlock(&pool.lock);
 }
 
 static void wake_two(void) {
@@ -120,7 +107,7 @@ static void *worker(void *unused) {
         while (take_seat()) {
             wake_two();
             work();
-            leave();
+            atomic_fetch_sub(&pool.word, 1);
             spin_until(has_seat_or_is_in_the_way, WORKER_SPIN_NS);
         }
         pthread_mutex_lock(&pool.lock);
@@ -147,16 +134,6 @@ static void hire(int wanted) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void close_and_wait(void) {
-    atomic_fetch_and(&pool.word, INSIDE);
-    if (spin_until(all_left, CALLER_SPIN_NS)) return;
-    pthread_mutex_lock(&pool.lock);
-    atomic_store(&pool.caller_sleeps, true); /* before the test: the last to leave subtracts first, then looks here */
-    while (!all_left()) pthread_cond_wait(&pool.left, &pool.lock);
-    atomic_store(&pool.caller_sleeps, false);
-    pthread_mutex_unlock(&pool.lock);
-}
-
 void fl_parallel(void (*fn)(void *ctx, int64_t block), void *ctx, int64_t nblocks) {
     int threads = nblocks > 1 ? fl_get_num_threads() : 1;
     int seats = (int)(nblocks < threads ? nblocks : threads) - 1;
@@ -171,26 +148,23 @@ void fl_parallel(void (*fn)(void *ctx, int64_t block), void *ctx, int64_t nblock
     atomic_store(&pool.word, (uint64_t)seats * ONE_SEAT);
     wake_two();
     work();
-    close_and_wait();
+    atomic_fetch_and(&pool.word, INSIDE);
+    for (bool left = spin_until(all_left, CALLER_SPIN_NS); !left; left = all_left()) nanosleep(&(struct timespec){0, NAP_NS}, NULL);
     atomic_store(&pool.taken, false);
 }
 
-/* The child of a fork has no workers, but perhaps the traces of a job: it begins anew, lazily. No lock is held across
-   the fork, because nothing of the old state is kept but the thread count. */
+/* The child of a fork has no workers, but perhaps the traces of a job: it begins anew, lazily, and keeps only the thread count. */
 static void begin_anew(void) {
     pool.word = pool.workers = pool.asleep = 0;
-    pool.taken = pool.caller_sleeps = false;
+    pool.taken = false;
     pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pool.wake = pool.left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.wake = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }
 
 /* How many: Python tells at the start, knowing the environment, affinity and the container (limits.py). */
 void fl_set_num_threads(int n) { atomic_store(&pool.threads, n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n); }
 void fl_set_available_cpus(int n) { atomic_store(&pool.cpus, n); }
-int fl_get_num_threads(void) {
-    int threads = atomic_load_explicit(&pool.threads, memory_order_relaxed);
-    return threads ? threads : pool.cpus;
-}
+int fl_get_num_threads(void) { return pool.threads ? pool.threads : pool.cpus; }
 
 __attribute__((constructor)) static void start(void) {
     fl_set_available_cpus((int)sysconf(_SC_NPROCESSORS_ONLN));
