@@ -502,7 +502,7 @@ def check_rows(program, dtype: np.dtype, shape, dim: int, special: bool) -> None
     n = shape[dim]
     operands = []
     for i, kind in enumerate(program.kinds):
-        size = {"row": shape, "shared": (n,), "each": np.delete(shape, dim)}[kind]
+        size = {"row": shape, "shared": (n,)}.get(kind, np.delete(shape, dim))
         a = elements(tuple(size), np.dtype(np.float64), special and i == 0)
         with np.errstate(all="ignore"):
             operands.append(rng.permutation(a.reshape(-1)).reshape(a.shape).astype(dtype))
@@ -517,4 +517,10 @@ def check_rows(program, dtype: np.dtype, shape, dim: int, special: bool) -> None
     with np.errstate(all="ignore"):
         expected = np.moveaxis(RowValue(loads, params)(program.expr), -1, dim)
         moved = [np.abs(np.moveaxis(RowValue(loads, params, unit, seed)(program.expr), -1, dim) - expected) for seed in range(6)]
-    near(got, expected, 2 * np.nanmax([np.zeros(shape), *moved], 0) / 1e-13, f"{program.name} {dtype} {shape} {dim} special={special}")
+    what = f"{program.name} {dtype} {shape} {dim} special={special}"
+    near(got, expected, 2 * np.nanmax([np.zeros(shape), *moved], 0) / 1e-13, what)
+    for i, made in program.made.items():
+        with np.errstate(all="ignore"):
+            value, *others = (RowValue(loads, params, unit if seed else 0, seed)(made)[..., 0] for seed in range(6))
+            room = np.nanmax([np.zeros(value.shape), *(np.abs(o - value) for o in others)], 0)
+        near(operands[i], value, 2 * room / 1e-13, f"{what}, operand {i}")

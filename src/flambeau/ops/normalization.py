@@ -348,12 +348,6 @@ def _(grads, input, mean, rstd):
     return {"input": _plus(*_through_statistics(grads[0], grads[1], input, mean, rstd))}
 
 
-@block()
-def _scaled(input, mean, rstd, weight, bias):
-    """(x - mean) * rstd * weight + bias."""
-    return (input - mean) * rstd * weight + bias
-
-
 @composite(method=False)
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
@@ -368,8 +362,12 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     else:
         mean = _checked_dtype(running_mean, x).detach().reshape(shape)
         rstd = (_checked_dtype(running_var, x).detach() + eps).rsqrt().reshape(shape)
-    w, b = (x.new_full(shape, missing) if p is None else _checked_dtype(p, x).reshape(shape) for p, missing in ((weight, 1), (bias, 0)))
-    out = _scaled(x, mean, rstd, w, b).to(input.dtype)
+    out = _standardized(x, mean, rstd)
+    if weight is not None:
+        out = out * _checked_dtype(weight, x).reshape(shape)
+    if bias is not None:
+        out = out + _checked_dtype(bias, x).reshape(shape)
+    out = out.to(input.dtype)
     saved = [s.detach().reshape(-1).to(stored) if training else x.new_empty(0, dtype=stored) for s in (mean, rstd)]
     return out, *saved
 
