@@ -116,7 +116,8 @@ class Tensor(Methods):
         """The number of dimensions."""
         return self._array.ndim
 
-    ndimension, ndim = dim, property(dim)
+    ndimension = dim
+    ndim = property(dim)
 
     def numel(self) -> int:
         """The number of elements."""
