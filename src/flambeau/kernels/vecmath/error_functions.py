@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 
 from flambeau.kernels.expr import copysign, eq, polynomial, sqrt, where
-from flambeau.kernels.vecmath.exponentials import exp, exp_split, scale
+from flambeau.kernels.vecmath.exponentials import exp, exp_near, exp_split, scale
 from flambeau.kernels.vecmath.logarithms import log
 from flambeau.kernels.vecmath.machine import DOUBLE, format_of, function, in_double, limits, upper_half
 
@@ -35,7 +35,7 @@ def erf(x):
     a = abs(x)
     if format_of(x) is DOUBLE:
         return where(a < 0.5, erf_small(x), copysign(1 - erfc_tail(a), x))
-    return copysign(limits(a, 0.9, erf_small(a), 3.95, 1, 1 - exp(polynomial(a, LOG_ERFC))), x)
+    return copysign(limits(a, 0.9, erf_small(a), 3.95, 1, 1 - exp_near(polynomial(a, LOG_ERFC))), x)
 
 
 @in_double

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from flambeau.kernels.expr import copysign, polynomial, where
-from flambeau.kernels.vecmath.machine import DOUBLE, bits, fma, format_of, function, in_double, limits, two_to
+from flambeau.kernels.vecmath.machine import DOUBLE, SINGLE, bits, fma, format_of, function, in_double, inverse, limits, two_to
 
 LN2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
@@ -72,9 +72,9 @@ def tanh(x):
     # Below 0.6 a polynomial, above 1 - 1 / (s + 1/2 + s p) with s = 2^(n-1).
     z = x * x
     near = a + a * z * polynomial(z, (-0.333333, 0.13331936, -0.053784724, 0.020798713, -0.0058981543))
-    t, hi, lo = exp_split(2 * a)
-    s = power(t - 1)
-    far = 1 - 1 / ((s + 0.5) + s * (hi + lo))
+    t, r = exp_reduced(2 * a)
+    s = two_to(bits(t) + (SINGLE.bias - 1))
+    far = 1 - inverse(fma(s, exp_rest(r, r), s + 0.5))
     return copysign(limits(a, 0.6, near, 10, 1, far), x)
 
 
@@ -119,6 +119,18 @@ def exp_over(x, halvings):
     F = format_of(x)
     t, hi, lo = exp_split(x)
     return limits(x, F(-104, -746), 0, F(90, 712), inf, scale(1 + (hi + lo), t - halvings if halvings else t))
+
+
+def exp_near(x):
+    """e^x in float32 for -80 < x < 80: in one factor, and to 2 ulp."""
+    t, r = exp_reduced(x)
+    return (1 + exp_rest(r, r)) * power(t)
+
+
+def exp_reduced(x):
+    """(t, r): e^x = 2^n e^r and t = n + magic, in float32, whose ln2 happens to be right to 2^-29."""
+    t = x * LOG2_E + format_of(x).magic
+    return t, fma(t - format_of(x).magic, -LN2, x)
 
 
 def power(t):
