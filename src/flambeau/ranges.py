@@ -80,7 +80,7 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
         return arrays.empty((n,), dtype.numpy, device)
     with np.errstate(over="ignore"):
         if dtype.is_floating_point:
-            values = float(start) + float(step) * np.arange(n, dtype=np.float64)
+            values: Any = float(start) + float(step) * np.arange(n, dtype=np.float64)
             if dtype.itemsize == 2:  # PyTorch reaches half precision by way of float32
                 values = values.astype(np.float32)
         else:
