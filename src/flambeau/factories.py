@@ -228,8 +228,8 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
             stacklevel=3,
         )
-        where = data.device if device is None else device_of(device)
-        return finish(data.detach().to(device=where, dtype=dtype, copy=True)._array, requires_grad)
+        where = arrays.device_of(data._array) if device is None else device_of(device)
+        return finish(wrap(data._array).to(device=where, dtype=dtype, copy=True)._array, requires_grad)  # its class has no say
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
 
 

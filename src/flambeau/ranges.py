@@ -112,8 +112,8 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     """The arguments as numbers, and the dtype: the complex form of the default one, if an end is complex and none was asked for."""
     shapes = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
     if any(shapes):
-        found = f"start with {shapes[0]} dimension(s) and end with {shapes[1]} dimension(s)"
-        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {found}.")
+        given = f"start with {shapes[0]} dimension(s) and end with {shapes[1]} dimension(s)"
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {given}.")
     start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
     if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"number of steps must be non-negative, found {steps}")

@@ -173,8 +173,10 @@ def number(value, dtype: np.dtype, device: devices.device | None = None):
 
 def fill(out, value) -> None:
     """Set every element to a number."""
+    if out.dtype.kind in "iu" and isinstance(value, float):
+        value = int(value)
     with np.errstate(all="ignore"):
-        stored = arrays._as_stored(value, out.dtype)
+        stored = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
     if not stored.tobytes().strip(b"\0") and out.flags.c_contiguous:
         with Device(out.data.device_id):
             out.data.memset_async(0, out.nbytes)

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from flambeau.kernels.expr import Expr
+from flambeau.kernels.expr import Expr, load
 
 
 def evaluate(expr: Expr, operands: Sequence[np.ndarray], params: Sequence[float], dtype: np.dtype) -> np.ndarray:
@@ -63,42 +63,42 @@ def _lgamma(x: float) -> float:
         return math.inf
 
 
-def digamma(x: float) -> float:
-    """The logarithmic derivative of gamma: reflection below zero, recurrence up to 10, then the asymptotic series."""
-    if x == 0:
-        return math.copysign(math.inf, -x)
-    if x != x or x == math.inf:
-        return x
-    if x < 0:
-        if math.isinf(x) or x == math.floor(x):
-            return math.nan
-        return digamma(1 - x) - math.pi / math.tan(math.pi * math.remainder(x, 1.0))  # the distance to the nearest pole is exact
-    shift = 0.0
-    while x < 10:
-        shift -= 1 / x
-        x += 1
-    inv = 1 / (x * x)
-    series = inv * (1 / 12 - inv * (1 / 120 - inv * (1 / 252 - inv * (1 / 240 - inv * (1 / 132 - inv * 691 / 32760)))))
-    return shift + math.log(x) - 0.5 / x - series
+def by_formula(formula: Callable, kinds: Sequence[str], operands: Sequence, primitives: dict[str, Callable] | None = None) -> np.ndarray:
+    """A formula of vecmath/ on arrays and numbers of these machine types: what the compiled function computes, step by step."""
+    with np.errstate(over="ignore"):
+        given = [np.asarray(a).astype(MACHINE[k], copy=False)[()] for a, k in zip(operands, kinds, strict=True)]
+    known: dict[Expr, np.ndarray] = {}
+    functions = NUMPY | ON_MACHINE | (primitives or {})
+
+    def value(x: Expr) -> np.ndarray:
+        if x not in known:
+            known[x] = compute(x, [value(a) for a in x.args])
+        return known[x]
+
+    def compute(x: Expr, args: list) -> np.ndarray:
+        if x.op in ("load", "const"):
+            return given[x.value] if x.op == "load" else MACHINE[x.kind].type(x.value)
+        if x.op in ("bits", "from_bits"):
+            return args[0].view(MACHINE[x.kind])
+        return args[0].astype(MACHINE[x.kind]) if x.op == "cast" else functions[x.op](*args)
+
+    return value(formula(*(load(i, kind) for i, kind in enumerate(kinds))))
 
 
-def erfinv(y: float) -> float:
-    """The inverse of erf: a closed-form start (Winitzki), then Newton's method with Halley's correction."""
-    if y != y or abs(y) > 1:
-        return math.nan
-    if abs(y) == 1:
-        return math.copysign(math.inf, y)
-    ln = math.log1p(-y * y)
-    a = 2 / (math.pi * 0.147) + ln / 2
-    x = math.copysign(math.sqrt(max(math.sqrt(a * a - ln / 0.147) - a, 0.0)), y)
-    for _ in range(3):
-        if abs(y) < 0.5:
-            residual = math.erf(x) - y
-        else:  # 1 - |y| is exact, and erfc keeps the digits that erf has lost near 1
-            residual = math.copysign(1, y) * ((1 - abs(y)) - math.erfc(abs(x)))
-        step = residual / (2 / math.sqrt(math.pi) * math.exp(-x * x))
-        x -= step / (1 + x * step)
-    return x
+MACHINE = {kind: np.dtype(f"{kind[0]}{int(kind[1:]) // 8}") for kind in ("f32", "f64", "i32", "i64", "u32", "u64")}
+ON_MACHINE: dict[str, Callable] = {"fma": lambda a, b, c: a * b + c, "shl": np.left_shift, "shr": np.right_shift}
+
+
+def _in_double(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """A rare function of vecmath/, by its formula for float64."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        from flambeau.kernels.vecmath import error_functions, gamma
+
+        formula = getattr(error_functions if name == "erfinv" else gamma, name)
+        return np.asarray(by_formula(formula, ("f64",), (x,))).astype(x.dtype)
+
+    return function
 
 
 def _sgn(x: np.ndarray) -> np.ndarray:
@@ -163,8 +163,8 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "atanh": np.arctanh, "atan2": np.arctan2, "floordiv": np.floor_divide, "pow": _power, "conj": np.conjugate,
     "neg": lambda x: x if x.dtype.kind == "b" else np.negative(x), "abs": np.abs, "sgn": _sgn, "sigmoid": _sigmoid,
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "erfinv": _elementwise(erfinv),
-    "lgamma": _elementwise(_lgamma), "digamma": _elementwise(digamma),
+    "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "erfinv": _in_double("erfinv"),
+    "lgamma": _elementwise(_lgamma), "digamma": _in_double("digamma"),
     "add": np.add, "mul": np.multiply, "div": np.divide,
     "sub": lambda a, b: np.subtract(a, b) if a.dtype.kind != "b" else np.logical_xor(a, b),
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,

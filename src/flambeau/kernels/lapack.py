@@ -84,7 +84,8 @@ def batched(call: Callable[..., int], batch, *operands: np.ndarray, work: np.dty
 
 def columns(a: np.ndarray) -> np.ndarray:
     """A copy in which every matrix is stored column after column."""
-    out = empty_columns(a.shape[:-2], *a.shape[-2:], a.dtype)
+    *batch, m, n = a.shape
+    out = empty_columns(batch, m, n, a.dtype)
     out[...] = a
     return out
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -192,10 +193,11 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
         return out
     if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
         raise NotImplementedError(f"bernoulli: not available for a result of dtype {dtype.name}")
-    narrow = isinstance(p, np.ndarray) and p.dtype != np.float64
+    if isinstance(p, np.ndarray) and p.dtype != np.float64:
+        p = p.astype(np.float32)
     with generator.lock:
-        u = _unit(generator, out.size, np.float32 if narrow else np.float64)
-    out[...] = u.reshape(out.shape) < (p.astype(np.float32) if narrow else p)
+        u = _unit(generator, out.size, p.dtype if isinstance(p, np.ndarray) else np.float64)
+    out[...] = u.reshape(out.shape) < p
     return out
 
 
@@ -295,36 +297,13 @@ def _normal_around(generator: Generator, shape: Shape, dtype: np.dtype, mean, st
 
 def _by_formula(name: str, kind: str, *operands) -> np.ndarray:
     """A formula of vecmath/random_numbers.py on arrays and numbers: what the compiled loops compute, step by step in NumPy."""
-    from flambeau.kernels import expr
-    from flambeau.kernels.evaluate import NUMPY
+    from flambeau.kernels.evaluate import by_formula
     from flambeau.kernels.vecmath import random_numbers
 
-    word = "i32" if kind == "f32" else "i64"
-    kinds = [word if np.asarray(a).dtype.kind == "u" else kind for a in operands]
-    with np.errstate(over="ignore"):
-        given = [np.asarray(a).astype(DTYPES[k], copy=False)[()] for a, k in zip(operands, kinds, strict=True)]
-    known: dict[expr.Expr, np.ndarray] = {}
-
-    def value(x: expr.Expr) -> np.ndarray:
-        if x not in known:
-            known[x] = compute(x, [value(a) for a in x.args])
-        return known[x]
-
-    def compute(x: expr.Expr, args: list) -> np.ndarray:
-        if x.op in ("load", "const"):
-            return given[x.value] if x.op == "load" else DTYPES[x.kind].type(x.value)
-        if x.op in ("bits", "from_bits"):
-            return args[0].view(DTYPES[x.kind])
-        if x.op == "cast":
-            return args[0].astype(DTYPES[x.kind])
-        if x.op == "exact_fma":
-            return (_fma32 if x.kind == "f32" else _fma64)(*args)
-        return _libm(x.op.removeprefix("libm_"), args[0]) if x.op.startswith("libm_") else NUMPY[x.op](*args)
-
-    return value(getattr(random_numbers, name)(*(expr.load(i, k) for i, k in enumerate(kinds))))
-
-
-DTYPES = {kind: np.dtype(f"{kind[0]}{int(kind[1:]) // 8}") for kind in ("f32", "f64", "i32", "i64", "u32", "u64")}
+    kinds = [f"i{kind[1:]}" if np.asarray(a).dtype.kind == "u" else kind for a in operands]
+    primitives = {"exact_fma": _fma32 if kind == "f32" else _fma64}
+    primitives |= {f"libm_{f}": partial(_libm, f) for f in random_numbers.LIBM}
+    return by_formula(getattr(random_numbers, name), kinds, operands, primitives)
 
 
 # -- one rounding --------------------------------------------------------------------------------------------------------
