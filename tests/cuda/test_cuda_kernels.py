@@ -71,7 +71,7 @@ def test_unary_and_copies(gpu, layout):
     assert torch.equal(back, x) and back.stride() == x.clone().stride()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool], ids=str)
 def test_dtypes(gpu, dtype):
     """Arithmetic, comparison, casts and numbers as operands, in every kind of dtype."""
     host = memory()[:77].abs().to(dtype)

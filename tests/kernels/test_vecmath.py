@@ -149,6 +149,12 @@ def kernels(request, tmp_path_factory):
     return compile_library(kernel_source(), flags, tmp_path_factory.mktemp("c") / f"{request.param}.so")
 
 
+def gcc_version() -> int:
+    """Its major number."""
+    told = subprocess.run([shutil.which("cc") or "cc", "-dumpversion"], capture_output=True, text=True, check=True).stdout
+    return int(told.split(".")[0])
+
+
 @functools.cache
 def is_gcc() -> bool:
     compiler = shutil.which("cc") or "cc"
@@ -342,15 +348,19 @@ def test_an_element_does_not_depend_on_its_place(kernels):
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="measured on x86-64 only")
-def test_loops_are_vectorised(kernels):
-    """GCC turns the loop of every function into vector code, except the two that call libm; some versions leave atan2, and SSE2 cannot compare
-    the bits of doubles, as hypot does."""
+def test_loops_are_vectorised(kernels, request):
+    """GCC turns the loop of every function into vector code, except the two that call libm."""
     if not is_gcc():
         pytest.skip("the remarks are GCC's")
     remarks = {int(n) for n in re.findall(r"\.c:(\d+):\d+: optimized: loop vectorized", kernels[1])}
     names = [re.search(r"^void (\w+)\(", line) for line in kernel_source()]
     scalar = {m.group(1) for number, m in enumerate(names, 1) if m and number not in remarks}
-    assert scalar - {"atan2_f32", "atan2_f64", "hypot_f64"} == {f"{name}_{suffix}" for name in SCALAR for suffix in DTYPES}
+    expected = {f"{name}_{suffix}" for name in SCALAR for suffix in DTYPES}
+    if request.node.callspec.params["kernels"] == "baseline":
+        expected.add("hypot_f64")  # SSE2 cannot compare the bits of doubles
+    if gcc_version() >= 13:
+        scalar -= {"atan2_f32", "atan2_f64"}  # seen with GCC 13.3
+    assert scalar == expected
 
 
 def test_the_header_compiles_without_warnings(kernels):

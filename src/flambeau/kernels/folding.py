@@ -16,7 +16,6 @@ from flambeau.kernels.lines import first_of_all, lines
 from flambeau.kernels.meta import MetaArray
 
 INT64 = np.dtype(np.int64)
-_SAME = {"nansum", "mean", "max", "min", "norm1", "norm2"}
 _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool), "count_nonzero": INT64}
 
 

@@ -25,8 +25,8 @@ void fl_pool_trim(void);               /* give every cached block back to the sy
 void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of it, at most 4 GiB, may be cached */
 
 /* ---- blas.c: our loops or OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
-/* C (rows, cols) = alpha A B + beta C, or alpha A B without reading C if beta is NULL. At most 128 bytes of columns; B is read in whole
-   vectors of 64 bytes. A: elements from row to row, from column to column, and from 12 rows to the next. Printed by print_gemm.py. */
+/* C (rows, cols) = alpha A B + beta C, or alpha A B without reading C if beta is NULL. At most 256 bytes of columns; B is read in whole
+   vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next. Printed by print_gemm.py. */
 typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *b,
                       int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc);
 /* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
