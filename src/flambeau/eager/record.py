@@ -280,7 +280,7 @@ FACTS: dict[str, Callable] = {
     "_dtype": lambda t: t.dtype,
     "_stride": lambda t: arrays.element_strides(t._array),
     "_device": lambda t: t.device,
-    "_turned": lambda t: t._array.strides[0] == t._array.itemsize < t._array.strides[1],  # whether a matrix is stored by columns
+    "_turned": lambda t: t._array.flags.fnc,  # whether a matrix is stored by columns: F but not C contiguous
 }
 
 
@@ -456,21 +456,38 @@ def record_again(found, result: Tensor, input: Tensor) -> None:
 def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
     """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
     if state.grad:
-        edges = (edge_of(operands[0]),) if len(operands) == 1 else (edge_of(operands[0]), edge_of(operands[1]))
-        needed = (edges[0] is not None) + 2 * (edges[-1] is not None)
+        edges: list = []
+        needed = 0
+        for v in operands:  # `edge_of`, but they are plain tensors
+            needed += needed
+            if v._base is None:
+                made_by = v._node
+                edge = None if not v._needs else (v, LEAF) if made_by is None else (made_by, v._nr)
+            else:
+                edge = edge_of(v)
+            needed += edge is not None
+            edges.append(edge)
         cls = op.node_class
         recipe = cls.recipes.get(needed)
         if recipe is None:
             recipe = cls.recipes[needed] = ArrayRecipe(op, (*[edge is not None for edge in edges], *[None] * len(options)))
-        node = _started(cls, recipe, edges, result)
-        values = operands + options
+        array = result._array
+        result._node = node = cls.make(recipe, edges, next_sequence(), array.shape, array.dtype)
+        result._needs = True
+        plain = not modes.special
         saved = node.saved = []
         for slot in recipe.keep:
             kind, at, fact = slot
-            if kind == OPERAND:
-                saved.append(save(values[at]))
+            if kind == FACT:
+                saved.append(fact(operands[at]))
+            elif kind == OPERAND:
+                v = operands[at]
+                s = v._storage
+                saved.append((v, v._array, 0 if s is None else s.version) if plain and not v._inference else save(v))
             else:
-                saved.append(fact(values[at]) if kind == FACT else _saved(slot, values, (result,), (result,), None))
+                saved.append(_saved(slot, operands + options, (result,), (result,), None))
+        if not plain and state.anomaly:
+            remember_origin(node)
 
 
 def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Before | None = None) -> None:

@@ -7,7 +7,8 @@
 
 Along a contiguous row the compiler may add the lanes of its vectors in any order (`omp simd`), which depends on the CPU variant but never
 on the number of threads. Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its
-digits along any axis. `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
+digits along any axis. Plain sums (`short`) first add a few elements, at most sixteen, in float32: to widen every one of them would halve the
+speed of sums that fit the cache. `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Fold:
     out: str = "T"
     dtypes: tuple[str, ...] = ALL
     lanes: str = "+"  # the operator by which the lanes of a vector are combined
+    short: bool = False  # whether some contributions may be added as float32 before they meet the accumulator
     find: bool = False  # whether a GPU can be asked for the position of the result (on the CPU: scan_loops.py)
 
 
@@ -55,10 +57,10 @@ def _squared(x, shift):
 
 
 FOLDS = [
-    Fold("sum", 0, _sum, dtypes=FLOATS),
+    Fold("sum", 0, _sum, dtypes=FLOATS, short=True),
     Fold("isum", 0, _sum, out="int64", dtypes=INTEGERS),
-    Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS),
-    Fold("mean", 0, _sum, finish=_mean, dtypes=FLOATS),
+    Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS, short=True),
+    Fold("mean", 0, _sum, finish=_mean, dtypes=FLOATS, short=True),
     Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*"),
     Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=INTEGERS, lanes="*"),
     Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", find=True),
@@ -83,11 +85,12 @@ def print_fold(fold: Fold, dtype: str) -> str:
     name = f"fold_{fold.name}_{element.suffix}"
     out = dtype if fold.out == "T" else fold.out
     init = fold.init(dtype) if callable(fold.init) else fold.init
+    short = fold.short and narrow == "float"
     x, y, z = e.load(0), e.load(1), e.load(2)
     finished = f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)"
     finished = f"(float){finished}" if out in ("float16", "bfloat16") else finished
     return f"""
-{inline(f"{name}_map", wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
+{inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
 FL_COLD void FL_NAME({name}_init)(void *acc, int64_t n) {{
@@ -107,13 +110,14 @@ void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, v
     const {storage} *const a = (const {storage} *)x;
     const {narrow} s = ({narrow})shift;
     {wide} total = *({wide} *)acc;
-{_lanes(name, wide, fold.lanes, element.read("T", "a[i]"))}    *({wide} *)acc = total;
+    int64_t from = 0;
+{_short_lanes(name, element) if short else ""}{_lanes(name, wide, fold.lanes, element.read("T", "a[i]"))}    *({wide} *)acc = total;
 }}
 void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
     {wide} *const total = ({wide} *)acc;
     int64_t r = 0;
     (void)shift;
-{_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}
+{_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}
 FL_COLD void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
     for (int64_t i = 0; i < n; i++)
         (({TYPES[out][1]} *)out)[i] = {CPrinter(out).write(out, finished)};
@@ -152,6 +156,36 @@ def _columns(name: str, element: LoopPrinter, shifted: bool) -> str:
     return text
 
 
+AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahead < (const char *)(a + end) + 4096; ahead += 64)
+            __builtin_prefetch(ahead);
+"""
+
+
+def _short_lanes(name: str, element: LoopPrinter) -> str:
+    """The greater part of a row, 64 lanes wide: sixteen elements of a lane are added as float32, then four lanes, then doubles."""
+    return f"""    double part[16] = {{0}};
+    for (; from + 1024 <= n; from += 1024) {{
+        const int64_t end = from + 1024;
+        float lane[64] = {{0}};
+{AHEAD}        for (int64_t i = from; i < end; i += 64) {{
+            FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read("T", "a[i + k]")}, s);
+        }}
+        FL_IVDEP for (int k = 0; k < 16; k++) part[k] += (lane[k] + lane[k + 16]) + (lane[k + 32] + lane[k + 48]);
+    }}
+    for (int k = 0; k < 16; k++) total += part[k];
+"""
+
+
+def _short_columns(name: str, element: LoopPrinter) -> str:
+    """Eight rows at a time, added as float32 in pairs, pairs of pairs and so on."""
+    terms = [f"{name}_map({element.read('T', f'((const {element.storage} *)(x + {k} * step))[c]')}, 0)" for k in range(8)]
+    while len(terms) > 1:
+        terms = [f"({a} + {b})" for a, b in zip(terms[::2], terms[1::2], strict=True)]
+    return f"""    for (; r + 8 <= rows; r += 8, x += 8 * step)
+        FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] += {terms[0]};
+"""
+
+
 def _lanes(name: str, wide: str, operator: str, read: str) -> str:
     """The loop along a contiguous row, asking for the memory a page ahead, where the CPU's own prefetching stops.
 
@@ -160,10 +194,9 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
     keeps = wide == "double" and operator in ("max", "min")
     clauses = f"reduction({'fl_' * keeps}{operator}:total)" + " reduction(|:bad)" * keeps
     return f"""    {"int bad = total != total;" if keeps else ""}
-    for (int64_t from = 0; from < n; from += 256) {{
+    for (; from < n; from += 256) {{
         const int64_t end = from + 256 < n ? from + 256 : n;
-        for (const char *ahead = (const char *)(a + from) + 4096; ahead < (const char *)(a + end) + 4096; ahead += 64) __builtin_prefetch(ahead);
-        _Pragma("omp simd {clauses}")
+{AHEAD}        _Pragma("omp simd {clauses}")
         for (int64_t i = from; i < end; i++) {{
             const {wide} v = {name}_map({read}, s);
             {"bad |= v != v;" if keeps else ""}

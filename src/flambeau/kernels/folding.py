@@ -7,6 +7,7 @@ dimensions do not, the array is copied into an order in which they do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -44,22 +45,8 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
 
 
 def whole(name: str) -> Callable:
-    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of float32 or float64."""
-    if native.lib is None:
-        return native.not_compiled
-    run, empty = native.lib.fold, native.empty
-
-    def launch(array):
-        if type(array) is not np.ndarray or array.dtype.num not in _SIMPLE or not array.flags.c_contiguous:
-            return NotImplemented
-        n = array.size
-        out = empty((), array.dtype)
-        return out if run(name, array, (1, n, 1), (0, array.itemsize, 0), out, None, float(n)) else NotImplemented
-
-    return launch
-
-
-_SIMPLE = frozenset({np.dtype(np.float32).num, np.dtype(np.float64).num})
+    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of a floating dtype."""
+    return native.not_compiled if native.lib is None else partial(native.lib.fold_all, name)
 
 
 def _engine(array):

@@ -77,6 +77,33 @@ static bool read_array(const Job *j, PyObject *object, int type, char **data) {
     return fits && fl_type_of(array) == type;
 }
 
+static const fl_fold *find(const char *name, int type) {
+    for (const fl_table *const *table = fl_tables; *table; table++)
+        for (const fl_fold *f = (*table)->folds; f < (*table)->folds + (*table)->n_folds; f++)
+            if (f->key == type && !strcmp(f->name, name)) return f;
+    return NULL;
+}
+
+static PyObject *run_unlocked(Job *j, PyObject *result) {
+    PyThreadState *state = (double)j->outer * (double)j->inner * (double)j->n > GRAIN ? PyEval_SaveThread() : NULL;
+    bool done = run(j);
+    if (state) PyEval_RestoreThread(state);
+    return done ? Py_NewRef(result) : PyErr_NoMemory();
+}
+
+PyObject *fl_fold_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (!fl_takes("fold_all(name, x)", 2, nargs)) return NULL;
+    const char *name = PyUnicode_AsUTF8(args[0]);
+    PyArrayObject *x = (PyArrayObject *)args[1];
+    if (!name || !PyArray_CheckExact(x) || !PyArray_IS_C_CONTIGUOUS(x)) return name ? Py_NewRef(Py_NotImplemented) : NULL;
+    Job j = {find(name, fl_type_of(x)), PyArray_BYTES(x), .outer = 1, .n = PyArray_SIZE(x), .inner = 1, .step = PyArray_ITEMSIZE(x), .width = 1};
+    if (!j.fold || j.fold->out != j.fold->key) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *out = fl_new_array(PyArray_DESCR(x), 0, NULL, NULL), *done = NULL;
+    if (out) j.out = PyArray_BYTES((PyArrayObject *)out), j.count = (double)j.n, done = run_unlocked(&j, out);
+    Py_XDECREF(out);
+    return done;
+}
+
 PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     const char *name;
     PyArrayObject *x;
@@ -85,15 +112,9 @@ PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOd", &name, &PyArray_Type, &x, &j.outer, &j.n, &j.inner, &j.outer_step, &j.step,
                           &j.inner_step, &out, &shift, &j.count))
         return NULL;
-    for (const fl_table *const *table = fl_tables; *table && !j.fold; table++)
-        for (const fl_fold *f = (*table)->folds; f < (*table)->folds + (*table)->n_folds && !j.fold; f++)
-            if (f->key == fl_type_of(x) && !strcmp(f->name, name)) j.fold = f;
-    if (!j.fold || !read_array(&j, out, j.fold->out, &j.out) || !j.out || !read_array(&j, shift, FL_F64, &j.shift)) Py_RETURN_FALSE;
+    if (!(j.fold = find(name, fl_type_of(x))) || !read_array(&j, out, j.fold->out, &j.out) || !j.out || !read_array(&j, shift, FL_F64, &j.shift)) Py_RETURN_FALSE;
     if (j.outer * j.inner == 0) Py_RETURN_TRUE;
     j.x = PyArray_BYTES(x);
     j.width = j.inner > 1 && j.inner_step == PyArray_ITEMSIZE(x) && Py_ABS(j.step) > j.inner_step ? WIDTH : 1;
-    PyThreadState *state = (double)j.outer * (double)j.inner * (double)j.n > GRAIN ? PyEval_SaveThread() : NULL;
-    bool done = run(&j);
-    if (state) PyEval_RestoreThread(state);
-    return done ? Py_NewRef(Py_True) : PyErr_NoMemory();
+    return run_unlocked(&j, Py_True);
 }

@@ -2,12 +2,14 @@
 
    Note [seats]
    A job has `seats` for helpers, and its whole life is in one atomic word, (seats << 32) | inside:
-     caller   writes fn, ctx, next = 0; stores the seats (the job is open); works; takes the remaining seats away (nobody can join any
-              more); waits until inside == 0.
+     caller   writes fn, ctx and the shares; stores the seats (the job is open); works; takes the remaining seats away (nobody can join
+              any more); waits until inside == 0.
      worker   turns a seat into an inside by compare-and-swap; works; subtracts itself from inside.
-   "Works" means: claim the next block with fetch_add until there is none. Every block is claimed by the caller or by somebody inside,
-   so inside == 0 after closing means that all are done. A worker that wakes late finds no seat and nobody waits for it: on a crowded
-   machine the caller just does more of the blocks itself.
+   "Works" means: claim block after block with fetch_add, first those of one's own share, then those of the others. Every block is
+   claimed by the caller or by somebody inside, so inside == 0 after closing means that all are done. A worker that wakes late finds no
+   seat and nobody waits for it: on a crowded machine the caller just does more of the blocks itself.
+   A share is a run of neighbouring blocks, and a thread has the same one from call to call: what its core has in the cache and in the
+   page tables of the last result is what it reads next. (The sum of the rows of 16 MiB: 376 us; 501 us with one queue for all.)
    Workers that find no seat spin for a while, because a training step comes back every few microseconds and waking a sleeper
    costs tens of them, then sleep. Everybody who joins wakes two more, so nobody has to wake sixty. A caller spins, then naps. */
 #define _GNU_SOURCE /* sched_getcpu */
@@ -28,16 +30,19 @@ enum { WORKER_SPIN_NS = 50 * 1000, CALLER_SPIN_NS = 2 * 1000 * 1000, NAP_NS = 50
 
 static struct {
     alignas(64) _Atomic uint64_t word; /* Note [seats] */
-    alignas(64) _Atomic int64_t next;  /* first block that nobody has claimed */
     alignas(64) void (*fn)(void *, int64_t);
     void *ctx;
     int64_t nblocks;
+    int shares;
     atomic_bool taken;          /* a caller owns the pool */
     atomic_int callers_cpu;
     atomic_int workers, asleep; /* threads that exist; those that wait on `wake` */
     atomic_int threads, cpus;   /* threads 0: as many as CPUs */
     pthread_mutex_t lock;
     pthread_cond_t wake;
+    struct {
+        alignas(64) _Atomic int64_t next; /* first block of this share that nobody has claimed */
+    } share[MAX_THREADS];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 #ifndef __linux__
@@ -81,8 +86,14 @@ static bool spin_until(bool (*condition)(void), int64_t limit_ns) {
     return false;
 }
 
-static void work(void) {
-    for (int64_t block; (block = atomic_fetch_add(&pool.next, 1)) < pool.nblocks;) pool.fn(pool.ctx, block);
+static int64_t start_of(int share) { return pool.nblocks * share / pool.shares; }
+
+static void work(int self) {
+    for (int i = 0; i < pool.shares; i++) {
+        int share = (self + i) % pool.shares;
+        int64_t end = start_of(share + 1);
+        for (int64_t block; (block = atomic_fetch_add(&pool.share[share].next, 1)) < end;) pool.fn(pool.ctx, block);
+    }
 }
 
 static bool take_seat(void) {
@@ -102,11 +113,11 @@ static void wake_two(void) {
     pthread_mutex_unlock(&pool.lock);
 }
 
-static void *worker(void *unused) {
+static void *worker(void *self) {
     for (;;) {
         while (take_seat()) {
             wake_two();
-            work();
+            work((int)(intptr_t)self);
             atomic_fetch_sub(&pool.word, 1);
             spin_until(has_seat_or_is_in_the_way, WORKER_SPIN_NS);
         }
@@ -116,7 +127,7 @@ static void *worker(void *unused) {
         atomic_fetch_sub(&pool.asleep, 1);
         pthread_mutex_unlock(&pool.lock);
     }
-    return unused;
+    return NULL;
 }
 
 static void hire(int wanted) {
@@ -128,8 +139,8 @@ static void hire(int wanted) {
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, STACK_BYTES); /* the default is 8 MiB here, 512 KiB there, 128 KiB elsewhere */
     pthread_t id;
-    while (atomic_load(&pool.workers) < wanted && pthread_create(&id, &attr, worker, NULL) == 0)
-        atomic_fetch_add(&pool.workers, 1);
+    for (intptr_t self; (self = atomic_load(&pool.workers) + 1) <= wanted; atomic_store(&pool.workers, (int)self))
+        if (pthread_create(&id, &attr, worker, (void *)self) != 0) break; /* fewer will do */
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -142,12 +153,12 @@ void fl_parallel(void (*fn)(void *ctx, int64_t block), void *ctx, int64_t nblock
         return;
     }
     if (atomic_load(&pool.workers) < threads - 1) hire(threads - 1);
-    pool.fn = fn, pool.ctx = ctx, pool.nblocks = nblocks;
+    pool.fn = fn, pool.ctx = ctx, pool.nblocks = nblocks, pool.shares = seats + 1;
     atomic_store(&pool.callers_cpu, sched_getcpu());
-    atomic_store(&pool.next, 0);
+    for (int share = 0; share < pool.shares; share++) atomic_store(&pool.share[share].next, start_of(share));
     atomic_store(&pool.word, (uint64_t)seats * ONE_SEAT);
     wake_two();
-    work();
+    work(0);
     atomic_fetch_and(&pool.word, INSIDE);
     for (bool left = spin_until(all_left, CALLER_SPIN_NS); !left; left = all_left()) nanosleep(&(struct timespec){0, NAP_NS}, NULL);
     atomic_store(&pool.taken, false);
