@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from oracle import assert_same, assert_same_outcome, assert_same_problem, carried, dtype_of, outcome, torch
 
 import flambeau
+from flambeau.kernels import native
 
 MANY = int(os.environ.get("FLAMBEAU_FUZZ", "0"))
 fuzz = settings(
@@ -564,3 +565,28 @@ def test_what_no_memory_can_hold_is_refused():
     assert done.returncode == 0, f"stopped at {lines[-1:]}: {done.stderr[-1000:]}"
     assert [line for line in lines if not line.endswith(": fine")] == []
     assert len(lines) == len(HUGE) + 1
+
+
+SORT_IN_LITTLE_MEMORY = """
+import resource
+import flambeau as torch
+from flambeau.kernels import native
+x = torch.randn(2_000_000)
+assert x[:100_000].sort().values[0] == x[:100_000].min()  # the threads and what they need are there now
+native.lib.pool_trim()
+room = 45_000_000  # for the values and the places, not for 32 MB to sort in
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + room
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+try:
+    x.sort()
+except MemoryError as problem:
+    print("refused:", problem)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or native.lib is None, reason="the limit of memory is Linux's, the loop compiled")
+def test_a_sort_that_finds_no_memory_to_work_in_is_refused():
+    """A compiled sort whose working memory cannot be allocated ends the process, or gives a wrong order."""
+    done = subprocess.run([sys.executable, "-c", SORT_IN_LITTLE_MEMORY], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert done.stdout.startswith("refused: sort: a line of 2000000 elements"), done.stdout

@@ -13,6 +13,8 @@ from flambeau.kernels.lines import SIDE, lines
 from flambeau.kernels.reduce import unhalved
 from flambeau.kernels.scan import accumulated
 
+ALWAYS = 64  # a line of up to so many elements is sorted in memory of the loop's own (order_loops.BYTES), which cannot be missing
+
 
 def sort(array: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     """(values, indices) in order along `dim`, equal elements in the order they came in. Both keep the array's memory order."""
@@ -52,9 +54,12 @@ def _lines(name: str, array: Array, dim: int, k: int, option: int):
     """What the compiled loop finds (see order_loops.py), or None."""
     if not k:
         return None
-    if array.shape[dim] > 2**16:  # its memory, which it cannot ask for politely: MemoryError here if there is not so much
-        arrays.empty((array.shape[dim], 32 + 24 * SIDE * (dim + 1 < array.ndim)), np.dtype(np.uint8))
-    return lines(name, array, dim, k, option, width=SIDE)
+    found = lines(name, array, dim, k, option, width=SIDE)
+    if found is not None and array.shape[dim] > ALWAYS and (_part(found[1], dim, 0, 1) < 0).any():
+        raise MemoryError(
+            f"{name}: a line of {array.shape[dim]} elements needs up to {32 * array.shape[dim]} bytes to work in, for each thread"
+        )
+    return found
 
 
 def kth_smallest(array: Array, k: int, dim: int) -> Array:

@@ -14,6 +14,7 @@ from flambeau.kernels.fold import ALL
 from flambeau.kernels.print_c import FLOATS, TYPES
 from flambeau.kernels.scan_loops import GEOMETRY, HEAD, entry
 
+BYTES = 1 << 15  # of memory that a loop has without asking: enough for 16 columns of 64 elements
 FEW = 64  # up to so many results are kept sorted by insertion
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 BITS = {name: 8 * size for name, size, _, _ in DTYPES.values()}
@@ -30,7 +31,6 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 
 PRELUDE = """
-#include <stdlib.h>
 #include <string.h>
 #include "system.h"
 typedef struct { uint64_t key, place; } pair; /* a key of up to 32 bits shares a word with its place instead */
@@ -175,8 +175,12 @@ void FL_NAME(lines_{name}_{s})({HEAD}) {{
     int64_t *at = (int64_t *)ptr[2];
     const int64_t option = (int64_t)param[3], items = {scratch};
     const int64_t size = items + (inner > 1 ? width * (8 * k + (n + k) * (int64_t)sizeof *x) : 0);
-    char *const memory = size ? fl_alloc((size_t)size) : NULL;
-    if (size && !memory) abort(); /* nobody to tell; large lines are not begun without so much memory, see order.py */
+    _Alignas(16) char few[{BYTES}];
+    char *const memory = size <= {BYTES} ? few : fl_alloc((size_t)size);
+    if (!memory) {{ /* the caller looks for it */
+        for (int64_t c = 0; c < (inner > 1 ? width : 1); c++) at[c] = -1;
+        return;
+    }}
     if (inner == 1) {name}_line_{s}(x, y, at, n, k, option, memory);
     else {{
         int64_t *const places = (int64_t *)(memory + items);
@@ -187,6 +191,6 @@ void FL_NAME(lines_{name}_{s})({HEAD}) {{
         for (int64_t i = 0; i < k; i++)
             for (int64_t c = 0; c < width; c++) y[i * inner + c] = to[c * k + i], at[i * inner + c] = places[c * k + i];
     }}
-    fl_free(memory, (size_t)size);
+    if (memory != few) fl_free(memory, (size_t)size);
 }}
 """
