@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import modes
+from flambeau.factories import empty_like
 from flambeau.random_factories import randperm
 from flambeau.tensor import Tensor
 
@@ -62,16 +63,42 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 
 
 @modes.no_grad()
-def trunc_normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
-) -> Tensor:
-    """Normal, but never outside [a, b]: uniform between the values of the distribution function there, then its inverse."""
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None) -> Tensor:
+    """Normal, but never outside [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         said = "mean is more than 2 std from [a, b] in nn.init.trunc_normal_"
         warnings.warn(f"{said}. The distribution of values may be incorrect.", stacklevel=2)
-    low, high = _normal_cdf((a - mean) / std), _normal_cdf((b - mean) / std)
-    tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-    return tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)
+    if tensor.is_meta:
+        return tensor
+    if _normal_cdf((b - mean) / std) - _normal_cdf((a - mean) / std) > 0.3:
+        return _draw_normal(tensor, mean, std, a, b, generator)
+    return _draw_uniform(tensor, mean, std, a, b, generator)
+
+
+def _draw_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
+    """Normal numbers, drawn again where they lie outside. Each round draws for the whole tensor: that is PyTorch's stream."""
+    low, high = [tensor.new_tensor(bound, device="cpu").item() for bound in (a, b)]  # as the tensor's dtype has them
+    tensor.normal_(mean, std, generator=generator)
+    while (outside := (tensor < low) | (tensor > high)).any():
+        tensor.copy_(empty_like(tensor).normal_(mean, std, generator=generator).where(outside, tensor))
+    return tensor
+
+
+def _draw_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
+    """Uniform numbers in [a, b], each kept with a probability that falls off as the normal density does; the rest is drawn again.
+
+    For a narrow window, where nearly all normal numbers would lie outside.
+    """
+    peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+    pending: Tensor | None = None
+    while True:
+        candidates = empty_like(tensor).uniform_(a, b, generator=generator)
+        tensor.copy_(candidates if pending is None else candidates.where(pending, tensor))
+        density = candidates.sub_(mean).div_(std).pow_(2).mul_(-0.5).sub_(peak)
+        refused = empty_like(tensor).uniform_(generator=generator).log_().gt(density)
+        pending = refused if pending is None else pending & refused
+        if not pending.any():
+            return tensor
 
 
 def _normal_cdf(x: float) -> float:
@@ -160,17 +187,13 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
-def kaiming_uniform_(
-    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
-) -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Uniform with standard deviation gain / √fan, for layers followed by (leaky) relu; a is its negative slope."""
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     return tensor if std is None else uniform_(tensor, -math.sqrt(3.0) * std, math.sqrt(3.0) * std, generator)
 
 
-def kaiming_normal_(
-    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
-) -> Tensor:
+def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Normal with standard deviation gain / √fan, for layers followed by (leaky) relu; a is its negative slope."""
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     return tensor if std is None else normal_(tensor, 0, std, generator)
@@ -225,7 +248,23 @@ def _make_deprecate(function: Callable) -> Callable:
 uniform, normal, constant, eye, dirac, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, orthogonal, sparse = map(
     _make_deprecate,
     (
-        uniform_, normal_, constant_, eye_, dirac_, xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_,
+        uniform_,
+        normal_,
+        constant_,
+        eye_,
+        dirac_,
+        xavier_uniform_,
+        xavier_normal_,
+        kaiming_uniform_,
+        kaiming_normal_,
+        orthogonal_,
+        sparse_,
     ),  # fmt: skip
 )
-_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_, _no_grad_zero_ = uniform_, normal_, trunc_normal_, constant_, zeros_
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_, _no_grad_zero_ = (
+    uniform_,
+    normal_,
+    trunc_normal_,
+    constant_,
+    zeros_,
+)

@@ -299,14 +299,14 @@ def _as_parameter(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
-def _described(name: Any, value: Any) -> str:
-    """A line of a list of parameters."""
+def _described(name: Any, value: Any, kind_of: Any) -> str:
+    """A line of a list of parameters, whose type is shown as `kind_of(value)`."""
     if not isinstance(value, Tensor):
         return f"  ({name}): Object of type: {type(value).__name__}"
     size = "x".join(map(str, value.size()))
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     place = f" ({value.device})" if value.device.type not in ("cpu", "meta") else ""
-    return f"  ({name}): {kind} containing: [{typename(value)} of size {size}{place}]"
+    return f"  ({name}): {kind} containing: [{kind_of(value)} of size {size}{place}]"
 
 
 class ParameterList(Module):
@@ -359,7 +359,7 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(_described(i, value) for i, value in enumerate(self))
+        return "\n".join(_described(i, value, lambda v: v.dtype) for i, value in enumerate(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -460,7 +460,7 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(_described(key, value) for key, value in self.items())
+        return "\n".join(_described(key, value, typename) for key, value in self.items())
 
     def __call__(self, input: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")

@@ -1,15 +1,14 @@
 """Lazy modules: layers that find out the shape of their parameters from their first input.
 
-    class LazyThing(LazyModuleMixin, Thing):
-        cls_to_become = Thing
-        def __init__(self, ...): ...; self.weight = UninitializedParameter()
-        def initialize_parameters(self, input): self.weight.materialize((..., input.shape[-1]))
+class LazyThing(LazyModuleMixin, Thing):
+    cls_to_become = Thing
+    def __init__(self, ...): ...; self.weight = UninitializedParameter()
+    def initialize_parameters(self, input): self.weight.materialize((..., input.shape[-1]))
 """
 
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import Any
 
 from flambeau.nn.parameter import is_lazy
@@ -27,8 +26,6 @@ class LazyModuleMixin:
         super().__init__(*args, **kwargs)
         self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)
         self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
-        said = "Lazy modules are a new feature under heavy development so changes to the API or functionality can happen at any moment."
-        warnings.warn(said, stacklevel=3)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         # What has no shape cannot be detached.
@@ -53,7 +50,9 @@ class LazyModuleMixin:
     def _infer_parameters(self, module: Any, args: tuple, kwargs: dict | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
-            raise RuntimeError(f"module {self._get_name()} has not been fully initialized: initialize_parameters must materialize everything")
+            raise RuntimeError(
+                f"module {self._get_name()} has not been fully initialized: initialize_parameters must materialize everything"
+            )
         module._initialize_hook.remove()
         module._load_hook.remove()
         delattr(module, "_initialize_hook")
@@ -63,4 +62,3 @@ class LazyModuleMixin:
 
     def _replicate_for_data_parallel(self) -> Any:
         raise RuntimeError("Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy forward pass first.")
-

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from flambeau import devices, dtypes, factories
 from flambeau.autograd import modes
-from flambeau.ops.formats import memory_format as MemoryFormat
+from flambeau.ops.copying import parse_to
 from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
 
@@ -45,7 +45,8 @@ class Moves:
         >>> Linear(2, 2).to(dtypes.float64).weight.dtype
         torch.float64
         """
-        device, dtype, non_blocking, layout = _parse_to(*args, **kwargs)
+        dtype, device, _, layout, non_blocking = parse_to(*args, **kwargs)
+        device = None if device is None else devices.device(device)
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
                 raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
@@ -154,44 +155,16 @@ class Moves:
 
 def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
     """The parameter with its data and gradient replaced by `fn` of them; a new one if it comes from or goes to the meta device."""
+    grad = parameter._grad
     with modes.no_grad():
         data = fn(parameter)
-    grad = None if parameter.grad is None else parameter.grad
-    with modes.no_grad():
         new_grad = None if grad is None else fn(grad)
-    if data is parameter:
-        return parameter
-    if type(data) in (Tensor, Parameter) and data.is_meta == parameter.is_meta:
+    if data.is_meta == parameter.is_meta:
         parameter.data = data
+        if grad is not None:
+            grad.data = new_grad
     else:
         parameter = type(parameter)(data, parameter.requires_grad)
-    if new_grad is not None:
-        parameter._grad = new_grad.requires_grad_(grad.requires_grad)
+        if grad is not None:
+            parameter._grad = new_grad.requires_grad_(grad.requires_grad)
     return parameter
-
-
-def _parse_to(*args: Any, **kwargs: Any) -> tuple:
-    """(device, dtype, non_blocking, memory format) of the forms `to` accepts."""
-    layout = kwargs.pop("memory_format", None)
-    found: dict[str, Any] = {"device": None, "dtype": None, "non_blocking": False, "copy": False}
-    rest = list(args)
-    other = kwargs.pop("tensor", None) or kwargs.pop("other", None)
-    if rest and isinstance(rest[0], Tensor):
-        other = rest.pop(0)
-    if other is not None:
-        found["device"], found["dtype"] = other.device, other.dtype
-        names = ["non_blocking", "copy"]
-    elif rest and isinstance(rest[0], dtypes.dtype):
-        names = ["dtype", "non_blocking", "copy"]
-    else:
-        names = ["device", "dtype", "non_blocking", "copy"]
-    if len(rest) > len(names) or not set(kwargs) <= set(names) or (not args and not kwargs and layout is None and other is None):
-        raise TypeError("to() takes a device, a dtype, both, a tensor, or memory_format=...: received an invalid combination of arguments")
-    found.update(zip(names, rest, strict=False))
-    found.update(kwargs)
-    if found["dtype"] is not None and not isinstance(found["dtype"], dtypes.dtype):
-        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(found['dtype']).__name__}")
-    if layout is not None and not isinstance(layout, MemoryFormat):
-        raise TypeError(f"to(): argument 'memory_format' must be torch.memory_format, not {type(layout).__name__}")
-    device = None if found["device"] is None else devices.device(found["device"])
-    return device, found["dtype"], found["non_blocking"], layout

@@ -156,6 +156,7 @@ class State:
             if tensor.is_meta and not saved.is_meta and not assign:
                 said = f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current model"
                 warnings.warn(f"{said}, which is a no-op. (Did you mean to pass `assign=True`?)", stacklevel=5)
+                return ""
         try:
             with modes.no_grad():
                 if assign:
