@@ -56,7 +56,7 @@ def test_module_list(torch):
     """A ModuleList is not the list of modules PyTorch's is."""
     nn = torch.nn
     m = nn.ModuleList([nn.Linear(1, i + 1) for i in range(4)])
-    seen = [clean(repr(m)), len(m), clean(repr(m[1:3])), clean(repr(m[-1])), clean(repr(m + [nn.Identity()]))]
+    seen = [clean(repr(m)), len(m), clean(repr(m[1:3])), clean(repr(m[-1])), clean(repr(m + nn.ModuleList([nn.Identity()])))]
     m[0] = nn.Identity()
     m.insert(1, nn.Identity())
     m.append(nn.Identity()).extend(nn.ModuleList([nn.Linear(2, 2)]))

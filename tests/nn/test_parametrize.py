@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 
 from both import both, clean, refused
@@ -193,7 +194,7 @@ def test_ready_made(torch):
 @both
 def test_pruning(torch):
     """Pruning takes away something else, or cannot be repeated or undone."""
-    p = torch.nn.utils.prune
+    p = importlib.import_module(f"{torch.__name__}.nn.utils.prune")
     x = torch.ones(1, 6)
     seen = []
     for prune in (
@@ -214,7 +215,7 @@ def test_pruning(torch):
         seen += [answer is m, m.weight, m.weight_mask, m.weight_orig.grad, out, list(m.state_dict()), p.is_pruned(m)]
         p.l1_unstructured(m, "weight", 0.25)  # a second time, of what is left
         p.ln_structured(m, "weight", 1, n=1, dim=0)
-        seen += [m.weight_mask, m(x), len(m._forward_pre_hooks), len(list(m._forward_pre_hooks.values())[0])]
+        seen += [m.weight_mask, m(x), len(m._forward_pre_hooks), len(next(iter(m._forward_pre_hooks.values())))]
         p.remove(m, "weight")
         seen += [m.weight, list(dict(m.named_parameters())), p.is_pruned(m), len(m._forward_pre_hooks), m(x)]
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))

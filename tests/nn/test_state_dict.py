@@ -164,7 +164,7 @@ def test_versions_reach_the_module_that_loads(torch):
 def test_a_prefix_too_many_is_pointed_out():
     """A checkpoint whose keys all start with "module." fails without saying so."""
     m = flambeau.nn.Linear(2, 2)
-    with pytest.raises(RuntimeError, match="all start with 'module.'"):
+    with pytest.raises(RuntimeError, match=r"all start with 'module\.'"):
         m.load_state_dict({f"module.{k}": v for k, v in m.state_dict().items()})
-    with pytest.raises(RuntimeError, match="The keys of the model all start with '0.'"):
+    with pytest.raises(RuntimeError, match=r"The keys of the model all start with '0\.'"):
         flambeau.nn.Sequential(m).load_state_dict(m.state_dict())

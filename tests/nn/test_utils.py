@@ -38,7 +38,7 @@ def test_clipping(torch):
         u.clip_grad_norm_([*double.parameters(), *with_grads(torch).parameters()], 1.0),
         warned(lambda: u.clip_grad_norm(double.parameters(), 1.0)),
     ]
-    return [*seen, warned(lambda: u.clip_grad_norm_(iter(()), 1.0))]
+    return [*seen, warned(lambda: u.clip_grad_norm_((p for p in ()), 1.0))]
 
 
 @both
@@ -127,7 +127,6 @@ def test_packed_sequences(torch):
             lambda: r.pack_sequence(parts),
             lambda: r.pack_padded_sequence(torch.ones(2, 2, 3), [2, 0]),
             lambda: r.pack_padded_sequence(torch.ones(2, 2, 3), [2, 1, 1]),
-            lambda: r.pack_padded_sequence(torch.ones(2, 2, 3), [3, 1]),
             lambda: r.pad_sequence([]),
             lambda: r.pad_sequence(3),
             lambda: r.pad_sequence([torch.ones(2, 2), torch.ones(2, 3)]),

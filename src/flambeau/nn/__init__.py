@@ -6,6 +6,8 @@
 `modules/__init__.py` has the table of layers; they are imported when first asked for.
 """
 
+# ruff: noqa: F401  names are imported to be public
+
 from __future__ import annotations
 
 from importlib import import_module as _import_module

@@ -245,26 +245,9 @@ def _make_deprecate(function: Callable) -> Callable:
     return deprecated
 
 
-uniform, normal, constant, eye, dirac, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, orthogonal, sparse = map(
-    _make_deprecate,
-    (
-        uniform_,
-        normal_,
-        constant_,
-        eye_,
-        dirac_,
-        xavier_uniform_,
-        xavier_normal_,
-        kaiming_uniform_,
-        kaiming_normal_,
-        orthogonal_,
-        sparse_,
-    ),  # fmt: skip
-)
-_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_, _no_grad_zero_ = (
-    uniform_,
-    normal_,
-    trunc_normal_,
-    constant_,
-    zeros_,
-)
+uniform, normal, constant, eye, dirac = map(_make_deprecate, (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal = map(_make_deprecate, (xavier_uniform_, xavier_normal_))
+kaiming_uniform, kaiming_normal = map(_make_deprecate, (kaiming_uniform_, kaiming_normal_))
+orthogonal, sparse = map(_make_deprecate, (orthogonal_, sparse_))
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_

@@ -34,48 +34,57 @@ class Buffer(Tensor, metaclass=_BufferMeta):
     __torch_function__ = disabled_torch_function
 
 
-_KNOWN_BEFORE = frozenset(
-    """__class__ __dict__ __reduce_ex__ __deepcopy__ __repr__ __setattr__ __hash__ __torch_function__ _array _backward_hooks _base _grad _hooks
-    _inference _is_param _needs _node _nr _stamp _storage _is_buffer cls_to_become cpu cuda data device double dtype float grad grad_fn half
-    has_names is_cuda is_leaf is_meta is_floating_point materialize persistent requires_grad requires_grad_ share_memory_ to type _is_float
-    _post_accumulate _accumulator_hooks detach _shared_storage _retains bfloat16 _kind""".split()
-)
+# What can be done to a tensor without a shape: moving it, and asking what is known of it.
+_MOVES = frozenset("__get__ __set__ __delete__ __deepcopy__ __reduce_ex__ to cpu cuda float double half bfloat16 type is_floating_point is_complex".split()) | {
+    "requires_grad_", "_is_view", "dim", "detach", "register_hook"
+}  # fmt: skip
 
 
 class UninitializedTensorMixin:
     """A tensor that knows its device and dtype, but not its shape: only `materialize`, and moving it, are allowed."""
 
     cls_to_become: type
+    data: Tensor
+    requires_grad: bool
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become an ordinary, empty tensor of this shape."""
-        data = empty(tuple(shape), device=device or self.data.device, dtype=dtype or self.data.dtype)  # type: ignore[attr-defined]
-        self.data = data
+        self.data = empty(tuple(shape), device=device or self.data.device, dtype=dtype or self.data.dtype)
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
 
     @property
     def shape(self) -> Any:
+        """Not known yet."""
         raise RuntimeError(
-            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when "
-            "trying to load an uninitialized parameter into an initialized one. Call `forward` to initialize the parameters before "
-            "accessing their attributes."
+            f"Can't access the shape of an uninitialized parameter or buffer: {_CURE}. When it was being loaded from a state_dict "
+            "into a module that is not lazy, the module that was saved had not run yet."
         )
 
     def share_memory_(self) -> Any:
         """Not possible yet."""
-        raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the parameters first.")
+        raise RuntimeError(f"Can't share memory on an uninitialized parameter or buffer: {_CURE}.")
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents=None) -> str:
         return f"<{type(self).__name__}>"
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return type(self), (self.requires_grad, self.data.device, self.data.dtype)  # type: ignore[attr-defined]
+        return type(self), (self.requires_grad, self.data.device, self.data.dtype)
 
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("__") or name in _KNOWN_BEFORE or name == "shape" or not hasattr(Tensor, name):
-            return super().__getattribute__(name)
-        cure = "Call `forward` to initialize the parameters before accessing their attributes"
-        raise ValueError(f"Attempted to use an uninitialized parameter in {name}: it has no shape yet. {cure}.")
+    def __deepcopy__(self, memo: dict) -> Any:
+        if id(self) not in memo:
+            make, arguments = self.__reduce_ex__(4)
+            memo[id(self)] = make(*arguments)
+        return memo[id(self)]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = getattr(func, "__name__", str(func))
+        if name not in _MOVES:
+            raise ValueError(f"Attempted to use an uninitialized parameter in {name}: {_CURE}.")
+        return disabled_torch_function(cls, func, types, args, kwargs)
+
+
+_CURE = "its shape is found out by the first call of `forward`, or by materialize(shape)"
 
 
 def is_lazy(param: Any) -> bool:
@@ -83,15 +92,7 @@ def is_lazy(param: Any) -> bool:
     return isinstance(param, UninitializedTensorMixin)
 
 
-def _refuse(cls, func, types, args=(), kwargs=None):
-    name = getattr(func, "__name__", str(func))
-    if name in _KNOWN_BEFORE or name in ("__get__", "__set__"):
-        return disabled_torch_function(cls, func, types, args, kwargs)
-    cure = "Call `forward` to initialize the parameters before using them"
-    raise ValueError(f"Attempted to use an uninitialized parameter in {name}: it has no shape yet. {cure}.")
-
-
-class UninitializedParameter(UninitializedTensorMixin, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
     """A parameter whose shape is found out at the first call."""
 
     cls_to_become = Parameter
@@ -99,15 +100,8 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):  # type: ignore[misc]
         return Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype or get_default_dtype()), requires_grad)
 
-    def __deepcopy__(self, memo: dict) -> Any:
-        if id(self) not in memo:
-            memo[id(self)] = type(self)(self.requires_grad, self.data.device, self.data.dtype)
-        return memo[id(self)]
 
-    __torch_function__ = classmethod(_refuse)
-
-
-class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):  # type: ignore[misc]
     """A buffer whose shape is found out at the first call."""
 
     cls_to_become = Tensor
@@ -116,10 +110,3 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         made = Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype or get_default_dtype()), requires_grad)
         made.persistent, made._is_buffer = persistent, True
         return made
-
-    def __deepcopy__(self, memo: dict) -> Any:
-        if id(self) not in memo:
-            memo[id(self)] = type(self)(self.requires_grad, self.data.device, self.data.dtype)
-        return memo[id(self)]
-
-    __torch_function__ = classmethod(_refuse)

@@ -14,7 +14,7 @@ SUBJECTS = {
     "linear": "Bilinear Identity LazyLinear Linear",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
-__all__ = ["Module", *sorted(HOMES)]  # noqa: PLE0604
+__all__ = ["Module", *sorted(HOMES)]
 
 
 def __getattr__(name: str):

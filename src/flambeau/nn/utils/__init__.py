@@ -16,7 +16,7 @@ _SUBJECTS = {
 }  # fmt: skip
 _HOMES = {name: subject for subject, names in _SUBJECTS.items() for name in names.split()}
 _HIDDEN = {"clip_grad", "convert_parameters", "fusion", "init", "memory_format", "prune"}  # found, but not part of `import *`
-__all__ = sorted(({*_HOMES} | {*_SUBJECTS}) - _HIDDEN)  # noqa: PLE0605
+__all__ = sorted(({*_HOMES} | {*_SUBJECTS}) - _HIDDEN)
 
 
 def __getattr__(name: str):
@@ -33,5 +33,5 @@ def __dir__() -> list[str]:
 
 
 # As the file and the function have one name, whoever imports the file first would hide the function: these two come at once.
-from flambeau.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm  # noqa: E402
-from flambeau.nn.utils.weight_norm import remove_weight_norm, weight_norm  # noqa: E402
+from flambeau.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm  # noqa: E402, F401
+from flambeau.nn.utils.weight_norm import remove_weight_norm, weight_norm  # noqa: E402, F401

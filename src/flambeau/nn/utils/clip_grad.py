@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from types import GeneratorType
 from typing import Any
 
 from flambeau import factories
@@ -18,9 +19,8 @@ def _listed(tensors: Any) -> list[Tensor]:
     """A tensor, or an iterable of them, as a list."""
     if isinstance(tensors, Tensor):
         return [tensors]
-    generator = not hasattr(tensors, "__len__")
     found = list(tensors)
-    if generator and not found:
+    if not found and isinstance(tensors, GeneratorType):
         said = "`parameters` is an empty generator, no gradient clipping will occur"
         warnings.warn(f"{said}. Was model.parameters() used up before?", stacklevel=3)
     return found

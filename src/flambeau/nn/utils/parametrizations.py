@@ -207,7 +207,7 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Module:
-    """w / σ(w), σ the largest singular value, followed by power iteration: one step per forward in training."""
+    """w / s, s the largest singular value of w, followed by power iteration: one step per forward in training."""
     weight = _tensor_of(module, name)
     if dim is None:
         transposed = any(base.__name__ in ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d") for base in type(module).__mro__)

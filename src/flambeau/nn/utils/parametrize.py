@@ -130,13 +130,13 @@ class ParametrizationList(ModuleList):
         super().__init__(modules)
         self.unsafe = unsafe
         shape, dtype = original.shape, original.dtype
-        stored = self._invert(original, required=False)
+        stored: Any = self._invert(original, required=False)
         if not isinstance(stored, (Tensor, Sequence)):
             wanted = "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...)"
             raise ValueError(f"{wanted}. Got {type(stored).__name__}")
         self.is_tensor = isinstance(stored, Tensor)
         self.ntensors = 1 if self.is_tensor else len(stored)
-        if self.is_tensor:
+        if isinstance(stored, Tensor):
             if original.dtype != stored.dtype:
                 found = f"original.dtype: {original.dtype}, right_inverse(original).dtype: {stored.dtype}"
                 raise ValueError(f"When `right_inverse` outputs one tensor, it may not change the dtype: {found}")

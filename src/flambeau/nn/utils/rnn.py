@@ -11,6 +11,7 @@ that have one, and so on. `batch_sizes` says how many sequences are still there 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from flambeau import dtypes, factories, ranges
@@ -170,7 +171,7 @@ def _check_lengths(lengths: Tensor, batch: int, enforce_sorted: bool) -> list[in
         raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {lengths.numel()} (batch_size={batch})")
     if not sizes:
         raise RuntimeError("Cannot pack empty tensors.")
-    if any(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
+    if any(a < b for a, b in pairwise(sizes)):
         cure = "You can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement"
         raise RuntimeError(f"`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. {cure}.")
     if sizes[-1] <= 0:

@@ -1,4 +1,4 @@
-"""Spectral normalization as a hook: w = v / σ(v), σ the largest singular value, estimated by power iteration.
+"""Spectral normalization as a hook: w = v / s, s the largest singular value, estimated by power iteration.
 
 `parametrizations.spectral_norm` is the newer form.
 """
@@ -64,7 +64,7 @@ class SpectralNorm:
         setattr(module, self.name, self.compute_weight(module, do_power_iteration=module.training))
 
     def _solve_v_and_rescale(self, weight_mat: Tensor, u: Tensor, target_sigma: Tensor) -> Tensor:
-        """v such that u = normalize(W v) and uᵀ W v = σ: for checkpoints of the time when v was not saved."""
+        """v such that u = normalize(W v) and uᵀ W v = target_sigma: for checkpoints of the time when v was not saved."""
         v = bind.functions["linalg.multi_dot"]([weight_mat.t().mm(weight_mat).pinverse(), weight_mat.t(), u.unsqueeze(1)]).squeeze(1)
         return v.mul_(target_sigma / u.dot(weight_mat.mv(v)))
 
