@@ -53,6 +53,7 @@ __all__ = [
 ]  # fmt: skip
 
 _ORDINARY = frozenset({bool, int, float, str, type(None), tuple, list, dict, set})  # what is certainly no tensor and no module
+_everywhere = hooks.everywhere  # as a global: this is read by every call of every module
 _EARLY = "before Module.__init__() call"
 # The dictionaries of hooks every module has; those that PyTorch added later are missing in modules pickled before.
 _HOOKS = (
@@ -101,14 +102,14 @@ class Module(Walks, State, Moves, hooks.Hooks):
         attributes = self.__dict__
         try:
             if (
-                hooks.everywhere
+                _everywhere
                 or attributes["_forward_hooks"]
                 or attributes["_forward_pre_hooks"]
                 or attributes["_backward_hooks"]
                 or attributes["_backward_pre_hooks"]
             ):
                 return self._call_with_hooks(args, kwargs)
-            return self.forward(*args, **kwargs)
+            return self.forward(*args, **kwargs) if kwargs else self.forward(*args)
         except Exception as problem:
             if "_forward_hooks" not in attributes:
                 missing = "has no attribute '_forward_hooks': call super().__init__() in its __init__, before anything else"
