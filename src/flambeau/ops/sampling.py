@@ -75,6 +75,7 @@ def distribution(signature):
     def _(input, *, generator=None, **given):
         fill(name, input, generator, **{{"from_": "low", "to": "high"}.get(p, p): float(v) for p, v in given.items()})
 
+    op.meta(like_input)
     op.derivative(input=_zeros)
     return op
 

@@ -1,0 +1,114 @@
+"""Affine maps of features: linear and bilinear, what the layers of the same names compute."""
+
+from __future__ import annotations
+
+from math import prod
+
+from flambeau.kernels import arrays, gemm
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.matrix import conj
+from flambeau.ops.products import _check_dtypes, mm
+
+
+@on_arrays(name="nn.functional.linear", method=False, autocast="half", grad_name="AddmmBackward0")
+def linear(input, weight, bias=None):
+    """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
+    shape = _check(input, weight, bias)
+    rows = input if input.ndim == 2 else input.reshape(prod(input.shape[:-1]), input.shape[-1])
+    columns = (weight if weight.ndim == 2 else weight[None]).T
+    if bias is None:
+        found = gemm.product(rows, columns)
+    else:
+        out = arrays.empty((rows.shape[0], columns.shape[1]), input.dtype, arrays.device_of(input))
+        found = gemm.product_into(out, rows, columns, 1, 1, bias)
+    return found if len(shape) == 2 and weight.ndim == 2 else found.reshape(shape)
+
+
+def _check(input, weight, bias) -> tuple[int, ...]:
+    """The shape of the result."""
+    if not input.ndim or weight.ndim not in (1, 2):
+        found = f"input {tuple(input.shape)}, weight {tuple(weight.shape)}"
+        raise RuntimeError(f"linear: input needs at least 1 dimension, weight 1 or 2 (out_features, in_features). Found {found}")
+    _check_dtypes("linear", input, weight)
+    if bias is not None:
+        _check_dtypes("linear", input, bias)
+    if input.shape[-1] != weight.shape[-1]:
+        raise RuntimeError(_mismatch(tuple(input.shape), tuple(weight.shape)))
+    if bias is not None and tuple(bias.shape) not in (tuple(weight.shape[:-1]), (1,), ()) and not _repeats(bias, input, weight):
+        found = f"bias has shape {tuple(bias.shape)}, but weight {tuple(weight.shape)} gives {weight.shape[0]} features"
+        raise RuntimeError(f"The expanded size of the tensor must match the existing size: linear's {found}")
+    return (*input.shape[:-1], *weight.shape[:-1])
+
+
+def _repeats(bias, input, weight) -> bool:
+    """A bias of more dimensions, which PyTorch adds to a batch of rows."""
+    return (
+        bias.ndim == 2 and input.ndim == 2 and all(b in (1, n) for b, n in zip(bias.shape, (input.shape[0], weight.shape[0]), strict=True))
+    )
+
+
+def _mismatch(input: tuple, weight: tuple) -> str:
+    """What does not fit, and what might."""
+    rows, out = prod(input[:-1]), weight[0] if len(weight) == 2 else 1
+    lines = [
+        f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input[-1]} and {weight[-1]}x{out})",
+        f"linear: the last dimension of input is {input[-1]}, but this weight takes {weight[-1]}",
+        f"    input   {input}",
+        f"    weight  {weight}, (out_features, in_features)",
+    ]
+    if len(input) > 1 and input[-2] == weight[-1]:
+        lines.append(f"    try     input.mT has shape {(*input[:-2], input[-1], input[-2])}: are batch and features swapped?")
+    elif prod(input[1:]) == weight[-1]:
+        lines.append(f"    try     input.flatten(1) has shape {(input[0], prod(input[1:]))}: is an nn.Flatten missing?")
+    elif input[-1] == out:
+        lines.append("    try     weight.T: are in_features and out_features swapped?")
+    return "\n".join(lines)
+
+
+def _rows(t):
+    """(*, C) as a matrix."""
+    return t if t.ndim == 2 else t.reshape((prod(t.shape[:-1]), t.shape[-1]))
+
+
+def _input_gradient(grad, weight, input_shape):
+    if weight.ndim == 1:
+        return grad.unsqueeze(-1) * conj(weight)
+    return mm(_rows(grad), conj(weight)).reshape(input_shape)
+
+
+def _weight_gradient(grad, input, weight_shape):
+    grad = _rows(grad) if len(weight_shape) == 2 else grad.reshape((-1, 1))
+    return mm(grad.mT, conj(_rows(input))).reshape(weight_shape)
+
+
+def _bias_gradient(grad, bias_shape):
+    return grad.sum_to_size(bias_shape)
+
+
+linear.derivative(input=_input_gradient, weight=_weight_gradient, bias=_bias_gradient)
+linear.quick_derivative(
+    input=lambda grad, weight: gemm.quick(grad, weight) if grad.ndim == 2 and weight.dtype.kind == "f" else NotImplemented,
+    weight=lambda grad, input: gemm.quick(grad.T, input) if grad.ndim == input.ndim == 2 and grad.dtype.kind == "f" else NotImplemented,
+)
+
+
+@linear.meta
+def _(input, weight, bias=None):
+    return _check(input, weight, bias), input.dtype
+
+
+@composite(name="nn.functional.bilinear", method=False, autocast="half")
+def bilinear(input1, input2, weight, bias=None):
+    """y_o = x₁ᵀ A_o x₂ + b_o. input1 (*, m), input2 (*, n), weight (out, m, n), bias (out,) -> (*, out)."""
+    if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:
+        found = f"{tuple(input1.shape)} and {tuple(input2.shape)}"
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {found}")
+    for name, found, expected in (("input1", input1, weight.shape[1]), ("input2", input2, weight.shape[2])):
+        if found.shape[-1] != expected:
+            raise RuntimeError(f"bilinear(): {name} size does not match weight size: got {found.shape[-1]} but expected {expected}")
+    out, m, n = weight.shape
+    rows1, rows2 = input1.reshape(-1, m), input2.reshape(-1, n)
+    side = rows1.matmul(weight.permute(1, 0, 2).reshape(m, out * n))  # (B, out * n)
+    result = side.view(-1, out, n).matmul(rows2.unsqueeze(-1)).squeeze(-1)
+    result = result.reshape(*input1.shape[:-1], out)
+    return result if bias is None else result + bias
