@@ -1,6 +1,8 @@
 """Optimizers, and the schedules of their learning rates."""
 
-from flambeau.optim import lr_scheduler, swa_utils
+from importlib import import_module as _import_module
+
+from flambeau.optim import lr_scheduler
 from flambeau.optim._adafactor import Adafactor
 from flambeau.optim._muon import Muon
 from flambeau.optim._stateless import swap_in_optimizer_params_and_state
@@ -23,3 +25,10 @@ __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
     "Rprop", "SparseAdam", "lr_scheduler", "swa_utils", "swap_in_optimizer_params_and_state",
 ]  # fmt: skip
+
+
+def __getattr__(name: str):
+    """swa_utils needs nn, which not everybody who optimizes does: imported when it is asked for."""
+    if name == "swa_utils":
+        return _import_module("flambeau.optim.swa_utils")
+    raise AttributeError(f"module 'flambeau.optim' has no attribute {name!r}")
