@@ -110,7 +110,10 @@ def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) ->
 
     key = np.result_type(*operands) if len({a.dtype for a in operands}) > 1 else operands[0].dtype
     with np.errstate(all="ignore"):
-        found = [np.array(v.astype(operands[i].dtype)) for i, v in zip(update.written, evaluate_all(update.results, operands, numbers, key), strict=True)]
+        found = [
+            np.array(v.astype(operands[i].dtype))
+            for i, v in zip(update.written, evaluate_all(update.results, operands, numbers, key), strict=True)
+        ]
     for i, value in zip(update.written, found, strict=True):
         np.copyto(operands[i], value)
 

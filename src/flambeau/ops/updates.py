@@ -135,7 +135,22 @@ def adamax(param, grad, exp_avg, exp_inf, *, lr, beta1, beta2, eps, weight_decay
 
 @Rule
 def nadam(
-    param, grad, exp_avg, exp_avg_sq, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, step, mu, mu_next, mu_product
+    param,
+    grad,
+    exp_avg,
+    exp_avg_sq,
+    *,
+    lr,
+    beta1,
+    beta2,
+    eps,
+    weight_decay,
+    decoupled_weight_decay,
+    maximize,
+    step,
+    mu,
+    mu_next,
+    mu_product,
 ) -> Any:
     """Adam with Nesterov's momentum, which mu warms up; mu_product is that of all mu so far."""
     grad = descent(param, grad, choose(decoupled_weight_decay, 0.0, weight_decay), maximize)
@@ -148,9 +163,7 @@ def nadam(
 
 
 @Rule
-def radam(
-    param, grad, exp_avg, exp_avg_sq, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, step
-) -> Any:
+def radam(param, grad, exp_avg, exp_avg_sq, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, step) -> Any:
     """Adam whose first steps, while the second moment says too little, are those of momentum alone."""
     grad = descent(param, grad, choose(decoupled_weight_decay, 0.0, weight_decay), maximize)
     param = param * choose(decoupled_weight_decay, 1 - lr * weight_decay, 1.0)
@@ -181,9 +194,7 @@ def adadelta(param, grad, square_avg, acc_delta, *, lr, rho, eps, weight_decay, 
 
 
 @Rule
-def rmsprop(
-    param, grad, square_avg, momentum_buffer=None, grad_avg=None, *, lr, alpha, eps, momentum, weight_decay, maximize
-) -> Any:
+def rmsprop(param, grad, square_avg, momentum_buffer=None, grad_avg=None, *, lr, alpha, eps, momentum, weight_decay, maximize) -> Any:
     """Steps divided by the root of the average squared gradient; centered, by the standard deviation."""
     grad = descent(param, grad, weight_decay, maximize)
     square = alpha * square_avg + (1 - alpha) * grad * grad

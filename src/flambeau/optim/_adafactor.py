@@ -21,9 +21,7 @@ class Adafactor(Optimizer):
     with step max(eps[1], RMS(p)) min(lr, 1 / sqrt(t)). Shazeer and Stern, Adafactor: Adaptive Learning Rates with Sublinear Memory Cost.
     """
 
-    def __init__(
-        self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False
-    ):
+    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False):
         one_element(lr)
         for holds, words, value in (
             (lr >= 0.0, "Learning rate should be >= 0", lr), (beta2_decay <= 0.0, "beta2_decay should be <= 0", beta2_decay),

@@ -138,4 +138,6 @@ def _check_devices(group: dict[str, Any], params: list[Tensor]) -> None:
             raise AssertionError(f"If capturable=True, params and state_steps must be on supported devices: ['cuda'], found {p.device}.")
         if group.get("fused") and not (p.is_floating_point() and p.device.type in ("cpu", "cuda")):
             found = f"found {p.dtype} on {p.device.type}"
-            raise RuntimeError(f"`fused=True` requires all the params to be floating point Tensors of supported devices: cpu, cuda; {found}")
+            raise RuntimeError(
+                f"`fused=True` requires all the params to be floating point Tensors of supported devices: cpu, cuda; {found}"
+            )

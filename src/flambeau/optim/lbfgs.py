@@ -66,7 +66,13 @@ class LBFGS(Optimizer):
                     raise RuntimeError(f"only 'strong_wolfe' is supported, found line_search_fn={group['line_search_fn']!r}")
                 here = [p.clone() for p in self._params]
                 loss, flat_grad, t, used = _strong_wolfe(
-                    lambda t, here=here, d=d: self._evaluate_at(evaluate, here, t, d), t, d, loss, flat_grad, slope, group["max_eval"] - evals
+                    lambda t, here=here, d=d: self._evaluate_at(evaluate, here, t, d),
+                    t,
+                    d,
+                    loss,
+                    flat_grad,
+                    slope,
+                    group["max_eval"] - evals,
                 )
                 self._walk(t, d)
             else:

@@ -232,7 +232,9 @@ class ConstantLR(LRScheduler):
 class LinearLR(LRScheduler):
     """From start_factor to end_factor times the initial rate, in total_iters equal steps."""
 
-    def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5, last_epoch: int = -1):
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5, last_epoch: int = -1
+    ):
         if not 0 < start_factor <= 1.0:
             raise ValueError(f"Starting multiplicative factor expected to be greater than 0 and less or equal to 1, found {start_factor}.")
         if not 0 <= end_factor <= 1.0:
@@ -660,7 +662,9 @@ class ReduceLROnPlateau(LRScheduler):
         if len(groups) != len(self.min_lrs):
             if self.default_min_lr is None:
                 found = f"the optimizer has {len(groups)} groups now, and had {len(self.min_lrs)}"
-                raise RuntimeError(f"The number of param groups differs from when `ReduceLROnPlateau` was initialized: {found}. Set `min_lrs`.")
+                raise RuntimeError(
+                    f"The number of param groups differs from when `ReduceLROnPlateau` was initialized: {found}. Set `min_lrs`."
+                )
             self.min_lrs = [self.default_min_lr] * len(groups)
         for group, least in zip(groups, self.min_lrs, strict=True):
             old = float(group["lr"])

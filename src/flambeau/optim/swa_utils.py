@@ -47,7 +47,12 @@ class AveragedModel(Module):
     n_averaged: Tensor
 
     def __init__(
-        self, model: Module, device: Any = None, avg_fn: Callable | None = None, multi_avg_fn: Callable | None = None, use_buffers: bool = False
+        self,
+        model: Module,
+        device: Any = None,
+        avg_fn: Callable | None = None,
+        multi_avg_fn: Callable | None = None,
+        use_buffers: bool = False,
     ):
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
@@ -64,7 +69,10 @@ class AveragedModel(Module):
 
     def update_parameters(self, model: Module) -> None:
         """Take the present parameters of a model into the average."""
-        pairs = [(own.detach(), new.detach().to(own.device)) for own, new in zip(self._averaged(), _tensors(model, self.use_buffers), strict=False)]
+        pairs = [
+            (own.detach(), new.detach().to(own.device))
+            for own, new in zip(self._averaged(), _tensors(model, self.use_buffers), strict=False)
+        ]
         if self.n_averaged.item() == 0:
             for own, new in pairs:
                 own.copy_(new)
