@@ -18,7 +18,7 @@ MOST_BLOCKS = 512  # for one tensor: its threads take several elements then
 _functions: dict[tuple, object] = {}
 
 
-def update(kernel: Update, tensors: Sequence[tuple], numbers: tuple) -> None:
+def update(kernel: Update, tensors: Sequence[Sequence], numbers: tuple) -> None:
     """Move tensors of one device and dtype, given by their operands."""
     device = tensors[0][0].data.device_id
     with Device(device):

@@ -74,8 +74,9 @@ def run(update: Update, lists: tuple[list, ...], options: Sequence) -> None:
     numbers = update.numbers(*options)
     if update.launch(lists, numbers) is not NotImplemented:
         return
-    cards: dict[tuple, list[tuple]] = {}  # (device, dtype) -> what one launch can do
-    for operands in zip(*lists, strict=True):
+    cards: dict[tuple, list[Sequence]] = {}  # (device, dtype) -> what one launch can do
+    for given in zip(*lists, strict=True):
+        operands = [_as_reals(a) for a in given] if given[0].dtype.kind == "c" else given
         first = operands[0]
         if type(first) is np.ndarray:
             _move_one(update, operands, numbers)
@@ -83,6 +84,13 @@ def run(update: Update, lists: tuple[list, ...], options: Sequence) -> None:
             cards.setdefault((first.data.device_id, first.dtype), []).append(operands)
     for group in cards.values():
         arrays.cuda().update(update, group, numbers)
+
+
+def _as_reals(array):
+    """A complex array as pairs of numbers, each of which moves by itself."""
+    real = np.dtype(np.float32 if array.itemsize == 8 else np.float64)
+    shape, strides = arrays.view_of(array)
+    return arrays.reinterpret(array, real, (*shape, 2), (*[2 * s for s in strides], 1))
 
 
 def _move_one(update: Update, operands: Sequence[np.ndarray], numbers: tuple) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau.eager.updates import read, write
-from flambeau.factories import full, ones, zeros
+from flambeau.factories import full, ones, tensor, zeros
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, check, like
 from flambeau.optim.optimizer import scalar_dtype
@@ -40,9 +40,14 @@ class ASGD(Elementwise):
         etas, mus = [s["eta"] for s in held], [s["mu"] for s in held]
         keys = list(zip(read(etas), read(mus), strict=True))
         steps, lr = super()._keys(group, held), float(group["lr"])
-        write(etas, [lr / (1 + group["lambd"] * lr * step) ** group["alpha"] for step in steps])
-        write(mus, [1 / max(1, step - group["t0"]) for step in steps])
+        write(etas, [_rounded(lr / (1 + group["lambd"] * lr * step) ** group["alpha"]) for step in steps])
+        write(mus, [_rounded(1 / max(1, step - group["t0"])) for step in steps])
         return keys
 
     def _options(self, group, key):
         return {name: group[name] for name in ("lambd", "weight_decay", "maximize")} | {"eta": key[0], "mu": key[1]}
+
+
+def _rounded(number: float) -> float:
+    """As a tensor of the default dtype holds it: that is how PyTorch computes these, even where a loaded state could hold more."""
+    return tensor(number).item()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from flambeau.autograd.modes import enable_grad, no_grad
 from flambeau.ops import OPS
 from flambeau.optim.optimizer import Optimizer, _to_scalar, one_element
+from flambeau.tensor import Tensor
 
 __all__ = ["LBFGS"]
 
@@ -43,7 +44,7 @@ class LBFGS(Optimizer):
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         first_loss = evaluate()
-        loss, flat_grad, evals = float(first_loss), self._flat_grad(), 1
+        loss, flat_grad, evals = _number(first_loss), self._flat_grad(), 1
         state["func_evals"] += 1
         if _largest(flat_grad) <= group["tolerance_grad"]:
             return first_loss
@@ -78,7 +79,7 @@ class LBFGS(Optimizer):
             else:
                 self._walk(t, d)
                 if iteration != group["max_iter"]:  # the last loss would be for nobody
-                    loss, flat_grad, used = float(evaluate()), self._flat_grad(), 1
+                    loss, flat_grad, used = _number(evaluate()), self._flat_grad(), 1
             evals += used
             state["func_evals"] += used
             if iteration == group["max_iter"] or evals >= group["max_eval"] or _largest(flat_grad) <= group["tolerance_grad"]:
@@ -131,10 +132,14 @@ class LBFGS(Optimizer):
     def _evaluate_at(self, evaluate, here, t, d):
         """(loss, gradient) at x + t d; x itself is not changed."""
         self._walk(t, d)
-        loss, flat_grad = float(evaluate()), self._flat_grad()
+        loss, flat_grad = _number(evaluate()), self._flat_grad()
         for p, before in zip(self._params, here, strict=True):
             p.copy_(before)
         return loss, flat_grad
+
+
+def _number(loss) -> float:
+    return float(loss.detach() if isinstance(loss, Tensor) else loss)
 
 
 def _largest(x):

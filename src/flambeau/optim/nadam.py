@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.eager.updates import read, write
+from flambeau.eager.updates import read
 from flambeau.factories import ones
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, check
@@ -40,7 +40,8 @@ class NAdam(Elementwise):
     def _keys(self, group, held):
         """(step, product of all mu so far)."""
         steps, products = super()._keys(group, held), [s["mu_product"] for s in held]
-        write(products, [product * self._mu(group, step) for product, step in zip(read(products), steps, strict=True)])
+        for product, step in zip(products, steps, strict=True):
+            product.mul_(self._mu(group, step))
         return list(zip(steps, read(products), strict=True))
 
     @staticmethod
