@@ -43,7 +43,9 @@ def pair(dtype: str, seed: int = 0, shapes=SHAPES) -> tuple[list, list]:
     """The same leaves in flambeau and torch."""
     rng = np.random.default_rng(seed)
     starts = [values(shape, dtype, rng) for shape in shapes]
-    return tuple([f.tensor(a.tolist(), dtype=getattr(f, dtype)).reshape(a.shape).requires_grad_() for a in starts] for f in (flambeau, torch))
+    return tuple(
+        [f.tensor(a.tolist(), dtype=getattr(f, dtype)).reshape(a.shape).requires_grad_() for a in starts] for f in (flambeau, torch)
+    )
 
 
 def give_gradients(ours: list, theirs: list, seed: int) -> None:

@@ -153,6 +153,7 @@ def test_tensor_lr(name):
         p, q = (flambeau.ones(3, 2, requires_grad=True) for _ in range(2))
         a, b = getattr(flambeau.optim, name)([p], lr=lr), getattr(flambeau.optim, name)([q], lr=0.01)
         for o, x in ((a, p), (b, q)):
+
             def closure(x=x, o=o):
                 o.zero_grad()
                 loss = (x * x).sum()
@@ -268,7 +269,11 @@ def test_adafactor(dtype):
 
 def test_muon():
     """Wide and tall matrices, with every way to adjust the rate; bfloat16 inside leaves two digits."""
-    for options in ({}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"}, {"momentum": 0.5, "ns_steps": 3, "adjust_lr_fn": "original"}):
+    for options in (
+        {},
+        {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
+        {"momentum": 0.5, "ns_steps": 3, "adjust_lr_fn": "original"},
+    ):
         ours, theirs = pair("float32", shapes=[(4, 6), (6, 4)])
         a, b = flambeau.optim.Muon(ours, **options), torch.optim.Muon(theirs, **options)
         for step in range(4):
