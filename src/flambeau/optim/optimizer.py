@@ -168,7 +168,7 @@ class Optimizer:
 
     @staticmethod
     def _process_value_according_to_param_policy(param, value, param_id, param_groups, key=None) -> Tensor:
-        group = next((g for g in param_groups if param_id in g["params"]), {})
+        group: dict = next((g for g in param_groups if param_id in g["params"]), {})
         return _fitted(param, value, key, bool(group.get("fused") or group.get("capturable")))
 
     def __getstate__(self) -> dict[str, Any]:

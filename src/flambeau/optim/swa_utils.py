@@ -86,7 +86,7 @@ class AveragedModel(Module):
         if not self.use_buffers:
             for own, new in zip(self.module.buffers(), model.buffers(), strict=True):
                 own.detach().copy_(new.detach().to(own.device))
-        self.n_averaged += 1
+        self.n_averaged.add_(1)
 
     def _averaged(self) -> Iterable[Tensor]:
         return _tensors(self.module, True) if self.use_buffers else self.parameters()
