@@ -58,6 +58,10 @@ data = torch.tensor([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]], dtype=torch.float64)
 loss = ((data @ w.t() + b).tanh() ** 2).mean() + w[0].exp().sum().log()
 loss.backward()
 results["gradients"] = [loss.detach(), w.grad, b.grad]
+steps = [torch.optim.SGD([w], lr=0.1, momentum=0.9), torch.optim.AdamW([w, b], amsgrad=True), torch.optim.RMSprop([b], centered=True)]
+for optimizer in steps * 3:
+    optimizer.step()
+results["optimizers"] = [w.detach(), b.detach(), steps[1].state[w]["exp_avg_sq"], steps[0].state[w]["momentum_buffer"]]
 (first,) = torch.autograd.grad((w**3).sum(), w, create_graph=True)
 (second,) = torch.autograd.grad(first.sigmoid().sum(), w)
 results["second derivative"] = second

@@ -2,7 +2,7 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
-`cuda_scatter.py` (sums by index) and `cuda_random.py`.
+`cuda_scatter.py` (sums by index), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -24,6 +24,7 @@ from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
 from flambeau.kernels.cuda_random import Generator, binomial, default_generator, draw, manual_seed_all, multinomial, permutation, poisson
 from flambeau.kernels.cuda_scatter import add_rows, combine_at, multiply_in_rounds
+from flambeau.kernels.cuda_updates import update
 
 ndarray = cupy.ndarray
 

@@ -14,9 +14,14 @@ from flambeau.kernels.expr import Expr, load
 
 def evaluate(expr: Expr, operands: Sequence[np.ndarray], params: Sequence[float], dtype: np.dtype) -> np.ndarray:
     """The value of `expr` for operands of kind "T" given in `dtype`; half precision is computed in float32 and not yet rounded."""
+    return evaluate_all((expr,), operands, params, dtype)[0]
+
+
+def evaluate_all(exprs: Sequence[Expr], operands: Sequence[np.ndarray], params: Sequence[float], dtype: np.dtype) -> list[np.ndarray]:
+    """The values of several formulas, which share what they have in common."""
     compute = np.dtype(np.float32) if dtype in (np.float16, ml_dtypes.bfloat16) else dtype
     with np.errstate(all="ignore"):
-        return _Evaluation(operands, params, compute)(expr)
+        return list(map(_Evaluation(operands, params, compute), exprs))
 
 
 class _Evaluation:

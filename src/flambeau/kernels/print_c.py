@@ -9,7 +9,7 @@ and any strides. Half precision is read into float32, computed there and rounded
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from flambeau.kernels.expr import Expr
 
@@ -148,9 +148,15 @@ class CPrinter:
 
     def body(self, expr: Expr) -> tuple[list[str], str]:
         """Statements that name what is used more than once, and the final value."""
+        lines, values = self.bodies((expr,))
+        return lines, values[0]
+
+    def bodies(self, exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
+        """The same for several values that share their statements."""
         uses: dict[Expr, int] = {}
         order: list[Expr] = []
-        _count(expr, uses, order)
+        for expr in exprs:
+            _count(expr, uses, order)
         chosen = {a for e in order if e.op == "where" for a in e.args[1:]}
         names: dict[Expr, str] = {}
         lines: list[str] = []
@@ -168,7 +174,7 @@ class CPrinter:
                     lines.append(f"const {self.ctype(e)} {names[e]} = {text};")
                 else:
                     names[e] = text
-        return lines, names[expr]
+        return lines, [names[expr] for expr in exprs]
 
     def is_named(self, e: Expr, text: str, chosen: bool) -> bool:
         """Whether a value gets a name though it is used once. `chosen`: it is one side of a `where`."""

@@ -1,0 +1,62 @@
+"""Running update rules on tensors: all parameters of a group in one launch, or as operations that are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flambeau.autograd import modes
+from flambeau.kernels import arrays, updates
+from flambeau.ops.updates import Rule
+from flambeau.tensor import Tensor
+
+
+def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], options: dict) -> None:
+    """Give all parameters and their states the new values of the rule.
+
+    tensors  lists of equal length: the parameters, their gradients, then their states, which have these names
+    """
+    if modes.state.grad:
+        for operands in zip(*tensors, strict=True):
+            _as_operations(rule, names, operands, options)
+        return
+    for name, value in options.items():
+        if isinstance(value, Tensor):
+            options[name] = value.item()
+    lists = tuple([[t._array for t in group] for group in tensors])
+    updates.run(rule.kernel(names), lists, [options[name] for name in rule.options])
+    for i, group in enumerate(tensors):
+        if i != 1:
+            for t in group:
+                storage = t._storage or t._shared_storage()
+                storage.version += 1
+
+
+def _as_operations(rule: Rule, names: tuple[str, ...], tensors: Sequence[Tensor], options: dict) -> None:
+    """One parameter by ordinary operations, on copies: what is saved for backward must not be written over."""
+    views = [t.view_as_real() if t.is_complex() else t for t in tensors]
+    param, grad, *states = views
+    found = rule(param.clone(), grad, **dict(zip(names, [s.clone() for s in states], strict=True)), **options)
+    for old, new in zip((param, *states), found, strict=True):
+        old.copy_(new)
+
+
+def read(numbers: Sequence[Tensor]) -> list[float]:
+    """The values of tensors of one element."""
+    return [t._array.item() for t in numbers]
+
+
+def advance(steps: Sequence[Tensor]) -> list[float]:
+    """Add 1 to every counter; their new values."""
+    found = [t._array.item() + 1.0 for t in steps]
+    write(steps, found)
+    return found
+
+
+def write(numbers: Sequence[Tensor], values: Sequence[float]) -> None:
+    """Set tensors of one element."""
+    for t, value in zip(numbers, values, strict=True):
+        array = t._array
+        array.fill(value) if type(array) is np.ndarray else arrays.fill(array, value)
+        t._bump()

@@ -1,0 +1,47 @@
+"""Updates in C: one loop that reads an element of every operand, and writes the new ones back.
+
+    void FL_NAME(update_adam_f32)(char *const *ptr, const int64_t *step, int64_t n, const double *param)
+
+All operands are contiguous; the launcher (`Kernel.update`) runs the loop over the blocks of a whole list of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
+from flambeau.kernels.updates import Update
+
+HEAD = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
+
+
+def table(updates: Iterable[Update]) -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the launcher's table)."""
+    texts, declarations, rows = [], [], []
+    for update in updates:
+        for dtype in FLOATS:
+            function, more = _function(update, dtype), len(update.operands) - 1
+            texts.append(print_update(update, dtype))
+            declarations.append(f"void FL_NAME({function}){HEAD};\n")
+            inputs = ", ".join([ENUM[dtype]] * more)
+            rows.append(
+                f'{{"{update.name}", FL_NAME({function}), {ENUM[dtype]}, {more}, {update.n_param}, 1, {ENUM[dtype]}, {{{inputs}}}}}'
+            )
+    return texts, declarations, rows
+
+
+def _function(update: Update, dtype: str) -> str:
+    return f"{update.name.replace('.', '_')}_{TYPES[dtype][0]}"
+
+
+def print_update(update: Update, dtype: str) -> str:
+    """The C of one loop."""
+    p = LoopPrinter(dtype)
+    lines, values = p.bodies(update.results)
+    numbers = "".join(f"    const {p.compute} p{i} = ({p.compute})param[{i}];\n" for i in range(update.n_param))
+    pointers = "".join(f"    {p.storage} *const a{i} = ({p.storage} *)ptr[{i}];\n" for i in range(len(update.operands)))
+    reads = "".join(f"        const {p.compute} x{i} = {p.read('T', f'a{i}[i]')};\n" for i in range(len(update.operands)))
+    body = "".join(f"        {line}\n" for line in lines)
+    writes = "".join(f"        a{i}[i] = {p.write(dtype, value)};\n" for i, value in zip(update.written, values, strict=True))
+    loop = f"    FL_IVDEP for (int64_t i = 0; i < n; i++) {{\n{reads}{body}{writes}    }}\n"
+    return f"void FL_NAME({_function(update, dtype)}){HEAD} {{\n    (void)step;\n{numbers}{pointers}{loop}}}\n"

@@ -1,0 +1,53 @@
+"""Averaged stochastic gradient descent."""
+
+from __future__ import annotations
+
+from flambeau.eager.updates import read, write
+from flambeau.factories import full, ones, tensor, zeros
+from flambeau.ops import updates
+from flambeau.optim.elementwise import Elementwise, check, like
+from flambeau.optim.optimizer import scalar_dtype
+
+__all__ = ["ASGD"]
+
+
+class ASGD(Elementwise):
+    """Gradient descent with steps eta(t) = lr / (1 + lambd lr t)^alpha, and from step t0 on the average of all points: state "ax".
+
+    Polyak and Juditsky, Acceleration of stochastic approximation by averaging.
+    """
+
+    rule = updates.asgd
+    states = ("ax",)
+
+    def __init__(
+        self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None, maximize=False, differentiable=False,
+        capturable=False,
+    ):  # fmt: skip
+        check(lr, weight_decay=weight_decay)
+        defaults = dict(
+            lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
+            differentiable=differentiable, capturable=capturable,
+        )  # fmt: skip
+        super().__init__(params, defaults)
+
+    def _start(self, p, group):
+        where = {"dtype": scalar_dtype(), "device": p.device}
+        return {"step": zeros((), **where), "eta": full((), float(group["lr"]), **where), "mu": ones((), **where), "ax": like(p)}
+
+    def _keys(self, group, held):
+        """(eta, mu) of this step; those of the next are written down."""
+        etas, mus = [s["eta"] for s in held], [s["mu"] for s in held]
+        keys = list(zip(read(etas), read(mus), strict=True))
+        steps, lr = super()._keys(group, held), float(group["lr"])
+        write(etas, [_rounded(lr / (1 + group["lambd"] * lr * step) ** group["alpha"]) for step in steps])
+        write(mus, [_rounded(1 / max(1, step - group["t0"])) for step in steps])
+        return keys
+
+    def _options(self, group, key):
+        return {name: group[name] for name in ("lambd", "weight_decay", "maximize")} | {"eta": key[0], "mu": key[1]}
+
+
+def _rounded(number: float) -> float:
+    """As a tensor of the default dtype holds it: that is how PyTorch computes these, even where a loaded state could hold more."""
+    return tensor(number).item()

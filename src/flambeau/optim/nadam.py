@@ -1,0 +1,56 @@
+"""NAdam."""
+
+from __future__ import annotations
+
+from flambeau.eager.updates import read
+from flambeau.factories import ones
+from flambeau.ops import updates
+from flambeau.optim.elementwise import Elementwise, check
+
+__all__ = ["NAdam"]
+
+
+class NAdam(Elementwise):
+    """Adam with Nesterov's momentum: the step looks ahead to the average that the next one will use.
+
+    mu(t) = beta1 (1 - 0.96^(t momentum_decay) / 2) warms the momentum up; state "mu_product" is mu(1) ... mu(t).
+    Dozat, Incorporating Nesterov Momentum into Adam.
+    """
+
+    rule = updates.nadam
+    states = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False, *,
+        foreach=None, maximize=False, capturable=False, differentiable=False,
+    ):  # fmt: skip
+        check(lr, betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay)
+        defaults = dict(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
+            differentiable=differentiable,
+        )  # fmt: skip
+        super().__init__(params, defaults)
+
+    def _start(self, p, group):
+        counter = self._counter(p, group)
+        started = super()._start(p, group)
+        return {"step": counter, "mu_product": ones((), dtype=counter.dtype, device=counter.device)} | started
+
+    def _keys(self, group, held):
+        """(step, product of all mu so far)."""
+        steps, products = super()._keys(group, held), [s["mu_product"] for s in held]
+        for product, step in zip(products, steps, strict=True):
+            product.mul_(self._mu(group, step))
+        return list(zip(steps, read(products), strict=True))
+
+    @staticmethod
+    def _mu(group, step):
+        return float(group["betas"][0]) * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+
+    def _options(self, group, key):
+        step, product = key
+        beta1, beta2 = group["betas"]
+        names = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
+        numbers = {"step": step, "mu": self._mu(group, step), "mu_next": self._mu(group, step + 1), "mu_product": product}
+        return {name: group[name] for name in names} | {"beta1": beta1, "beta2": beta2} | numbers
