@@ -49,7 +49,9 @@ def _(input, weight, bias, eps):
 def _(grads, input, weight, mean, rstd, bias_shape, needs):
     grad, of_mean, of_rstd = grads
     found = {"input": None}
-    if grad is not None:
+    if grad is not None and all(needs.values()) and weight.dim() == 1 == len(bias_shape):
+        found = dict(zip(("input", "weight", "bias"), _layer_norm_gradients(grad, input, weight, mean, rstd), strict=True))
+    elif grad is not None:
         found["input"] = _layer_norm_backward(grad, input, weight, mean, rstd) if needs["input"] else None
         found["weight"] = _weighted(grad, input, mean, rstd).sum_to_size(tuple(weight.shape)) if needs["weight"] else None
         found["bias"] = grad.sum_to_size(bias_shape) if needs["bias"] else None
@@ -78,7 +80,7 @@ def _layer_norm_backward(g, input, weight, mean, rstd):
 
 
 @_layer_norm_backward.joint
-def _(grad, g, input, weight, mean, rstd, result):
+def _layer_norm_twice(grad, g, input, weight, mean, rstd, result):
     """With K(h) the formula above, which is symmetric: grad K(h) = h K(grad). What remains is the derivative by y and rstd."""
     back = _layer_norm_backward(grad, input, weight.new_ones(input.shape[-1]), mean, rstd)
     y, h = _standardized(input, mean, rstd), g * weight
@@ -96,11 +98,33 @@ def _weighted(g, input, mean, rstd):
 
 
 @_weighted.joint
-def _(grad, g, input, mean, rstd):
+def _weighted_twice(grad, g, input, mean, rstd):
     both = grad * g
     of_x = both * rstd
     of_rstd = (both * (input - mean)).sum(-1, keepdim=True)
     return {"g": _weighted(grad, input, mean, rstd), "input": of_x, "mean": -of_x.sum(-1, keepdim=True), "rstd": of_rstd}
+
+
+@inner(returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
+def _layer_norm_gradients(g, input, weight, mean, rstd):
+    """The gradients of input, weight and bias in one go: `_layer_norm_backward`, and the sums of `_weighted` and g over the rows."""
+    return rowwise.layer_norm_gradients(g, input, weight, mean, rstd)
+
+
+@_layer_norm_gradients.joint
+def _(grads, g, input, weight, mean, rstd, results):
+    of_input, of_weight, of_bias = grads
+    parts = [] if of_bias is None else [{"g": of_bias.expand(tuple(g.shape))}]
+    if of_input is not None:
+        parts.append(_layer_norm_twice(of_input, g, input, weight, mean, rstd, results[0]))
+    if of_weight is not None:
+        parts.append(_weighted_twice(of_weight.expand(tuple(g.shape)), g, input, mean, rstd))
+    return _joined(parts)
+
+
+def _joined(parts: list[dict]) -> dict:
+    """What several derivatives send to the same parameters, added up."""
+    return {name: _plus(*(part.get(name) for part in parts)) for name in {name: None for part in parts for name in part}}
 
 
 @inner(returns="out rstd", grad_name="FusedRmsNormBackward0")
@@ -118,7 +142,9 @@ def _(input, weight, eps):
 def _(grads, input, weight, rstd, needs):
     grad, of_rstd = grads
     found = {"input": None}
-    if grad is not None:
+    if grad is not None and all(needs.values()) and weight.dim() == 1:
+        found = dict(zip(("input", "weight"), _rms_norm_gradients(grad, input, weight, rstd), strict=True))
+    elif grad is not None:
         found["input"] = _rms_norm_backward(grad, input, weight, rstd) if needs["input"] else None
         found["weight"] = (grad * (input * rstd)).sum_to_size(tuple(weight.shape)) if needs["weight"] else None
     if needs["input"]:
@@ -133,7 +159,7 @@ def _rms_norm_backward(g, input, weight, rstd):
 
 
 @_rms_norm_backward.joint
-def _(grad, g, input, weight, rstd, result):
+def _rms_norm_twice(grad, g, input, weight, rstd, result):
     back = _rms_norm_backward(grad, input, weight.new_ones(input.shape[-1]), rstd)
     y, h = input * rstd, g * weight
     of_y = -rstd * (grad * (h * y).mean(-1, keepdim=True) + h * (grad * y).mean(-1, keepdim=True))
@@ -141,6 +167,25 @@ def _(grad, g, input, weight, rstd, result):
     return {"g": back * weight, "input": of_y * rstd, "weight": (g * back).sum_to_size(tuple(weight.shape)), "rstd": of_rstd}
 
 
+@inner(returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
+def _rms_norm_gradients(g, input, weight, rstd):
+    """The gradients of input and weight in one go: `_rms_norm_backward`, and the sum of g * y over the rows."""
+    return rowwise.rms_norm_gradients(g, input, weight, rstd)
+
+
+@_rms_norm_gradients.joint
+def _(grads, g, input, weight, rstd, results):
+    of_input, of_weight = grads
+    parts = [] if of_input is None else [_rms_norm_twice(of_input, g, input, weight, rstd, results[0])]
+    if of_weight is not None:
+        both = of_weight * g
+        of_rstd = (both * input).sum(-1, keepdim=True)
+        parts.append({"g": of_weight * (input * rstd), "input": both * rstd, "rstd": of_rstd})
+    return _joined(parts)
+
+
+_layer_norm_gradients.meta(lambda g, input, weight, mean, rstd: [(input.shape, input.dtype), *[(weight.shape, weight.dtype)] * 2])
+_rms_norm_gradients.meta(lambda g, input, weight, rstd: [(input.shape, input.dtype), (weight.shape, weight.dtype)])
 _weighted.meta(lambda g, input, mean, rstd: (input.shape, input.dtype))
 _layer_norm_backward.meta(lambda g, input, weight, mean, rstd: (input.shape, input.dtype))
 _rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype))
