@@ -267,14 +267,14 @@ class _Print:
         """One loop over the row: sums, and maxima, for which a NaN counts as nothing: it is found again in the sum of what they shift.
 
         Element i goes to lane i % LANES, and the lanes are added in pairs at the end: no addition waits for the one before, and the result
-        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in, then goes on in double.
+        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in; the rest is in double.
         """
         t = self.p.compute
         new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
         numbers = [self.reductions.index(r) for r in chosen]
         for r, k in zip(chosen, numbers, strict=True):
             if r.op == "row_sum":
-                yield f"    FL_ALIGNED double s{k}[{LANES}] = {{0}};"
+                yield f"    double s{k} = 0;"
             else:
                 yield f"    FL_ALIGNED {t} m{k}[{LANES}];"
                 yield f"    for (int l = 0; l < {LANES}; l++) m{k}[l] = -INFINITY;"
@@ -298,13 +298,19 @@ class _Print:
         yield from (f"        FL_ALIGNED {t} f{k}[{LANES}] = {{0}};" for k in sums)
         yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {{"
         yield from [*body, "        }", "        FL_IVDEP for (int l = 0; l < (int)(stop - o); l++) {", *body, "        }"]
-        yield from (f"        for (int l = 0; l < {LANES}; l++) s{k}[l] += f{k}[l];" for k in sums)
+        half, *rest = _halves(LANES)
+        for k in sums:
+            yield f"        FL_ALIGNED double d{k}[{half}];"
+            yield f"        for (int l = 0; l < {half}; l++) d{k}[l] = (double)f{k}[l] + f{k}[l + {half}];"
+            yield from (f"        for (int l = 0; l < {w}; l++) d{k}[l] += d{k}[l + {w}];" for w in rest)
+            yield f"        s{k} += d{k}[0];"
         yield "        o = stop;\n    }"
         for k in numbers:
-            join = "s[l] += s[l + W];" if k in sums else "m[l] = m[l + W] > m[l] ? m[l + W] : m[l];"
-            for w in _halves(LANES):
-                yield f"    for (int l = 0; l < {w}; l++) " + join.replace("[", f"{k}[").replace("W", str(w))
-            yield f"    const {t} x{200 + k} = " + (f"({t})s{k}[0];" if k in sums else f"m{k}[0];")
+            if k not in sums:
+                yield from (
+                    f"    for (int l = 0; l < {w}; l++) m{k}[l] = m{k}[l + {w}] > m{k}[l] ? m{k}[l + {w}] : m{k}[l];" for w in (half, *rest)
+                )
+            yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if k in sums else f"m{k}[0];")
         done.update(chosen)
         done.update(new)
 

@@ -183,7 +183,7 @@ def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | No
     if type(first) is np.ndarray:
         if native.lib is None or not first.size:
             return None
-        if all(a.flags.c_contiguous for a in operands):
+        if first.flags.c_contiguous:  # then so is the result
             out = native.kernel(f"rows.{name}")(*operands, *params)
             if out is not NotImplemented:
                 return out

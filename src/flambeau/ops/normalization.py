@@ -298,20 +298,33 @@ def _checked_dtype(parameter, like):
 @composite(method=False)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    _check_group_norm(input, C, group, weight, bias)
-    x, stored = _wide(input), _stored_dtype(input, weight, bias)
-    each = C // max(group, 1)
-    rows = [_channel_rows(p, x, group, each, HxW, missing) for p, missing in ((weight, 1), (bias, 0))]
-    out, mean, rstd = _layer_norm(x.reshape((N, group, each * HxW)), *rows, eps)
-    out = out.reshape(tuple(input.shape)).to(input.dtype)
-    return out, mean.reshape((N, group)).to(stored), rstd.reshape((N, group)).to(stored)
+    out, *found = _group_normalized(input, weight, bias, N, C, HxW, group, eps)
+    return out, *(s.reshape((N, group)).to(_stored_dtype(input, weight, bias)) for s in found)
 
 
-def _channel_rows(parameter, like, groups: int, each: int, places: int, missing: int):
-    """One number for each channel as rows of groups: (groups, each * places)."""
-    if parameter is None:
-        return like.new_full((each * places,), missing)
-    return _checked_dtype(parameter, like).reshape((groups, each, 1)).expand((groups, each, places)).reshape((groups, each * places))
+def _group_normalized(input, weight, bias, samples: int, channels: int, places: int, groups: int, eps: float):
+    """(output, mean, rstd), the last two as they are computed."""
+    _check_group_norm(input, channels, groups, weight, bias)
+    x, n = _wide(input), channels // max(groups, 1) * places
+    rows = (
+        x.new_full((n,), missing) if p is None else _channel_rows(_checked_dtype(p, x), groups, places)
+        for p, missing in ((weight, 1), (bias, 0))
+    )
+    out, mean, rstd = _layer_norm(x.reshape((samples, groups, n)), *rows, eps)
+    out = out.reshape(input._array.shape)
+    return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
+
+
+@inner()
+def _channel_rows(parameter, groups, places):
+    """One number for each channel as rows of groups: (groups * each) -> (groups, each * places)."""
+    return parameter.repeat(places).reshape(groups, parameter.size // groups * places)
+
+
+_channel_rows.derivative(
+    parameter=lambda grad, parameter_shape, places: grad.reshape((*parameter_shape, places)).sum(-1),
+)
+_channel_rows.meta(lambda parameter, groups, places: ((groups, parameter.shape[0] // groups * places), parameter.dtype))
 
 
 def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
@@ -334,17 +347,17 @@ def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
 def _group_norm(input, num_groups, weight, bias, eps):
     if input.dim() < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
-    samples, channels = input.shape[:2]
-    _check_group_norm(input, channels, num_groups, weight, bias)
-    places = math.prod(input.shape[2:])
-    out = native_group_norm(input, weight, bias, samples, channels, places, num_groups, eps)[0]
+    samples, channels, *places = input._array.shape
+    out = _group_normalized(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
     return _in_format_of(input, out)
 
 
 def _in_format_of(input, out):
     """Images whose channels lie side by side stay so."""
+    if input.dim() != 4:
+        return out
     strides = input.stride()
-    return out.to(memory_format=channels_last) if input.dim() == 4 and strides[1] == 1 < strides[3] else out
+    return out.to(memory_format=channels_last) if strides[1] == 1 < strides[3] else out
 
 
 @composite(method=False)
