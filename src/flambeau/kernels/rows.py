@@ -257,8 +257,10 @@ class _Print:
             found, text = p.body(self._named(made, done))
             lines.append(f"    {{ {' '.join(found)} *({p.storage} *)ptr[{i + 1}] = {p.write(p.dtype, text)}; }}")
         constants, values = self._hoisted([self._named(value, done) for value in (program.expr, *program.totals.values())])
-        adds = "".join(f" a{i}[i] += {{{k}}};" for k, i in enumerate(program.totals, 1))
-        lines += [*constants, "    FL_IVDEP for (int64_t i = 0; i < n; i++) {"]
+        # Totals are read before the result is written: with rows of 4096 bytes a CPU may take them for the same memory.
+        befores = [f"        const {p.storage} before{i} = a{i}[i];" for i in program.totals]
+        adds = "".join(f" a{i}[i] = before{i} + {{{k}}};" for k, i in enumerate(program.totals, 1))
+        lines += [*constants, "    FL_IVDEP for (int64_t i = 0; i < n; i++) {", *befores]
         lines += [f"        {line}" for line in self._body(values, lambda v: f"out[i] = {p.write(p.dtype, v[0])};{adds.format(*v)}")]
         lines += ["    }", "}"]
         return "\n".join(lines) + "\n"
