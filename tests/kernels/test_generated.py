@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import evaluate, folding, generate, native, rows
+from flambeau.kernels import evaluate, folding, generate, native, rows, rowwise
 from flambeau.kernels.fold import FOLDS
 from flambeau.kernels.pointwise import Pointwise
 
@@ -489,7 +489,7 @@ class RowValue:
         return value + self.unit * size * self.rng.choice([-1, 1], value.shape)
 
 
-@pytest.mark.parametrize("program", rows.PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [p for p in rows.PROGRAMS if not p.totals], ids=lambda program: program.name)
 def test_a_row_program_computes_its_formula(program):
     """A compiled row program differs from its formula carried out in double precision."""
     for dtype in map(numpy_dtype, program.dtypes):
@@ -526,3 +526,30 @@ def check_rows(program, dtype: np.dtype, shape, dim: int, special: bool) -> None
             value, *others = (RowValue(loads, params, unit if seed else 0, seed)(made)[..., 0] for seed in range(6))
             room = np.nanmax([np.zeros(value.shape), *(np.abs(o - value) for o in others)], 0)
         near(operands[i], value, 2 * room / 1e-13, f"{what}, operand {i}")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (300, 33), (129, 64), (2, 5, 1000), (40, 1000), (5, 40000)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_all_gradients_of_a_norm_in_one_go(dtype, shape):
+    """The gradients of a norm computed together are those computed one by one, whatever the number of threads."""
+    rng = np.random.default_rng(4)
+    grad, x = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
+    weight = rng.standard_normal(shape[-1]).astype(dtype)
+    _, mean, rstd = rowwise.layer_norm(x, weight, weight, 1e-5)
+    leading, room = tuple(range(len(shape) - 1)), {"float32": 1e-4, "float64": 1e-12}[dtype]
+    both = [
+        (rowwise.layer_norm_gradients(grad, x, weight, mean, rstd), rowwise.layer_norm_backward(grad, x, weight, mean, rstd), grad * ((x - mean) * rstd)),
+        (rowwise.rms_norm_gradients(grad, x, weight, rstd), rowwise.rms_norm_backward(grad, x, weight, rstd), grad * (x * rstd)),
+    ]  # fmt: skip
+    for (of_x, of_weight, *of_bias), expected, weighted in both:
+        assert np.array_equal(of_x, expected)
+        np.testing.assert_allclose(of_weight, weighted.sum(leading, dtype="float64"), rtol=room, atol=room)
+        for found in of_bias:
+            np.testing.assert_allclose(found, grad.sum(leading, dtype="float64"), rtol=room, atol=room)
+    before = native.lib.get_num_threads()
+    try:
+        native.lib.set_num_threads(1)
+        alone = rowwise.layer_norm_gradients(grad, x, weight, mean, rstd)
+    finally:
+        native.lib.set_num_threads(before)
+    assert all(map(np.array_equal, alone, both[0][0]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import devices, dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides, views
 from flambeau.eager.arguments import Arguments, not_a_tensor
@@ -127,7 +127,7 @@ def _usual_list(op, values: list) -> tuple | None:
     return dtype, needs, given
 
 
-_OPTIONS = {int, float, bool, str, complex, type(None), dtypes.dtype}
+_OPTIONS = {int, float, bool, str, complex, type(None), dtypes.dtype, devices.device}
 
 
 def _wrapped(op, values: tuple, found, needs: bool):

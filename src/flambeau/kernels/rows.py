@@ -7,7 +7,8 @@ carried out in passes over the row: a pass computes the reductions whose argumen
 dear to compute and needed again (an exponential) waits in the row of the result. `backward` derives the program of the gradient.
 
 Operands are of kind "row" (one row each time), "shared" (the same row for all, such as a weight) or "each" (one number per row). A program may
-leave numbers behind: with a formula that returns (result, mean, ...), the last operands are of kind "made", one number per row to be written.
+leave more behind: with a formula that returns (result, mean, ...), the last operands are of kind "made", one number per row to be written, or
+"total", a row to which each row is added. Programs with totals take several rows at a time, see `print_chunks`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ class RowProgram:
     dtypes: tuple[str, ...] = FLOATS
     expr: Expr = field(init=False)
     made: dict[int, Expr] = field(init=False)  # by operand; parts of `expr`
+    totals: dict[int, Expr] = field(init=False)  # by operand
 
     def __post_init__(self):
-        loads = [e.load(i) for i, kind in enumerate(self.kinds) if kind != "made"]
+        loads = [e.load(i) for i, kind in enumerate(self.kinds) if kind not in ("made", "total")]
         found = self.formula(*loads, *(e.param(i) for i in range(self.options)))
-        self.expr, *made = map(e.lift, found if isinstance(found, tuple) else (found,))
-        self.made = dict(enumerate(made, len(loads)))
+        self.expr, *more = map(e.lift, found if isinstance(found, tuple) else (found,))
+        left = dict(enumerate(more, len(loads)))
+        self.made = {i: value for i, value in left.items() if self.kinds[i] == "made"}
+        self.totals = {i: value for i, value in left.items() if self.kinds[i] == "total"}
 
 
 def backward(program: RowProgram, operand: int, g: Expr) -> Expr:
@@ -106,7 +110,7 @@ class _Varying:
 
 def _softmax(x):
     powers = e.exp(x - row_max(x))  # shifted, so that exp cannot overflow
-    return powers / row_sum(powers)
+    return powers * (1 / row_sum(powers))  # one division for the row
 
 
 def _log_softmax(x):
@@ -126,6 +130,10 @@ def _layer_norm_backward(grad, x, weight, mean, rstd, n):
     return rstd * (scaled - row_sum(scaled) / n - normal * (row_sum(scaled * normal) / n))
 
 
+def _layer_norm_gradients(grad, x, weight, mean, rstd, n):
+    return _layer_norm_backward(grad, x, weight, mean, rstd, n), grad * ((x - mean) * rstd), grad
+
+
 def _rms_norm(x, weight, n, eps):
     rstd = e.rsqrt(row_sum(x * x) / n + eps)
     return x * rstd * weight, rstd
@@ -134,6 +142,10 @@ def _rms_norm(x, weight, n, eps):
 def _rms_norm_backward(grad, x, weight, rstd, n):
     scaled, normal = grad * weight, x * rstd
     return rstd * (scaled - normal * (row_sum(scaled * normal) / n))
+
+
+def _rms_norm_gradients(grad, x, weight, rstd, n):
+    return _rms_norm_backward(grad, x, weight, rstd, n), grad * (x * rstd)
 
 
 NORMS = ("float32", "float64")  # half precision is normalised in float32
@@ -147,6 +159,8 @@ PROGRAMS = [
     RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
     RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),
     RowProgram("rms_norm_backward", _rms_norm_backward, ("row", "row", "shared", "each"), 1, NORMS),
+    RowProgram("layer_norm_gradients", _layer_norm_gradients, ("row", "row", "shared", "each", "each", "total", "total"), 1, NORMS),
+    RowProgram("rms_norm_gradients", _rms_norm_gradients, ("row", "row", "shared", "each", "total"), 1, NORMS),
 ]
 
 
@@ -161,8 +175,38 @@ def declare(name: str, formula: Callable, kinds: tuple[str, ...], options: int =
 
 
 def print_program(program: RowProgram, dtype: str) -> str:
-    """The C of the program for one dtype: an fl_loop that the launcher calls once for each row."""
-    return _Print(program, dtype).text()
+    """The C of the program for one dtype: an fl_loop that the launcher calls once for each row, or for each chunk of rows."""
+    return _Print(program, dtype).text() + (print_chunks(program, dtype) if program.totals else "")
+
+
+def print_chunks(program: RowProgram, dtype: str) -> str:
+    """The loop of a program with totals: an element is a chunk of rows, added up in the dtype they are computed in.
+
+    Numbers: elements of a chunk (for the launcher), length of a row, rows of a chunk, the program's own.
+    """
+    suffix, storage, _ = TYPES[dtype]
+    name = f"rows_{program.name}_{suffix}"
+    size = f"sizeof({storage})"
+    moves = [f"at[0] += n * {size};"]
+    moves += [
+        f"at[{i}] += {f'n * {size}' if kind == 'row' else size};" for i, kind in enumerate(program.kinds, 1) if kind in ("row", "each")
+    ]
+    clears = [f"(({storage} *)at[{i + 1}])[i] = 0;" for i in program.totals]
+    operands = 1 + len(program.kinds)
+    return f"""
+void FL_NAME({name}_chunks)(char *const *ptr, const int64_t *step, int64_t chunks, const double *param) {{
+    const int64_t n = (int64_t)param[1];
+    for (int64_t c = 0; c < chunks; c++) {{
+        char *at[{operands}];
+        for (int o = 0; o < {operands}; o++) at[o] = ptr[o] + c * step[o];
+        for (int64_t i = 0; i < n; i++) {{ {" ".join(clears)} }}
+        for (int64_t r = 0; r < (int64_t)param[2]; r++) {{
+            FL_NAME({name})(at, step, n, param + 3);
+            {" ".join(moves)}
+        }}
+    }}
+}}
+"""
 
 
 class _Print:
@@ -176,6 +220,7 @@ class _Print:
             deepest = max([self.levels[a] for a in node.args], default=0)
             self.levels[node] = deepest + (node.op in ("row_sum", "row_max"))
         self.reductions = [n for n in self.order if n.op in ("row_sum", "row_max")]
+        self.hoisted = 0  # how many numbers have been given a name
         self.kept = self._choose_kept()[:1] if self.p.storage == self.p.compute else []  # there is one row to keep it in
 
     def _choose_kept(self) -> list[Expr]:
@@ -201,7 +246,8 @@ class _Print:
             if kind == "each":
                 lines.append(f"    const {t} x{i} = {p.read('T', f'*(const {p.storage} *)ptr[{i + 1}]')};")
             elif kind != "made":
-                lines.append(f"    const {p.storage} *const a{i} = (const {p.storage} *)ptr[{i + 1}];")
+                const = "" if kind == "total" else "const "
+                lines.append(f"    {const}{p.storage} *const a{i} = ({const}{p.storage} *)ptr[{i + 1}];")
         lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + ["    (void)param; (void)step;"]
         done: set[Expr] = set()
         for level in range(self.levels[program.expr]):
@@ -210,29 +256,33 @@ class _Print:
         for i, made in program.made.items():
             found, text = p.body(self._named(made, done))
             lines.append(f"    {{ {' '.join(found)} *({p.storage} *)ptr[{i + 1}] = {p.write(p.dtype, text)}; }}")
-        value = self._named(program.expr, done)
-        lines.append("    FL_IVDEP for (int64_t i = 0; i < n; i++) {")
-        lines += [f"        {line}" for line in self._body([value], lambda v: f"out[i] = {p.write(p.dtype, v[0])};")]
+        constants, values = self._hoisted([self._named(value, done) for value in (program.expr, *program.totals.values())])
+        # Totals are read before the result is written: with rows of 4096 bytes a CPU may take them for the same memory.
+        befores = [f"        const {p.storage} before{i} = a{i}[i];" for i in program.totals]
+        adds = "".join(f" a{i}[i] = before{i} + {{{k}}};" for k, i in enumerate(program.totals, 1))
+        lines += [*constants, "    FL_IVDEP for (int64_t i = 0; i < n; i++) {", *befores]
+        lines += [f"        {line}" for line in self._body(values, lambda v: f"out[i] = {p.write(p.dtype, v[0])};{adds.format(*v)}")]
         lines += ["    }", "}"]
         return "\n".join(lines) + "\n"
 
     def _pass(self, level: int, chosen: list[Expr], done: set[Expr]) -> Iterator[str]:
-        """One loop over the row: sums, and maxima with a flag for NaN.
+        """One loop over the row: sums, and maxima, for which a NaN counts as nothing: it is found again in the sum of what they shift.
 
         Element i goes to lane i % LANES, and the lanes are added in pairs at the end: no addition waits for the one before, and the result
-        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in, then goes on in double.
+        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in; the rest is in double.
         """
         t = self.p.compute
         new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
         numbers = [self.reductions.index(r) for r in chosen]
         for r, k in zip(chosen, numbers, strict=True):
             if r.op == "row_sum":
-                yield f"    FL_ALIGNED double s{k}[{LANES}] = {{0}};"
+                yield f"    double s{k} = 0;"
             else:
-                yield f"    FL_ALIGNED {t} m{k}[{LANES}]; FL_ALIGNED int nan{k}[{LANES}] = {{0}};"
+                yield f"    FL_ALIGNED {t} m{k}[{LANES}];"
                 yield f"    for (int l = 0; l < {LANES}; l++) m{k}[l] = -INFINITY;"
-        values = [self._named(r.args[0], done, new) for r in chosen]
-        extra = [self._named(k, done, set(new) - {k}) for k in new]
+        found = [self._named(r.args[0], done, new) for r in chosen] + [self._named(k, done, set(new) - {k}) for k in new]
+        constants, values = self._hoisted(found)
+        yield from constants
 
         def finish(found: list[str]) -> str:
             text = "".join(f"k{self.kept.index(k)}[i] = {v}; " for k, v in zip(new, found[len(chosen) :], strict=True))
@@ -240,23 +290,29 @@ class _Print:
                 if r.op == "row_sum":
                     text += f"f{k}[l] += {v}; "
                 else:
-                    text += f"{{ const {t} v = {v}; nan{k}[l] |= v != v; m{k}[l] = v > m{k}[l] ? v : m{k}[l]; }} "
+                    text += f"{{ const {t} v = {v}; m{k}[l] = v > m{k}[l] ? v : m{k}[l]; }} "
             return text
 
         sums = [k for r, k in zip(chosen, numbers, strict=True) if r.op == "row_sum"]
-        body = [f"            {line}" for line in ("const int64_t i = o + l;", *self._body([*values, *extra], finish))]
+        body = [f"            {line}" for line in ("const int64_t i = o + l;", *self._body(values, finish))]
         yield "    for (int64_t o = 0; o < n;) {"
         yield f"        const int64_t stop = n - o < {64 * LANES} ? n : o + {64 * LANES};"
         yield from (f"        FL_ALIGNED {t} f{k}[{LANES}] = {{0}};" for k in sums)
         yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {{"
         yield from [*body, "        }", "        FL_IVDEP for (int l = 0; l < (int)(stop - o); l++) {", *body, "        }"]
-        yield from (f"        for (int l = 0; l < {LANES}; l++) s{k}[l] += f{k}[l];" for k in sums)
+        half, *rest = _halves(LANES)
+        for k in sums:
+            yield f"        FL_ALIGNED double d{k}[{half}];"
+            yield f"        for (int l = 0; l < {half}; l++) d{k}[l] = (double)f{k}[l] + f{k}[l + {half}];"
+            yield from (f"        for (int l = 0; l < {w}; l++) d{k}[l] += d{k}[l + {w}];" for w in rest)
+            yield f"        s{k} += d{k}[0];"
         yield "        o = stop;\n    }"
         for k in numbers:
-            join = "s[l] += s[l + W];" if k in sums else "m[l] = m[l + W] > m[l] ? m[l + W] : m[l], nan[l] |= nan[l + W];"
-            for w in _halves(LANES):
-                yield f"    for (int l = 0; l < {w}; l++) " + join.replace("[", f"{k}[").replace("W", str(w))
-            yield f"    const {t} x{200 + k} = " + (f"({t})s{k}[0];" if k in sums else f"nan{k}[0] ? NAN : m{k}[0];")
+            if k not in sums:
+                yield from (
+                    f"    for (int l = 0; l < {w}; l++) m{k}[l] = m{k}[l + {w}] > m{k}[l] ? m{k}[l + {w}] : m{k}[l];" for w in (half, *rest)
+                )
+            yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if k in sums else f"m{k}[0];")
         done.update(chosen)
         done.update(new)
 
@@ -266,11 +322,35 @@ class _Print:
         table |= {k: e.load(300 + i) for i, k in enumerate(self.kept) if k in done and k not in but}
         return e.replace(node, table)
 
+    def _hoisted(self, values: list[Expr]) -> tuple[list[str], list[Expr]]:
+        """What is one number for the row, computed before the loop, and the values with it as x400..."""
+        numbers: dict[Expr, Expr] = {}
+
+        def visit(node: Expr) -> bool:
+            """Whether `node` is one number for the row. What such a number is made of need not be hoisted by itself."""
+            if node.op == "load":
+                return 200 <= node.value < 300 or (node.value < 200 and self.program.kinds[node.value] == "each")
+            fixed = [visit(a) for a in node.args]
+            if not all(fixed):
+                for a, is_fixed in zip(node.args, fixed, strict=True):
+                    if is_fixed and a.args and a not in numbers:
+                        numbers[a] = e.load(400 + self.hoisted + len(numbers))
+            return all(fixed)
+
+        for value in values:
+            visit(value)
+        lines = []
+        for node, name in numbers.items():
+            found, text = self.p.body(node)
+            lines.append(f"    {self.p.ctype(node)} x{name.value}; {{ {' '.join(found)} x{name.value} = {text}; }}")
+        self.hoisted += len(numbers)
+        return lines, [e.replace(value, numbers) for value in values]
+
     def _body(self, values: list[Expr], finish: Callable[[list[str]], str]) -> Iterator[str]:
         """Statements of a loop: read what the values need, compute, finish."""
         needed = {i for v in values for i in e.loads(v)}
         for i in sorted(needed):
-            if i >= 300:
+            if 300 <= i < 400:
                 yield f"const {self.p.compute} x{i} = k{i - 300}[i];"
             elif i < 200 and self.program.kinds[i] != "each":
                 yield f"const {self.p.compute} x{i} = {self.p.read('T', f'a{i}[i]')};"
@@ -308,7 +388,10 @@ def table() -> tuple[list[str], list[str], list[str]]:
             texts.append(print_program(program, dtype))
             declarations.append(f"void {name}(char *const *, const int64_t *, int64_t, const double *);\n")
             n, enum = len(program.kinds), ENUM[dtype]
-            along = 1 + sum(2 << i for i, kind in enumerate(program.kinds) if kind in ("row", "shared"))
-            inputs = ", ".join([enum] * n)
-            rows.append(f'{{"rows.{program.name}", {name}, {enum}, {n}, {program.options}, {(1 << n) - 1}, {enum}, {{{inputs}}}, {along}}}')
+            along = str(1 + sum(2 << i for i, kind in enumerate(program.kinds) if kind in ("row", "shared")))
+            options, inputs = program.options, ", ".join([enum] * n)
+            if program.totals:
+                name, along, options = f"FL_NAME(rows_{program.name}_{TYPES[dtype][0]}_chunks)", "FL_LINES", options + 3
+                declarations.append(f"void {name}(char *const *, const int64_t *, int64_t, const double *);\n")
+            rows.append(f'{{"rows.{program.name}", {name}, {enum}, {n}, {options}, {(1 << n) - 1}, {enum}, {{{inputs}}}, {along}}}')
     return texts, declarations, rows

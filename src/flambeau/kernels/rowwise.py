@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau.kernels import arrays, folding, native
 from flambeau.kernels.arrays import Array
-from flambeau.kernels.reduce import dense, unhalved, widest
+from flambeau.kernels.reduce import dense, reduce, unhalved, widest
 
 
 def softmax(array: Array, dim: int) -> Array:
@@ -133,6 +133,45 @@ def rms_norm_backward(grad: Array, x: Array, weight: Array, rstd: Array) -> Arra
         return dense(rstd * (h - y * (_total(xp, h * y, -1) / n)), x.dtype, x)
 
 
+def layer_norm_gradients(grad: Array, x: Array, weight: Array, mean: Array, rstd: Array) -> tuple[Array, ...]:
+    """How the gradient of a layer norm reaches x, weight and bias. weight (N); -> (..., N), (N), (N)."""
+    found = _gradients("layer_norm_gradients", grad, x, weight, (mean, rstd), 2)
+    if found is not None:
+        return found
+    return layer_norm_backward(grad, x, weight, mean, rstd), _over_rows(weighted(grad, x, mean, rstd)), _over_rows(grad)
+
+
+def rms_norm_gradients(grad: Array, x: Array, weight: Array, rstd: Array) -> tuple[Array, ...]:
+    """How the gradient of an rms norm reaches x and weight. weight (N); -> (..., N), (N)."""
+    found = _gradients("rms_norm_gradients", grad, x, weight, (rstd,), 1)
+    if found is not None:
+        return found
+    return rms_norm_backward(grad, x, weight, rstd), _over_rows(dense(grad * (x * rstd), x.dtype, x))
+
+
+def _over_rows(x: Array) -> Array:
+    return reduce("sum", x, tuple(range(x.ndim - 1)), False, x.dtype)
+
+
+def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, totals: int) -> tuple[Array, ...] | None:
+    """The compiled program that reads grad and x once, or None. The totals of each chunk of rows are added up at the end."""
+    n = x.shape[-1]
+    if type(x) is not np.ndarray or native.lib is None or not x.size or weight.shape != (n,):
+        return None
+    rows = x.size // n
+    chunk = max(1, min(128, max(32768 // n, rows // 64)))  # enough work for a block, and few enough rows to add in float32
+    sums = [native.empty((-(-rows // chunk), n), x.dtype) for _ in range(totals)]
+    given = [arrays.contiguous(a) for a in (grad, x, weight, *numbers)]
+    operands = [native.empty(x.shape, x.dtype), *given, *sums]
+    steps = [*[chunk * n] * 3, 0, *[chunk] * len(numbers), *[n] * totals]
+    for first, count, each in ((0, rows // chunk, chunk), (rows // chunk, 1, rows % chunk)):
+        if count and each:
+            seen = [native.strided_view(a, (count,), (step,), first * step) for a, step in zip(operands, steps, strict=True)]
+            if native.kernel(f"rows.{name}").into(*seen, each * n, n, each, n) is NotImplemented:
+                return None
+    return operands[0], *map(_over_rows, sums)
+
+
 def _numbers(x: Array) -> Array:
     """Room for one number per row."""
     return arrays.empty((*x.shape[:-1], 1), x.dtype, arrays.device_of(x))
@@ -144,7 +183,7 @@ def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | No
     if type(first) is np.ndarray:
         if native.lib is None or not first.size:
             return None
-        if all(a.flags.c_contiguous for a in operands):
+        if first.flags.c_contiguous:  # then so is the result
             out = native.kernel(f"rows.{name}")(*operands, *params)
             if out is not NotImplemented:
                 return out

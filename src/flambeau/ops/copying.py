@@ -54,6 +54,8 @@ _to_copy.meta(lambda input, dtype, device, strides, non_blocking=False: (input.s
 @composite(public=False)
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
+    if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
+        return input if args[0] is input.dtype else _to_copy(input, args[0], input.device, None)
     dtype, device, copy, memory_format, non_blocking = parse_to(*args, **kwargs)
     dtype = dtype or input.dtype
     device = _indexed(device, input) if device is not None else input.device

@@ -49,7 +49,9 @@ def _(input, weight, bias, eps):
 def _(grads, input, weight, mean, rstd, bias_shape, needs):
     grad, of_mean, of_rstd = grads
     found = {"input": None}
-    if grad is not None:
+    if grad is not None and all(needs.values()) and weight.dim() == 1 == len(bias_shape):
+        found = dict(zip(("input", "weight", "bias"), _layer_norm_gradients(grad, input, weight, mean, rstd), strict=True))
+    elif grad is not None:
         found["input"] = _layer_norm_backward(grad, input, weight, mean, rstd) if needs["input"] else None
         found["weight"] = _weighted(grad, input, mean, rstd).sum_to_size(tuple(weight.shape)) if needs["weight"] else None
         found["bias"] = grad.sum_to_size(bias_shape) if needs["bias"] else None
@@ -78,7 +80,7 @@ def _layer_norm_backward(g, input, weight, mean, rstd):
 
 
 @_layer_norm_backward.joint
-def _(grad, g, input, weight, mean, rstd, result):
+def _layer_norm_twice(grad, g, input, weight, mean, rstd, result):
     """With K(h) the formula above, which is symmetric: grad K(h) = h K(grad). What remains is the derivative by y and rstd."""
     back = _layer_norm_backward(grad, input, weight.new_ones(input.shape[-1]), mean, rstd)
     y, h = _standardized(input, mean, rstd), g * weight
@@ -96,11 +98,33 @@ def _weighted(g, input, mean, rstd):
 
 
 @_weighted.joint
-def _(grad, g, input, mean, rstd):
+def _weighted_twice(grad, g, input, mean, rstd):
     both = grad * g
     of_x = both * rstd
     of_rstd = (both * (input - mean)).sum(-1, keepdim=True)
     return {"g": _weighted(grad, input, mean, rstd), "input": of_x, "mean": -of_x.sum(-1, keepdim=True), "rstd": of_rstd}
+
+
+@inner(returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
+def _layer_norm_gradients(g, input, weight, mean, rstd):
+    """The gradients of input, weight and bias in one go: `_layer_norm_backward`, and the sums of `_weighted` and g over the rows."""
+    return rowwise.layer_norm_gradients(g, input, weight, mean, rstd)
+
+
+@_layer_norm_gradients.joint
+def _(grads, g, input, weight, mean, rstd, results):
+    of_input, of_weight, of_bias = grads
+    parts = [] if of_bias is None else [{"g": of_bias.expand(tuple(g.shape))}]
+    if of_input is not None:
+        parts.append(_layer_norm_twice(of_input, g, input, weight, mean, rstd, results[0]))
+    if of_weight is not None:
+        parts.append(_weighted_twice(of_weight.expand(tuple(g.shape)), g, input, mean, rstd))
+    return _joined(parts)
+
+
+def _joined(parts: list[dict]) -> dict:
+    """What several derivatives send to the same parameters, added up."""
+    return {name: _plus(*(part.get(name) for part in parts)) for name in {name: None for part in parts for name in part}}
 
 
 @inner(returns="out rstd", grad_name="FusedRmsNormBackward0")
@@ -118,7 +142,9 @@ def _(input, weight, eps):
 def _(grads, input, weight, rstd, needs):
     grad, of_rstd = grads
     found = {"input": None}
-    if grad is not None:
+    if grad is not None and all(needs.values()) and weight.dim() == 1:
+        found = dict(zip(("input", "weight"), _rms_norm_gradients(grad, input, weight, rstd), strict=True))
+    elif grad is not None:
         found["input"] = _rms_norm_backward(grad, input, weight, rstd) if needs["input"] else None
         found["weight"] = (grad * (input * rstd)).sum_to_size(tuple(weight.shape)) if needs["weight"] else None
     if needs["input"]:
@@ -133,7 +159,7 @@ def _rms_norm_backward(g, input, weight, rstd):
 
 
 @_rms_norm_backward.joint
-def _(grad, g, input, weight, rstd, result):
+def _rms_norm_twice(grad, g, input, weight, rstd, result):
     back = _rms_norm_backward(grad, input, weight.new_ones(input.shape[-1]), rstd)
     y, h = input * rstd, g * weight
     of_y = -rstd * (grad * (h * y).mean(-1, keepdim=True) + h * (grad * y).mean(-1, keepdim=True))
@@ -141,6 +167,25 @@ def _(grad, g, input, weight, rstd, result):
     return {"g": back * weight, "input": of_y * rstd, "weight": (g * back).sum_to_size(tuple(weight.shape)), "rstd": of_rstd}
 
 
+@inner(returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
+def _rms_norm_gradients(g, input, weight, rstd):
+    """The gradients of input and weight in one go: `_rms_norm_backward`, and the sum of g * y over the rows."""
+    return rowwise.rms_norm_gradients(g, input, weight, rstd)
+
+
+@_rms_norm_gradients.joint
+def _(grads, g, input, weight, rstd, results):
+    of_input, of_weight = grads
+    parts = [] if of_input is None else [_rms_norm_twice(of_input, g, input, weight, rstd, results[0])]
+    if of_weight is not None:
+        both = of_weight * g
+        of_rstd = (both * input).sum(-1, keepdim=True)
+        parts.append({"g": of_weight * (input * rstd), "input": both * rstd, "rstd": of_rstd})
+    return _joined(parts)
+
+
+_layer_norm_gradients.meta(lambda g, input, weight, mean, rstd: [(input.shape, input.dtype), *[(weight.shape, weight.dtype)] * 2])
+_rms_norm_gradients.meta(lambda g, input, weight, rstd: [(input.shape, input.dtype), (weight.shape, weight.dtype)])
 _weighted.meta(lambda g, input, mean, rstd: (input.shape, input.dtype))
 _layer_norm_backward.meta(lambda g, input, weight, mean, rstd: (input.shape, input.dtype))
 _rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype))
@@ -253,20 +298,33 @@ def _checked_dtype(parameter, like):
 @composite(method=False)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    _check_group_norm(input, C, group, weight, bias)
-    x, stored = _wide(input), _stored_dtype(input, weight, bias)
-    each = C // max(group, 1)
-    rows = [_channel_rows(p, x, group, each, HxW, missing) for p, missing in ((weight, 1), (bias, 0))]
-    out, mean, rstd = _layer_norm(x.reshape((N, group, each * HxW)), *rows, eps)
-    out = out.reshape(tuple(input.shape)).to(input.dtype)
-    return out, mean.reshape((N, group)).to(stored), rstd.reshape((N, group)).to(stored)
+    out, *found = _group_normalized(input, weight, bias, N, C, HxW, group, eps)
+    return out, *(s.reshape((N, group)).to(_stored_dtype(input, weight, bias)) for s in found)
 
 
-def _channel_rows(parameter, like, groups: int, each: int, places: int, missing: int):
-    """One number for each channel as rows of groups: (groups, each * places)."""
-    if parameter is None:
-        return like.new_full((each * places,), missing)
-    return _checked_dtype(parameter, like).reshape((groups, each, 1)).expand((groups, each, places)).reshape((groups, each * places))
+def _group_normalized(input, weight, bias, samples: int, channels: int, places: int, groups: int, eps: float):
+    """(output, mean, rstd), the last two as they are computed."""
+    _check_group_norm(input, channels, groups, weight, bias)
+    x, n = _wide(input), channels // max(groups, 1) * places
+    rows = (
+        x.new_full((n,), missing) if p is None else _channel_rows(_checked_dtype(p, x), groups, places)
+        for p, missing in ((weight, 1), (bias, 0))
+    )
+    out, mean, rstd = _layer_norm(x.reshape((samples, groups, n)), *rows, eps)
+    out = out.reshape(input._array.shape)
+    return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
+
+
+@inner()
+def _channel_rows(parameter, groups, places):
+    """One number for each channel as rows of groups: (groups * each) -> (groups, each * places)."""
+    return parameter.repeat(places).reshape(groups, parameter.size // groups * places)
+
+
+_channel_rows.derivative(
+    parameter=lambda grad, parameter_shape, places: grad.reshape((*parameter_shape, places)).sum(-1),
+)
+_channel_rows.meta(lambda parameter, groups, places: ((groups, parameter.shape[0] // groups * places), parameter.dtype))
 
 
 def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
@@ -289,17 +347,17 @@ def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
 def _group_norm(input, num_groups, weight, bias, eps):
     if input.dim() < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
-    samples, channels = input.shape[:2]
-    _check_group_norm(input, channels, num_groups, weight, bias)
-    places = math.prod(input.shape[2:])
-    out = native_group_norm(input, weight, bias, samples, channels, places, num_groups, eps)[0]
+    samples, channels, *places = input._array.shape
+    out = _group_normalized(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
     return _in_format_of(input, out)
 
 
 def _in_format_of(input, out):
     """Images whose channels lie side by side stay so."""
+    if input.dim() != 4:
+        return out
     strides = input.stride()
-    return out.to(memory_format=channels_last) if input.dim() == 4 and strides[1] == 1 < strides[3] else out
+    return out.to(memory_format=channels_last) if strides[1] == 1 < strides[3] else out
 
 
 @composite(method=False)

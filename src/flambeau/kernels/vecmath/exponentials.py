@@ -8,10 +8,12 @@ from __future__ import annotations
 from math import inf
 
 from flambeau.kernels.expr import copysign, polynomial, where
-from flambeau.kernels.vecmath.machine import DOUBLE, SINGLE, bits, fma, format_of, function, in_double, inverse, limits, two_to
+from flambeau.kernels.vecmath.machine import DOUBLE, SINGLE, bits, fma, format_of, function, in_double, limits, two_to
 
 LN2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
+# ln2 in two parts, for float32 and float64. The upper part is short, so that a whole exponent times it is exact.
+LN2_HIGH, LN2_LOW = (0.693359375, 0.6931471803691238), (-2.1219444e-4, 1.9082149292705877e-10)
 
 # e^r - 1 - r = r^2 (...), fitted to 2^-26 of e^r - 1 in float32 and 2^-55 in float64
 REST_SINGLE = (0.5, 0.16666539, 0.0416666, 0.008367026, 0.0013921546)
@@ -19,6 +21,7 @@ REST_DOUBLE = (
     0.5000000000000006, 0.16666666666666685, 0.041666666666572205, 0.008333333333314498, 0.0013888888932879072,
     0.00019841269903301157, 2.4801503809023002e-05, 2.7557227637614807e-06, 2.7626591846134066e-07, 2.5114596632227808e-08,
 )  # fmt: skip
+EXPM1_OF_TWICE = (2, *(c * 2.0 ** (k + 2) for k, c in enumerate(REST_SINGLE)))  # (e^2r - 1) / r
 
 
 @function
@@ -64,18 +67,18 @@ def sigmoid(x):
 
 @function
 def tanh(x):
-    """The hyperbolic tangent. (1.3, 2.5 ulp)"""
+    """e / (e + 2) with e = e^2|x| - 1 = s (e^2r - 1) + (s - 1) and s = 2^n. (2.6, 2.5 ulp)"""
     a = abs(x)
-    if format_of(x) is DOUBLE:  # e / (e + 2) with e = e^2a - 1
+    if format_of(x) is DOUBLE:
         e = expm1(2 * a)
         return copysign(where(a > 20, 1, e / (e + 2)), x)
-    # Below 0.6 a polynomial, above 1 - 1 / (s + 1/2 + s p) with s = 2^(n-1).
-    z = x * x
-    near = a + a * z * polynomial(z, (-0.333333, 0.13331936, -0.053784724, 0.020798713, -0.0058981543))
-    t, r = exp_reduced(2 * a)
-    s = two_to(bits(t) + (SINGLE.bias - 1))
-    far = 1 - inverse(fma(s, exp_rest(r, r), s + 0.5))
-    return copysign(limits(a, 0.6, near, 10, 1, far), x)
+    # The division takes as long as all the rest, beside which it runs: neither a polynomial near 0 nor an inverse by steps is faster.
+    magic = SINGLE.magic + SINGLE.bias
+    t = a * (2 * LOG2_E) + magic
+    r = fma(t - magic, -LN2 / 2, a)
+    s = two_to(bits(t))
+    e = fma(s, r * polynomial(r, EXPM1_OF_TWICE), s - 1)
+    return copysign(where(a > 20, 1, e / (e + 2)), x)
 
 
 @in_double
@@ -100,12 +103,10 @@ def cosh(x):
 def exp_split(x, extra=0):
     """(t, hi, lo): e^(x + extra) = 2^n (1 + (hi + lo)) and t = n + magic. hi is exact, so that only the small lo is rounded."""
     F = format_of(x)
-    # The upper part of ln2 is short, so that a whole exponent times it is exact.
-    ln2_hi, ln2_lo = F(0.693359375, 0.6931471803691238), F(-2.1219444e-4, 1.9082149292705877e-10)
     t = x * LOG2_E + F.magic
     n = t - F.magic
-    hi = x - n * ln2_hi
-    lo = fma(n, -ln2_lo, extra)
+    hi = x - n * F(*LN2_HIGH)
+    lo = fma(n, -F(*LN2_LOW), extra)
     return t, hi, exp_rest(hi + lo, lo)
 
 
@@ -117,20 +118,12 @@ def exp_rest(r, c):
 def exp_over(x, halvings):
     """e^x / 2^halvings."""
     F = format_of(x)
-    t, hi, lo = exp_split(x)
-    return limits(x, F(-104, -746), 0, F(90, 712), inf, scale(1 + (hi + lo), t - halvings if halvings else t))
-
-
-def exp_near(x):
-    """e^x in float32 for -80 < x < 80: in one factor, and to 2 ulp."""
-    t, r = exp_reduced(x)
-    return (1 + exp_rest(r, r)) * power(t)
-
-
-def exp_reduced(x):
-    """(t, r): e^x = 2^n e^r and t = n + magic, in float32, whose ln2 happens to be right to 2^-29."""
-    t = x * LOG2_E + format_of(x).magic
-    return t, fma(t - format_of(x).magic, -LN2, x)
+    magic = F.magic + 2 * F.bias  # so that scale has nothing to add
+    t = x * LOG2_E + magic
+    n = t - magic
+    r = fma(n, -F(*LN2_LOW), fma(n, -F(*LN2_HIGH), x))
+    p = polynomial(r, (1, 1, *F(REST_SINGLE, REST_DOUBLE)))
+    return limits(x, F(-104, -746), 0, F(90, 712), inf, in_two_factors(p, bits(t) - halvings if halvings else bits(t)))
 
 
 def power(t):
@@ -139,13 +132,11 @@ def power(t):
 
 
 def scale(p, t):
-    """p 2^n. In two factors: 2^n itself may be too small or too large a number while the product is not."""
-    F = format_of(p)
-    k = bits(t) - bits_of_magic(F) + 2 * F.bias
+    """p 2^n, for t = n + magic."""
+    return in_two_factors(p, bits(t) + 2 * format_of(p).bias)
+
+
+def in_two_factors(p, k):
+    """p 2^n, where the low bits of k are n + 2 bias: 2^n itself may be too small or too large a number while the product is not."""
     half = k >> 1
     return p * two_to(half) * two_to(k - half)
-
-
-def bits_of_magic(F) -> int:
-    """The bits of 1.5 2^mantissa: exponent mantissa + bias, then a one."""
-    return (F.mantissa + F.bias << F.mantissa) + (1 << F.mantissa - 1)

@@ -5,7 +5,7 @@ Comparisons are of signed integers, because SSE2 has no others; no value here re
 
 from __future__ import annotations
 
-from flambeau.kernels.expr import where
+from flambeau.kernels.expr import ne, where
 from flambeau.kernels.vecmath.machine import FUNCTIONS, SINGLE, Function, bits, cast, from_bits
 
 SHIFT = 112 << 23  # between the exponents' biases, 127 and 15
@@ -19,9 +19,7 @@ def bf16_to_f32(h):
 def f32_to_bf16(x):
     """Add half of the last digit that stays (less one bit, if that digit is even) and cut."""
     u = bits(x)
-    rounded = (u + 0x7FFF + ((u >> 16) & 1)) >> 16
-    is_nan = cast(u & 0x7FFFFFFF, "i32") > 0x7F800000
-    return cast(where(is_nan, (u >> 16) | 0x40, rounded), "u16")
+    return cast(where(ne(x, x), u | 0x400000, u + 0x7FFF + ((u >> 16) & 1)) >> 16, "u16")
 
 
 def f16_to_f32(h):

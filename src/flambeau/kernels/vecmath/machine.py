@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from flambeau.kernels import expr as e
 from flambeau.kernels.expr import Expr
 
-e.ARITY |= {"fma": 3, "bits": 1, "from_bits": 1, "mod": 2, "rest_of_product": 3, "inverse": 1}
+e.ARITY |= {"fma": 3, "bits": 1, "from_bits": 1, "mod": 2, "rest_of_product": 3}
 
 
 # -- formats -------------------------------------------------------------------------------------------------------------
@@ -112,11 +112,6 @@ def fma(a: Expr, b, c) -> Expr:
     last elements, and a result must not depend on where in an array its argument stands.
     """
     return e.node("fma", a, b, c)
-
-
-def inverse(x: Expr) -> Expr:
-    """1 / x in float32, for numbers far from overflow and underflow; see rounding.py."""
-    return e.node("inverse", x)
 
 
 def rest_of_product(a: Expr, b: Expr, product: Expr) -> Expr:

@@ -1,9 +1,9 @@
-"""Rounding to whole numbers, exact; the two instructions in which a product is rounded late or not at all; and an inverse."""
+"""Rounding to whole numbers, exact, and the two instructions in which a product is rounded late or not at all."""
 
 from __future__ import annotations
 
 from flambeau.kernels.expr import copysign, eq, where
-from flambeau.kernels.vecmath.machine import bits, format_of, from_bits, function, instruction, upper_half
+from flambeau.kernels.vecmath.machine import format_of, function, instruction, upper_half
 
 HAS_FMA = "defined(__FMA__) || defined(__aarch64__)"
 HAS_RINT = "defined(__SSE4_1__) || defined(__aarch64__)"
@@ -13,19 +13,6 @@ HAS_RINT = "defined(__SSE4_1__) || defined(__aarch64__)"
 def fma(a, b, c):
     """a b + c."""
     return a * b + c
-
-
-@instruction(f"!({HAS_FMA})", "1 / x0", kinds=("f32",))
-def inverse(x):
-    """1 / x for numbers far from overflow and underflow, in a quarter of the time of a division, to 1 ulp.
-
-    The exponent, and the digits somehow, by subtracting the bits: right to 12 %. Then r + r e + r e^2 with e = 1 - x r, which cubes the error, twice.
-    """
-    r = from_bits(format_of(x).whole(0x7EF311C3) - bits(x))
-    for _ in range(2):
-        miss = fma(-x, r, 1)
-        r = fma(r, fma(miss, miss, miss), r)
-    return r
 
 
 @instruction(HAS_FMA, "__builtin_fma(x0, x1, -x2)", kinds=("f64",))
