@@ -40,11 +40,12 @@ def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i} * down;" for i in range(0, rows, 3)]
+    lines += [] if keeps else ["(void)keep;"]
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
     lines += [f"    __builtin_prefetch(soon + {row} * step + {64 * line}, 0, 2);" for row in (0, 1) for line in range(4)]
     lines.append("    soon += 2 * step;")
-    # A row of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again.
+    # Two rows of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again.
     lines.append(f"    if (depth - q <= {8 * rows}) {{")
     lines.append(f"        const {real} *const ahead = c + (depth - q - 1) / 16 * 2 * ldc;")
     lines += [f"        __builtin_prefetch(ahead + {i} * ldc + {j * width}, 1);" for i in (0, 1) for j in range(vectors)] + ["    }"]

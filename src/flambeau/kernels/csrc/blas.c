@@ -19,8 +19,9 @@
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
-enum { PANEL = 256, TILE = 6, DEPTH = 516, MOST_ROWS = 96, MOST_COLS = 512 }; /* Note [panels]: bytes, rows, K of a call; a piece */
-enum { MOST_PACKED = 16 << 20, SOME = 768 };                      /* bytes that are copied, by a thread in so many rows of panels */
+enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
+enum { MOST_ROWS = 96, MOST_COLS = 512, SOME = 16 };              /* of a piece; panels or tiles of a copy */
+enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10, WORTH_A_THREAD = 1000000 }; /* bytes that stay in the nearest cache beside other things; flops: 5 to 10 us */
 
 #define GEMM(T) (int, int, int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
@@ -42,7 +43,7 @@ typedef struct {
     const char *row;                    /* takes the place of every row of C on the right side, unless it is NULL */
     const void *alpha, *beta;
     int64_t group;                      /* products of a batch to a block */
-    int64_t rows, cols, across;         /* size of a piece, pieces beside each other */
+    int64_t rows, cols, below;          /* size of a piece; pieces below each other, which come first: they read the same of B */
     int64_t panel, kc;                  /* columns and depth of one call */
     fl_strip *strip;                    /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
@@ -51,14 +52,14 @@ typedef struct {
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-/* Equal parts of x, each at most `most` (a multiple of twelve): their size, a multiple of twelve, because kernels like that. */
-static int64_t even(int64_t x, int64_t most) { return ceil_div(ceil_div(x, ceil_div(x, most)), 12) * 12; }
+/* Equal parts of x, each at most `most`, a multiple of `unit`: their size, a multiple too. */
+static int64_t even(int64_t x, int64_t most, int64_t unit) { return ceil_div(ceil_div(x, ceil_div(x, most)), unit) * unit; }
 
 static char *at(const Product *p, const fl_matrix *x, int64_t i, int64_t j) {
     return x->data + p->size * (x->transposed ? j * x->ld + i : i * x->ld + j);
 }
 static char *a_at(const Product *p, int64_t i, int64_t q) { /* tiles: chunk after chunk of K, i a multiple of TILE */
-    return p->tiles ? p->tiles + p->size * (q / p->kc * ceil_div(p->m, TILE) * TILE + i) * p->kc : at(p, &p->a, i, q);
+    return p->tiles ? p->tiles + p->size * ((q / p->kc * ceil_div(p->m, TILE) * TILE + i) * p->kc + q % p->kc * TILE) : at(p, &p->a, i, q);
 }
 static char *b_at(const Product *p, int64_t q, int64_t j) {
     return p->panels ? p->panels + p->size * p->k * j + q * PANEL : at(p, &p->b, q, j);
@@ -103,8 +104,8 @@ static void call(const Product *p, int64_t rows, int64_t cols, const void *a, co
 
 static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
-    int64_t i = t / p->across * p->rows, rows = least(p->rows, p->m - i);
-    int64_t j = t % p->across * p->cols, cols = least(p->cols, p->n - j);
+    int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
+    int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
     _Alignas(64) char keep[DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld, ldb = p->panels ? p->panel : p->b.ld;
@@ -117,7 +118,7 @@ static void piece(void *ctx, int64_t t) {
     for (int64_t q = 0; p->strip && q < p->k; q += p->kc, beta = one(p))
         for (int64_t s = 0; s < cols; s += p->panel) {
             const bool last = s + p->panel >= cols, at_last = last && q + p->kc >= p->k;
-            const char *soon = at_last ? b_at(p, 0, (j + cols) % p->n) : last ? b_at(p, q + p->kc, j) : b_at(p, q, j + s + p->panel);
+            const char *soon = at_last ? b_at(p, 0, i + rows < p->m ? j : (j + cols) % p->n) : last ? b_at(p, q + p->kc, j) : b_at(p, q, j + s + p->panel);
             p->strip(rows, least(p->panel, cols - s), least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j + s), ldb, soon,
                      p->alpha, beta, out + p->size * s, ldc, p->keeps ? keep : NULL);
         }
@@ -139,18 +140,15 @@ static void vector_piece(void *ctx, int64_t t) {
     leave();
 }
 
-/* A thread copies rows of B as they lie, so that memory is read in long runs, or some rows of A. */
-static int64_t high(const Product *p) { return p->b.transposed ? 192 : 48; }
-static int64_t packs(const Product *p) { return p->panels ? ceil_div(p->n, SOME / high(p) * p->panel) * ceil_div(p->k, high(p)) : 0; }
-static int64_t cuts(const Product *p) { return p->tiles ? ceil_div(p->m, 8 * TILE) * ceil_div(p->k, p->kc) : 0; }
+static int64_t packs(const Product *p) { return p->panels ? ceil_div(p->n, SOME * p->panel) : 0; }
+static int64_t cuts(const Product *p) { return p->tiles ? ceil_div(p->m, SOME * TILE) : 0; }
 
-static void prepare(void *ctx, int64_t t) {
+static void prepare(void *ctx, int64_t t) { /* a slice of K in some panels, which B's rows go through as they lie, or in some tiles */
     const Product *p = ctx;
-    bool cut = t >= packs(p);
-    int64_t depth = cut ? p->kc : high(p), chunks = ceil_div(p->k, depth), u = cut ? t - packs(p) : t, q = u % chunks * depth;
-    int64_t wide = SOME / high(p) * p->panel, j = u / chunks * wide, i = u / chunks * 8 * TILE, k = least(depth, p->k - q);
-    if (cut) fl_cut_tiles(p->size, k, least(p->m - i, 8 * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), TILE, p->kc);
-    else fl_pack_panels(p->size, k, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->panel, p->k);
+    int64_t slices = ceil_div(p->k, SLICE), q = t % slices * SLICE, depth = least(SLICE, p->k - q), group = t / slices;
+    int64_t wide = SOME * p->panel, j = group * wide, i = (group - packs(p)) * SOME * TILE;
+    if (i < 0) fl_pack_panels(p->size, depth, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->panel, p->k);
+    else fl_cut_tiles(p->size, depth, least(p->m - i, SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), TILE, p->kc);
 }
 
 /* C^T = B^T A^T */
@@ -174,33 +172,33 @@ static void run_plain(Product *p) {
     while (p->rows * p->cols > area && (p->rows > 32 || p->cols > 64))
         if (p->rows > 32 && (p->rows >= p->cols || p->cols <= 64)) p->rows = ceil_div(p->rows, 32) * 16;
         else p->cols = ceil_div(p->cols, 128) * 64;
-    p->across = ceil_div(p->n, p->cols);
-    run(piece, p, ceil_div(p->m, p->rows) * p->across);
+    p->below = ceil_div(p->m, p->rows);
+    run(piece, p, p->below * ceil_div(p->n, p->cols));
 }
 
 /* Note [panels]. False if there are no such loops, if most of their vectors would be empty, or if memory is. */
 static bool run_strips(Product p) {
     if (p.type > F64 || !strips || p.k == 0 || (p.m <= 16 && p.b.transposed) || (p.n <= 8 && !p.a.transposed)) return false;
     if (p.b.transposed && (p.a.transposed || p.k * p.m + p.m * p.n < p.k * p.n)) flip(&p);
-    p.strip = strips[p.type], p.panel = PANEL / p.size, p.rows = even(p.m, MOST_ROWS);
+    p.strip = strips[p.type], p.panel = PANEL / p.size, p.rows = even(p.m, MOST_ROWS, TILE);
     p.cols = p.c.transposed ? p.panel : p.panel * ceil_div(p.n, p.panel * ceil_div(p.n, MOST_COLS));
-    while (p.cols > p.panel && ceil_div(p.m, p.rows) * ceil_div(p.n, p.cols) < 8) p.cols = p.panel * ceil_div(p.cols, 2 * p.panel);
-    p.across = ceil_div(p.n, p.cols);
+    p.below = ceil_div(p.m, p.rows);
+    while (p.cols > p.panel && p.below * ceil_div(p.n, p.cols) < 8) p.cols = p.panel * ceil_div(p.cols, 2 * p.panel);
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
     bool in_place = whole && (p.k * step <= NEAR || p.m <= 16 || (p.k <= 128 && aligned && step % 2048)); /* 2048: rows compete */
     p.keeps = whole && !in_place && p.m <= 132;
     int64_t for_b = in_place || p.keeps ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
-    int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
-    size_t bytes = (size_t)((for_a + for_b) * (deep + 12 * ceil_div(deep, DEPTH)));
+    int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH, SLICE) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
+    size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
     if (bytes && !buffer) return false;
     p.panels = for_b ? buffer : NULL, p.tiles = for_a ? buffer + for_b * deep : NULL;
     for (Product part = p; q < p.k; q += deep, part.row = NULL, part.beta = one(&p)) {
-        part.k = least(deep, p.k - q), part.kc = even(part.k, DEPTH);
+        part.k = least(deep, p.k - q), part.kc = even(part.k, DEPTH, SLICE);
         part.a.data = at(&p, &p.a, 0, q), part.b.data = at(&p, &p.b, q, 0);
-        run(prepare, &part, packs(&part) + cuts(&part));
-        run(piece, &part, ceil_div(p.m, p.rows) * p.across);
+        run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE));
+        run(piece, &part, p.below * ceil_div(p.n, p.cols));
     }
     fl_free(buffer, bytes);
     return true;
@@ -210,7 +208,7 @@ static void multiply(Product p) {
     bool is_row = p.m == 1 && p.n > 1;
     if ((is_row || p.n == 1) && p.k > 0 && p.type <= F64) {
         if (is_row) flip(&p);
-        p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12);
+        p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12, 12);
         run(vector_piece, &p, ceil_div(p.m, p.rows));
     } else if (!run_strips(p)) run_plain(&p);
 }
