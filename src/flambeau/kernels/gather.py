@@ -110,17 +110,23 @@ def bits(array: Array) -> Array:
 
 
 def gather(array: Array, dim: int, index: Array) -> Array:
-    """out[..., j, ...] = array[..., index[..., j, ...], ...]: the index stands in dimension `dim`; both have as many dimensions."""
+    """out[..., j, ...] = array[..., index[..., j, ...], ...]: the index stands in dimension `dim`; both have as many dimensions.
+
+    RuntimeError, here and in all that writes along a dimension, if an index is out of bounds.
+    """
     if type(array) is np.ndarray and native.lib is not None:
         out = native.empty(index.shape, array.dtype)
         first = array[tuple([slice(1 if d == dim else n) for d, n in enumerate(index.shape)])]
-        if not out.size or _ran("index.take", out, first, arrays.cast(index, INT64), array.strides[dim]):
+        if not out.size or _ran("index.take", out, (first, arrays.cast(index, INT64)), (array.strides[dim],), array, dim, index):
             return out
+    check(index, array.shape[dim], dim, RuntimeError)
     return memory(array).take(addresses(array, dim, index))
 
 
 def scatter(array: Array, dim: int, index: Array, values: Array) -> None:
     """array[..., index[..., j, ...], ...] = values[..., j, ...]. The values have the shape of the index, or none: one for all."""
+    if type(array) is not np.ndarray:
+        check(index, array.shape[dim], dim, RuntimeError)
     _combine("put", array, dim, index, values)
 
 
@@ -138,6 +144,8 @@ def scatter_reduce(array: Array, dim: int, index: Array, values: Array, how: str
         return
     if not include_self:
         scatter(array, dim, index, arrays.number(_identity(how, array.dtype), array, array.dtype))
+    elif type(array) is not np.ndarray:
+        check(index, array.shape[dim], dim, RuntimeError)
     _combine(UFUNCS[how], array, dim, index, values)
     if how == "mean":
         _divide_by_counts(array, dim, index, include_self)
@@ -154,6 +162,7 @@ def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> N
             values = arrays.copy(values)
         if native.lib is not None and _combine_lines(LOOPS[how], array, dim, arrays.cast(index, INT64), values):
             return
+        check(index, array.shape[dim], dim, RuntimeError)
     xp, at = arrays.module_of(array), addresses(array, dim, index)
     if how == "put":
         memory(bits(array))[at] = bits(values)
@@ -170,12 +179,18 @@ def _combine_lines(loop: str, array: np.ndarray, dim: int, index: np.ndarray, va
     """`_combine` by a compiled loop, which goes along `dim` for every place of the other dimensions."""
     lines = (*[0 if d == dim else slice(n) for d, n in enumerate(index.shape)], ...)
     first, pitch = (values[lines], values.strides[dim]) if values.ndim else (values, 0)
-    return _ran(loop, array[lines], index[lines], first, index.shape[dim], array.strides[dim], index.strides[dim], pitch)
+    numbers = index.shape[dim], array.strides[dim], index.strides[dim], pitch
+    return _ran(loop, array[lines], (index[lines], first), numbers, array, dim, index)
 
 
-def _ran(loop: str, out: np.ndarray, *operands) -> bool:
-    """Run a loop of index_loops.py; False where there is none for this dtype, or where one element of `out` is several."""
-    return native.kernel(loop).into(out, *operands) is not NotImplemented
+def _ran(loop: str, out: np.ndarray, operands: tuple, numbers: tuple, array: np.ndarray, dim: int, index: np.ndarray) -> bool:
+    """Run a loop of index_loops.py, for an index into `dim` of the array. False where there is none for this dtype, or where one element of
+    `out` is several; RuntimeError if the loop found an index out of bounds."""
+    trespass = np.zeros((), INT64)
+    ran = native.kernel(loop).into(out, *operands, trespass, *numbers, array.shape[dim]) is not NotImplemented
+    if trespass:
+        check(index, array.shape[dim], dim, RuntimeError)
+    return ran
 
 
 def _identity(how: str, dtype: np.dtype):
@@ -209,7 +224,14 @@ def take_rows(array: Array, dim: int, index: Array) -> Array:
     """The slices of `dim` at the index, whose shape takes the place of that dimension. (*a, N, *b), K -> (*a, *K, *b), contiguous."""
     if type(array) is np.ndarray and native.lib is not None and index.size > SMALL:
         shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
-        return gather(array, dim, spread(index.reshape(-1), dim, array.shape)).reshape(shape)
+        width, index = prod(array.shape[dim + 1 :]), index.reshape(-1)
+        if width > 1 and array.size and array[(0,) * (dim + 1)].flags.c_contiguous:
+            out = native.empty((*array.shape[:dim], index.size, width), array.dtype)
+            first = array[(..., slice(1), *(0 for _ in array.shape[dim + 1 :]))]  # of every line
+            numbers = width, width * array.itemsize, array.strides[dim]
+            if _ran("index.rows", out[..., 0], (first, arrays.cast(index, INT64)), numbers, array, dim, index):
+                return out.reshape(shape)
+        return gather(array, dim, spread(index, dim, array.shape)).reshape(shape)
     if layout.is_contiguous(*arrays.view_of(array)):
         return array.take(index, axis=dim)
     return arrays.contiguous(array[(slice(None),) * dim + (index,)])

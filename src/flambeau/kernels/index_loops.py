@@ -1,6 +1,7 @@
 """The loops behind reading and writing by index, in C.
 
     index.take     out[i] = x[i, at[i]]                          a kernel like any other: one element of the result at a time
+    index.rows     out[i, k] = x[i, at[i], k]  for all k         lines that lie in one piece
     index.put      x[i, at[i, k]]  = v[i, k]   for all k         lines: the launcher goes over i, the loop over the line of k
     index.add ...  x[i, at[i, k]] += v[i, k]   for all k         likewise, by a formula of what is there and what arrives
 
@@ -8,7 +9,8 @@ Here i is any number of dimensions, with any strides. The dimension that is pick
 and how many bytes lie between two of its places is a number (`pitch`). Since a line belongs to one thread, which goes through it in order,
 of two values for one place the last stays, sums are added up in the order of the index, and any number of threads gives the same bits.
 
-`at` is int64 and within bounds: whoever calls has looked (`outside` in fold.py). Where it is the same for all i, whole rows are moved.
+`at` is int64. Each loop looks whether it lies within bounds (0 ... size - 1) before it reads or writes there, while the index is in the
+cache anyway, and where not it does nothing and raises the flag, one int64. Where `at` is the same for all i, whole rows are moved.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *p
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts, rows = ["typedef struct { uint64_t half[2]; } fl_pair;\n#include <string.h>\n"], []
-    names = [f"index_{kind}_{size}" for kind in ("take", "put") for size in WORDS]
+    names = ["index_rows", *(f"index_{kind}_{size}" for kind in ("take", "put") for size in WORDS)]
+    texts.append(ROWS)
     for size, word in WORDS.items():
         texts += [_take(f"index_take_{size}", word), _line(f"index_put_{size}", word, "*new")]
     for enum, (_, size, _, _) in DTYPES.items():
-        rows.append(f'{{"index.take", FL_NAME(index_take_{size}), {enum}, 2, 1, 1, {enum}, {{{enum}, FL_I64}}}}')
+        rows.append(f'{{"index.take", FL_NAME(index_take_{size}), {enum}, 3, 2, 1, {enum}, {{{enum}, FL_I64, FL_I64}}}}')
+        rows.append(f'{{"index.rows", FL_NAME(index_rows), {enum}, 3, 4, 1, {enum}, {{{enum}, FL_I64, FL_I64}}, {LINES}}}')
         rows.append(_line_row("put", f"index_put_{size}", enum))
     for how, formula in COMBINE.items():
         for dtype in TYPES:
@@ -47,27 +51,55 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 
 def _line_row(how: str, name: str, enum: str) -> str:
-    """Operands: x, at, v. Numbers: length of the line; bytes from place to place of x, of at and of v."""
-    return f'{{"index.{how}", FL_NAME({name}), {enum}, 2, 4, 2, {enum}, {{FL_I64, {enum}}}, {LINES}}}'
+    """Operands: x, at, v, flag. Numbers: length of the line; bytes from place to place of x, of at and of v; size."""
+    return f'{{"index.{how}", FL_NAME({name}), {enum}, 3, 5, 2, {enum}, {{FL_I64, {enum}, FL_I64}}, {LINES}}}'
+
+
+# Numbers: elements and bytes of a line, bytes from place to place, size. Rows lie anywhere: one that comes soon is called for early.
+ROWS = f"""
+static inline int strays(const char *at, int64_t step, int64_t n, uint64_t size) {{
+    int wrong = 0;
+    if (step == 8) for (int64_t i = 0; i < n; i++) wrong |= ((const uint64_t *)at)[i] >= size;
+    else for (int64_t i = 0; i < n; i++) wrong |= *(const uint64_t *)(at + i * step) >= size;
+    return wrong;
+}}
+static inline void call_for(const char *row, int64_t bytes) {{
+    for (int64_t b = 0; b < bytes && b < 1024; b += 64) __builtin_prefetch(row + b);
+}}
+void FL_NAME(index_rows){PARAMETERS} {{
+    const int64_t bytes = (int64_t)param[1], pitch = (int64_t)param[2];
+    const char *const x = ptr[1], *const at = ptr[2];
+    if (strays(at, step[2], n, (uint64_t)param[3])) {{ *(int64_t *)ptr[3] = 1; return; }}
+    for (int64_t i = 0; i < n; i++) {{
+        if (i + 8 < n) call_for(x + (i + 8) * step[1] + *(const int64_t *)(at + (i + 8) * step[2]) * pitch, bytes);
+        memcpy(ptr[0] + i * step[0], x + i * step[1] + *(const int64_t *)(at + i * step[2]) * pitch, (size_t)bytes);
+    }}
+}}
+"""
 
 
 def _take(name: str, word: str) -> str:
+    """Numbers: bytes from place to place; size. 1024 elements at a time, so that the index is still near after the look at it."""
     loop = "for (int64_t i = 0; i < n; i++)"
     return f"""void FL_NAME({name}){PARAMETERS} {{
-    const int64_t pitch = (int64_t)param[0], size = sizeof({word});
+    const int64_t pitch = (int64_t)param[0], size = sizeof({word}), left = n - 1024;
     char *const out = ptr[0];
     const char *x = ptr[1];
     const int64_t *const at = (const int64_t *)ptr[2];
-    if (step[2] == 0) {{ /* a row */
+    if (n > 1024) n = 1024;
+    if (strays(ptr[2], step[2], step[2] ? n : 1, (uint64_t)param[1])) *(int64_t *)ptr[3] = 1;
+    else if (step[2] == 0) {{ /* a row */
         x += *at * pitch;
         if (step[0] == size && step[1] == size) memcpy(out, x, (size_t)(n * size));
         else {loop} *({word} *)(out + i * step[0]) = *(const {word} *)(x + i * step[1]);
     }} else if (step[0] == size && step[1] == 0 && step[2] == 8) {{
-        {loop} (({word} *)out)[i] = *(const {word} *)(x + at[i] * pitch);
+        if (pitch == size) {loop} (({word} *)out)[i] = ((const {word} *)x)[at[i]];
+        else {loop} (({word} *)out)[i] = *(const {word} *)(x + at[i] * pitch);
     }} else if (step[0] == size && step[1] == size && step[2] == 8) {{
         {loop} (({word} *)out)[i] = *(const {word} *)(x + i * size + at[i] * pitch);
     }} else {loop}
         *({word} *)(out + i * step[0]) = *(const {word} *)(x + i * step[1] + *(const int64_t *)((const char *)at + i * step[2]) * pitch);
+    if (left > 0) FL_NAME({name})((char *[]){{out + n * step[0], ptr[1] + n * step[1], ptr[2] + n * step[2], ptr[3]}}, step, left, param);
 }}
 """
 
@@ -77,8 +109,11 @@ def _line(name: str, word: str, value: str, body: str = "") -> str:
     return f"""static inline void {name}_one({word} *old, const {word} *new) {{ {body} *old = {value}; }}
 void FL_NAME({name}){PARAMETERS} {{
     int64_t count = (int64_t)param[0], pitch = (int64_t)param[1], x_step = 0, at_step = (int64_t)param[2], v_step = (int64_t)param[3];
+    const uint64_t size = (uint64_t)param[4];
     if (step[1] == 0 && step[0] == sizeof({word}) && (step[2] == sizeof({word}) || step[2] == 0)) {{ /* rows */
+        if (strays(ptr[1], at_step, count, size)) {{ *(int64_t *)ptr[3] = 1; return; }}
         for (int64_t k = 0; k < count; k++) {{
+            if (k + 8 < count) call_for(ptr[0] + *(const int64_t *)(ptr[1] + (k + 8) * at_step) * pitch, n * (int64_t)sizeof({word}));
             {word} *const x = ({word} *)(ptr[0] + *(const int64_t *)(ptr[1] + k * at_step) * pitch);
             const {word} *const v = (const {word} *)(ptr[2] + k * v_step), first = *v;
             if (step[2]) FL_IVDEP for (int64_t i = 0; i < n; i++) {name}_one(x + i, v + i);
@@ -97,7 +132,8 @@ void FL_NAME({name}){PARAMETERS} {{
     for (int64_t k = 0; k < count; k++) {{
         char *const x = ptr[0] + k * x_step;
         const char *const at = ptr[1] + k * at_step, *const v = ptr[2] + k * v_step;
-        if (dense) for (int64_t i = 0; i < n; i++) {name}_one(({word} *)x + ((const int64_t *)at)[i], (const {word} *)v + i);
+        if (strays(at, along[1], n, size)) *(int64_t *)ptr[3] = 1;
+        else if (dense) for (int64_t i = 0; i < n; i++) {name}_one(({word} *)x + ((const int64_t *)at)[i], (const {word} *)v + i);
         else for (int64_t i = 0; i < n; i++) {{
             {word} *const old = ({word} *)(x + i * along[0] + *(const int64_t *)(at + i * along[1]) * pitch);
             __builtin_prefetch(old, 1); /* stores wait for each other, prefetches do not */

@@ -25,25 +25,35 @@ def _strips(kind: str):
     for rows in range(1, ROWS + 1):
         for vectors in range(1, VECTORS + 1):
             yield _tile(kind, rows, vectors)
+    for vectors in range(1, VECTORS + 1):
+        yield _tile(kind, ROWS, vectors, keeps=True)
     names = [", ".join(f"tile_{kind}_{rows}_{vectors}" for vectors in range(1, VECTORS + 1)) for rows in range(1, ROWS + 1)]
-    yield _STRIP.format(
-        kind=kind, real=real, width=width, rows=ROWS, vectors=VECTORS, tiles=", ".join(f"{{{n}}}" for n in names), wide=VECTORS * width
-    )
+    names.append(", ".join(f"tile_{kind}_keeps_{vectors}" for vectors in range(1, VECTORS + 1)))
+    tiles = ", ".join(f"{{{n}}}" for n in names)
+    yield _STRIP.format(kind=kind, real=real, width=width, rows=ROWS, vectors=VECTORS, tiles=tiles, wide=VECTORS * width, size=64 // width)
 
 
-def _tile(kind: str, rows: int, vectors: int) -> str:
-    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta."""
+def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
+    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta. One that keeps copies B into a panel."""
     real, width = TYPES[kind]
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i} * down;" for i in range(0, rows, 3)]
-    lines += [f"__builtin_prefetch(c + {i} * ldc + {j * width}, 1);" for i, j in cells]
+    lines += [] if keeps else ["(void)keep;"]
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
-    lines.append("    __builtin_prefetch(soon, 0, 2), __builtin_prefetch(soon + 64, 0, 2), soon += 128;")
+    lines += [f"    __builtin_prefetch(soon + {row} * step + {64 * line}, 0, 2);" for row in (0, 1) for line in range(4)]
+    lines.append("    soon += 2 * step;")
+    # Two rows of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again.
+    lines.append(f"    if (depth - q <= {8 * rows}) {{")
+    lines.append(f"        const {real} *const ahead = c + (depth - q - 1) / 16 * 2 * ldc;")
+    lines += [f"        __builtin_prefetch(ahead + {i} * ldc + {j * width}, 1);" for i in (0, 1) for j in range(vectors)] + ["    }"]
     lines.append("    for (; q < stop; q++) {")
     lines += [f"    const vec_{kind} b{j} = *(const vec_{kind} *)(b + {j * width});" for j in range(vectors)]
+    if keeps:  # beside so many multiplications a store costs nothing
+        lines += [f"    __builtin_prefetch(b + 8 * ldb + {j * width});" for j in range(vectors)]
+        lines += [f"    *(vec_{kind} *)(keep + {j * width}) = b{j};" for j in range(vectors)] + [f"    keep += {VECTORS * width};"]
     for i in range(rows):
         lines.append(f"    const vec_{kind} x{i} = a{i // 3 * 3}[{i % 3} * down] - (vec_{kind}){{0}};")
         lines += [f"    c{i}{j} += x{i} * b{j};" for j in range(vectors)]
@@ -54,25 +64,30 @@ def _tile(kind: str, rows: int, vectors: int) -> str:
     lines += [*(f"    {c} = *alpha * {x};" for c, x in places), "}"]
     body = "".join(f"    {line}\n" for line in lines)
     return (
-        f"static void tile_{kind}_{rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, const {real} *b, int64_t ldb, const char *soon,\n"
-        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc) {{\n{body}}}\n"
+        f"static void tile_{kind}_{'keeps' if keeps else rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, const {real} *b, int64_t ldb, const char *soon, int64_t step,\n"
+        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc, {real} *keep) {{\n{body}}}\n"
     )
 
 
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.
 _STRIP = """
 static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
-    static void (*const tiles[{rows}][{vectors}])(int64_t, const {real} *, int64_t, int64_t, const {real} *, int64_t, const char *, const {real} *,
-        const {real} *, {real} *, int64_t) = {{{tiles}}};
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep) {{
+    static void (*const tiles[{rows} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, const {real} *, int64_t, const char *, int64_t, const {real} *,
+        const {real} *, {real} *, int64_t, {real} *) = {{{tiles}}};
     const int64_t vectors = (cols + {width} - 1) / {width};
     const {real} *from = a;
+    const char *const near = soon;
+    const int64_t step = ldb * {size};
     {real} *to = c, corner[{rows} * {wide}] = {{0}};
     for (int64_t i = 0; i < rows; i += {rows}, from += next, to += {rows} * ldc) {{
         const int64_t some = rows - i < {rows} ? rows - i : {rows};
         const bool whole = cols == vectors * {width};
         for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, to + r * ldc, sizeof({real}) * (size_t)cols);
-        tiles[some - 1][vectors - 1](depth, from, down, right, b, ldb, (const char *)soon + (depth + 15) / 16 * 128 * (i / {rows}), alpha, beta, whole ? to : corner, whole ? ldc : {wide});
+        const bool keeps = keep && i == 0 && rows > {rows};
+        tiles[keeps ? {rows} : some - 1][vectors - 1](depth, from, down, right, b, ldb, near + (depth + 15) / 16 * (i / {rows} % 8) * 2 * step, step,
+            alpha, beta, whole ? to : corner, whole ? ldc : {wide}, keep);
+        if (keeps) b = keep, ldb = {wide};
         for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
     }}
 }}

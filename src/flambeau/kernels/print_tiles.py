@@ -48,6 +48,7 @@ static inline void fl_pack_panels(int64_t size, int64_t depth, int64_t cols, con
         for (int64_t s = 0; s < cols; s += panel) {
             char *const at = to + size * (s * deep + r * panel);
             const size_t used = (size_t)(size * (cols - s < panel ? cols - s : panel));
+            for (size_t k = 0; !turned && k < used; k += 64) __builtin_prefetch(from + size * ((r + 2) * ld + s) + k);
             if (!turned) memcpy(at, from + size * (r * ld + s), used);
             if (used %% 64) memset(at + used, 0, -used & 63); /* what was there could be slow to multiply with */
         }

@@ -56,7 +56,6 @@ def _gather(input, dim, index):
     if not index.size:
         return arrays.empty(index.shape, input.dtype, arrays.device_of(input))
     line, at = _lines(input, index)
-    kernel.check(at, line.shape[dim], dim, RuntimeError)
     return kernel.gather(line, dim, at).reshape(index.shape)
 
 
@@ -161,7 +160,6 @@ def _scattered(write, input, dim, index, src, *options) -> None:
     if not index.size:
         return
     line, at = _lines(input, index)
-    kernel.check(at, line.shape[dim], dim, RuntimeError)
     src = arrays.apart(input, src)
     write(line, dim, at, src if index.ndim else src.reshape(1), *options)
 

@@ -3,11 +3,11 @@
    Note [panels]
    Where the CPU has AVX-512, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
    of B, which is 256 bytes wide.
-     B   is copied into panels once for all pieces, unless it is small or A has few rows;
-     A   is copied into tiles of 6 rows if it is transposed;
+     B   is copied into panels once for all pieces, unless it is small; if A has few rows, the first 6 copy it as they read it;
+     A   is copied into tiles of 6 rows if it is transposed; else a piece has so few rows that they do not compete for the cache;
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn.
-   All else is OpenBLAS on one thread, called piece by piece. GFLOPS of an Ice Lake core: OpenBLAS 132, MKL 150, ours 140 to 160. */
+   All else is OpenBLAS on one thread, called piece by piece. GFLOPS of an Ice Lake core: OpenBLAS 132, MKL 150, ours 150 to 165. */
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -19,8 +19,9 @@
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
-enum { PANEL = 256, TILE = 6, DEPTH = 264, MOST_ROWS = 240 };    /* Note [panels]: bytes, rows, chunk of K, rows of a piece */
-enum { MOST_PACKED = 16 << 20, SOME = 4 }; /* bytes that are copied at a time, by each thread in some panels or tiles */
+enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
+enum { MOST_ROWS = 96, MOST_COLS = 512, SOME = 16 };              /* of a piece; panels or tiles of a copy */
+enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10, WORTH_A_THREAD = 1000000 }; /* bytes that stay in the nearest cache beside other things; flops: 5 to 10 us */
 
 #define GEMM(T) (int, int, int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
@@ -42,21 +43,23 @@ typedef struct {
     const char *row;                    /* takes the place of every row of C on the right side, unless it is NULL */
     const void *alpha, *beta;
     int64_t group;                      /* products of a batch to a block */
-    int64_t rows, cols, across, kc;     /* size of a piece, pieces beside each other; depth of one call */
+    int64_t rows, cols, below;          /* size of a piece; pieces below each other, which come first: they read the same of B */
+    int64_t panel, kc;                  /* columns and depth of one call */
     fl_strip *strip;                    /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
+    bool keeps;                         /* the first rows copy what they read of B for the others */
 } Product;
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-/* Equal parts of x, each at most `most` (a multiple of twelve): their size, a multiple of twelve, because kernels like that. */
-static int64_t even(int64_t x, int64_t most) { return ceil_div(ceil_div(x, ceil_div(x, most)), 12) * 12; }
+/* Equal parts of x, each at most `most`, a multiple of `unit`: their size, a multiple too. */
+static int64_t even(int64_t x, int64_t most, int64_t unit) { return ceil_div(ceil_div(x, ceil_div(x, most)), unit) * unit; }
 
 static char *at(const Product *p, const fl_matrix *x, int64_t i, int64_t j) {
     return x->data + p->size * (x->transposed ? j * x->ld + i : i * x->ld + j);
 }
 static char *a_at(const Product *p, int64_t i, int64_t q) { /* tiles: chunk after chunk of K, i a multiple of TILE */
-    return p->tiles ? p->tiles + p->size * (q / p->kc * ceil_div(p->m, TILE) * TILE + i) * p->kc : at(p, &p->a, i, q);
+    return p->tiles ? p->tiles + p->size * ((q / p->kc * ceil_div(p->m, TILE) * TILE + i) * p->kc + q % p->kc * TILE) : at(p, &p->a, i, q);
 }
 static char *b_at(const Product *p, int64_t q, int64_t j) {
     return p->panels ? p->panels + p->size * p->k * j + q * PANEL : at(p, &p->b, q, j);
@@ -101,10 +104,11 @@ static void call(const Product *p, int64_t rows, int64_t cols, const void *a, co
 
 static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
-    int64_t i = t / p->across * p->rows, rows = least(p->rows, p->m - i);
-    int64_t j = t % p->across * p->cols, cols = least(p->cols, p->n - j);
-    char corner[MOST_ROWS * PANEL], *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c; /* C^T on its way into C */
-    int64_t ldc = p->c.transposed ? p->cols : p->c.ld, ldb = p->panels ? p->cols : p->b.ld;
+    int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
+    int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
+    _Alignas(64) char keep[DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
+    char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
+    int64_t ldc = p->c.transposed ? p->cols : p->c.ld, ldb = p->panels ? p->panel : p->b.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
     if (beta && p->c.transposed) fl_turn(p->size, cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
@@ -112,8 +116,12 @@ static void piece(void *ctx, int64_t t) {
         for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
     if (!p->strip) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
     for (int64_t q = 0; p->strip && q < p->k; q += p->kc, beta = one(p))
-        p->strip(rows, cols, least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j), ldb, b_at(p, q + p->kc, j),
-                 p->alpha, beta, out, ldc);
+        for (int64_t s = 0; s < cols; s += p->panel) {
+            const bool last = s + p->panel >= cols, at_last = last && q + p->kc >= p->k;
+            const char *soon = at_last ? b_at(p, 0, i + rows < p->m ? j : (j + cols) % p->n) : last ? b_at(p, q + p->kc, j) : b_at(p, q, j + s + p->panel);
+            p->strip(rows, least(p->panel, cols - s), least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j + s), ldb, soon,
+                     p->alpha, beta, out + p->size * s, ldc, p->keeps ? keep : NULL);
+        }
     if (p->c.transposed) fl_turn(p->size, rows, cols, out, ldc, c, p->c.ld);
 }
 
@@ -132,14 +140,15 @@ static void vector_piece(void *ctx, int64_t t) {
     leave();
 }
 
-static void prepare(void *ctx, int64_t t) {
+static int64_t packs(const Product *p) { return p->panels ? ceil_div(p->n, SOME * p->panel) : 0; }
+static int64_t cuts(const Product *p) { return p->tiles ? ceil_div(p->m, SOME * TILE) : 0; }
+
+static void prepare(void *ctx, int64_t t) { /* a slice of K in some panels, which B's rows go through as they lie, or in some tiles */
     const Product *p = ctx;
-    int64_t chunks = ceil_div(p->k, p->kc), packs = p->panels ? ceil_div(p->across, SOME) : 0, group = t / chunks;
-    int64_t q = t % chunks * p->kc, depth = least(p->kc, p->k - q), j = group * SOME * p->cols, i = (group - packs) * 2 * SOME * TILE;
-    if (group < packs)
-        fl_pack_panels(p->size, depth, least(p->n - j, SOME * p->cols), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j),
-                       p->cols, p->k);
-    else fl_cut_tiles(p->size, depth, least(p->m - i, 2 * SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), TILE, p->kc);
+    int64_t slices = ceil_div(p->k, SLICE), q = t % slices * SLICE, depth = least(SLICE, p->k - q), group = t / slices;
+    int64_t wide = SOME * p->panel, j = group * wide, i = (group - packs(p)) * SOME * TILE;
+    if (i < 0) fl_pack_panels(p->size, depth, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->panel, p->k);
+    else fl_cut_tiles(p->size, depth, least(p->m - i, SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), TILE, p->kc);
 }
 
 /* C^T = B^T A^T */
@@ -163,31 +172,33 @@ static void run_plain(Product *p) {
     while (p->rows * p->cols > area && (p->rows > 32 || p->cols > 64))
         if (p->rows > 32 && (p->rows >= p->cols || p->cols <= 64)) p->rows = ceil_div(p->rows, 32) * 16;
         else p->cols = ceil_div(p->cols, 128) * 64;
-    p->across = ceil_div(p->n, p->cols);
-    run(piece, p, ceil_div(p->m, p->rows) * p->across);
+    p->below = ceil_div(p->m, p->rows);
+    run(piece, p, p->below * ceil_div(p->n, p->cols));
 }
 
 /* Note [panels]. False if there are no such loops, if most of their vectors would be empty, or if memory is. */
 static bool run_strips(Product p) {
     if (p.type > F64 || !strips || p.k == 0 || (p.m <= 16 && p.b.transposed) || (p.n <= 8 && !p.a.transposed)) return false;
     if (p.b.transposed && (p.a.transposed || p.k * p.m + p.m * p.n < p.k * p.n)) flip(&p);
-    p.strip = strips[p.type], p.cols = PANEL / p.size, p.across = ceil_div(p.n, p.cols), p.rows = even(p.m, MOST_ROWS);
-    while (p.rows > 96 && ceil_div(p.m, p.rows) * p.across < 8) p.rows = even(p.rows, ceil_div(p.rows, 24) * 12);
+    p.strip = strips[p.type], p.panel = PANEL / p.size, p.rows = even(p.m, MOST_ROWS, TILE);
+    p.cols = p.c.transposed ? p.panel : p.panel * ceil_div(p.n, p.panel * ceil_div(p.n, MOST_COLS));
+    p.below = ceil_div(p.m, p.rows);
+    while (p.cols > p.panel && p.below * ceil_div(p.n, p.cols) < 8) p.cols = p.panel * ceil_div(p.cols, 2 * p.panel);
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
-    bool in_place = whole && (p.k * step <= NEAR || p.m <= 16 || (p.m <= 64 && aligned && step % 2048)); /* 2048: rows compete */
-    int64_t for_b = in_place ? 0 : p.across * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
-    int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
-    size_t bytes = (size_t)((for_a + for_b) * (deep + 12 * ceil_div(deep, DEPTH)));
+    bool in_place = whole && (p.k * step <= NEAR || p.m <= 16 || (p.k <= 128 && aligned && step % 2048)); /* 2048: rows compete */
+    p.keeps = whole && !in_place && p.m <= 132;
+    int64_t for_b = in_place || p.keeps ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
+    int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH, SLICE) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
+    size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
     if (bytes && !buffer) return false;
     p.panels = for_b ? buffer : NULL, p.tiles = for_a ? buffer + for_b * deep : NULL;
     for (Product part = p; q < p.k; q += deep, part.row = NULL, part.beta = one(&p)) {
-        part.k = least(deep, p.k - q), part.kc = even(part.k, DEPTH);
+        part.k = least(deep, p.k - q), part.kc = even(part.k, DEPTH, SLICE);
         part.a.data = at(&p, &p.a, 0, q), part.b.data = at(&p, &p.b, q, 0);
-        int64_t groups = (for_b ? ceil_div(p.across, SOME) : 0) + (for_a ? ceil_div(p.m, 2 * SOME * TILE) : 0);
-        run(prepare, &part, groups * ceil_div(part.k, part.kc));
-        run(piece, &part, ceil_div(p.m, p.rows) * p.across);
+        run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE));
+        run(piece, &part, p.below * ceil_div(p.n, p.cols));
     }
     fl_free(buffer, bytes);
     return true;
@@ -197,7 +208,7 @@ static void multiply(Product p) {
     bool is_row = p.m == 1 && p.n > 1;
     if ((is_row || p.n == 1) && p.k > 0 && p.type <= F64) {
         if (is_row) flip(&p);
-        p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12);
+        p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12, 12);
         run(vector_piece, &p, ceil_div(p.m, p.rows));
     } else if (!run_strips(p)) run_plain(&p);
 }

@@ -26,9 +26,10 @@ void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of
 
 /* ---- blas.c: our loops or OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
 /* C (rows, cols) = alpha A B + beta C, or alpha A B without reading C if beta is NULL. At most 256 bytes of columns; B is read in whole
-   vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next. Printed by print_gemm.py. */
+   vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next. `soon` is the panel that
+   comes next. With `keep`, 256 bytes for every row of B, B is read once and copied there. Printed by print_gemm.py. */
 typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *b,
-                      int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc);
+                      int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep);
 /* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
    float32 and float64; NULL where there are none. */
 void fl_blas_bind(void *const functions[6], fl_strip *const loops[2]);
