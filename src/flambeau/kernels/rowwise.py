@@ -159,8 +159,8 @@ def _over_rows(x: Array) -> Array:
 
 def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, totals: int) -> tuple[Array, ...] | None:
     """The compiled program that reads grad and x once, or None. The totals of each chunk of rows are added up at the end."""
-    n = x.shape[-1]
-    if type(x) is not np.ndarray or native.lib is None or not x.size or weight.shape != (n,):
+    n, loop = x.shape[-1], native.kernel(f"rows.{name}")
+    if type(x) is not np.ndarray or loop is native.not_compiled or not x.size or weight.shape != (n,):
         return None
     rows = x.size // n
     chunk = max(1, min(128, max(32768 // n, rows // 64)))  # enough work for a block, and few enough rows to add in float32
@@ -172,7 +172,7 @@ def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, 
     for first, count, each in ((0, rows // chunk, chunk), (rows // chunk, 1, rows % chunk)):
         if count and each:
             seen = [native.strided_view(a, (count,), (step,), first * step) for a, step in zip(operands, steps, strict=True)]
-            if native.kernel(f"rows.{name}").into(*seen, each * n, n, each, n) is NotImplemented:
+            if loop.into(*seen, each * n, n, each, n) is NotImplemented:
                 return None
     return operands[0], *(map(_over_rows, sums) if chunks > 1 else sums)
 
