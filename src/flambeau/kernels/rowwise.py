@@ -39,6 +39,10 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 
 def _rows(function: Callable, dim: int, *operands: Array) -> Array:
     first = operands[0]
+    if type(first) is np.ndarray and first.size and dim in (-1, first.ndim - 1) and first.flags.c_contiguous:  # the usual case
+        found = native.kernel(f"rows.{function.__name__[1:]}")(*operands)
+        if found is not NotImplemented:
+            return found
     compiled = folding.rows(function.__name__[1:], dim, operands)
     if compiled is not None:
         return compiled
@@ -155,21 +159,22 @@ def _over_rows(x: Array) -> Array:
 
 def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, totals: int) -> tuple[Array, ...] | None:
     """The compiled program that reads grad and x once, or None. The totals of each chunk of rows are added up at the end."""
-    n = x.shape[-1]
-    if type(x) is not np.ndarray or native.lib is None or not x.size or weight.shape != (n,):
+    n, loop = x.shape[-1], native.kernel(f"rows.{name}")
+    if type(x) is not np.ndarray or loop is native.not_compiled or not x.size or weight.shape != (n,):
         return None
     rows = x.size // n
     chunk = max(1, min(128, max(32768 // n, rows // 64)))  # enough work for a block, and few enough rows to add in float32
-    sums = [native.empty((-(-rows // chunk), n), x.dtype) for _ in range(totals)]
-    given = [arrays.contiguous(a) for a in (grad, x, weight, *numbers)]
+    chunks = -(-rows // chunk)
+    sums = [native.empty((chunks, n) if chunks > 1 else (n,), x.dtype) for _ in range(totals)]
+    given = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in (grad, x, weight, *numbers)]
     operands = [native.empty(x.shape, x.dtype), *given, *sums]
     steps = [*[chunk * n] * 3, 0, *[chunk] * len(numbers), *[n] * totals]
     for first, count, each in ((0, rows // chunk, chunk), (rows // chunk, 1, rows % chunk)):
         if count and each:
             seen = [native.strided_view(a, (count,), (step,), first * step) for a, step in zip(operands, steps, strict=True)]
-            if native.kernel(f"rows.{name}").into(*seen, each * n, n, each, n) is NotImplemented:
+            if loop.into(*seen, each * n, n, each, n) is NotImplemented:
                 return None
-    return operands[0], *map(_over_rows, sums)
+    return operands[0], *(map(_over_rows, sums) if chunks > 1 else sums)
 
 
 def _numbers(x: Array) -> Array:

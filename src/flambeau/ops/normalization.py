@@ -205,6 +205,8 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
 def _layer_normalized(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd), the last two as they are computed."""
+    if _is_usual(input, normalized_shape, weight, bias):
+        return _layer_norm(input, weight, bias, eps)
     shape = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
     x, n, whole = _wide(input), math.prod(shape), input._array.shape
     w, b = (x.new_full((n,), missing) if p is None else _checked_dtype(p, x) for p, missing in ((weight, 1), (bias, 0)))
@@ -213,6 +215,14 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     out, mean, rstd = _layer_norm(x, w, b, eps)
     out = out if len(shape) == 1 else out.reshape(whole)
     return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
+
+
+def _is_usual(input, normalized_shape, weight, bias) -> bool:
+    """Over the last dimension, with weight and bias, all float32 or all float64: nothing to ask or to adapt."""
+    if weight is None or bias is None or type(normalized_shape) is not tuple or len(normalized_shape) != 1:
+        return False
+    x, w, b = input._array, weight._array, bias._array
+    return x.shape[-1:] == normalized_shape == w.shape == b.shape and x.dtype.char in "fd" and x.dtype == w.dtype == b.dtype
 
 
 @composite(method=False)
