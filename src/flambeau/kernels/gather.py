@@ -227,7 +227,7 @@ def take_rows(array: Array, dim: int, index: Array) -> Array:
         width, index = prod(array.shape[dim + 1 :]), index.reshape(-1)
         if width > 1 and array.size and array[(0,) * (dim + 1)].flags.c_contiguous:
             out = native.empty((*array.shape[:dim], index.size, width), array.dtype)
-            first = array[(..., slice(1), *(0 for _ in array.shape[dim + 1 :]))]  # of every line
+            first = array[(slice(None),) * dim + (slice(1),) + (0,) * (array.ndim - dim - 1)]  # of every line
             numbers = width, width * array.itemsize, array.strides[dim]
             if _ran("index.rows", out[..., 0], (first, arrays.cast(index, INT64)), numbers, array, dim, index):
                 return out.reshape(shape)
