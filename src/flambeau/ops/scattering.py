@@ -156,7 +156,7 @@ def _covered(name: str, input, dim: int, index, src):
 
 
 def _scattered(write, input, dim, index, src, *options) -> None:
-    """Run a kernel on arrays of at least one dimension, after checking the index."""
+    """Run a kernel on arrays of at least one dimension. RuntimeError if an index is out of bounds, which the loop may notice late."""
     if not index.size:
         return
     line, at = _lines(input, index)
@@ -237,6 +237,22 @@ def _scatter_reduce(input, dim, index, src, reduce, include_self):
     if (reduce == "mean" and kind == "b") or (reduce in ("amax", "amin") and kind == "c"):
         raise NotImplementedError(f'"scatter_reduce_{reduce}" not implemented for {input.dtype} tensors')
     _scattered(kernel.scatter_reduce, input, dim, index, src, reduce, include_self)
+
+
+def _all_or_nothing(write):
+    """An in-place form that looks at the whole index first: one that is out of bounds leaves the tensor as it was."""
+
+    def checked(input, dim, index, **rest):
+        if index.size:
+            line, at = _lines(input, index)
+            kernel.check(at, line.shape[dim], dim, RuntimeError)
+        write(input, dim, index, **rest)
+
+    return checked
+
+
+for _op in (_scatter, _scatter_value, _scatter_add, _scatter_reduce):
+    _op.writes(_all_or_nothing(_op.write))
 
 
 @_scatter_reduce.joint
