@@ -342,6 +342,22 @@ def test_the_dictionaries_are_the_truth():
     assert m._parameters.pop("nothing", 3) == 3
 
 
+@both
+def test_what_the_class_has_is_not_hidden(torch):
+    """A module or parameter whose name is that of a method or class attribute hides it, or is hidden otherwise than in PyTorch."""
+
+    class Named(torch.nn.Module):
+        layer = None
+
+        def forward(self, x):
+            return x + 1
+
+    m = Named()
+    m._modules["forward"] = torch.nn.Identity()
+    m.layer = torch.nn.Identity()
+    return [m(1), m.layer, list(m._modules), refused(lambda: setattr(m, "train", torch.nn.Parameter(torch.ones(1)))), m.train() is m]
+
+
 def test_a_copy_by_hand_is_whole():
     """Modules copied through __dict__, as some libraries do, lose their parameters or read stale ones."""
     m = nn.Linear(2, 2)
