@@ -399,6 +399,39 @@ def test_compile_says_that_it_is_missing():
         nn.Identity().compile()
 
 
+@both(tolerance=1e-5)
+def test_training_by_hand(torch):
+    """A small network, trained for a few steps, ends up with other weights."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 1)])
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            self.calls += 1
+            for layer in self.layers[:-1]:
+                x = layer(x).tanh()
+            return self.layers[-1](x)
+
+    model = Net()
+    x = torch.randn(16, 3)
+    target = x.sum(1, keepdim=True).sin()
+    losses = []
+    for _ in range(10):
+        loss = (model(x) - target).square().mean()
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+        losses.append(loss.detach())
+    return [losses, model.state_dict()]
+
+
 @both
 def test_dir(torch):
     """dir() shows numbers, or misses parameters."""
