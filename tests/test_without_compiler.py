@@ -33,6 +33,7 @@ results["transcendental"] = [f(x) for f in (torch.exp, torch.tanh, torch.sin, to
 results["activations"] = [torch.relu(x), torch.nn.functional.gelu(x), torch.nn.functional.silu(x), torch.nn.functional.softplus(x)]
 results["integers"] = [i // 2, i % 3, i << 2, i ^ 5, -i, i.bitwise_not(), i.double() / 3]
 results["halves"] = [x.half() * y.half(), (x.bfloat16() + 1).float(), x.half().sum(), x.bfloat16().exp().float()]
+results["linear"] = [torch.nn.functional.linear(x, y), torch.nn.functional.linear(x[0], y, y[:, 0]), torch.nn.functional.bilinear(y[:, :3], y, x)]
 results["reductions"] = [x.sum(), x.mean(0), x.max(), *x.max(1), x.var((0, 2)), x.prod(-1), x.argmin(), i.sum(0), (x > 0).all(1), x.norm()]
 results["rows"] = [x.softmax(-1), x.log_softmax(0), x.logsumexp(1), x.cumsum(2), x.cummax(1).values]
 results["order"] = [*x.sort(-1, descending=True), *x.topk(2), x.flatten().unique(), x.median(), x.quantile(0.25)]

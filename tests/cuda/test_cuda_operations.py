@@ -31,7 +31,7 @@ FLOAT = {
     "roll": lambda x: x.roll(1, 1), "cat": lambda x: torch.cat([x, x * 2], 1), "stack": lambda x: torch.stack([x, -x]), "split":
     lambda x: x.split(2, 1), "repeat": lambda x: x.repeat(2, 2), "tile": lambda x: x.repeat_interleave(2, 0), "tril": lambda x: x.tril(),
     "triu": lambda x: x.triu(1), "diag": lambda x: x[:3, :3].diag(), "trace": lambda x: x[:3, :3].trace(), "diff": lambda x: x.diff(),
-    "matmul": lambda x: x @ x.T, "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "outer": lambda x: torch.outer(x[0], x[1]), "dot":
+    "linear": lambda x: torch.nn.functional.linear(x, x * 2, x[:, 0]), "matmul": lambda x: x @ x.T, "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "outer": lambda x: torch.outer(x[0], x[1]), "dot":
     lambda x: torch.dot(x[0], x[1]), "cdist": lambda x: torch.cdist(x, x + 1), "cross": lambda x: torch.linalg.cross(x[:, :3], x[:, 1:]),
     "inv": lambda x: torch.linalg.inv(x @ x.T + torch.eye(3, device=x.device)), "det": lambda x: torch.linalg.det(x[:, :3]), "cholesky":
     lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(3, device=x.device)), "solve": lambda x: torch.linalg.solve(x[:, :3], x),

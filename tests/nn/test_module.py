@@ -342,6 +342,22 @@ def test_the_dictionaries_are_the_truth():
     assert m._parameters.pop("nothing", 3) == 3
 
 
+@both
+def test_what_the_class_has_is_not_hidden(torch):
+    """A module or parameter whose name is that of a method or class attribute hides it, or is hidden otherwise than in PyTorch."""
+
+    class Named(torch.nn.Module):
+        layer = None
+
+        def forward(self, x):
+            return x + 1
+
+    m = Named()
+    m._modules["forward"] = torch.nn.Identity()
+    m.layer = torch.nn.Identity()
+    return [m(1), m.layer, list(m._modules), refused(lambda: setattr(m, "train", torch.nn.Parameter(torch.ones(1)))), m.train() is m]
+
+
 def test_a_copy_by_hand_is_whole():
     """Modules copied through __dict__, as some libraries do, lose their parameters or read stale ones."""
     m = nn.Linear(2, 2)
@@ -381,6 +397,39 @@ def test_compile_says_that_it_is_missing():
     """Module.compile pretends to have compiled."""
     with pytest.raises(NotImplementedError):
         nn.Identity().compile()
+
+
+@both(tolerance=1e-5)
+def test_training_by_hand(torch):
+    """A small network, trained for a few steps, ends up with other weights."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 1)])
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            self.calls += 1
+            for layer in self.layers[:-1]:
+                x = layer(x).tanh()
+            return self.layers[-1](x)
+
+    model = Net()
+    x = torch.randn(16, 3)
+    target = x.sum(1, keepdim=True).sin()
+    losses = []
+    for _ in range(10):
+        loss = (model(x) - target).square().mean()
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+        losses.append(loss.detach())
+    return [losses, model.state_dict()]
 
 
 @both

@@ -234,6 +234,20 @@ def test_skipping_init(torch):
     ]
 
 
+@both
+def test_what_layers_are_written_with(torch):
+    """nn.modules.utils or factory_kwargs answer differently."""
+    u = torch.nn.modules.utils
+    state = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(1, 1))).state_dict()
+    u.consume_prefix_in_state_dict_if_present(state, "0.")
+    kwargs = torch.nn.factory_kwargs
+    return [
+        u._single(3), u._pair(3), u._triple((1, 2)), u._quadruple("abcd"), u._reverse_repeat_tuple((1, 2), 2), u._list_with_default([None, 3], [5, 6, 7]),
+        refused(lambda: u._list_with_default([None, 3], [5, 6])), list(state), dict(state._metadata), kwargs(None), kwargs({"device": "cpu", "factory_kwargs": {"dtype": 1}}),
+        refused(lambda: kwargs({"a": 1})), refused(lambda: kwargs({"dtype": 1, "factory_kwargs": {"dtype": 1}})),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "name",
     ["clip_grad", "convert_parameters", "fusion", "init", "memory_format", "parametrizations", "parametrize", "prune", "rnn", "stateless"],

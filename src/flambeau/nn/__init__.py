@@ -17,9 +17,24 @@ from flambeau.nn.modules import HOMES as _HOMES
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
-__all__ = sorted([*_HOMES, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init"])
+__all__ = sorted(
+    [*_HOMES, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs", "functional", "init"]
+)
 __all__ += ["modules", "parameter", "utils"]
 _ROOMS = frozenset({"attention", "common_types", "grad", "parallel", "utils"})
+
+
+def factory_kwargs(kwargs: dict | None) -> dict:
+    """The part of a layer's arguments that makes its tensors: device, dtype and memory_format, from `kwargs` or its "factory_kwargs"."""
+    given = dict(kwargs or {})
+    found = dict(given.pop("factory_kwargs", {}))
+    unknown = given.keys() - {"device", "dtype", "memory_format"}
+    if unknown:
+        raise TypeError(f"unexpected kwargs {sorted(unknown)}: expected device, dtype or memory_format")
+    repeated = found.keys() & given.keys()
+    if repeated:
+        raise TypeError(f"{sorted(repeated)} specified twice, in **kwargs and in factory_kwargs")
+    return found | given
 
 
 def __getattr__(name: str):

@@ -12,14 +12,14 @@ of this runs, and nothing is prepared for it, while nothing is raised.
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from flambeau.tensor import Tensor
 
-PACKAGE = str(Path(__file__).resolve().parents[2])
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 LONGEST = 12  # operands that are shown
 
 

@@ -106,14 +106,16 @@ class Hooks:
         """forward with everything that wants to be called around it."""
         done: set[int] = set()
         try:
-            args, kwargs = self._before_forward(args, kwargs)
-            full, old = self._get_backward_hooks()
-            before = self._get_backward_pre_hooks()
+            if _global_forward_pre_hooks or self._forward_pre_hooks:
+                args, kwargs = self._before_forward(args, kwargs)
+            full, old = self._get_backward_hooks() if _global_backward_hooks or self._backward_hooks else ((), ())
+            before = self._get_backward_pre_hooks() if _global_backward_pre_hooks or self._backward_pre_hooks else ()
             around = BackwardHook(self, full, before) if full or before else None
             if around is not None:
                 args = around.setup_input_hook(args)
-            result = self._run_forward(args, kwargs)
-            result = self._after_forward(args, kwargs, result, done)
+            result = self.forward(*args, **kwargs)
+            if _global_forward_hooks or self._forward_hooks:
+                result = self._after_forward(args, kwargs, result, done)
             if around is not None:
                 if not isinstance(result, (Tensor, tuple)):
                     kind = type(result).__name__
@@ -143,10 +145,11 @@ class Hooks:
         return args, kwargs
 
     def _after_forward(self, args: tuple, kwargs: dict, result: Any, done: set[int]) -> Any:
+        with_kwargs, always = self._forward_hooks_with_kwargs, self._forward_hooks_always_called
         for number, hook in (*_global_forward_hooks.items(), *self._forward_hooks.items()):
-            if number in self._forward_hooks_always_called or number in _global_forward_hooks_always_called:
+            if number in always or number in _global_forward_hooks_always_called:
                 done.add(number)
-            if number in self._forward_hooks_with_kwargs or number in _global_forward_hooks_with_kwargs:
+            if number in with_kwargs or number in _global_forward_hooks_with_kwargs:
                 answer = hook(self, args, kwargs, result)
             else:
                 answer = hook(self, args, result)
@@ -169,7 +172,7 @@ class Hooks:
                     said = f"{kind} with ``always_call=True`` raised an exception that was silenced as another error was raised"
                     warnings.warn(f"{said} in forward: {second}", stacklevel=2)
 
-    def _register_old_hooks(self, hooks: list, args: tuple, result: Any) -> None:
+    def _register_old_hooks(self, hooks: Any, args: tuple, result: Any) -> None:
         first = result
         while not isinstance(first, Tensor):
             first = next(v for v in first.values() if isinstance(v, Tensor)) if isinstance(first, Mapping) else first[0]

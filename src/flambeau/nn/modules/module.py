@@ -119,9 +119,6 @@ class Module(Walks, State, Moves, hooks.Hooks):
 
     _call_impl = _wrapped_call_impl = __call__
 
-    def _run_forward(self, args: tuple, kwargs: dict) -> Any:
-        return self.forward(*args, **kwargs)
-
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile this module's forward in place."""
         raise NotImplementedError("Module.compile(): there is no compiler in this version. The module runs as it is, without compiling")

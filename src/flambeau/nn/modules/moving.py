@@ -141,16 +141,11 @@ class Moves:
             said = "Calling .zero_grad() from a module created with nn.DataParallel() has no effect: its parameters are not leaves"
             warnings.warn(f"{said}. Call it on the original module.", stacklevel=2)
         for parameter in self.parameters():
-            if parameter.grad is None:
-                continue
-            if set_to_none:
-                parameter.grad = None
-            else:
-                if parameter.grad.grad_fn is not None:
-                    parameter.grad.detach_()
-                else:
-                    parameter.grad.requires_grad_(False)
-                parameter.grad.zero_()
+            grad = parameter._grad
+            if grad is not None:
+                parameter._grad = None if set_to_none else grad
+                if not set_to_none:
+                    (grad.requires_grad_(False) if grad.grad_fn is None else grad.detach_()).zero_()
 
 
 def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:

@@ -25,7 +25,8 @@ class Registry(dict):
     def adopt(self, module: Any) -> None:
         """Mirror what is here in the attributes of `module`, too; weakly, so that a module dies with its last user."""
         self.owners = (*[ref for ref in self.owners if ref() is not None], weakref.ref(module))
-        vars(module).update(self)
+        for name, value in self.items():
+            _mirror(module, name, value)
 
     def leave(self, module: Any) -> None:
         """Stop doing so."""
@@ -39,7 +40,7 @@ class Registry(dict):
         for ref in self.owners:
             owner = ref()
             if owner is not None:
-                owner.__dict__[name] = value
+                _mirror(owner, name, value)
 
     def __delitem__(self, name: str) -> None:
         dict.__delitem__(self, name)
@@ -88,6 +89,12 @@ class Registry(dict):
         return dict(self)
 
     __copy__ = copy
+
+
+def _mirror(module: Any, name: str, value: Any) -> None:
+    # A name that the class has too (a method, a property) means that, as it does for PyTorch.
+    if not hasattr(type(module), name):
+        module.__dict__[name] = value
 
 
 def install(module: Any, name: str, entries: dict | None) -> None:

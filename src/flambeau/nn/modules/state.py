@@ -68,8 +68,12 @@ class State:
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Write what this module itself has. Override it to save something else."""
-        for name, tensor in self._saved().items():
-            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                destination[prefix + name] = parameter if keep_vars else parameter.detach()
+        for name, buffer in self._buffers.items():
+            if buffer is not None and name not in self._non_persistent_buffers_set:
+                destination[prefix + name] = buffer if keep_vars else buffer.detach()
         if type(self).get_extra_state is not State.get_extra_state:
             destination[prefix + EXTRA] = self.get_extra_state()
 

@@ -27,9 +27,25 @@ class Walks:
         if remove_duplicate:
             memo.add(self)
         yield prefix, self  # type: ignore[misc]
-        for name, module in self._modules.items():
-            if module is not None:
-                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+        # A stack instead of generators within generators, which would hand every module up through all levels above it. The dictionaries
+        # are read as late as a recursion would, because callers replace modules while they walk.
+        stack = [(prefix, iter(self._modules.items()))]
+        while stack:
+            path, rest = stack[-1]
+            for name, module in rest:
+                if module is None or module in memo:
+                    continue
+                inner = f"{path}.{name}" if path else name
+                if type(module).named_modules is not Walks.named_modules:
+                    yield from module.named_modules(memo, inner, remove_duplicate)
+                    continue
+                if remove_duplicate:
+                    memo.add(module)
+                yield inner, module
+                stack.append((inner, iter(module._modules.items())))
+                break
+            else:
+                stack.pop()
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all inside it."""
