@@ -18,6 +18,7 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     tensors  lists of equal length: the parameters, their gradients, then their states, which have these names
     """
     if modes.state.grad:
+        options = {name: v.squeeze() if isinstance(v, Tensor) and v.dim() else v for name, v in options.items()}
         for operands in zip(*tensors, strict=True):
             _as_operations(rule, names, operands, options)
         return
