@@ -191,7 +191,7 @@ def test_sequential_and_chained():
                 found.append([*seen(o), *scheduler.get_last_lr()])
             runs.append(flat(found))
             states.append(scheduler.state_dict())
-            o2, again = build(f)
+            _, again = build(f)
             again.load_state_dict(copy.deepcopy(scheduler.state_dict()))
             assert [s.last_epoch for s in again._schedulers if hasattr(s, "last_epoch")] == [
                 s.last_epoch for s in scheduler._schedulers if hasattr(s, "last_epoch")
@@ -284,7 +284,7 @@ def test_errors(case):
     """What PyTorch refuses is refused with the same exception."""
     found = []
     for f in (flambeau, torch):
-        with pytest.raises(Exception) as problem:  # noqa: PT011
+        with pytest.raises(Exception) as problem:
             BAD[case](f, f.optim.lr_scheduler)
         found.append(problem.type)
     assert found[0] is found[1]

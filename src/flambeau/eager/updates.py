@@ -18,6 +18,7 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     tensors  lists of equal length: the parameters, their gradients, then their states, which have these names
     """
     if modes.state.grad:
+        options = {name: v.squeeze() if isinstance(v, Tensor) and v.dim() else v for name, v in options.items()}
         for operands in zip(*tensors, strict=True):
             _as_operations(rule, names, operands, options)
         return
@@ -28,9 +29,13 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     updates.run(rule.kernel(names), lists, [options[name] for name in rule.options])
     for i, group in enumerate(tensors):
         if i != 1:
-            for t in group:
-                storage = t._storage or t._shared_storage()
-                storage.version += 1
+            _note_writes(group)
+
+
+def _note_writes(tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        storage = t._storage or t._shared_storage()
+        storage.version += 1
 
 
 def _as_operations(rule: Rule, names: tuple[str, ...], tensors: Sequence[Tensor], options: dict) -> None:
@@ -59,4 +64,4 @@ def write(numbers: Sequence[Tensor], values: Sequence[float]) -> None:
     for t, value in zip(numbers, values, strict=True):
         array = t._array
         array.fill(value) if type(array) is np.ndarray else arrays.fill(array, value)
-        t._bump()
+    _note_writes(numbers)

@@ -1,6 +1,6 @@
 """Updates as CUDA C++: one kernel for a list of tensors, each a column of blocks.
 
-    fl_update_adam_f32(Pieces all, double s0, ...)      all: the addresses of every tensor's operands, and how many elements it has
+fl_update_adam_f32(Pieces all, double s0, ...)      all: the addresses of every tensor's operands, and how many elements it has
 """
 
 from __future__ import annotations

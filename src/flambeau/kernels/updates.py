@@ -72,7 +72,16 @@ class Update:
 def run(update: Update, lists: tuple[list, ...], options: Sequence) -> None:
     """Move all tensors: lists[o][i] is operand o of tensor i."""
     numbers = update.numbers(*options)
-    if update.launch(lists, numbers) is not NotImplemented:
+    if update.launch(lists, numbers) is NotImplemented:
+        kinds = [a.dtype for a in lists[0]]
+        for kind in dict.fromkeys(kinds):
+            chosen = [i for i, k in enumerate(kinds) if k == kind]
+            _run_one_by_one(update, tuple([[group[i] for i in chosen] for group in lists]), numbers, len(chosen) < len(kinds))
+
+
+def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, fewer: bool) -> None:
+    """Tensors of one dtype, if not all together then each as it is."""
+    if fewer and update.launch(lists, numbers) is not NotImplemented:
         return
     cards: dict[tuple, list[Sequence]] = {}  # (device, dtype) -> what one launch can do
     for given in zip(*lists, strict=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check
+from flambeau.optim.elementwise import Elementwise, apply, check
 
-__all__ = ["Adadelta"]
+__all__ = ["Adadelta", "adadelta"]
 
 
 class Adadelta(Elementwise):
@@ -32,3 +32,12 @@ class Adadelta(Elementwise):
 
     def _options(self, group, key):
         return {name: group[name] for name in ("lr", "rho", "eps", "weight_decay", "maximize")}
+
+
+def adadelta(
+    params, grads, square_avgs, acc_deltas, state_steps, capturable=False, foreach=None, differentiable=False, has_complex=False, *, lr,
+    rho, eps, weight_decay, maximize,
+):  # fmt: skip
+    """A step of Adadelta on tensors that the caller keeps."""
+    states = {"step": state_steps, "square_avg": square_avgs, "acc_delta": acc_deltas}
+    apply(Adadelta, params, grads, states, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)

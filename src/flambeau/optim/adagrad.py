@@ -5,9 +5,9 @@ from __future__ import annotations
 from flambeau.factories import full_like
 from flambeau.ops import updates
 from flambeau.ops.formats import preserve_format
-from flambeau.optim.elementwise import Elementwise, check, check_fused
+from flambeau.optim.elementwise import Elementwise, apply, check, check_fused
 
-__all__ = ["Adagrad"]
+__all__ = ["Adagrad", "adagrad"]
 
 
 class Adagrad(Elementwise):
@@ -46,3 +46,12 @@ class Adagrad(Elementwise):
 
     def _options(self, group, key):
         return {name: group[name] for name in ("lr", "lr_decay", "eps", "weight_decay", "maximize")} | {"step": key}
+
+
+def adagrad(
+    params, grads, state_sums, state_steps, fused=None, grad_scale=None, found_inf=None, has_sparse_grad=False, foreach=None,
+    differentiable=False, has_complex=False, *, lr, weight_decay, lr_decay, eps, maximize,
+):  # fmt: skip
+    """A step of Adagrad on tensors that the caller keeps."""
+    states = {"step": state_steps, "sum": state_sums}
+    apply(Adagrad, params, grads, states, lr=lr, weight_decay=weight_decay, lr_decay=lr_decay, eps=eps, maximize=maximize)

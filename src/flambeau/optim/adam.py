@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check, check_fused
+from flambeau.optim.elementwise import Elementwise, apply, check, check_fused
 from flambeau.optim.optimizer import _to_scalar, one_element
 from flambeau.tensor import Tensor
 
-__all__ = ["Adam"]
+__all__ = ["Adam", "adam"]
 
 
 class Adam(Elementwise):
@@ -42,12 +42,24 @@ class Adam(Elementwise):
     def _names(self, group):
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
-    def _keys(self, group, held):
+    def _keys(self, group, held, params):
         if group["foreach"] and isinstance(group["lr"], Tensor) and not group["capturable"]:
             raise RuntimeError("lr as a Tensor is not supported for capturable=False and foreach=True")
-        return super()._keys(group, held)
+        return super()._keys(group, held, params)
 
     def _options(self, group, key):
         names = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
         beta1, beta2 = group["betas"]
         return {name: group[name] for name in names} | {"beta1": beta1, "beta2": beta2, "step": key}
+
+
+def adam(
+    params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False, differentiable=False, fused=None,
+    grad_scale=None, found_inf=None, has_complex=False, decoupled_weight_decay=False, *, amsgrad, beta1, beta2, lr, weight_decay, eps, maximize,
+):  # fmt: skip
+    """A step of Adam on tensors that the caller keeps."""
+    states = {"step": state_steps, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "max_exp_avg_sq": max_exp_avg_sqs}
+    apply(
+        Adam, params, grads, states, foreach=foreach, capturable=capturable, decoupled_weight_decay=decoupled_weight_decay, amsgrad=amsgrad,
+        betas=(beta1, beta2), lr=lr, weight_decay=weight_decay, eps=eps, maximize=maximize,
+    )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check
+from flambeau.optim.elementwise import Elementwise, apply, check
 
-__all__ = ["Adamax"]
+__all__ = ["Adamax", "adamax"]
 
 
 class Adamax(Elementwise):
@@ -28,3 +28,12 @@ class Adamax(Elementwise):
     def _options(self, group, key):
         beta1, beta2 = group["betas"]
         return {name: group[name] for name in ("lr", "eps", "weight_decay", "maximize")} | {"beta1": beta1, "beta2": beta2, "step": key}
+
+
+def adamax(
+    params, grads, exp_avgs, exp_infs, state_steps, foreach=None, maximize=False, differentiable=False, capturable=False, has_complex=False,
+    *, eps, beta1, beta2, lr, weight_decay,
+):  # fmt: skip
+    """A step of Adamax on tensors that the caller keeps."""
+    states = {"step": state_steps, "exp_avg": exp_avgs, "exp_inf": exp_infs}
+    apply(Adamax, params, grads, states, eps=eps, betas=(beta1, beta2), lr=lr, weight_decay=weight_decay, maximize=maximize)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flambeau.eager.updates import read, write
 from flambeau.factories import full, ones, tensor, zeros
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check, like
+from flambeau.optim.elementwise import Elementwise, apply, check, like
 from flambeau.optim.optimizer import scalar_dtype
 
-__all__ = ["ASGD"]
+__all__ = ["ASGD", "asgd"]
 
 
 class ASGD(Elementwise):
@@ -35,11 +35,11 @@ class ASGD(Elementwise):
         where = {"dtype": scalar_dtype(), "device": p.device}
         return {"step": zeros((), **where), "eta": full((), float(group["lr"]), **where), "mu": ones((), **where), "ax": like(p)}
 
-    def _keys(self, group, held):
+    def _keys(self, group, held, params):
         """(eta, mu) of this step; those of the next are written down."""
         etas, mus = [s["eta"] for s in held], [s["mu"] for s in held]
         keys = list(zip(read(etas), read(mus), strict=True))
-        steps, lr = super()._keys(group, held), float(group["lr"])
+        steps, lr = super()._keys(group, held, params), float(group["lr"])
         write(etas, [_rounded(lr / (1 + group["lambd"] * lr * step) ** group["alpha"]) for step in steps])
         write(mus, [_rounded(1 / max(1, step - group["t0"])) for step in steps])
         return keys
@@ -51,3 +51,12 @@ class ASGD(Elementwise):
 def _rounded(number: float) -> float:
     """As a tensor of the default dtype holds it: that is how PyTorch computes these, even where a loaded state could hold more."""
     return tensor(number).item()
+
+
+def asgd(
+    params, grads, axs, mus, etas, state_steps, foreach=None, maximize=False, differentiable=False, capturable=False, has_complex=False, *,
+    lambd, lr, t0, alpha, weight_decay,
+):  # fmt: skip
+    """A step of ASGD on tensors that the caller keeps."""
+    states = {"step": state_steps, "ax": axs, "mu": mus, "eta": etas}
+    apply(ASGD, params, grads, states, lambd=lambd, lr=lr, t0=t0, alpha=alpha, weight_decay=weight_decay, maximize=maximize)

@@ -43,7 +43,7 @@ class Elementwise(Optimizer):
         """The states that this group's parameters have."""
         return self.states
 
-    def _keys(self, group: dict[str, Any], held: list[dict]) -> list:
+    def _keys(self, group: dict[str, Any], held: list[dict], params: list[Tensor]) -> list:
         """What the numbers of each parameter depend on besides the group. Counts the step."""
         return updates.advance([s["step"] for s in held])
 
@@ -71,8 +71,10 @@ class Elementwise(Optimizer):
     def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         if group.get("capturable") or group.get("fused"):
             _check_devices(group, params)
-        held, names = self._held(group, params), self._names(group)
-        keys = self._keys(group, held)
+        self._move_with(group, params, grads, self._held(group, params))
+
+    def _move_with(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], held: list[dict]) -> None:
+        names, keys = self._names(group), self._keys(group, held, params)
         tensors = [params, grads, *[[s[name] for s in held] for name in names]]
         if keys.count(keys[0]) == len(keys):
             updates.move(self.rule, names, tensors, self._options(group, keys[0]))
@@ -104,6 +106,15 @@ class Elementwise(Optimizer):
                 for name in ("step", "eta", "mu", "mu_product"):  # once plain numbers
                     if name in own and not isinstance(own[name], Tensor):
                         own[name] = tensor(float(own[name]), dtype=scalar_dtype(group.get("fused")))
+
+
+def apply(cls: type[Elementwise], params: list[Tensor], grads: list[Tensor], states: dict[str, list], **group: Any) -> list[dict]:
+    """A step of an optimizer's rule on tensors that somebody else keeps, for the functional forms; their states by parameter."""
+    used = {name: tensors for name, tensors in states.items() if tensors}
+    held = [{name: tensors[i] for name, tensors in used.items()} for i in range(len(params))]
+    if params:
+        object.__new__(cls)._move_with(group, list(params), list(grads), held)
+    return held
 
 
 def like(p: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from flambeau.eager.updates import read
 from flambeau.factories import ones
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check
+from flambeau.optim.elementwise import Elementwise, apply, check
 
-__all__ = ["NAdam"]
+__all__ = ["NAdam", "nadam"]
 
 
 class NAdam(Elementwise):
@@ -37,9 +37,9 @@ class NAdam(Elementwise):
         started = super()._start(p, group)
         return {"step": counter, "mu_product": ones((), dtype=counter.dtype, device=counter.device)} | started
 
-    def _keys(self, group, held):
+    def _keys(self, group, held, params):
         """(step, product of all mu so far)."""
-        steps, products = super()._keys(group, held), [s["mu_product"] for s in held]
+        steps, products = super()._keys(group, held, params), [s["mu_product"] for s in held]
         for product, step in zip(products, steps, strict=True):
             product.mul_(self._mu(group, step))
         return list(zip(steps, read(products), strict=True))
@@ -54,3 +54,15 @@ class NAdam(Elementwise):
         names = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
         numbers = {"step": step, "mu": self._mu(group, step), "mu_next": self._mu(group, step + 1), "mu_product": product}
         return {name: group[name] for name in names} | {"beta1": beta1, "beta2": beta2} | numbers
+
+
+def nadam(
+    params, grads, exp_avgs, exp_avg_sqs, mu_products, state_steps, decoupled_weight_decay=False, foreach=None, capturable=False,
+    differentiable=False, has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay, momentum_decay, eps,
+):  # fmt: skip
+    """A step of NAdam on tensors that the caller keeps."""
+    states = {"step": state_steps, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "mu_product": mu_products}
+    apply(
+        NAdam, params, grads, states, decoupled_weight_decay=decoupled_weight_decay, betas=(beta1, beta2), lr=lr, weight_decay=weight_decay,
+        momentum_decay=momentum_decay, eps=eps, maximize=maximize,
+    )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check
+from flambeau.optim.elementwise import Elementwise, apply, check
 
-__all__ = ["RAdam"]
+__all__ = ["RAdam", "radam"]
 
 
 class RAdam(Elementwise):
@@ -31,3 +31,15 @@ class RAdam(Elementwise):
         beta1, beta2 = group["betas"]
         names = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
         return {name: group[name] for name in names} | {"beta1": beta1, "beta2": beta2, "step": key}
+
+
+def radam(
+    params, grads, exp_avgs, exp_avg_sqs, state_steps, decoupled_weight_decay=False, foreach=None, differentiable=False, capturable=False,
+    has_complex=False, maximize=False, *, beta1, beta2, lr, weight_decay, eps,
+):  # fmt: skip
+    """A step of RAdam on tensors that the caller keeps."""
+    states = {"step": state_steps, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
+    apply(
+        RAdam, params, grads, states, decoupled_weight_decay=decoupled_weight_decay, betas=(beta1, beta2), lr=lr, weight_decay=weight_decay,
+        eps=eps, maximize=maximize,
+    )  # fmt: skip

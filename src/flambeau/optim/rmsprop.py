@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check
+from flambeau.optim.elementwise import Elementwise, apply, check
 
-__all__ = ["RMSprop"]
+__all__ = ["RMSprop", "rmsprop"]
 
 
 class RMSprop(Elementwise):
@@ -32,3 +32,15 @@ class RMSprop(Elementwise):
 
     def _options(self, group, key):
         return {name: group[name] for name in ("lr", "alpha", "eps", "momentum", "weight_decay", "maximize")}
+
+
+def rmsprop(
+    params, grads, square_avgs, grad_avgs, momentum_buffer_list, state_steps, foreach=None, maximize=False, differentiable=False,
+    capturable=False, has_complex=False, *, lr, alpha, eps, weight_decay, momentum, centered,
+):  # fmt: skip
+    """A step of RMSprop on tensors that the caller keeps."""
+    states = {"step": state_steps, "square_avg": square_avgs, "grad_avg": grad_avgs, "momentum_buffer": momentum_buffer_list}
+    apply(
+        RMSprop, params, grads, states, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
+        maximize=maximize,
+    )  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flambeau.factories import full_like
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check, like
+from flambeau.optim.elementwise import Elementwise, apply, check, like
 
-__all__ = ["Rprop"]
+__all__ = ["Rprop", "rprop"]
 
 
 class Rprop(Elementwise):
@@ -44,3 +44,12 @@ class Rprop(Elementwise):
     def _options(self, group, key):
         (etaminus, etaplus), (low, high) = group["etas"], group["step_sizes"]
         return {"etaminus": etaminus, "etaplus": etaplus, "step_size_min": low, "step_size_max": high, "maximize": group["maximize"]}
+
+
+def rprop(
+    params, grads, prevs, step_sizes, state_steps, foreach=None, capturable=False, maximize=False, differentiable=False, has_complex=False,
+    *, step_size_min, step_size_max, etaminus, etaplus,
+):  # fmt: skip
+    """A step of Rprop on tensors that the caller keeps."""
+    states = {"step": state_steps, "prev": prevs, "step_size": step_sizes}
+    apply(Rprop, params, grads, states, etas=(etaminus, etaplus), step_sizes=(step_size_min, step_size_max), maximize=maximize)

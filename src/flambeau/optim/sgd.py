@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flambeau.factories import empty_like
 from flambeau.ops import updates
-from flambeau.optim.elementwise import Elementwise, check, check_fused
+from flambeau.optim.elementwise import Elementwise, apply, check, check_fused
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "sgd"]
 
 
 class SGD(Elementwise):
@@ -40,24 +40,29 @@ class SGD(Elementwise):
     def _held(self, group, params):
         return [self.state[p] for p in params] if group["momentum"] != 0 else [{}] * len(params)
 
-    def _move(self, group, params, grads):
-        self._grads = grads  # the buffers begin with them, in their order of memory
-        try:
-            super()._move(group, params, grads)
-        finally:
-            del self._grads
-
-    def _keys(self, group, held):
-        """Whether this is a parameter's first step."""
+    def _keys(self, group, held, params):
+        """Whether this is a parameter's first step, with which its buffer begins."""
         if group["momentum"] == 0:
             return [False]
         first = [state.get("momentum_buffer") is None for state in held]
         if any(first):
-            for state, grad, begins in zip(held, self._grads, first, strict=True):
+            for state, p, begins in zip(held, params, first, strict=True):
                 if begins:
-                    state["momentum_buffer"] = empty_like(grad)
+                    state["momentum_buffer"] = empty_like(p)
         return first
 
     def _options(self, group, key):
         names = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
         return {name: group[name] for name in names} | {"first": key}
+
+
+def sgd(
+    params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=None, fused=None, grad_scale=None, found_inf=None, *, weight_decay,
+    momentum, lr, dampening, nesterov, maximize,
+):  # fmt: skip
+    """A step of SGD on tensors that the caller keeps; buffers that are None begin, in their list."""
+    held = apply(
+        SGD, params, d_p_list, {"momentum_buffer": momentum_buffer_list}, weight_decay=weight_decay, momentum=momentum, lr=lr,
+        dampening=dampening, nesterov=nesterov, maximize=maximize,
+    )  # fmt: skip
+    momentum_buffer_list[:] = [state.get("momentum_buffer") for state in held] if momentum != 0 else momentum_buffer_list

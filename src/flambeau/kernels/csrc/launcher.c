@@ -311,13 +311,12 @@ static PyObject *into(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
     return launch((Kernel *)self, (PyArrayObject *)args[0], args + 1, nargs - 1);
 }
 
-/* Updates, in place, of all tensors of a list: see updates.py. A Piece is a tensor, and the number of its first block. */
-typedef struct { char *data[MAX_OPERANDS]; int64_t numel, first; } Piece;
+typedef struct { char *data[MAX_OPERANDS]; int64_t numel, first; } Piece; /* of an update: a tensor, and the number of its first block */
 typedef struct { const fl_pointwise *entry; Piece *piece; int64_t count, blocks, numel; double param[MAX_PARAM]; } Update;
 
 static void update_block(void *update, int64_t block) {
     const Update *u = update;
-    int64_t low = 0, high = u->count; /* low becomes the last piece that begins at or before this block */
+    int64_t low = 0, high = u->count; /* to the last piece that begins at or before this block */
     while (high - low > 1) *(u->piece[(low + high) / 2].first <= block ? &low : &high) = (low + high) / 2;
     Piece piece = u->piece[low];
     int64_t begin = (block - piece.first) * BLOCK;
@@ -334,22 +333,21 @@ static bool add_piece(Update *u, Kernel *k, PyObject *lists, int64_t i) {
         if (!u->entry || type != u->entry->key || !PyArray_SAMESHAPE(a, first)) return false;
         u->piece[i].data[o] = PyArray_BYTES(a), u->piece[i].numel = PyArray_SIZE(a), u->piece[i].first = u->blocks;
     }
-    u->numel += u->piece[i].numel, u->blocks += (u->piece[i].numel + BLOCK - 1) / BLOCK;
-    return true;
+    return u->numel += u->piece[i].numel, u->blocks += (u->piece[i].numel + BLOCK - 1) / BLOCK, true;
 }
 
 static PyObject *update(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
     Kernel *k = (Kernel *)self;
-    Update u = {.count = nargs == 2 && PyTuple_Check(args[0]) && PyTuple_Size(args[0]) == k->n_in + 1 ? PyList_Size(PyTuple_GET_ITEM(args[0], 0)) : -1};
-    if (u.count < 0) return PyErr_Format(PyExc_TypeError, "update(lists, numbers) of %s takes %d lists", k->name, k->n_in + 1);
+    if (nargs != 2 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != k->n_in + 1 || !PyList_Check(PyTuple_GET_ITEM(args[0], 0)))
+        return PyErr_Format(PyExc_TypeError, "update(lists, numbers) of %s takes %d lists", k->name, k->n_in + 1);
+    Update u = {.count = PyList_GET_SIZE(PyTuple_GET_ITEM(args[0], 0))};
     bool fits = (u.piece = PyMem_Malloc(sizeof(Piece) * (size_t)u.count + 1)) && PyTuple_Check(args[1]) && PyTuple_Size(args[1]) == k->n_param;
     for (int i = 0; fits && i < k->n_param; i++) fits = read_param(PyTuple_GET_ITEM(args[1], i), &u.param[i]);
     for (int64_t i = 0; fits && i < u.count; i++) fits = add_piece(&u, k, args[0], i);
     PyThreadState *paused = fits && u.numel > INLINE_UP_TO ? PyEval_SaveThread() : NULL;
     if (paused) fl_parallel(update_block, &u, u.blocks), PyEval_RestoreThread(paused);
     for (int64_t block = 0; fits && !paused && block < u.blocks; block++) update_block(&u, block);
-    PyMem_Free(u.piece);
-    return PyErr_Occurred() ? NULL : Py_NewRef(fits ? Py_None : Py_NotImplemented);
+    return PyMem_Free(u.piece), PyErr_Occurred() ? NULL : Py_NewRef(fits ? Py_None : Py_NotImplemented);
 }
 
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
