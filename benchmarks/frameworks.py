@@ -38,6 +38,7 @@ _KNOWN = {
     # Which setting is better depends on the case, and a ratio means something only against the better one.
     "torch": Framework("torch", "torch", "torch", tunes_threads=True),
     "numpy": Framework("numpy", "numpy", "benchmarks.numpy_dialect"),
+    "jax": Framework("jax", "jax", "benchmarks.jax_dialect"),
 }
 
 

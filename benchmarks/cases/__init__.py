@@ -10,6 +10,7 @@ SUBJECTS = (
     "indexing",
     "modules",
     "optim",
+    "training",
     "startup",
 )
 
