@@ -8,7 +8,7 @@ from __future__ import annotations
 from benchmarks.case import case
 
 
-@case(wanted=0.5, name=["SGD", "Adam", "AdamW"])
+@case(wanted=0.3, name=["SGD", "Adam", "AdamW"])
 def step(torch, device, name):
     """50 matrices of 256 x 256, by default options (SGD: with momentum)."""
     return prepared(torch, device, name, [(256, 256)] * 50)
