@@ -38,9 +38,9 @@ def embedding_bag(
         result, found = _largest(rows, bag, bags)
         chosen = found.new_full(found.shape, -1) if not indices.numel() else indices.to(dtypes.int64)[found.clamp(0, indices.numel() - 1)]
         return result, bag, sizes, chosen
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
     wide = rows.float() if rows.dtype.itemsize == 2 else rows
+    if per_sample_weights is not None:
+        wide = wide * per_sample_weights.to(wide.dtype).unsqueeze(-1)
     total = wide.new_zeros((bags, weight.shape[1])).index_add(0, bag, wide)
     if MODES[mode] == "mean":
         total = total / sizes.clamp_min(1).unsqueeze(-1)

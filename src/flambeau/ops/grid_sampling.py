@@ -56,18 +56,16 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
 def _sampled(input, grid, mode: str, padding: str, corners: bool):
     _check(input, grid, mode)
     samples, channels, *sizes = input.shape
-    wide = input.float() if input.dtype.itemsize == 2 else input
-    points = grid.to(wide.dtype).reshape((samples, 1, -1, len(sizes)))  # (N, 1, P, dims), x first
+    points = grid.reshape((samples, 1, -1, len(sizes)))  # (N, 1, P, dims), x first
     axes = [_taps(points[..., -1 - d], n, mode, padding, corners) for d, n in enumerate(sizes)]
-    flat, parts = wide.reshape((samples, channels, -1)), []
+    flat, parts = input.reshape((samples, channels, -1)), []
     for taps in itertools.product(*axes):  # of every dimension one neighbour
         place, weight, inside = taps[0]
         for n, (index, more, within) in zip(sizes[1:], taps[1:], strict=True):
             place, weight, inside = place * n + index, weight * more, inside & within
         read = flat.gather(2, place.expand((samples, channels, -1)))
-        # Both are cut: 0 * inf would be nan, in the derivatives too.
-        parts.append(read.where(inside, 0.0) * weight.where(inside, 0.0))
-    return sum(parts[1:], parts[0]).reshape((samples, channels, *grid.shape[1:-1])).to(input.dtype)
+        parts.append(read.where(inside, 0.0) * weight)
+    return sum(parts[1:], parts[0]).reshape((samples, channels, *grid.shape[1:-1]))
 
 
 def _taps(x, n: int, mode: str, padding: str, corners: bool) -> list[tuple]:
@@ -79,8 +77,8 @@ def _taps(x, n: int, mode: str, padding: str, corners: bool) -> list[tuple]:
         return [_tap(_brought_in(first + k, n, padding, corners), n, w) for k, w in zip(range(-1, 3), _cubic(t), strict=True)]
     position = _brought_in(position, n, padding, corners)
     if mode == "nearest":
-        nearest = position.detach().round()
-        return [_tap(nearest, n, nearest.new_ones(()))]
+        never = position.new_zeros((), dtype=dtypes.bool)
+        return [_tap(position.detach().round(), n, position.where(never, 1.0))]  # its derivative is zero, but there is one
     first = position.detach().floor()
     return [_tap(first, n, first + 1 - position), _tap(first + 1, n, position - first)]
 
@@ -106,14 +104,9 @@ def _brought_in(x, n: int, padding: str, corners: bool):
 
 def _cubic(t) -> list:
     """The weights of four neighbours by cubic convolution, t the distance from the second."""
-
-    def near(d):
-        return ((A + 2) * d - (A + 3)) * d * d + 1
-
-    def far(d):
-        return ((A * d - 5 * A) * d + 8 * A) * d - 4 * A
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+    s = 1 - t
+    inner = [((A + 2) * d - (A + 3)) * d * d + 1 for d in (t, s)]
+    return [A * t * s * s, *inner, A * s * t * t]
 
 
 def _check(input, grid, mode: str) -> None:

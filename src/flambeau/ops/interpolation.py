@@ -64,9 +64,9 @@ def _(input, dim, key, backward):
 
 @functools.lru_cache(64)
 def _table(key: tuple) -> Table:
-    """The table for (mode, input size, output size, scale, align_corners, whether it is computed in double precision)."""
-    mode, size, out, scale, corners, double = key
-    real = np.float64 if double else np.float32
+    """The table for (mode, input size, output size, scale, align_corners, dtype)."""
+    mode, size, out, scale, corners, dtype = key
+    real = np.float64 if dtype == "float64" else np.float32
     if mode in ("nearest", "nearest-exact"):
         return _nearest(mode, size, out, scale)
     if mode == "area":
@@ -79,7 +79,9 @@ def _table(key: tuple) -> Table:
         return _antialiased(mode.removeprefix("smooth "), size, out, step, real)
     i = np.arange(out, dtype=real)
     point = step * i if corners else step * (i + real(0.5)) - real(0.5)
-    return (_cubic if mode == "cubic" else _linear)(point, size, real)
+    # PyTorch keeps the weights of half precision in that precision; not so those of "bilinear", which has a kernel of its own.
+    half = dtypes.BY_NAME[dtype].numpy if dtype in ("bfloat16", "float16") and mode != "bilinear" else real
+    return (_cubic if mode == "cubic" else _linear)(point, size, real, half)
 
 
 def _nearest(mode: str, size: int, out: int, scale: float | None) -> Table:
@@ -89,21 +91,21 @@ def _nearest(mode: str, size: int, out: int, scale: float | None) -> Table:
     return Table(np.minimum(found, size - 1)[:, None], None, size)
 
 
-def _linear(point, size: int, real) -> Table:
+def _linear(point, size: int, real, half) -> Table:
     point = np.maximum(point, real(0))
     first = np.minimum(np.floor(point).astype(np.int64), size - 1)
     second = first + (first < size - 1)
-    t = np.clip(point - first.astype(real), real(0), real(1))
-    return Table(np.stack([first, second], 1), np.stack([1 - t, t], 1), size)
+    t = np.clip(point - first.astype(real), real(0), real(1)).astype(half).astype(real)
+    return Table(np.stack([first, second], 1), np.stack([(1 - t).astype(half).astype(real), t], 1), size)
 
 
-def _cubic(point, size: int, real) -> Table:
+def _cubic(point, size: int, real, half) -> Table:
     whole = np.floor(point)
     t = (point - whole).astype(real)
     first = np.minimum(whole.astype(np.int64), size - 1)
     places = np.clip(first[:, None] + np.arange(-1, 3), 0, size - 1)
     weights = [_keys(t + 1, real(-0.75)), _keys(t, real(-0.75)), _keys(1 - t, real(-0.75)), _keys(2 - t, real(-0.75))]
-    return Table(places, np.stack(weights, 1), size)
+    return Table(places, np.stack(weights, 1).astype(half).astype(real), size)
 
 
 def _keys(x, a):
@@ -161,7 +163,6 @@ def _turned(key: tuple) -> Table:
 # -- the public function ---------------------------------------------------------------------------------------------------
 
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}  # places that a mode is made for; the others take 1 to 3
-KINDS = {"linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
 ANY = ("nearest", "area", "nearest-exact")
 
 
@@ -176,7 +177,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
     if min(sizes) <= 0 or 0 in input.shape[1:]:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
-    wide, kind = input, KINDS.get(mode, mode)
+    wide, kind = input, "cubic" if mode == "bicubic" else mode
     if not mode.startswith("nearest"):
         _check_dtype(input, mode)
         wide = input if input.dtype in (dtypes.float32, dtypes.float64) else input.float()
@@ -185,7 +186,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         n, m = input.shape[2 + i], sizes[i]
         if n == m and (align_corners or scales[i] is None or scales[i] == 1 or mode == "area"):
             continue
-        key = (kind, n, m, scales[i], bool(align_corners), wide.dtype is dtypes.float64)
+        key = (kind, n, m, scales[i], bool(align_corners), input.dtype.name)
         wide = _resampled(wide, 2 + i, key, False)
     return _finished(input, wide.clone() if wide is input else wide)
 

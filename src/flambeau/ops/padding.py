@@ -56,6 +56,8 @@ def pad(input, pad, mode="constant", value=None):
     batch and channels.
     """
     widths = tuple(whole(p) for p in pad)
+    if len(widths) % 2:
+        raise RuntimeError(f"Padding length must be divisible by 2: a (before, after) pair for each dimension, found {widths}")
     if mode == "constant":
         return constant_pad_nd(input, widths, 0 if value is None else value)
     if mode not in STRIPS:
@@ -63,12 +65,14 @@ def pad(input, pad, mode="constant", value=None):
     if value is not None and value != 0:
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     count = len(widths) // 2
-    if len(widths) % 2 or count not in (1, 2, 3) or input.dim() not in (count + 1, count + 2):
+    if count not in (1, 2, 3) or input.dim() not in (count + 1, count + 2):
         raise NotImplementedError(
             "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: a pair for each of the last 1, 2 or 3 dimensions "
             f"behind (N, C) or (C), found {len(widths)} widths for {input.dim()} dimensions"
         )
     _check_widths(input, widths, mode)
+    if mode == "circular":  # the ring is what is left after cutting; in the other modes what is cut off is still continued
+        input, widths = constant_pad_nd(input, tuple(min(w, 0) for w in widths)), tuple(max(w, 0) for w in widths)
     for i in range(count):
         input = _continued(input, -1 - i, widths[2 * i], widths[2 * i + 1], STRIPS[mode])
     return input
