@@ -8,6 +8,7 @@ SUBJECTS = (
     "reductions",
     "matmul",
     "indexing",
+    "layers",
     "modules",
     "optim",
     "training",
