@@ -57,6 +57,9 @@ ON_DEMAND = {
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
     "linear": "nn.functional.*",
+    "cross_entropy": "nn.functional.*",
+    "losses": "nn.functional.*",
+    "margin_losses": "nn.functional.* cosine_similarity()",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)
