@@ -59,6 +59,7 @@ ON_DEMAND = {
     "linear": "nn.functional.*",
     "cross_entropy": "nn.functional.*",
     "losses": "nn.functional.*",
+    "ctc": "nn.functional.*",
     "margin_losses": "nn.functional.* cosine_similarity()",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }

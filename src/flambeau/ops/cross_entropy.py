@@ -17,6 +17,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, classes, gather
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.linear import linear
 from flambeau.ops.loss_reduction import chosen, reduced
 from flambeau.ops.scattering import check_tensor
 
@@ -294,3 +295,36 @@ def _refuse_weight(prefix: str, weight, n: int) -> None:
     raise RuntimeError(
         f"{prefix}weight tensor should be defined either for all {n} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
     )
+
+
+# -- of a linear layer's results ---------------------------------------------------------------------------------------------
+
+
+@composite(name="nn.functional.linear_cross_entropy", method=False)
+def linear_cross_entropy(
+    input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None, label_smoothing=0.0, options=None
+):  # fmt: skip
+    """cross_entropy(linear(input, linear_weight, linear_bias), target). input (N, D) or (D), linear_weight (C, D) or (C, d1, ..., D)."""
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
+    if linear_weight.dim() < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
+    features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
+    if features != linear_weight.shape[-1]:
+        raise RuntimeError(
+            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}, respectively"
+        )
+    if linear_bias is not None and tuple(linear_bias.shape) != shape:
+        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
+    if len(shape) > 1 and input.dim() == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), got "
+            f"unbatched input with shape {tuple(input.shape)}"
+        )
+    flat = linear_weight.reshape((prod(shape), features))
+    logits = linear(input, flat, None if linear_bias is None else linear_bias.reshape((prod(shape),)))
+    logits = logits.reshape((*input.shape[:-1], *shape))
+    if logits.shape == target.shape and ignore_index is not None:
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(logits, target, weight, None, ignored, None, reduction, label_smoothing)

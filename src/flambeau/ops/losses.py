@@ -15,6 +15,7 @@ import math
 import warnings
 
 from flambeau.kernels import expr as e
+from flambeau.ops.activation import logsigmoid
 from flambeau.ops.declare import composite, pointwise
 from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting
 from flambeau.ops.scattering import check_tensor
@@ -196,8 +197,17 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits takes a target of probabilities, found {target.dtype.name}: result type "
             f"{input.dtype.name} can't be cast to the desired output type {target.dtype.name}. Try target.float()"
         )
-    loss = _bce_with_logits(input, target) if pos_weight is None else _bce_with_positive_weight(input, target, pos_weight)
+    if input.dtype.itemsize == 2:
+        loss = _bce_with_half_logits(input, target, pos_weight)
+    else:
+        loss = _bce_with_logits(input, target) if pos_weight is None else _bce_with_positive_weight(input, target, pos_weight)
     return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _bce_with_half_logits(input, target, pos_weight):
+    """The same step by step, each rounded to half precision as PyTorch's are. (Under autocast it is computed in float32.)"""
+    log = logsigmoid(input)
+    return (1 - target) * input - (log if pos_weight is None else ((pos_weight - 1) * target + 1) * log)
 
 
 @block()

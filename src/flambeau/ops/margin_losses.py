@@ -29,6 +29,8 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     reduction = chosen(reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: only p == 1 and p == 2 supported, found {p}")
+    if weight is not None and weight.dim() != 1:
+        raise ValueError(f"multi_margin_loss: weight must be one-dimensional, found shape {tuple(weight.shape)}")
     rows = _matrix("multi_margin_loss", input)
     n, c = rows.shape
     if target.dim() > 1 or target.numel() != n:
@@ -37,7 +39,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
             f"Expected target size [{n}], but got {list(target.shape)}. Input has shape {list(input.shape)}."
         )
     _check_labels("multi_margin_loss", target)
-    if weight is not None and (weight.dim() > 1 or weight.numel() != c):
+    if weight is not None and weight.numel() != c:
         raise RuntimeError(f"multi_margin_loss: inconsistent weight size, expected {c} but got {list(weight.shape)}")
     at = target.reshape((n, 1))
     if not target.is_meta and ((at < 0) | (at >= c)).any():
@@ -46,7 +48,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if p == 2:
         loss = loss * loss
     if weight is not None:
-        loss = loss * weight.reshape((c,))[at]
+        loss = loss * weight[at]
     loss = loss.scatter(1, at, 0.0).sum(1) / c
     return reduced(loss.reshape(target.shape) if reduction == "none" else loss, reduction)
 

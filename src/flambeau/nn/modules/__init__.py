@@ -12,6 +12,11 @@ from flambeau.nn.modules.module import Module
 SUBJECTS = {
     "container": "Container ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "linear": "Bilinear Identity LazyLinear Linear",
+    "loss": """BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss
+               LinearCrossEntropyLoss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss NLLLoss2d
+               PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss""",
+    "adaptive": "AdaptiveLogSoftmaxWithLoss",
+    "distance": "CosineSimilarity PairwiseDistance",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
 __all__ = ["Module", *sorted(HOMES)]  # noqa: PLE0604
