@@ -42,10 +42,10 @@ def bind(op) -> Callable:
     return front if op.shortcut is None else shortened(front, *op.shortcut)
 
 
-def shortened(front: Callable, op, launch: Callable, tensors: int) -> Callable:
+def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options: bool) -> Callable:
     """`front` with a short cut to `op` for calls with plain tensors and nothing else."""
     op.bind()
-    options = (None,) * (len(op.parameters) - tensors)
+    nothing = (None,) * (len(op.parameters) - tensors)
 
     def with_one(input, *args, **kwargs):
         if type(input) in PLAIN and not args and not kwargs and not modes.special:
@@ -53,7 +53,7 @@ def shortened(front: Callable, op, launch: Callable, tensors: int) -> Callable:
             if array is not NotImplemented:
                 result = wrap(array)
                 if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, result, (input,), options)
+                    record_few(op, result, (input,), nothing)
                 return result
         return front(input, *args, **kwargs)
 
@@ -61,8 +61,9 @@ def shortened(front: Callable, op, launch: Callable, tensors: int) -> Callable:
         if len(args) == 2 and not kwargs and not modes.special:
             a, b = args
             if type(a) in PLAIN and type(b) in PLAIN:
-                array = launch(a._array, b._array)
-                if array is not NotImplemented:
+                found = launch(a._array, b._array)
+                if found is not NotImplemented:
+                    array, options = found if gives_options else (found, nothing)
                     result = wrap(array)
                     if a._needs or b._needs or (a._base is not None and a.requires_grad) or (b._base is not None and b.requires_grad):
                         record_few(op, result, args, options)
@@ -127,7 +128,7 @@ def _usual_list(op, values: list) -> tuple | None:
     return dtype, needs, given
 
 
-_OPTIONS = {int, float, bool, str, complex, type(None), dtypes.dtype, devices.device}
+_OPTIONS = {int, float, bool, str, complex, type(None), dict, dtypes.dtype, devices.device}
 
 
 def _wrapped(op, values: tuple, found, needs: bool):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flambeau.kernels import (
     channels,
+    class_loops,
     dtype_table,
     fold,
     index_loops,
@@ -58,6 +59,7 @@ ROOMS = {
     "index.c": index_loops,
     "scans.c": scan_loops,
     "order.c": order_loops,
+    "classes.c": class_loops,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

@@ -65,6 +65,10 @@ ON_DEMAND = {
     "sliding": "nn.functional.*",
     "shuffling": "nn.functional.* pixel_shuffle() pixel_unshuffle() channel_shuffle() native_channel_shuffle()",
     "similarity": "nn.functional.* cosine_similarity()",
+    "cross_entropy": "nn.functional.*",
+    "losses": "nn.functional.*",
+    "ctc": "nn.functional.*",
+    "margin_losses": "nn.functional.*",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)

@@ -57,7 +57,7 @@ class Op:
 
     kind = "op"
     bound = False
-    shortcut: tuple[ArrayOp, Callable, int] | None = None
+    shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, autocast="keep", aliases=(),
@@ -105,10 +105,11 @@ class Op:
     def __call__(self, *args, **kwargs):
         return self.call(*args, **kwargs)
 
-    def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1) -> None:
+    def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1, options: bool = False) -> None:
         """Say what a call with so many tensors (one or two) and nothing else comes down to: the array operation `op`, whose options are then
-        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken."""
-        self.shortcut = op, launch, tensors
+        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken. With `options`, it returns
+        (array, options of `op`)."""
+        self.shortcut = op, launch, tensors, options
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"

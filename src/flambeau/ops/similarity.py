@@ -13,6 +13,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     """x1 · x2 / (|x1| |x2|) along `dim`; a norm below eps counts as eps. Shapes broadcast, and lose `dim`."""
     common = promoted(x1, x2)
     if not common.is_floating_point:
+        x1.sum(dim)  # a dimension that does not exist is the first complaint
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {common}")
     shape = layout.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
     x1, x2 = (x.to(common).expand(shape) for x in (x1, x2))

@@ -27,6 +27,10 @@ SUBJECTS = {
     "pixelshuffle": "PixelShuffle PixelUnshuffle",
     "sparse": "Embedding EmbeddingBag",
     "upsampling": "Upsample UpsamplingBilinear2d UpsamplingNearest2d",
+    "loss": """BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss
+               LinearCrossEntropyLoss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss NLLLoss2d
+               PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss""",
+    "adaptive": "AdaptiveLogSoftmaxWithLoss",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
 __all__ = ["Module", *sorted(HOMES)]

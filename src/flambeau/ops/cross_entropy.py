@@ -1,0 +1,330 @@
+"""Cross entropy: how surprised a model is by the class that was right. The loss of classifiers and language models.
+
+    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward (kernels/classes.py)
+    nll_loss        of logarithms of probabilities that are there already: -x[target]
+
+Both take inputs (N, C), (C) or (N, C, d1, d2, ...) and targets (N), () or (N, d1, d2, ...) of class numbers. Classes may weigh differently: the mean
+is then that of the weights. Targets equal to `ignore_index` count nothing. cross_entropy also takes probabilities of the input's shape as targets.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, classes, gather
+from flambeau.kernels.reduce import dense
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.linear import linear
+from flambeau.ops.loss_reduction import chosen, reduced
+from flambeau.ops.scattering import check_tensor
+
+INT64 = dtypes.int64.numpy
+
+# -- the fused operation -----------------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="NllLossBackward0")
+def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
+    """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
+    rows, labels = _rows(input), arrays.contiguous(arrays.cast(target, INT64)).reshape(-1)
+    found, kept["statistics"] = classes.losses(rows, labels, ignore_index, smoothing)
+    if weight is None and reduction != "none":
+        result, kept["total"] = classes.summary(found, labels, rows.shape[1], ignore_index, reduction == "mean", input.dtype)
+        return result
+    classes.check(labels, rows.shape[1], ignore_index)
+    if weight is not None:
+        kept["shares"] = shares = _shares(found, labels, weight, ignore_index)
+        found, kept["total"] = found * shares, dense(shares.sum(dtype=shares.dtype), shares.dtype, shares)
+    if reduction == "none":
+        return dense(found.reshape(target.shape if input.ndim > 1 else ()), input.dtype, input)
+    with np.errstate(all="ignore"):
+        total = found.sum(dtype=np.float64)
+        return dense(total / kept["total"] if reduction == "mean" else total, input.dtype, input)
+
+
+def _rows(input):
+    """The input as rows of classes: (N, C, *) -> (N *, C)."""
+    if input.ndim > 2:
+        input = arrays.module_of(input).moveaxis(input, 1, -1)
+    return arrays.contiguous(input).reshape(prod(input.shape[:-1]), input.shape[-1])
+
+
+def _shares(found, labels, weight, ignore_index):
+    """The weight of each target's class, 0 where it is ignored; of the dtype of the losses."""
+    xp = arrays.module_of(found)
+    weight = arrays.cast(weight, found.dtype)
+    return xp.where(labels == ignore_index, 0, weight.take(xp.clip(labels, 0, max(weight.size - 1, 0)))) if weight.size else found
+
+
+@_cross_entropy.meta
+def _(input, target, weight, ignore_index, reduction, smoothing, kept):
+    return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
+
+
+def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
+    """The derivative by logits, in one loop."""
+    rows, labels = _rows(input), arrays.contiguous(arrays.cast(target, INT64)).reshape(-1)
+    statistics = kept["statistics"]
+    scale = arrays.cast(grad, statistics.dtype)
+    if reduction == "none":
+        scale = scale.reshape(-1)
+    if weight is not None:
+        scale = scale * kept["shares"]
+    total = kept["total"] if reduction == "mean" else np.ones((), statistics.dtype)
+    found = classes.gradients(rows, labels, statistics, scale, total, ignore_index, smoothing)
+    if input.ndim < 3:
+        return found if input.ndim == 2 else found.reshape(input.shape)
+    return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
+
+
+def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing):
+    """The same by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+    dim, at, counted, scale = _scaled(grad, input, target, weight, ignore_index, reduction)
+    asked = input.new_zeros(input.shape).scatter(dim, at, 1 - smoothing) + smoothing / max(input.shape[dim], 1)
+    return ((input.softmax(dim) - asked) * scale).masked_fill(~counted, 0)
+
+
+def _scaled(grad, input, target, weight, ignore_index, reduction):
+    """(dimension of the classes, targets there, whether they count, the gradient's share for each), all with as many dimensions as the input."""
+    dim = 1 if input.dim() > 1 else 0
+    at = target.to(dtypes.int64)
+    at = at.unsqueeze(1) if dim else at.reshape((1,))
+    counted = at != ignore_index
+    at = at.masked_fill(~counted, 0)
+    share = counted.to(input.dtype) if weight is None else weight[at].masked_fill(~counted, 0)
+    if reduction == "none":
+        grad = grad.unsqueeze(dim)
+    return dim, at, counted, share * (grad / share.sum() if reduction == "mean" else grad)
+
+
+_cross_entropy.derivative(input=_gradient)
+_cross_entropy.quick_derivative(input=_fused_gradient)
+
+
+# -- of logits ---------------------------------------------------------------------------------------------------------------
+
+
+@composite(name="nn.functional.cross_entropy", method=False, grad_name="NllLossBackward0")
+def cross_entropy(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+):  # fmt: skip
+    """-log(softmax(input)[target]), of logits and class numbers, or of logits and probabilities of the same shape.
+
+    label_smoothing   the share of the target that is spread evenly over all classes
+
+    >>> F.cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3863)
+    """
+    reduction = chosen(reduction, size_average, reduce)
+    check_tensor("cross_entropy_loss", "input", input)
+    check_tensor("cross_entropy_loss", "target", target)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if input.shape == target.shape:
+        return _of_probabilities(input, target, weight, ignore_index, reduction, float(label_smoothing))
+    _check("cross_entropy", input, target, weight)
+    if label_smoothing and weight is not None:
+        return _smoothed(input, target, weight, ignore_index, reduction, float(label_smoothing))
+    return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), {})
+
+
+def _usual(x, target):
+    """Rows of logits in main memory, one class for each: no questions to be asked."""
+    if type(x) is not np.ndarray or x.ndim != 2 or target.ndim != 1 or target.dtype != INT64 or x.dtype not in classes.NAMES:
+        return NotImplemented
+    n, c = x.shape
+    if target.shape[0] != n or not x.size or not x.flags.c_contiguous or not target.flags.c_contiguous:
+        return NotImplemented
+    found, statistics = classes.losses(x, target, -100, 0.0)
+    result, total = classes.summary(found, target, c, -100, True, x.dtype)
+    return result, (None, -100, "mean", 0.0, {"statistics": statistics, "total": total})
+
+
+cross_entropy.usually(_cross_entropy, _usual, tensors=2, options=True)
+
+
+def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing):
+    """-sum over the classes of weight * target * log(softmax(input)), the mean being that of the samples."""
+    if target.dtype.category != dtypes.FLOAT:
+        raise RuntimeError(
+            f"Expected floating point type for target with class probabilities, got {target.dtype.name}: a target of the input's shape, "
+            f"{tuple(input.shape)}, is read as probabilities. Try target.float() for those, target.argmax(1) for one-hot rows"
+        )
+    if ignore_index >= 0:
+        raise RuntimeError("ignore_index is not supported for floating point target: a row of zeros counts nothing")
+    dim = 1 if input.dim() > 1 else 0
+    n = input.shape[dim] if input.dim() else 1
+    if weight is not None and (weight.dim() != 1 or weight.numel() != n):
+        _refuse_weight("cross_entropy: ", weight, n)
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / n
+    found = input.log_softmax(dim) * target
+    if weight is not None:
+        found = found * weight.reshape((n, *(1,) * (input.dim() - 1 - dim)))
+    loss = -found.sum(dim)
+    return loss.sum() / (input.numel() / n if n else float("nan")) if reduction == "mean" else reduced(loss, reduction)
+
+
+def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
+    """Both at once, smoothing and weights: every class's share of the target is weighed, the mean is that of the targets' weights."""
+    dim = 1 if input.dim() > 1 else 0
+    logs = input.log_softmax(dim)
+    hit = _nll_loss(logs, target, weight, ignore_index, "sum" if reduction == "mean" else reduction)
+    even = -(logs * weight.reshape((-1, *(1,) * (input.dim() - 1 - dim)))).sum(dim)
+    labels = target.to(dtypes.int64).reshape(even.shape)
+    even = even.masked_fill(labels == ignore_index, 0)
+    loss = hit * (1 - smoothing) + reduced(even, "sum" if reduction == "mean" else reduction) * (smoothing / input.shape[dim])
+    if reduction != "mean":
+        return loss
+    counted = labels != ignore_index
+    return loss / weight[labels.masked_fill(~counted, 0)].masked_fill(~counted, 0).sum()
+
+
+# -- of logarithms of probabilities ------------------------------------------------------------------------------------------
+
+
+@on_arrays(public=False, method=False, autocast="float32", grad_name="NllLossBackward0")
+def _nll_loss(input, target, weight, ignore_index, reduction):
+    """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none"."""
+    xp, dim = arrays.module_of(input), 1 if input.ndim > 1 else 0
+    n = input.shape[dim]
+    labels = arrays.cast(target, INT64)
+    classes.check(labels, n, ignore_index)
+    wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
+    at = xp.expand_dims(labels, 1) if dim else labels.reshape(1)
+    skipped = at == ignore_index
+    share = (~skipped).astype(wide) if weight is None else _shares(at.astype(wide), at, weight, ignore_index)
+    if n:
+        picked = arrays.cast(gather.gather(input, dim, arrays.contiguous(xp.where(skipped, 0, at))), wide)
+    else:
+        picked = share
+    with np.errstate(all="ignore"):
+        found = xp.where(skipped, 0, -picked * share)
+        if reduction == "none":
+            return dense(found.reshape(target.shape if dim else ()), input.dtype, input)
+        total = found.sum(dtype=np.float64)
+        return dense(total / share.sum(dtype=np.float64) if reduction == "mean" else total, input.dtype, input)
+
+
+@_nll_loss.meta
+def _(input, target, weight, ignore_index, reduction):
+    return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
+
+
+def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
+    like = grad.new_zeros(input_shape)
+    dim, at, counted, scale = _scaled(grad, like, target, weight, ignore_index, reduction)
+    return like.scatter(dim, at, -scale.masked_fill(~counted, 0))
+
+
+_nll_loss.derivative(input=_nll_gradient)
+
+
+@composite(name="nn.functional.nll_loss", method=False)
+def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+    """-input[target]: the negative log likelihood, of logarithms of probabilities (log_softmax gives them) and class numbers."""
+    reduction = chosen(reduction, size_average, reduce)
+    check_tensor("nll_loss_nd", "input", input)
+    check_tensor("nll_loss_nd", "target", target)
+    _check("nll_loss", input, target, weight)
+    return _nll_loss(input, target, weight, ignore_index, reduction)
+
+
+# -- what people get wrong ---------------------------------------------------------------------------------------------------
+
+
+def _check(name: str, input, target, weight) -> None:
+    """That the target has a class number for every sample and the weight a number for every class."""
+    shape, found = tuple(input.shape), tuple(target.shape)
+    if not shape:
+        raise ValueError(f"Expected 1 or more dimensions (got 0): {name} takes input (C), (N, C) or (N, C, d1, ...), C being the classes")
+    if len(shape) == 1:
+        if len(found) == 1 and found[0] != 1:
+            raise ValueError(
+                f"For 1D input, 1D target must have size 1, but got target size: {found[0]}. An input of shape {shape} is one sample with "
+                f"{shape[0]} classes; {found[0]} samples would be ({found[0]}, C)"
+            )
+    elif not found:
+        raise IndexError(f"{name}: the target is a single number, but the input of shape {shape} is a batch of {shape[0]}")
+    elif found[0] != shape[0]:
+        raise ValueError(f"Expected input batch_size ({shape[0]}) to match target batch_size ({found[0]}).{_hint(shape, found)}")
+    if len(shape) < 3 and len(found) > 1:
+        raise RuntimeError(
+            f"0D or 1D target tensor expected, multi-target not supported: {name} found input {shape} and target {found}.{_hint(shape, found)}"
+        )
+    if len(shape) > 2 and found != (shape[0], *shape[2:]):
+        raise RuntimeError(
+            f"Expected target size {[shape[0], *shape[2:]]}, got {list(found)}: {name} takes input (N, C, d1, ...) and target (N, d1, ...), "
+            f"and found input {shape}.{_hint(shape, found)}"
+        )
+    if input.dtype.category != dtypes.FLOAT:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {input.dtype.name}: the input is a number for every class. Try input.float()'
+        )
+    if target.dtype is not dtypes.int64 and target.dtype is not dtypes.uint8:
+        raise RuntimeError(
+            f"expected target dtype to be Long or Byte, but got {target.dtype.name}: a target of shape {found} names a class for every sample. "
+            "Try target.long()"
+        )
+    if weight is not None:
+        n = shape[1] if len(shape) > 1 else shape[0]
+        if weight.dim() != 1 or weight.numel() != n:
+            _refuse_weight("", weight, n)
+        if weight.dtype is not input.dtype:
+            raise RuntimeError(
+                f"expected scalar type {input.dtype.name} but found {weight.dtype.name}: {name} wants weights of the input's dtype"
+            )
+
+
+def _hint(shape, found) -> str:
+    if len(found) == len(shape) == 2 and found[1] == 1:
+        return " Try target.squeeze(1)"
+    if len(found) == len(shape) and len(shape) > 1:
+        return " Class probabilities would have the shape of the input; class numbers have one dimension less"
+    if len(shape) == 3 and len(found) == 2 and (shape[0], shape[1]) == found:
+        return (
+            " The classes are dimension 1 of the input: try input.transpose(1, 2), or flatten both, input.view(-1, C) and target.view(-1)"
+        )
+    return ""
+
+
+def _refuse_weight(prefix: str, weight, n: int) -> None:
+    raise RuntimeError(
+        f"{prefix}weight tensor should be defined either for all {n} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+    )
+
+
+# -- of a linear layer's results ---------------------------------------------------------------------------------------------
+
+
+@composite(name="nn.functional.linear_cross_entropy", method=False)
+def linear_cross_entropy(
+    input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None, label_smoothing=0.0, options=None
+):  # fmt: skip
+    """cross_entropy(linear(input, linear_weight, linear_bias), target). input (N, D) or (D), linear_weight (C, D) or (C, d1, ..., D)."""
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
+    if linear_weight.dim() < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
+    features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
+    if features != linear_weight.shape[-1]:
+        raise RuntimeError(
+            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}, respectively"
+        )
+    if linear_bias is not None and tuple(linear_bias.shape) != shape:
+        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
+    if len(shape) > 1 and input.dim() == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), got "
+            f"unbatched input with shape {tuple(input.shape)}"
+        )
+    flat = linear_weight.reshape((prod(shape), features))
+    logits = linear(input, flat, None if linear_bias is None else linear_bias.reshape((prod(shape),)))
+    logits = logits.reshape((*input.shape[:-1], *shape))
+    if logits.shape == target.shape and ignore_index is not None:
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(logits, target, weight, None, ignored, None, reduction, label_smoothing)

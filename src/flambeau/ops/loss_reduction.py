@@ -1,0 +1,44 @@
+"""From the losses of elements to the one that is trained on: "mean", "sum" or "none"."""
+
+from __future__ import annotations
+
+import warnings
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def chosen(reduction: str, size_average=None, reduce=None) -> str:
+    """The reduction that was asked for; old programs ask by two flags, with a warning."""
+    if size_average is None and reduce is None:
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"{reduction} is not a valid value for reduction. Try 'mean', 'sum' or 'none'")
+        return reduction
+    found = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.", stacklevel=4)
+    return found
+
+
+def reduced(loss, reduction: str):
+    """The mean or sum of a tensor of losses, or the tensor itself."""
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def warn_of_broadcasting(input, target) -> None:
+    """A target of another shape than the input is a mistake more often than not: (N) against (N, 1) makes N x N differences."""
+    if input._array.shape != target._array.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). They are broadcast against each "
+            "other, which will likely lead to incorrect results. Please ensure they have the same size, as by target.view_as(input).",
+            stacklevel=4,
+        )
+
+
+def check_same_shape(name: str, input, target) -> None:
+    """ValueError where target and input differ in shape, for losses that do not broadcast."""
+    if input.shape != target.shape:
+        hint = ""
+        if input.numel() == target.numel():
+            hint = f". They have as many elements: try target.view_as(input){', or input.squeeze(-1)' if input.shape[-1:] == (1,) else ''}"
+        raise ValueError(f"{name}: Target size ({target.shape}) must be the same as input size ({input.shape}){hint}")
