@@ -57,6 +57,7 @@ ON_DEMAND = {
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
     "linear": "nn.functional.*",
+    "attention": "nn.functional.*",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)
