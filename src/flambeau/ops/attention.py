@@ -60,7 +60,9 @@ def _check(query, key, value, mask, dropout_p) -> None:
     if not query.is_floating_point():
         raise RuntimeError(f"scaled_dot_product_attention: expected scalar type Float but found {query.dtype}. Try query.float()")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise RuntimeError(f"scaled_dot_product_attention: query and key must agree in the last size, key and value in the one before; got {shapes}")
+        raise RuntimeError(
+            f"scaled_dot_product_attention: query and key must agree in the last size, key and value in the one before; got {shapes}"
+        )
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if mask is not None and mask.dtype not in (dtypes.bool, dtypes.float32, query.dtype):
@@ -89,12 +91,14 @@ def _added(mask, query):
 def _grouped(query, key, value, mask):
     """Heads (dimension -3) as groups of those that share a key head: (*, groups, each, L, E), with keys and values of one head per group.
 
-        query heads   0 1 2 3 4 5          (0 1 2) (3 4 5)
-        key heads     0     1        ->       0       1
+    query heads   0 1 2 3 4 5          (0 1 2) (3 4 5)
+    key heads     0     1        ->       0       1
     """
     heads, groups = query.shape[-3], key.shape[-3]
     if min(key.dim(), value.dim()) < 3 or not groups or not value.shape[-3] or heads % groups or heads % value.shape[-3]:
-        raise RuntimeError(f"Number of heads in key and value must divide the number of heads in query, got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}")
+        raise RuntimeError(
+            f"Number of heads in key and value must divide the number of heads in query, got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        )
     if value.shape[-3] != groups:
         groups = heads
         key, value = (t.repeat_interleave(heads // t.shape[-3], -3) for t in (key, value))
@@ -163,10 +167,16 @@ def _widened(tensor):
 
 def _as_it_stands(q, k, v, mask, dropout_p: float, causal: bool, scale: float):
     p = _probabilities(*map(_widened, (q, k, mask)), causal, scale).to(q.dtype)
-    if dropout_p > 0:
-        kept = p.new_empty(tuple(p.shape)).bernoulli_(1 - dropout_p)
-        p = p * (kept / (1 - dropout_p) if dropout_p < 1 else kept)
-    return p.matmul(v)
+    return dropped(p, dropout_p).matmul(v)
+
+
+def dropped(tensor, p: float):
+    """Each number 0 with probability p, else divided by 1 - p. All numbers 0 are not drawn for, as in PyTorch."""
+    if p == 0:
+        return tensor
+    if p == 1:
+        return tensor * tensor.new_zeros(())
+    return tensor * (tensor.new_empty(tuple(tensor.shape)).bernoulli_(1 - p) / (1 - p))
 
 
 def _by_formula(grad, query, key, value, mask, scale: float, causal: bool):

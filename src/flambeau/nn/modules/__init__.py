@@ -12,6 +12,9 @@ from flambeau.nn.modules.module import Module
 SUBJECTS = {
     "container": "Container ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "linear": "Bilinear Identity LazyLinear Linear",
+    "multihead": "MultiheadAttention",
+    "rnn": "GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase",
+    "transformer": "Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
 __all__ = ["Module", *sorted(HOMES)]  # noqa: PLE0604
