@@ -83,9 +83,7 @@ class BackwardHook:
     def _no_inputs(self) -> None:
         """No input needs a gradient, so that no node stands before the module: its hooks are called now."""
         if self.user_hooks:
-            said = (
-                "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require gradients"
-            )
+            said = "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require gradients"
             warnings.warn(f"{said}: there are no gradients of inputs to show.", stacklevel=5)
         for hook in self.user_hooks:
             answer = hook(self.module, (None,) * self.n_inputs, self.grad_outputs)

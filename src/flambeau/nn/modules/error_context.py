@@ -107,7 +107,7 @@ def look(value: Any) -> str:
 
 
 def user_line(problem: Exception) -> str:
-    """ ", called from train.py:41": the innermost line on the way to the exception that is not ours, or whoever called us."""
+    """", called from train.py:41": the innermost line on the way to the exception that is not ours, or whoever called us."""
     found = None
     step = problem.__traceback__
     while step is not None:

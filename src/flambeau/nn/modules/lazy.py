@@ -1,9 +1,9 @@
 """Lazy modules: layers that find out the shape of their parameters from their first input.
 
-class LazyThing(LazyModuleMixin, Thing):
-    cls_to_become = Thing
-    def __init__(self, ...): ...; self.weight = UninitializedParameter()
-    def initialize_parameters(self, input): self.weight.materialize((..., input.shape[-1]))
+    class LazyThing(LazyModuleMixin, Thing):
+        cls_to_become = Thing
+        def __init__(self, ...): ...; self.weight = UninitializedParameter()
+        def initialize_parameters(self, input): self.weight.materialize((..., input.shape[-1]))
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class LazyModuleMixin:
     def _infer_parameters(self, module: Any, args: tuple, kwargs: dict | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
-            raise RuntimeError(
-                f"module {self._get_name()} has not been fully initialized: initialize_parameters must materialize everything"
-            )
+            raise RuntimeError(f"module {self._get_name()} has not been fully initialized: initialize_parameters must materialize everything")
         module._initialize_hook.remove()
         module._load_hook.remove()
         delattr(module, "_initialize_hook")
@@ -65,3 +63,4 @@ class LazyModuleMixin:
 
     def _replicate_for_data_parallel(self) -> Any:
         raise RuntimeError("Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy forward pass first.")
+

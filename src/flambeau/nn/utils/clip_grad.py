@@ -55,7 +55,9 @@ def get_total_norm(
 
 
 @modes.no_grad()
-def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
     """Scale the gradients in place by max_norm / total_norm, if that is less than one."""
     grads = _gradients(parameters)
     if not grads:

@@ -45,7 +45,9 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
         sizes = f"linear.out_features ({linear.out_features}), bn.num_features ({bn.num_features})"
         raise AssertionError(f"To fuse, linear.out_features == bn.num_features or bn.num_features == 1: found {sizes}")
     fused = _evaluated(linear, bn)
-    fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
+    fused.weight, fused.bias = fuse_linear_bn_weights(
+        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    )
     return fused
 
 

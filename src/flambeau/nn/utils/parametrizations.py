@@ -206,7 +206,9 @@ class _SpectralNorm(Module):
         return value
 
 
-def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Module:
+def spectral_norm(
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
     """w / σ(w), σ the largest singular value, followed by power iteration: one step per forward in training."""
     weight = _tensor_of(module, name)
     if dim is None:

@@ -181,16 +181,12 @@ class ParametrizationList(ModuleList):
         elif not isinstance(stored, Sequence):
             raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(stored)}.")
         elif len(stored) != self.ntensors:
-            raise ValueError(
-                f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length {len(stored)}."
-            )
+            raise ValueError(f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length {len(stored)}.")
         for i, (original, tensor) in enumerate(zip(self._originals(), stored, strict=True)):
             if not isinstance(tensor, Tensor):
                 raise ValueError(f"`right_inverse` must return a sequence of tensors. Got element {i} of type {type(tensor).__name__}")
             if tensor.dtype != original.dtype:
-                raise ValueError(
-                    f"The tensor returned by `right_inverse` has dtype {tensor.dtype} while the stored one has dtype {original.dtype}"
-                )
+                raise ValueError(f"The tensor returned by `right_inverse` has dtype {tensor.dtype} while the stored one has dtype {original.dtype}")
             _set(original, tensor)
 
     def forward(self) -> Tensor:

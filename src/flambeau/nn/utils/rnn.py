@@ -135,9 +135,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     if not isinstance(lengths, Tensor):
         lengths = factories.as_tensor(lengths, dtype=dtypes.int64, device="cpu")
     elif lengths.device.type != "cpu":
-        raise RuntimeError(
-            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {lengths.dtype} tensor"
-        )
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {lengths.dtype} tensor")
     sorted_indices = None
     if not enforce_sorted:
         lengths, sorted_indices = lengths.sort(descending=True)
@@ -146,9 +144,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     sizes = _check_lengths(lengths, input.size(0 if batch_first else 1), enforce_sorted)
     steps = input.transpose(0, 1) if batch_first else input  # (T, B, *)
     if sizes[0] > steps.size(0):
-        raise RuntimeError(
-            f"Expected `len(lengths)` to fit the input: the longest length is {sizes[0]}, but there are {steps.size(0)} steps"
-        )
+        raise RuntimeError(f"Expected `len(lengths)` to fit the input: the longest length is {sizes[0]}, but there are {steps.size(0)} steps")
     batch_sizes = _counts(sizes)
     data = bind.functions["cat"]([steps[t, :n] for t, n in enumerate(batch_sizes)])
     return PackedSequence(data, factories.tensor(batch_sizes, dtype=dtypes.int64), sorted_indices, None)
@@ -223,9 +219,7 @@ def pad_sequence(
     trailing = sequences[0].shape[1:]
     for s in sequences:
         if s.shape[1:] != trailing:
-            raise RuntimeError(
-                f"pad_sequence: all dimensions but the first must be equal: found {tuple(s.shape)} beside {tuple(sequences[0].shape)}"
-            )
+            raise RuntimeError(f"pad_sequence: all dimensions but the first must be equal: found {tuple(s.shape)} beside {tuple(sequences[0].shape)}")
     shape = (len(sequences), longest) if batch_first else (longest, len(sequences))
     padded = sequences[0].new_full((*shape, *trailing), padding_value)
     for i, s in enumerate(sequences):
@@ -254,3 +248,5 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 def _packed_sequence_init(data, batch_sizes=None, sorted_indices=None, unsorted_indices=None) -> PackedSequence:
     return PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
+
+

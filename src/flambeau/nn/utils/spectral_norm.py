@@ -131,7 +131,9 @@ class SpectralNormStateDictHook:
         versions[key] = self.fn._version
 
 
-def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Module:
+def spectral_norm(
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
     """Divide the parameter `name` by its largest singular value before every forward."""
     if dim is None:
         transposed = any(base.__name__ in ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d") for base in type(module).__mro__)
