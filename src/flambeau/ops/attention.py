@@ -129,11 +129,11 @@ def _(query, key, value, mask, scale, causal):
 
 
 @_attention.joint
-def _(grads, query, key, value, mask, scale, causal, out, lse):
+def _(grads, query, key, value, mask, scale, causal, out, lse, again):
     grad = grads[0]
     if grad is None:
         return {}
-    if any(t.view_as(t).requires_grad for t in (grad, query, key, value)):  # is recorded: it will be differentiated again
+    if again:
         found = _by_formula(grad, query, key, value, mask, scale, causal)
     else:
         found = _attention_backward(grad, query, key, value, mask, out, lse, scale, causal)

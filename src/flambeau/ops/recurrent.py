@@ -170,10 +170,9 @@ def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell):
 
 
 @_recurrence.joint
-def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, needs):
+def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, again):
     grad, grad_cell, _ = grads
-    operands = [t for t in (grad, grad_cell, gates, weight, bias, h0, c0) if t is not None]
-    if any(t.view_as(t).requires_grad for t in operands):  # is recorded: it will be differentiated again
+    if again:
         return _backward_by_steps(cell, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse)
     found = _recurrence_backward(grad, grad_cell, weight, h0, c0, *results, sizes, reverse, cell, bias is not None)
     return dict(zip(("gates", "weight", "bias", "h0", "c0"), found, strict=True))
