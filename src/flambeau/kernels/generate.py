@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flambeau.kernels import (
+    channels,
     dtype_table,
     fold,
     index_loops,
@@ -18,6 +19,7 @@ from flambeau.kernels import (
     print_attention,
     print_c,
     print_gemm,
+    print_recurrent,
     print_tiles,
     random_loops,
     scan_loops,
@@ -50,9 +52,15 @@ void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int
 void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, const double *, int, const uint8_t *);
 """
 ROOMS = {
-    "programs.c": rows_room, "random.c": random_loops, "index.c": index_loops, "scans.c": scan_loops, "order.c": order_loops,
+    "programs.c": rows_room,
+    "channels.c": channels,
+    "random.c": random_loops,
+    "index.c": index_loops,
+    "scans.c": scan_loops,
+    "order.c": order_loops,
     "attention.c": print_attention,
-}  # fmt: skip
+    "recurrent.c": print_recurrent,
+}
 FILES = 8  # enough that two or more compilers can work side by side
 
 

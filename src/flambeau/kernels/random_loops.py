@@ -2,6 +2,7 @@
 
     random.uniform_f32      (words int32; low, high) -> float32
     random.normal_f32       (uniform float32; mean, std) -> float32, in blocks of 16: 8 r cos t, then the 8 r sin t that go with them
+    random.choice_f32       (words int64; threshold, value) -> float32: value where the lowest 53 bits are below the threshold, else 0
     random.libm_cos ...     float64 -> float64
 
 sampling.py runs them through the launcher like any other kernel. Their formulas are those of vecmath/random_numbers.py.
@@ -20,6 +21,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
     for kind, (real, word, real_type, word_type) in REALS.items():
         loops.append((f"uniform_{kind}", _uniform(kind, real, word), 2, real_type, word_type))
         loops.append((f"normal_{kind}", _normal(kind, real), 2, real_type, real_type))
+        loops.append((f"choice_{kind}", _choice(kind, real), 2, real_type, "FL_I64"))
     loops += [(f"libm_{name}", _libm(name), 0, "FL_F64", "FL_F64") for name in LIBM]
     rows = [f'{{"random.{name}", FL_NAME(random_{name}), {out}, 1, {n}, 0, {out}, {{{operand}}}}}' for name, _, n, out, operand in loops]
     return [loop[1] for loop in loops], [f"void {_signature(loop[0])};\n" for loop in loops], rows
@@ -55,6 +57,14 @@ def _normal(kind: str, real: str) -> str:
             const {real} u = a[i], v = a[i + 8];
             o[i] = fl_normal_cos_{kind}(u, v, mean, std), o[i + 8] = fl_normal_sin_{kind}(u, v, mean, std);
         }}
+}}
+"""
+
+
+def _choice(kind: str, real: str) -> str:
+    return f"""{_head(f"choice_{kind}", real, "int64_t")}    const int64_t threshold = (int64_t)param[0];
+    const {real} value = ({real})param[1];
+    FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = (a[i] & 0x1FFFFFFFFFFFFF) < threshold ? value : 0;
 }}
 """
 

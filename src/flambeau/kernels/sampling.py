@@ -178,8 +178,8 @@ def permutation(generator: Generator, n: int, dtype=np.int64) -> np.ndarray:
     return order if dtype == np.int64 else _rounded(order, dtype)
 
 
-def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray = 0.5) -> np.ndarray:
-    """1 with probability p, else 0: u < p. An array of probabilities broadcasts to `shape`.
+def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray = 0.5, value: float = 1.0) -> np.ndarray:
+    """`value` with probability p, else 0: u < p. An array of probabilities broadcasts to `shape`.
 
     A number and a float64 array are compared with a u of 53 bits (2 words), other arrays with one of 24 (1 word).
     """
@@ -196,9 +196,20 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
     if isinstance(p, np.ndarray) and p.dtype != np.float64:
         p = p.astype(np.float32)
     with generator.lock:
+        if lib is not None and not isinstance(p, np.ndarray) and dtype.char in "fd":
+            _choose(generator, out.reshape(-1), p, value)
+            return out
         u = _unit(generator, out.size, p.dtype if isinstance(p, np.ndarray) else np.float64)
-    out[...] = u.reshape(out.shape) < p
+    out[...] = (u.reshape(out.shape) < p) * dtype.type(value)
     return out
+
+
+def _choose(generator: Generator, out: np.ndarray, p: float, value: float) -> None:
+    """Fill a float32 or float64 array with `value` where u < p, else 0: compared as integers, u being a multiple of 2**-53."""
+    kind, threshold = "f32" if out.dtype == np.float32 else "f64", float(math.ceil(p * 2**53))
+    for start in range(0, out.size, AT_ONCE):
+        part = out[start : start + AT_ONCE]
+        _run(f"choice_{kind}", part, _words(generator, part.size, True).view(np.int64), threshold, value)
 
 
 def geometric(generator: Generator, shape: Shape, dtype, p: float) -> np.ndarray:

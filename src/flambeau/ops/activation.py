@@ -9,9 +9,13 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
+from flambeau.kernels import arrays, sampling
 from flambeau.kernels import expr as e
 from flambeau.ops.arithmetic import NO_BOOL_SUB
-from flambeau.ops.declare import choice, composite, pointwise
+from flambeau.ops.declare import choice, composite, on_arrays, pointwise
+from flambeau.ops.sampling import fill, source
 
 block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False)
 
@@ -104,6 +108,51 @@ def _threshold(input, threshold=0.0, value=0.0):
 def threshold(input, threshold, value):
     """x above the threshold, `value` elsewhere."""
     return _threshold, input, threshold, value
+
+
+@on_arrays(public=False, method=False, differentiable=False)
+def _slopes(input, lower, upper, generator):
+    """1 for what is positive, a random slope from [lower, upper) for everything else."""
+    out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+    arrays.fill(out, 1)
+    below = input <= 0
+    if type(input) is np.ndarray:
+        out[below] = sampling.rrelu_slopes(source(generator, arrays.device_of(input)), int(below.sum()), input.dtype, lower, upper)
+    else:
+        drawn = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+        fill("uniform", drawn, generator, low=float(lower), high=float(upper))
+        arrays.write(out, arrays.module_of(input).where(below, drawn, out))
+    return out
+
+
+_slopes.meta(lambda input, lower, upper, generator: (input.shape, input.dtype))
+
+
+def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, generator=None):
+    if lower > upper:
+        raise RuntimeError(f"Lower bound should be less than or equal to the upper bound: found {lower} > {upper}")
+    if not training:
+        return run(_leaky_relu, inplace, input, (lower + upper) / 2)
+    slopes = _slopes(input, lower, upper, generator)
+    return input.mul_(slopes) if inplace else input * slopes
+
+
+@composite(method=False)
+def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
+    """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
+    return _rrelu(input, lower, upper, training, False, generator)
+
+
+@composite(method=False, aliases=("nn.functional.rrelu_",))
+def rrelu_(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
+    """The same, written over the input."""
+    return _rrelu(input, lower, upper, training, True, generator)
+
+
+@composite(name="nn.functional.rrelu", method=False)
+def functional_rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
+    """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
+    return _rrelu(input, lower, upper, training, inplace)
 
 
 # -- exponential below zero --------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import math
 from flambeau import dtypes
 from flambeau.kernels import arrays, attention, layout
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.dropout import functional_dropout
 
 
 @composite(name="nn.functional.scaled_dot_product_attention", method=False, autocast="half")
@@ -167,16 +168,7 @@ def _widened(tensor):
 
 def _as_it_stands(q, k, v, mask, dropout_p: float, causal: bool, scale: float):
     p = _probabilities(*map(_widened, (q, k, mask)), causal, scale).to(q.dtype)
-    return dropped(p, dropout_p).matmul(v)
-
-
-def dropped(tensor, p: float):
-    """Each number 0 with probability p, else divided by 1 - p. All numbers 0 are not drawn for, as in PyTorch."""
-    if p == 0:
-        return tensor
-    if p == 1:
-        return tensor * tensor.new_zeros(())
-    return tensor * (tensor.new_empty(tuple(tensor.shape)).bernoulli_(1 - p) / (1 - p))
+    return functional_dropout(p, dropout_p).matmul(v)
 
 
 def _by_formula(grad, query, key, value, mask, scale: float, causal: bool):

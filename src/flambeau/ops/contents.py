@@ -22,7 +22,7 @@ ON_DEMAND = {
     "gamma_series": "special.*",
     "bessel": "special.* i0 .i0_",
     "polynomials": "special.*",
-    "activation": "nn.functional.* hardshrink prelu relu celu() selu() threshold() .celu_ .relu_ .selu_ .threshold_",
+    "activation": "nn.functional.* hardshrink prelu relu celu() selu() threshold() rrelu() rrelu_() .celu_ .relu_ .selu_ .threshold_",
     "softmax": "nn.functional.* special.* log_softmax softmax",
     "normalization": """nn.functional.* layer_norm() rms_norm() group_norm() batch_norm() instance_norm() native_layer_norm() native_group_norm()
                         native_batch_norm()""",
@@ -32,7 +32,7 @@ ON_DEMAND = {
     "triangular": "diag diag_embed diagflat tril triu .tril_ .triu_",
     "comparing": "allclose equal isclose",
     "extrema": "amax amin aminmax argmax argmin max min",
-    "padding": "constant_pad_nd() unravel_index()",
+    "padding": "nn.functional.* constant_pad_nd() unravel_index()",
     "cumulative": "cumsum cumprod logcumsumexp cummax cummin .cumsum_ .cumprod_",
     "calculus": "diff gradient() trapezoid() trapz() cumulative_trapezoid()",
     "sorting": "sort argsort msort topk",
@@ -57,6 +57,14 @@ ON_DEMAND = {
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
     "linear": "nn.functional.*",
+    "dropout": """nn.functional.* dropout() dropout_() feature_dropout() feature_dropout_() alpha_dropout() alpha_dropout_()
+                  feature_alpha_dropout() feature_alpha_dropout_() native_dropout()""",
+    "embedding_bags": "nn.functional.* embedding_bag()",
+    "interpolation": "nn.functional.*",
+    "grid_sampling": "nn.functional.* grid_sampler() grid_sampler_2d() grid_sampler_3d() affine_grid_generator()",
+    "sliding": "nn.functional.*",
+    "shuffling": "nn.functional.* pixel_shuffle() pixel_unshuffle() channel_shuffle() native_channel_shuffle()",
+    "similarity": "nn.functional.* cosine_similarity()",
     "attention": "nn.functional.*",
     "multihead": "nn.functional.*",
     "recurrent": "lstm() gru() rnn_tanh() rnn_relu() lstm_cell() gru_cell() rnn_tanh_cell() rnn_relu_cell()",

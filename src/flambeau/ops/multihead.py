@@ -12,8 +12,9 @@ import math
 import warnings
 
 from flambeau import dtypes
-from flambeau.ops.attention import dropped, scaled_dot_product_attention
+from flambeau.ops.attention import scaled_dot_product_attention
 from flambeau.ops.declare import composite
+from flambeau.ops.dropout import functional_dropout
 from flambeau.ops.joining import cat
 from flambeau.ops.linear import linear
 from flambeau.ops.padding import constant_pad_nd
@@ -187,5 +188,5 @@ def _with_weights(q, k, v, mask, dropout_p: float):
     """(result (N x heads, L, D), probabilities (N x heads, L, S)), by the formula as it stands."""
     scaled = q * math.sqrt(1 / max(q.shape[-1], 1))
     scores = scaled.bmm(k.transpose(-2, -1)) if mask is None else mask.baddbmm(scaled, k.transpose(-2, -1))
-    weights = dropped(scores.softmax(-1), dropout_p)
+    weights = functional_dropout(scores.softmax(-1), dropout_p)
     return weights.bmm(v), weights

@@ -15,8 +15,10 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 from flambeau import dtypes
-from flambeau.kernels import reduce, rowwise
+from flambeau.kernels import arrays, channels, rowwise
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -29,6 +31,18 @@ block = functools.partial(pointwise, public=False, method=False, dtypes=("float3
 def _standardized(input, mean, rstd):
     """(x - mean) * rstd."""
     return (input - mean) * rstd
+
+
+@block()
+def _normalized(input, mean, scale, shift):
+    """(x - mean) * scale + shift."""
+    return (input - mean) * scale + shift
+
+
+@block()
+def _recentred(g, input, mean, shift, scale, slope):
+    """(g - shift) * scale - (x - mean) * slope."""
+    return (g - shift) * scale - (input - mean) * slope
 
 
 # -- over the last dimension -----------------------------------------------------------------------------------------------
@@ -325,27 +339,100 @@ def _check_several(size) -> None:
 # -- batch norm ------------------------------------------------------------------------------------------------------------
 
 
-@inner(returns="mean rstd var")
-def _channel_statistics(input, eps):
-    """Mean, 1 / sqrt(var + eps) and var of each channel over all samples and places. (N, C, *) -> (1, C, 1...) each."""
-    spatial = tuple(range(2, input.ndim))
-    var, mean = reduce.variance(input, spatial or (0,), True, 0)
-    if spatial:  # of each sample first, which needs no other order of memory: the variance of a whole is that within and between its parts
-        wide = mean.astype("float64")
-        whole = wide.mean(0, keepdims=True)
-        var = (var.astype("float64") + (wide - whole) ** 2).mean(0, keepdims=True).astype(input.dtype)
-        mean = whole.astype(input.dtype)
-    return mean, ((var.astype("float64") + eps) ** -0.5).astype(input.dtype), var
+@inner(returns="out mean rstd var", grad_name="NativeBatchNormBackward0")
+def _batch_norm(input, weight, bias, eps, rounding):
+    """((x - mean) * rstd * weight + bias, mean, rstd, var) by channel. (N, C, *), (C,), (C,) -> (N, C, *), then (C,) each.
+
+    rounding: the dtype of half precision in which the statistics are kept, as PyTorch does, or None
+    """
+    mean, var = channels.moments(input)
+    if rounding is not None:
+        n, mean = input.size // input.shape[1], _rounded(mean, rounding)
+        var = _rounded(_rounded(var * n, rounding) / n, rounding)
+    with np.errstate(all="ignore"):
+        rstd = (var + eps) ** -0.5
+    if rounding is not None:
+        rstd = _rounded(rstd, rounding)
+    out = _on_channels(_normalized, (input,), mean, rstd * weight, bias)
+    return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
 
 
-@_channel_statistics.meta
-def _(input, eps):
-    return [((1, input.shape[1], *(1,) * (input.ndim - 2)), input.dtype)] * 3
+def _rounded(numbers, dtype):
+    return numbers.astype(dtype.numpy).astype("float64")
 
 
-@_channel_statistics.joint
-def _(grads, input, mean, rstd):
-    return {"input": _plus(*_through_statistics(grads[0], grads[1], input, mean, rstd))}
+def _on_channels(op, operands, *numbers):
+    """A pointwise operation on arrays and on numbers that each channel has one of."""
+    first = operands[0]
+    ready = (a.astype(first.dtype, copy=False).reshape(_channel_shape(first)) for a in numbers)
+    return arrays.run(op.kernel, (*operands, *ready), (), first.dtype, first.dtype)
+
+
+def _channel_shape(input) -> tuple[int, ...]:
+    return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
+
+
+@_batch_norm.meta
+def _(input, weight, bias, eps, rounding):
+    return [(input.shape, input.dtype), *[((input.shape[1],), input.dtype)] * 3]
+
+
+@_batch_norm.joint
+def _(grads, input, weight, mean, rstd, needs):
+    grad, of_mean, of_rstd, _ = grads
+    found = {"input": None}
+    if grad is not None:
+        found["input"], found["weight"], found["bias"] = _batch_norm_backward(grad, input, weight, mean, rstd)
+    if needs["input"]:
+        wide = [s if s is None else s.reshape(_channel_shape(input)) for s in (of_mean, of_rstd, mean, rstd)]
+        found["input"] = _plus(found["input"], *_through_statistics(*wide[:2], input, *wide[2:]))
+    return found
+
+
+@inner(returns="input weight bias", grad_name="NativeBatchNormBackwardBackward0")
+def _batch_norm_backward(g, input, weight, mean, rstd):
+    """How a gradient reaches the three: weight * rstd * (g - mean(g) - y * mean(g * y)), sum(g * y), sum(g), with y = (x - mean) * rstd."""
+    total, along = channels.products(g, input, mean)
+    n, scale = max(input.size // max(input.shape[1], 1), 1), rstd.astype("float64")
+    of_weight = along * scale
+    slope = weight * scale * scale * of_weight / n
+    of_input = _on_channels(_recentred, (g, input), mean, total / n, weight * scale, slope)
+    return of_input, of_weight.astype(input.dtype), total.astype(input.dtype)
+
+
+@_batch_norm_backward.meta
+def _(g, input, weight, mean, rstd):
+    return [(input.shape, input.dtype), *[((input.shape[1],), input.dtype)] * 2]
+
+
+@_batch_norm_backward.joint
+def _(grads, g, input, weight, mean, rstd, results):
+    """K(h) = rstd * (h - mean(h) - y * mean(h * y)) is symmetric, as in `_layer_norm_backward`."""
+    shape, dims = _channel_shape(input), (0, *range(2, input.dim()))
+    mean, rstd, weight = (a.reshape(shape) for a in (mean, rstd, weight))
+    grad, of_weight, of_bias = (a if a is None or i == 0 else a.reshape(shape) for i, a in enumerate(grads))
+    y, n = _standardized(input, mean, rstd), input.numel() / max(input.shape[1], 1)
+
+    def total(a):
+        return a.sum(dims, keepdim=True)
+
+    of_g, of_y, weighted, of_rstd = [], [], None, None
+    if grad is not None:
+        back = rstd * (grad - total(grad) / n - y * (total(grad * y) / n))
+        of_g.append(back * weight)
+        of_y.append(-rstd * weight * (grad * (total(g * y) / n) + g * (total(grad * y) / n)))
+        weighted, of_rstd = total(g * back).reshape(-1), total(grad * results[0]) / rstd
+    if of_weight is not None:
+        of_g.append(of_weight * y)
+        of_y.append(of_weight * g)
+    if of_bias is not None:
+        of_g.append(of_bias.expand(tuple(input.shape)))
+    found, through = {"g": _plus(*of_g), "weight": weighted}, _plus(*of_y)
+    if through is not None:
+        of_x = through * rstd
+        of_rstd = _plus(of_rstd, total(through * (input - mean)))
+        found |= {"input": of_x, "mean": -total(of_x).reshape(-1), "rstd": of_rstd.reshape(-1)}
+    return found
 
 
 @composite(method=False)
@@ -355,21 +442,19 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         return input.clone(), *[input.new_empty(0)] * 2
     _check_batch_norm(input, weight, bias, running_mean, running_var, training)
     stored = _stored_dtype(input, weight, bias, running_mean, running_var)
-    x, shape = _wide(input), (1, input.shape[1], *(1,) * (input.dim() - 2))
+    x, channels = _wide(input), input.shape[1]
+    w = x.new_ones(channels) if weight is None else _checked_dtype(weight, x)
+    b = x.new_zeros(channels) if bias is None else _checked_dtype(bias, x)
     if training:
-        mean, rstd, var = _channel_statistics(x, eps)
-        _remember(running_mean, running_var, mean, var, x.numel() / max(x.shape[1], 1), momentum)
+        out, mean, rstd, var = _batch_norm(x, w, b, float(eps), stored if stored is not x.dtype else None)
+        _remember(running_mean, running_var, mean, var, x.numel() / channels, momentum)
+        saved = [mean.detach().to(stored), rstd.detach().to(stored)]
     else:
-        mean = _checked_dtype(running_mean, x).detach().reshape(shape)
-        rstd = (_checked_dtype(running_var, x).detach() + eps).rsqrt().reshape(shape)
-    out = _standardized(x, mean, rstd)
-    if weight is not None:
-        out = out * _checked_dtype(weight, x).reshape(shape)
-    if bias is not None:
-        out = out + _checked_dtype(bias, x).reshape(shape)
-    out = out.to(input.dtype)
-    saved = [s.detach().reshape(-1).to(stored) if training else x.new_empty(0, dtype=stored) for s in (mean, rstd)]
-    return out, *saved
+        rstd = (_checked_dtype(running_var, x).detach() + eps).rsqrt()
+        numbers = (_checked_dtype(running_mean, x).detach(), rstd * w, b)
+        out = _normalized(x, *(a.reshape(_channel_shape(input)) for a in numbers))
+        saved = [x.new_empty(0, dtype=stored)] * 2
+    return out if out.dtype is input.dtype else out.to(input.dtype), *saved
 
 
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:
@@ -377,7 +462,7 @@ def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -
     for running, now in ((running_mean, mean), (running_var, var * (n / (n - 1) if n > 1 else math.nan))):
         if running is not None:
             kept = running.detach()
-            kept.copy_(kept * (1 - momentum) + now.detach().reshape(-1) * momentum)
+            kept.copy_(kept * (1 - momentum) + now.detach() * momentum)
 
 
 def _check_batch_norm(input, weight, bias, running_mean, running_var, training) -> None:

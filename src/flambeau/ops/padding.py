@@ -1,41 +1,124 @@
-"""Padding with a constant, and positions in a shape."""
+"""Padding: a border around a tensor, made of a constant, of a mirror image, of the edge, or of the other side. And positions in a shape.
+
+Widths are pairs (before, after), the last dimension first; a negative width cuts off.
+"""
 
 from __future__ import annotations
 
-from flambeau.kernels import layout
-from flambeau.ops.declare import composite
+from flambeau import dtypes, literals
+from flambeau.kernels import arrays, layout
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.joining import cat
 from flambeau.ops.views import whole
 
 
-@composite(method=False)
+@on_arrays(method=False)
 def constant_pad_nd(input, pad, value=0):
     """`input` with `value` put around it: pairs (before, after), the last dimension first. A negative pad cuts off.
 
     >>> torch.constant_pad_nd(torch.ones(2), (1, 2), 5.0)
     tensor([5., 1., 1., 5., 5.])
     """
-    pad = [whole(p) for p in pad]
-    n = input.dim()
+    shape, pairs = _padded_shape(input.shape, pad)
+    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    if any(n > 0 for pair in pairs for n in pair):
+        arrays.fill(out, literals.stored(value, dtypes.OF_NUMPY[input.dtype]))
+    to = tuple(slice(max(before, 0), size - max(after, 0)) for size, (before, after) in zip(shape, pairs, strict=True))
+    of = tuple(slice(max(-before, 0), n - max(-after, 0)) for n, (before, after) in zip(input.shape, pairs, strict=True))
+    if 0 not in out[to].shape:
+        arrays.write(out[to], input[of])
+    return out
+
+
+constant_pad_nd.derivative(input=lambda grad, pad: constant_pad_nd(grad, tuple(-whole(p) for p in pad)))
+constant_pad_nd.meta(lambda input, pad, value=0: (_padded_shape(input.shape, pad)[0], input.dtype))
+
+
+def _padded_shape(sizes, pad) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+    """The shape of the result, and (before, after) of every dimension, in their order."""
+    pad, n = [whole(p) for p in pad], len(sizes)
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}: a (before, after) pair for every dimension")
     if len(pad) > 2 * n:
         raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input: {len(pad)} for {n}")
     pairs = [(0, 0)] * (n - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
-    shape = []
-    for d, (size, (before, after)) in enumerate(zip(input.shape, pairs, strict=True)):
-        shape.append(size + before + after)
-        if shape[-1] < 0:
-            raise RuntimeError(f"The input size {size} plus negative padding {before}, {after} gives a negative output size in dim {d}")
-    inner = input
-    for d, (before, after) in enumerate(pairs):
-        start = min(max(-before, 0), inner.shape[d])
-        inner = inner.narrow(d, start, max(inner.shape[d] - start - max(-after, 0), 0))
-    out = input.new_full(shape, value)
-    window = out
-    for d, (before, _) in enumerate(pairs):
-        window = window.narrow(d, max(before, 0), inner.shape[d])
-    window.copy_(inner)
-    return out
+    for d, (size, pair) in enumerate(zip(sizes, pairs, strict=True)):
+        if size + sum(pair) < 0:
+            raise RuntimeError(f"The input size {size} plus negative padding {pair} gives a negative output size in dim {d}")
+    return tuple(size + sum(pair) for size, pair in zip(sizes, pairs, strict=True)), pairs
+
+
+@composite(name="nn.functional.pad", method=False)
+def pad(input, pad, mode="constant", value=None):
+    """`input` with a border: "constant" (a value), "reflect" (a mirror image), "replicate" (the edge) or "circular" (the other side).
+
+    pad is (before, after) of the last dimension, then of the one before it, ... All but "constant" take 1 to 3 of the dimensions behind
+    batch and channels.
+    """
+    widths = tuple(whole(p) for p in pad)
+    if len(widths) % 2:
+        raise RuntimeError(f"Padding length must be divisible by 2: a (before, after) pair for each dimension, found {widths}")
+    if mode == "constant":
+        return constant_pad_nd(input, widths, 0 if value is None else value)
+    if mode not in STRIPS:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}: try one of constant, {', '.join(STRIPS)}")
+    if value is not None and value != 0:
+        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    count = len(widths) // 2
+    if count not in (1, 2, 3) or input.dim() not in (count + 1, count + 2):
+        raise NotImplementedError(
+            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: a pair for each of the last 1, 2 or 3 dimensions "
+            f"behind (N, C) or (C), found {len(widths)} widths for {input.dim()} dimensions"
+        )
+    _check_widths(input, widths, mode)
+    if mode == "circular":  # the ring is what is left after cutting; in the other modes what is cut off is still continued
+        input, widths = constant_pad_nd(input, tuple(min(w, 0) for w in widths)), tuple(max(w, 0) for w in widths)
+    for i in range(count):
+        input = _continued(input, -1 - i, widths[2 * i], widths[2 * i + 1], STRIPS[mode])
+    return input
+
+
+def _check_widths(input, widths, mode: str) -> None:
+    for i, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        size = input.shape[-1 - i]
+        if 0 in input.shape[-len(widths) // 2 - 1 :]:
+            raise RuntimeError(f"Expected a tensor with non-empty channels and places to pad, but got shape {tuple(input.shape)}")
+        if mode == "reflect" and max(before, after) >= size:
+            raise RuntimeError(
+                "Padding size should be less than the corresponding input dimension, but got: padding "
+                f"({before}, {after}) at dimension {input.dim() - 1 - i} of input {list(input.shape)}"
+            )
+        if mode == "circular" and max(before, after) > size:
+            raise RuntimeError(f"Padding value causes wrapping around more than once: ({before}, {after}) for a size of {size}")
+        if size + before + after < (0 if mode == "circular" else 1):
+            raise RuntimeError(
+                f"padding ({before}, {after}) leaves nothing of dimension {input.dim() - 1 - i} of input {list(input.shape)}"
+            )
+
+
+def _continued(input, dim: int, before: int, after: int, strip):
+    """`input` continued along one dimension, then cut where a width is negative."""
+    size = input.shape[dim]
+    parts = [input]
+    if before > 0:
+        parts.insert(0, strip(input, dim, size, before, True))
+    if after > 0:
+        parts.append(strip(input, dim, size, after, False))
+    if len(parts) > 1:
+        input = cat(parts, dim)
+    if before < 0 or after < 0:
+        input = input.narrow(dim, max(-before, 0), size + before + after)
+    return input if len(parts) > 1 else input.clone()
+
+
+# mode: what a sequence of some size is continued with, over a width, before its first or after its last element
+STRIPS = {
+    "reflect": lambda x, dim, size, width, front: x.narrow(dim, 1 if front else size - 1 - width, width).flip(dim),
+    "replicate": lambda x, dim, size, width, front: x.narrow(dim, 0 if front else size - 1, 1).expand(
+        [width if d == x.dim() + dim else n for d, n in enumerate(x.shape)]
+    ),
+    "circular": lambda x, dim, size, width, front: x.narrow(dim, size - width if front else 0, width),
+}
 
 
 @composite(method=False)

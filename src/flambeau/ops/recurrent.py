@@ -14,9 +14,9 @@ different lengths, the longest first. The reverse direction begins each sequence
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, recurrent
-from flambeau.ops.attention import dropped
+from flambeau.kernels import recurrent
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.dropout import functional_dropout
 from flambeau.ops.joining import cat, stack
 from flambeau.ops.linear import linear
 
@@ -174,12 +174,12 @@ def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, again):
     grad, grad_cell, _ = grads
     if again:
         return _backward_by_steps(cell, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse)
-    found = _recurrence_backward(grad, grad_cell, weight, h0, c0, *results, sizes, reverse, cell, bias is not None)
-    return dict(zip(("gates", "weight", "bias", "h0", "c0"), found, strict=True))
+    found = _recurrence_backward(grad, grad_cell, weight, h0, c0, *results, sizes, reverse, cell)
+    return dict(zip(("gates", "weight", "bias", "h0", "c0"), found, strict=True))  # no one asks for those of what is not there
 
 
 @on_arrays(name="_recurrence_backward", differentiable=False)
-def _recurrence_backward(grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse, cell, biased):
+def _recurrence_backward(grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse, cell):
     """The gradients of gates, weight, bias, h0 and c0."""
     return recurrent.backward(cell, grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse)
 
@@ -244,7 +244,7 @@ def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, 
             last_c.append(c)
         x = cat(outs, 1) if bidirectional else outs[0]
         if dropout and train and layer < layers - 1:
-            x = dropped(x, dropout)
+            x = functional_dropout(x, dropout)
     return x, stack(last_h), None if cx is None else stack(last_c)
 
 

@@ -98,3 +98,19 @@ def functional_softmin(input, dim=None, _stacklevel=3, dtype=None):
 def functional_log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """x_i - log(sum_j exp(x_j)) along `dim`. Same shape."""
     return log_softmax(input, _guessed("log_softmax", input, dim, _stacklevel), dtype)
+
+
+@composite(name="nn.functional.gumbel_softmax", method=False)
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """A sample from the distribution that the logits describe, made differentiable: softmax((logits + Gumbel noise) / tau) along `dim`.
+
+    hard: a one where the sample is largest and zeros elsewhere, with the derivative of the soft sample (Jang et al. 2017).
+    """
+    if eps != 1e-10:
+        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=3)
+    noise = -logits.new_empty(logits.shape).exponential_().log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    one_hot = logits.new_zeros(logits.shape).scatter_(dim, soft.max(dim, keepdim=True)[1], 1.0)
+    return one_hot - soft.detach() + soft

@@ -10,14 +10,29 @@ from importlib import import_module as _import_module
 from flambeau.nn.modules.module import Module
 
 SUBJECTS = {
+    "activation": """CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU
+                     SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold""",
+    "batchnorm": "BatchNorm1d BatchNorm2d BatchNorm3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d SyncBatchNorm",
+    "channelshuffle": "ChannelShuffle",
     "container": "Container ModuleDict ModuleList ParameterDict ParameterList Sequential",
+    "distance": "CosineSimilarity PairwiseDistance",
+    "dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
+    "flatten": "Flatten Unflatten",
+    "fold": "Fold Unfold",
+    "instancenorm": "InstanceNorm1d InstanceNorm2d InstanceNorm3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d",
     "linear": "Bilinear Identity LazyLinear Linear",
     "multihead": "MultiheadAttention",
+    "normalization": "CrossMapLRN2d GroupNorm LayerNorm LocalResponseNorm RMSNorm",
+    "padding": """CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d ReflectionPad3d
+                  ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad1d ZeroPad2d ZeroPad3d""",
+    "pixelshuffle": "PixelShuffle PixelUnshuffle",
     "rnn": "GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase",
+    "sparse": "Embedding EmbeddingBag",
     "transformer": "Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer",
+    "upsampling": "Upsample UpsamplingBilinear2d UpsamplingNearest2d",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
-__all__ = ["Module", *sorted(HOMES)]  # noqa: PLE0604
+__all__ = ["Module", *sorted(HOMES)]
 
 
 def __getattr__(name: str):

@@ -1,0 +1,116 @@
+"""Sums over each channel of a batch (N, C, *): what batch normalisation needs to know, forward and backward.
+
+    moments    mean and variance of x                 products    sum of g, and of g * (x - mean)
+
+The compiled loops add up the line of each sample and channel in double precision, two sums in one pass; the samples are added afterwards.
+So results do not depend on the number of threads, and x is read once: the variance is found from sums of (x - shift) and its square, shift
+being an element of the channel, which costs no digits of float32 even if it lies ten thousand deviations from the mean.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from flambeau.kernels import arrays, native
+from flambeau.kernels.arrays import Array
+from flambeau.kernels.reduce import reduce, variance
+
+LANES = 16  # sums side by side: element i of a line goes to lane i % LANES
+
+
+def moments(x: Array) -> tuple[Array, Array]:
+    """(mean, variance) of each channel, in double precision. (N, C, *) -> (C,), (C,)."""
+    if _by_lines(x) and x.dtype == np.float32:
+        shift = x.reshape(*x.shape[:2], -1)[0, :, 0].astype(np.float64)
+        first, second = _sums("channels.moments", (x,), shift)
+        n = x.size // x.shape[1]
+        with np.errstate(all="ignore"):
+            first /= n
+            return shift + first, np.maximum(second / n - first * first, 0.0)
+    dims = _others(x)
+    var, mean = variance(x, dims, False, 0)
+    return mean.astype("float64"), var.astype("float64")
+
+
+def products(g: Array, x: Array, mean: Array) -> tuple[Array, Array]:
+    """(sum of g, sum of g * (x - mean)) of each channel, in double precision. (N, C, *), (N, C, *), (C,) -> (C,), (C,)."""
+    if _by_lines(x) and _by_lines(g):
+        return _sums("channels.products", (g, x), arrays.contiguous(mean.astype(np.float64)))
+    dims, wide = _others(x), np.dtype(np.float64)
+    off = g * (x - mean.astype(x.dtype).reshape(-1, *(1,) * (x.ndim - 2)))
+    return tuple(reduce("sum", a, dims, False, a.dtype).astype(wide) for a in (g, off))
+
+
+def _others(x: Array) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))
+
+
+def _by_lines(x: Array) -> bool:
+    """Whether the compiled loops take it: long lines that are dense in memory."""
+    return (
+        type(x) is np.ndarray
+        and native.lib is not None
+        and x.flags.c_contiguous
+        and x.ndim > 2
+        and prod(x.shape[2:]) >= LANES
+        and x.size > 0
+    )
+
+
+def _sums(name: str, operands: tuple[np.ndarray, ...], shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    samples, channels, *places = operands[0].shape
+    heads = [a.reshape(samples, channels, -1)[:, :, 0] for a in operands]  # each element stands for its line
+    first, second = np.empty((2, samples, channels))
+    if native.kernel(name).into(first, *heads, shift, second, float(prod(places))) is NotImplemented:
+        raise TypeError(f"{name}: not made for {operands[0].dtype}")
+    return first.sum(0), second.sum(0)
+
+
+# -- C -------------------------------------------------------------------------------------------------------------------
+
+# name: (operands, what an element adds to the first sum, to the second); s is the shift
+SUMS = {"moments": (("x",), "x - s", "(x - s) * (x - s)"), "products": (("g", "x"), "g", "g * (x - s)")}
+REALS = {"f32": ("float", "FL_F32"), "f64": ("double", "FL_F64")}
+PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
+
+
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the launcher's table)."""
+    texts, declarations, rows = [], [], []
+    for name, (operands, first, second) in SUMS.items():
+        for kind, (real, enum) in REALS.items():
+            signature = f"void FL_NAME(channels_{name}_{kind}){PARAMETERS}"
+            texts.append(_text(signature, real, operands, first, second))
+            declarations.append(signature + ";\n")
+            count = len(operands)
+            kinds = ", ".join([*[enum] * count, "FL_F64", "FL_F64"])
+            generic = (1 << count) - 1
+            rows.append(
+                f'{{"channels.{name}", FL_NAME(channels_{name}_{kind}), {enum}, {count + 2}, 1, {generic}, FL_F64, {{{kinds}}}, 128}}'
+            )
+    return texts, declarations, rows
+
+
+def _text(signature: str, real: str, operands: tuple[str, ...], first: str, second: str) -> str:
+    """A loop over lines: ptr is the first sum, the operands, the shift, the second sum; param[0] is the length of a line."""
+    count = len(operands)
+    starts = "\n        ".join(f"const {real} *const {o}_ = (const {real} *)(ptr[{i}] + k * step[{i}]);" for i, o in enumerate(operands, 1))
+    reads = " ".join(f"const double {o} = {o}_[i + l];" for o in operands)
+    body = f"{{ {reads} a[l] += {first}; b[l] += {second}; }}"
+    return f"""{signature} {{
+    const int64_t length = (int64_t)param[0];
+    for (int64_t k = 0; k < n; k++) {{
+        {starts}
+        const double s = *(const double *)(ptr[{count + 1}] + k * step[{count + 1}]);
+        FL_ALIGNED double a[{LANES}] = {{0}}, b[{LANES}] = {{0}};
+        int64_t i = 0;
+        (void)s;
+        for (; i + {LANES} <= length; i += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {body}
+        for (int l = 0; l < (int)(length - i); l++) {body}
+        for (int w = {LANES // 2}; w; w /= 2) for (int l = 0; l < w; l++) a[l] += a[l + w], b[l] += b[l + w];
+        *(double *)(ptr[0] + k * step[0]) = a[0], *(double *)(ptr[{count + 2}] + k * step[{count + 2}]) = b[0];
+    }}
+}}
+"""

@@ -1,0 +1,153 @@
+"""Padding: sequences, images and volumes with a border around them. The border is a constant, a mirror image, the edge, or the other side.
+
+Every layer takes one width for all sides or (left, right, top, bottom, front, back), as many as it has dimensions; a negative width cuts off.
+Shape: (N, C, *) or (C, *) -> the same, with longer *.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flambeau.nn import functional as F
+from flambeau.nn.modules.module import Module
+from flambeau.tensor import Tensor
+
+__all__ = [
+    "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "ReflectionPad1d",
+    "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]  # fmt: skip
+
+
+class _Pad(Module):
+    __constants__ = ["padding"]
+    dims = 1
+    mode = "constant"
+    padding: Sequence[int]
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__()
+        if isinstance(padding, Sequence):
+            if len(padding) != 2 * self.dims:
+                cure = f"a width for each side, {2 * self.dims} of them, or one for all"
+                raise ValueError(f"padding must have length {2 * self.dims}, but got {len(padding)}: give {type(self).__name__} {cure}")
+            self.padding = tuple(padding)
+        else:
+            self.padding = (padding,) * (2 * self.dims)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPadNd(_Pad):
+    __constants__ = ["padding", "value"]
+    value: float
+
+    def __init__(self, padding: int | Sequence[int], value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, "constant", self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPadNd):
+    """A border of one value around a sequence."""
+
+
+class ConstantPad2d(_ConstantPadNd):
+    """A border of one value around an image."""
+
+    dims = 2
+
+
+class ConstantPad3d(_ConstantPadNd):
+    """A border of one value around a volume."""
+
+    dims = 3
+
+
+class ZeroPad1d(ConstantPad1d):
+    """A border of zeros around a sequence."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
+
+
+class ZeroPad2d(ConstantPad2d):
+    """A border of zeros around an image."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
+
+
+class ZeroPad3d(ConstantPad3d):
+    """A border of zeros around a volume."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
+
+
+class ReflectionPad1d(_Pad):
+    """A sequence continued by its mirror image; the edge itself is not repeated."""
+
+    mode = "reflect"
+
+
+class ReflectionPad2d(ReflectionPad1d):
+    """The same with images."""
+
+    dims = 2
+
+
+class ReflectionPad3d(ReflectionPad1d):
+    """The same with volumes."""
+
+    dims = 3
+
+
+class ReplicationPad1d(_Pad):
+    """A sequence continued by its first and last element."""
+
+    mode = "replicate"
+
+
+class ReplicationPad2d(ReplicationPad1d):
+    """The same with images."""
+
+    dims = 2
+
+
+class ReplicationPad3d(ReplicationPad1d):
+    """The same with volumes."""
+
+    dims = 3
+
+
+class CircularPad1d(_Pad):
+    """A sequence continued as if it were a ring."""
+
+    mode = "circular"
+
+
+class CircularPad2d(CircularPad1d):
+    """The same with images."""
+
+    dims = 2
+
+
+class CircularPad3d(CircularPad1d):
+    """The same with volumes."""
+
+    dims = 3

@@ -1,0 +1,157 @@
+"""Dropout: x times a noise that is 0 with probability p and 1 / (1 - p) otherwise. For one seed the noise is PyTorch's.
+
+dropout        a noise of its own for every element         feature_dropout, dropout1d to dropout3d     one for each channel of each sample
+alpha_dropout  what is dropped becomes the value a SELU tends to, and the whole is scaled to keep mean 0 and variance 1
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.sampling import fill
+
+ALPHA = 1.7580993408473766  # -SELU_ALPHA * SELU_SCALE, the limit of SELU, is -ALPHA
+
+
+@on_arrays(public=False, method=False, differentiable=False)
+def _noise(input, shape, keep, scaled):
+    """Fresh numbers that are 1 with probability `keep` (1 / keep, if scaled), else 0, with the shape and the order of memory of `input`; or in
+    `shape`."""
+    out = arrays.empty_like(input) if shape is None else arrays.empty(shape, input.dtype, arrays.device_of(input))
+    wide = np.dtype(np.float32) if input.dtype.itemsize == 2 else input.dtype
+    value = float(wide.type(1) / wide.type(keep)) if scaled else 1.0  # rounded as PyTorch's quotient is
+    if type(out) is np.ndarray:
+        fill("bernoulli", out, None, p=keep, value=value)
+    else:
+        fill("bernoulli", out, None, p=keep)
+        if scaled:
+            arrays.write(out, out * out.dtype.type(value))
+    return out
+
+
+_noise.meta(lambda input, shape, keep, scaled: (input.shape if shape is None else shape, input.dtype))
+
+
+def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False, alpha: bool = False):
+    """What all of them are."""
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if p == 0 or not train or not input.numel():
+        return input
+    if p == 1:
+        nothing = input.new_zeros(())
+        return input.mul_(nothing) if inplace else input * nothing
+    shape = None
+    if feature:
+        if input.dim() < 2:
+            raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+        shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
+    if not alpha:
+        noise = _noise(input, shape, 1 - p, True)
+        return input.mul_(noise) if inplace else input * noise
+    noise, scale = _noise(input, shape, 1 - p, False), 1 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
+    shift = noise.add(-1).mul_(ALPHA * scale).add_(ALPHA * scale * p)
+    noise.mul_(scale)
+    return input.mul_(noise).add_(shift) if inplace else input * noise + shift
+
+
+def _declare(name: str, doc: str, **kind: bool):
+    """torch.<name>(input, p, train) and torch.<name>_."""
+
+    def forward(input, p, train):
+        return _dropped(input, p, train, False, **kind)
+
+    def write(input, p, train):
+        return _dropped(input, p, train, True, **kind)
+
+    composite(name=name, method=False, doc=doc)(forward)
+    composite(name=f"{name}_", method=False, doc=f"{doc} Written over the input.")(write)
+
+
+_declare("dropout", "Elements set to zero with probability p, the rest divided by 1 - p.")
+_declare("feature_dropout", "Whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, *).", feature=True)
+_declare("alpha_dropout", "Elements set to the limit of SELU with probability p; mean 0 and variance 1 are kept.", alpha=True)
+_declare("feature_alpha_dropout", "The same with whole channels. (N, C, *).", feature=True, alpha=True)
+
+
+@composite(method=False)
+def native_dropout(input, p, train):
+    """(dropout of the input, what was kept as bool)."""
+    if not input.numel() or train is False or p == 0:
+        return input.clone() if input.numel() else input, input.new_ones(input.shape, dtype=dtypes.bool)
+    kept = _noise(input, None, 1 - p, False)
+    return input * kept * (1 / (1 - p) if p < 1 else 0.0), kept.to(dtypes.bool)
+
+
+# -- as functions of torch.nn.functional -----------------------------------------------------------------------------------
+
+
+def _check(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+@composite(name="nn.functional.dropout", method=False)
+def functional_dropout(input, p=0.5, training=True, inplace=False):
+    """In training: elements set to zero with probability p, the rest divided by 1 - p. Same shape."""
+    _check(p)
+    return _dropped(input, p, training, inplace)
+
+
+@composite(name="nn.functional.dropout1d", method=False)
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, L) or (C, L)."""
+    _check(p)
+    if input.dim() not in (2, 3):
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input: (N, C, L) or (C, L)")
+    return _by_channel(input, p, training, inplace, input.dim() == 3)
+
+
+@composite(name="nn.functional.dropout2d", method=False)
+def dropout2d(input, p=0.5, training=True, inplace=False):
+    """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, H, W)."""
+    _check(p)
+    if input.dim() not in (3, 4):
+        warnings.warn(f"dropout2d: Received a {input.dim()}-D input to dropout2d, which is deprecated: give it (N, C, H, W)", stacklevel=3)
+    elif input.dim() == 3:
+        said = "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired"
+        warnings.warn(f"{said}: it is read as (N, C, L). Try dropout1d, or x.unsqueeze(0) for one image", stacklevel=3)
+    return _dropped(input, p, training, inplace, feature=True)
+
+
+@composite(name="nn.functional.dropout3d", method=False)
+def dropout3d(input, p=0.5, training=True, inplace=False):
+    """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, D, H, W) or (C, D, H, W)."""
+    _check(p)
+    if input.dim() not in (4, 5):
+        said = f"dropout3d: Received a {input.dim()}-D input to dropout3d, which is deprecated"
+        warnings.warn(f"{said}: give it (N, C, D, H, W) or (C, D, H, W)", stacklevel=3)
+    return _by_channel(input, p, training, inplace, input.dim() == 5)
+
+
+def _by_channel(input, p, training, inplace, batched: bool):
+    """A single sample is a batch of one."""
+    if batched:
+        return _dropped(input, p, training, inplace, feature=True)
+    result = _dropped(input.unsqueeze_(0) if inplace else input.unsqueeze(0), p, training, inplace, feature=True)
+    return result.squeeze_(0) if inplace else result.squeeze(0)
+
+
+@composite(name="nn.functional.alpha_dropout", method=False)
+def functional_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """In training: elements set to the limit of SELU with probability p; mean 0 and variance 1 are kept. Same shape."""
+    _check(p)
+    return _dropped(input, p, training, inplace, alpha=True)
+
+
+@composite(name="nn.functional.feature_alpha_dropout", method=False)
+def functional_feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """The same with whole channels. (N, C, *)."""
+    _check(p)
+    return _dropped(input, p, training, inplace, feature=True, alpha=True)

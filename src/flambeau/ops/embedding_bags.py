@@ -1,0 +1,134 @@
+"""Bags of embeddings: rows of a table read and combined, bag by bag, to their sum, mean or maximum."""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.ops.declare import composite
+from flambeau.ops.masking import check_tensor
+from flambeau.ops.rows import embedding, embedding_renorm_
+from flambeau.ops.searching import searchsorted
+
+MODES = ("sum", "mean", "max")
+
+
+@composite(method=False)
+def embedding_bag(
+    weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False,
+    padding_idx=None,
+):  # fmt: skip
+    """(result, bag of each index, size of each bag, index of each maximum). mode is 0, 1, 2 for sum, mean, max.
+
+    weight (V, D), indices (N,), offsets (B,): where each bag begins -> (B, D), (N,), (B,), (B, D)
+    """
+    if sparse:
+        raise NotImplementedError("embedding_bag(sparse=True): there are no sparse tensors here. The dense gradient has the same values")
+    _check_offsets(indices, offsets, include_last_offset)
+    if include_last_offset:
+        offsets = offsets[:-1]
+    bags, count = offsets.shape[0], indices.shape[0]
+    place = indices.new_tensor(range(count))
+    bag = searchsorted(offsets.to(indices.dtype).contiguous(), place, right=True) - 1  # of each index
+    if padding_idx is not None and padding_idx >= 0:
+        kept = indices != padding_idx
+        indices, bag = indices[kept], bag[kept]
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights[kept]
+    sizes = offsets.new_zeros(bags, dtype=dtypes.int64).index_add(0, bag, offsets.new_ones(indices.shape[0], dtype=dtypes.int64))
+    rows = embedding(weight, indices, -1, scale_grad_by_freq)
+    if MODES[mode] == "max":
+        result, found = _largest(rows, bag, bags)
+        chosen = found.new_full(found.shape, -1) if not indices.numel() else indices.to(dtypes.int64)[found.clamp(0, indices.numel() - 1)]
+        return result, bag, sizes, chosen
+    wide = rows.float() if rows.dtype.itemsize == 2 else rows
+    if per_sample_weights is not None:
+        wide = wide * per_sample_weights.to(wide.dtype).unsqueeze(-1)
+    total = wide.new_zeros((bags, weight.shape[1])).index_add(0, bag, wide)
+    if MODES[mode] == "mean":
+        total = total / sizes.clamp_min(1).unsqueeze(-1)
+    return total.to(rows.dtype), bag, sizes, sizes
+
+
+def _largest(rows, bag, bags: int):
+    """(the largest elements of each bag, the places of their rows); zeros for an empty bag. Of equal ones, the first."""
+    shape = (bags, rows.shape[1])
+    if not rows.shape[0]:
+        return rows.new_zeros(shape) + rows.sum() * 0, bag.new_full(shape, -1)
+    column = bag.unsqueeze(-1).expand(rows.shape)
+    known = rows.detach()
+    peak = known.new_zeros(shape).scatter_reduce(0, column, known, "amax", include_self=False)
+    place = bag.new_tensor(range(rows.shape[0])).unsqueeze(-1).expand(rows.shape)
+    is_peak = (known == peak.gather(0, column)) | known.isnan()
+    first = bag.new_full(shape, rows.shape[0]).scatter_reduce(0, column, place.masked_fill(~is_peak, rows.shape[0]), "amin")
+    filled = first < rows.shape[0]
+    return rows.gather(0, first.clamp_max(rows.shape[0] - 1)) * filled.to(rows.dtype), first
+
+
+def _check_offsets(indices, offsets, include_last_offset: bool) -> None:
+    if include_last_offset and not offsets.shape[0]:
+        raise RuntimeError("include_last_offset: number of offsets should be at least 1")
+    if offsets.is_meta or not offsets.shape[0]:
+        return
+    if int(offsets[0]) != 0:
+        raise RuntimeError(
+            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {int(offsets[0])}"
+        )
+    if int(offsets[-1]) > indices.shape[0]:
+        raise RuntimeError(
+            f"offsets[-1] can not be greater than input's length({indices.shape[0]}) but got offsets[-1] of {int(offsets[-1])}"
+        )
+
+
+@composite(name="nn.functional.embedding_bag", method=False)
+def functional_embedding_bag(
+    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+    per_sample_weights=None, include_last_offset=False, padding_idx=None,
+):  # fmt: skip
+    """The sum, mean or maximum of the rows of `weight` in each bag. input (B, N), or (N,) with offsets (B,) -> (B, D).
+
+    A bag without rows is zero, and `padding_idx` counts as no row. per_sample_weights multiply the rows of a sum.
+    """
+    check_tensor("embedding_bag", "input", input)
+    check_tensor("embedding_bag", "weight", weight)
+    for name, found in (("input", input), ("offsets", offsets)):
+        if found is not None and found.dtype not in (dtypes.int64, dtypes.int32):
+            raise RuntimeError(f"embedding_bag: expected {name} of dtype int64 or int32, but got {found.dtype}")
+    if weight.dim() != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+    if per_sample_weights is not None and input.shape != per_sample_weights.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, then it must have the same shape as the "
+            f"input ({tuple(input.shape)})"
+        )
+    if input.dim() == 2:
+        if offsets is not None:
+            raise ValueError("if input is 2D, then offsets has to be None: each row is a bag of its own")
+        offsets = input.new_tensor(range(0, input.numel(), input.shape[1]) if input.shape[1] else [0] * input.shape[0], dtype=input.dtype)
+        include_last_offset = False
+        input = input.reshape(-1)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    elif input.dim() != 1:
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+    elif offsets is None:
+        raise ValueError("offsets has to be a 1D Tensor but got None: it says where each bag of a 1D input begins")
+    elif offsets.dim() != 1:
+        raise ValueError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.dim()}")
+    if mode not in MODES:
+        raise ValueError(f"mode has to be one of sum, mean or max, found {mode!r}")
+    if mode == "max" and scale_grad_by_freq:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode='{mode}'). Multiply the rows of F.embedding yourself"
+        )
+    if padding_idx is not None:
+        if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+            raise RuntimeError(f"padding_idx must be within the number of embeddings, found {padding_idx} for {weight.shape[0]} rows")
+        padding_idx %= weight.shape[0]
+    if max_norm is not None:
+        embedding_renorm_(weight, input, max_norm, norm_type)
+    number = MODES.index(mode)
+    return embedding_bag(weight, input, offsets, scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset, padding_idx)[
+        0
+    ]

@@ -1,0 +1,273 @@
+"""Interpolation: sequences, images and volumes on a finer or coarser grid.
+
+Every mode is a weighted gather along one axis after the other: out[i] = sum_k weight[i, k] * x[index[i, k]]. What differs is the table of
+places and weights, which `TABLES` makes for a mode from the sizes. The derivative is a gather with the table turned round.
+
+    nearest, nearest-exact     1 place                     area       all places under the output's, of equal weight
+    linear (bi-, tri-)         2 places around the point   bicubic    4 places, by the cubic convolution of Keys (1981)
+
+With antialias the filter is as wide as an output element, as in Pillow.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from flambeau import dtypes
+from flambeau.kernels import arrays, gather
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.formats import channels_last, channels_last_3d
+
+
+class Table(NamedTuple):
+    """Where each output element comes from: index and weight are (out, taps); a tap that is not needed has weight 0. weight None: all 1."""
+
+    index: np.ndarray
+    weight: np.ndarray | None
+    size: int  # of the input
+
+
+@on_arrays(public=False, method=False, autocast="float32")
+def _resampled(input, dim, key, backward):
+    """The weighted gather along `dim` by the table that `key` describes, or by that table turned round. (*, n, *) -> (*, m, *)."""
+    table = _turned(key) if backward else _table(key)
+    index, weight, _ = table
+    xp, wide = arrays.module_of(input), "float64" if input.dtype == np.float64 else "float32"
+    if weight is None:
+        return gather.take_rows(input, dim, xp.asarray(index[:, 0]))
+    shape = [-1 if d == dim else 1 for d in range(input.ndim)]
+    total = None
+    for k in range(index.shape[1]):
+        part = gather.take_rows(input, dim, xp.asarray(index[:, k])).astype(wide, copy=False)
+        part = xp.multiply(part, xp.asarray(weight[:, k].astype(wide)).reshape(shape), out=part)
+        total = part if total is None else xp.add(total, part, out=total)
+    if total is None:
+        total = xp.zeros((*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), wide)
+    return arrays.cast(total, input.dtype)
+
+
+_resampled.derivative(input=lambda grad, dim, key, backward: _resampled(grad, dim, key, not backward))
+
+
+@_resampled.meta
+def _(input, dim, key, backward):
+    return (*input.shape[:dim], key[1] if backward else key[2], *input.shape[dim + 1 :]), input.dtype
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(64)
+def _table(key: tuple) -> Table:
+    """The table for (mode, input size, output size, scale, align_corners, dtype)."""
+    mode, size, out, scale, corners, dtype = key
+    real = np.float64 if dtype == "float64" else np.float32
+    if mode in ("nearest", "nearest-exact"):
+        return _nearest(mode, size, out, scale)
+    if mode == "area":
+        return _area(size, out)
+    if corners:
+        step = real(size - 1) / real(out - 1) if out > 1 else real(0)
+    else:
+        step = real(1 / scale) if scale is not None and scale > 0 else real(size) / real(out)
+    if mode.startswith("smooth "):
+        return _antialiased(mode.removeprefix("smooth "), size, out, step, real)
+    i = np.arange(out, dtype=real)
+    point = step * i if corners else step * (i + real(0.5)) - real(0.5)
+    # PyTorch keeps the weights of half precision in that precision; not so those of "bilinear", which has a kernel of its own.
+    half = dtypes.BY_NAME[dtype].numpy if dtype in ("bfloat16", "float16") and mode != "bilinear" else real
+    return (_cubic if mode == "cubic" else _linear)(point, size, real, half)
+
+
+def _nearest(mode: str, size: int, out: int, scale: float | None) -> Table:
+    step = np.float32(1 / scale) if scale is not None and scale > 0 else np.float32(size) / np.float32(out)
+    i = np.arange(out, dtype=np.float32)
+    found = np.floor((i + np.float32(0.5)) * step if mode == "nearest-exact" else i * step).astype(np.int64)
+    return Table(np.minimum(found, size - 1)[:, None], None, size)
+
+
+def _linear(point, size: int, real, half) -> Table:
+    point = np.maximum(point, real(0))
+    first = np.minimum(np.floor(point).astype(np.int64), size - 1)
+    second = first + (first < size - 1)
+    t = np.clip(point - first.astype(real), real(0), real(1)).astype(half).astype(real)
+    return Table(np.stack([first, second], 1), np.stack([(1 - t).astype(half).astype(real), t], 1), size)
+
+
+def _cubic(point, size: int, real, half) -> Table:
+    whole = np.floor(point)
+    t = (point - whole).astype(real)
+    first = np.minimum(whole.astype(np.int64), size - 1)
+    places = np.clip(first[:, None] + np.arange(-1, 3), 0, size - 1)
+    weights = [_keys(t + 1, real(-0.75)), _keys(t, real(-0.75)), _keys(1 - t, real(-0.75)), _keys(2 - t, real(-0.75))]
+    return Table(places, np.stack(weights, 1).astype(half).astype(real), size)
+
+
+def _keys(x, a):
+    """The cubic convolution kernel at distances x >= 0."""
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0)).astype(x.dtype)
+
+
+def _area(size: int, out: int) -> Table:
+    i = np.arange(out)
+    first, end = i * size // out, -(-(i + 1) * size // out)
+    count = end - first
+    taps = np.arange(int(count.max(initial=0)))
+    inside = taps < count[:, None]
+    return Table(np.where(inside, first[:, None] + taps, 0), inside / np.maximum(count, 1)[:, None], size)
+
+
+def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
+    """A filter whose width is that of an output element, normalised to sum 1."""
+    reach = real(2 if mode == "cubic" else 1)  # of the filter on each side, in input elements
+    support = reach * step if step >= 1 else reach
+    center = step * (np.arange(out, dtype=real) + real(0.5))
+    first = np.maximum((center - support + real(0.5)).astype(np.int64), 0)
+    count = np.minimum((center + support + real(0.5)).astype(np.int64), size) - first
+    taps = np.arange(int(count.max(initial=0)))
+    inside = taps < count[:, None]
+    away = abs((taps + first[:, None] - center[:, None] + real(0.5)) * (real(1) / step if step >= 1 else real(1)))
+    weight = _keys(away.astype(real), real(-0.5)) if mode == "cubic" else np.maximum(real(1) - away, real(0))
+    weight = np.where(inside, weight, 0)
+    total = weight.sum(1, keepdims=True)
+    weight = weight / np.where(total == 0, 1, total)
+    return Table(np.where(inside, first[:, None] + taps, 0), weight, size)
+
+
+@functools.lru_cache(64)
+def _turned(key: tuple) -> Table:
+    """The table of the derivative: for each input element, the output elements that read it and how much they took."""
+    index, weight, size = _table(key)
+    out, taps = index.shape
+    weight = np.ones(index.shape) if weight is None else weight
+    to, of = index.reshape(-1), np.repeat(np.arange(out), taps)
+    used = weight.reshape(-1) != 0
+    to, of, weight = to[used], of[used], weight.reshape(-1)[used]
+    order = np.argsort(to, kind="stable")
+    to, of, weight = to[order], of[order], weight[order]
+    count = np.bincount(to, minlength=size)
+    slot = np.arange(len(to)) - (np.cumsum(count) - count)[to]
+    places = np.zeros((size, int(count.max(initial=0))), np.int64)
+    weights = np.zeros(places.shape, weight.dtype)
+    places[to, slot], weights[to, slot] = of, weight
+    return Table(places, weights, out)
+
+
+# -- the public function ---------------------------------------------------------------------------------------------------
+
+AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}  # places that a mode is made for; the others take 1 to 3
+ANY = ("nearest", "area", "nearest-exact")
+
+
+@composite(name="nn.functional.interpolate", method=False)
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
+
+    mode           "nearest", "nearest-exact", "area", "linear" (3-d input), "bilinear", "bicubic" (4-d), "trilinear" (5-d)
+    align_corners  whether the centres of the corner elements stay where they are, or the corners of the whole
+    """
+    places = _checked(input, mode, align_corners, antialias)
+    sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
+    if min(sizes) <= 0 or 0 in input.shape[1:]:
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
+    wide, kind = input, "cubic" if mode == "bicubic" else mode
+    if not mode.startswith("nearest"):
+        _check_dtype(input, mode)
+        wide = input if input.dtype in (dtypes.float32, dtypes.float64) else input.float()
+    kind = f"smooth {kind}" if antialias else kind
+    for i in reversed(range(places)):
+        n, m = input.shape[2 + i], sizes[i]
+        if n == m and (align_corners or scales[i] is None or scales[i] == 1 or mode == "area"):
+            continue
+        key = (kind, n, m, scales[i], bool(align_corners), input.dtype.name)
+        wide = _resampled(wide, 2 + i, key, False)
+    return _finished(input, wide.clone() if wide is input else wide)
+
+
+def _finished(input, result):
+    """The result in the dtype of the input, and in its memory format."""
+    if result.dtype is not input.dtype:
+        result = (result if input.is_floating_point() else (result + 0.5).floor().clamp(0, 255)).to(input.dtype)  # or bytes
+    for dims, form in ((4, channels_last), (5, channels_last_3d)):
+        if input.dim() == dims and input.is_contiguous(memory_format=form) and not input.is_contiguous():
+            return result.contiguous(memory_format=form)
+    return result.contiguous()
+
+
+def _checked(input, mode: str, align_corners, antialias: bool) -> int:
+    """How many dimensions of places there are, after checking that the mode takes them."""
+    places = input.dim() - 2
+    if mode not in (*ANY, *AXES):
+        raise NotImplementedError(f"interpolate: unknown mode {mode!r}: try one of {', '.join((*ANY, *AXES))}")
+    if mode in ANY and align_corners is not None:
+        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+    if antialias and not (mode in ("bilinear", "bicubic") and input.dim() == 4):
+        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
+    if places not in (1, 2, 3) or places != AXES.get(mode, places):
+        wanted = f"a {AXES[mode] + 2}D input" if mode in AXES else "3D, 4D or 5D inputs"
+        raise NotImplementedError(
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | "
+            f"trilinear | area | nearest-exact (got {mode}), which takes {wanted}"
+        )
+    return places
+
+
+def _check_dtype(input, mode: str) -> None:
+    if not input.is_floating_point() and not (input.dtype is dtypes.uint8 and mode in ("bilinear", "bicubic")):
+        raise NotImplementedError(f'"{mode} interpolation" not implemented for {input.dtype}. Try x.float()')
+
+
+def _sizes(input, size, scale_factor, mode: str, recompute) -> tuple[list[int], list[float | None]]:
+    """(size of the result, scales as they were given) along each dimension of places."""
+    places = input.dim() - 2
+    if size is not None and scale_factor is not None:
+        raise ValueError("only one of size or scale_factor should be defined")
+    if size is not None:
+        if recompute:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        return list(map(int, _listed("size", size, places))), [None] * places
+    if scale_factor is None:
+        raise ValueError("either size or scale_factor should be defined")
+    scales = [float(s) for s in _listed("scale_factor", scale_factor, places)]
+    found = [math.floor(float(n) * s) for n, s in zip(input.shape[2:], scales, strict=True)]
+    return found, [None] * places if recompute or mode == "area" else list(scales)
+
+
+def _listed(what: str, given, places: int) -> list:
+    if not isinstance(given, (tuple, list)):
+        return [given] * places
+    if len(given) != places:
+        wanted = f"(d1, d2, ..., dK) and {what} in (s1, s2, ..., sK), or one number"
+        raise ValueError(f"Input and {what} must have the same number of spatial dimensions, but got {places} and {list(given)}: {wanted}")
+    return list(given)
+
+
+# -- old names -------------------------------------------------------------------------------------------------------------
+
+
+@composite(name="nn.functional.upsample", method=False)
+def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    """The old name of interpolate."""
+    warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+@composite(name="nn.functional.upsample_nearest", method=False)
+def upsample_nearest(input, size=None, scale_factor=None):
+    """interpolate with mode="nearest"."""
+    warnings.warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+    return interpolate(input, size, scale_factor, mode="nearest")
+
+
+@composite(name="nn.functional.upsample_bilinear", method=False)
+def upsample_bilinear(input, size=None, scale_factor=None):
+    """interpolate with mode="bilinear" and align_corners."""
+    warnings.warn("`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

@@ -1,0 +1,60 @@
+"""Elements moved between channels and places: pixel_shuffle, pixel_unshuffle, channel_shuffle."""
+
+from __future__ import annotations
+
+from flambeau.ops.declare import composite
+
+
+@composite(method=False, aliases=("nn.functional.pixel_shuffle",))
+def pixel_shuffle(input, upscale_factor):
+    """Channels become places: (*, C r^2, H, W) -> (*, C, H r, W r), with r the upscale_factor."""
+    r = upscale_factor
+    _check_image("pixel_shuffle", input, "upscale_factor", r)
+    *batch, channels, height, width = input.shape
+    if channels % (r * r):
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)="
+            f"{channels} is not divisible by {r * r}"
+        )
+    apart = input.reshape((*batch, channels // (r * r), r, r, height, width))
+    n = len(batch)
+    moved = apart.permute((*range(n + 1), n + 3, n + 1, n + 4, n + 2))  # (*, C, H, r, W, r)
+    return moved.reshape((*batch, channels // (r * r), height * r, width * r))
+
+
+@composite(method=False, aliases=("nn.functional.pixel_unshuffle",))
+def pixel_unshuffle(input, downscale_factor):
+    """The way back: (*, C, H r, W r) -> (*, C r^2, H, W), with r the downscale_factor."""
+    r = downscale_factor
+    _check_image("pixel_unshuffle", input, "downscale_factor", r)
+    *batch, channels, height, width = input.shape
+    for what, size, dim in (("height", height, -2), ("width", width, -1)):
+        if size % r:
+            raise RuntimeError(
+                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({dim})={size} is not by {r}"
+            )
+    apart = input.reshape((*batch, channels, height // r, r, width // r, r))
+    n = len(batch)
+    moved = apart.permute((*range(n + 1), n + 2, n + 4, n + 1, n + 3))  # (*, C, r, r, H, W)
+    return moved.reshape((*batch, channels * r * r, height // r, width // r))
+
+
+def _check_image(name: str, input, what: str, factor: int) -> None:
+    if input.dim() < 3:
+        raise RuntimeError(f"{name} expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)")
+    if factor <= 0:
+        raise RuntimeError(f"{name} expects a positive {what}, but got {factor}")
+
+
+@composite(method=False, aliases=("nn.functional.channel_shuffle", "native_channel_shuffle", "nn.functional.native_channel_shuffle"))
+def channel_shuffle(input, groups):
+    """The first channel of every group, then the second of every group, ... (N, C, *) -> the same shape."""
+    if input.dim() <= 2:
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
+    samples, channels, *places = input.shape
+    if groups <= 0:
+        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    if channels % groups:
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
+    apart = input.reshape((samples, groups, channels // groups, *places))
+    return apart.transpose(1, 2).reshape(tuple(input.shape))

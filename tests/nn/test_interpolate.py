@@ -1,0 +1,144 @@
+"""Interpolation, sampling at points and sliding windows against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layer_oracle import assert_near, check_errors, check_function, check_layer, torch
+
+import flambeau
+
+SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 7), 3: (1, 2, 3, 4, 5)}
+SMOOTH = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "area", "smooth"])
+@pytest.mark.parametrize("how", [{"size": 9}, {"size": 3}, {"scale_factor": 2}, {"scale_factor": 1.7}, {"scale_factor": 0.6}])
+def test_modes(dims, mode, how):
+    """Finer and coarser grids, by size and by factor, with second derivatives."""
+    mode = SMOOTH[dims] if mode == "smooth" else mode
+    check_function(lambda t, x: t.nn.functional.interpolate(x, mode=mode, **how), SHAPES[dims], second=True)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": (9, 4)}, {"size": (9, 4), "align_corners": True}, {"scale_factor": (1.7, 0.4)}, {"size": (5, 7), "align_corners": False},
+        {"scale_factor": 1.7, "recompute_scale_factor": True}, {"size": (1, 1), "align_corners": True}, {"size": (3, 3), "antialias": True},
+        {"size": (9, 12), "antialias": True}, {"scale_factor": 0.45, "antialias": True}, {"size": (2, 9), "antialias": True, "align_corners": True},
+    ],
+)  # fmt: skip
+def test_images(mode, options):
+    """Corners aligned or not, scales recomputed or not, antialiased or not."""
+    check_function(lambda t, x: t.nn.functional.interpolate(x, mode=mode, **options), SHAPES[2], second=True)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic", "area"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_dtypes(mode, dtype):
+    """Half and double precision."""
+    check_function(lambda t, x: t.nn.functional.interpolate(x, size=(6, 10), mode=mode), SHAPES[2], dtype=dtype)
+
+
+def test_bytes():
+    """Images of bytes stay bytes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 6, 8)).astype(np.uint8)
+    for mode in ("nearest", "bilinear"):
+        ours, theirs = (p.nn.functional.interpolate(p.tensor(pixels), size=(9, 5), mode=mode) for p in (flambeau, torch))
+        assert_near(ours.int(), theirs.int(), mode, 1)
+
+
+def test_layers():
+    """Upsample and its old relatives."""
+    check_layer("Upsample", scale_factor=2, on=(SHAPES[1],))
+    check_layer("Upsample", size=(4, 4), mode="bicubic", align_corners=True, on=(SHAPES[2],))
+    check_layer("Upsample", scale_factor=(2.0, 1.5), mode="bilinear", on=(SHAPES[2],))
+    check_layer("UpsamplingNearest2d", scale_factor=2, on=(SHAPES[2],))
+    check_layer("UpsamplingBilinear2d", size=6, on=(SHAPES[2],))
+    for name in ("upsample", "upsample_nearest", "upsample_bilinear"):
+        check_function(lambda t, x: getattr(t.nn.functional, name)(x, scale_factor=2), SHAPES[2])  # noqa: B023
+
+
+def test_channels_last():
+    """Images whose channels lie side by side stay so."""
+    y = flambeau.nn.functional.interpolate(flambeau.rand(1, 3, 4, 4).to(memory_format=flambeau.channels_last), scale_factor=2)
+    assert y.is_contiguous(memory_format=flambeau.channels_last)
+
+
+def test_interpolate_refusals():
+    """What PyTorch refuses is refused with its type of exception."""
+    for shape, options in [
+        ((2, 3), {"size": 3}), ((2, 3, 4), {}), ((2, 3, 4), {"size": 3, "scale_factor": 2}), ((2, 3, 4), {"size": 3, "mode": "bilinear"}),
+        ((2, 3, 4), {"size": (3, 4)}), ((2, 3, 4), {"size": 3, "align_corners": True}), ((2, 3, 4), {"size": 3, "antialias": True}),
+        ((2, 3, 4), {"size": 3, "mode": "odd"}), ((2, 3, 4), {"size": 0}), ((2, 3, 4), {"scale_factor": (2, 2)}),
+        ((2, 3, 4), {"size": 3, "recompute_scale_factor": True}),
+    ]:  # fmt: skip
+        check_errors(lambda t, x: t.nn.functional.interpolate(x, **options), shape)  # noqa: B023
+
+
+# -- points ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_grid_sample(mode, padding, corners):
+    """Images and volumes at points inside and outside, with gradients of both."""
+
+    def call(t, x, grid):
+        return t.nn.functional.grid_sample(x, grid * 1.5, mode=mode, padding_mode=padding, align_corners=corners)
+
+    check_function(call, (2, 3, 5, 4), (2, 3, 6, 2), dtype="float64")
+    if mode != "bicubic":
+        check_function(call, (2, 2, 3, 5, 4), (2, 3, 2, 6, 3), dtype="float64")
+
+
+def test_grid_sample_outside():
+    """Points that are nan or at infinity read what they read in PyTorch; what is not read gets no gradient."""
+    grid = np.array([[[[np.nan, 0.0], [np.inf, 0.0], [-1e20, 1e20], [0.1, 0.2]]]])
+    for mode in ("bilinear", "nearest"):
+        found = []
+        for package in (flambeau, torch):
+            x = package.ones(1, 1, 3, 3, dtype=package.float64, requires_grad=True)
+            y = package.nn.functional.grid_sample(x, package.tensor(grid), mode=mode, align_corners=False)
+            y.sum().backward()
+            found.append((y, x.grad))
+        assert_near(found[0][0], found[1][0], "output")
+        assert_near(found[0][1], found[1][1], "gradient")
+
+
+def test_affine_grid():
+    """Points of affine maps of images and volumes."""
+    for corners in (False, True):
+        check_function(lambda t, m: t.nn.functional.affine_grid(m, (2, 1, 3, 4), align_corners=corners), (2, 2, 3))  # noqa: B023
+        check_function(lambda t, m: t.nn.functional.affine_grid(m, (2, 1, 3, 4, 1), align_corners=corners), (2, 3, 4))  # noqa: B023
+    check_errors(lambda t, m: t.nn.functional.affine_grid(m, (2, 1, 3), align_corners=True), (2, 2, 3))
+    check_errors(lambda t, m: t.nn.functional.affine_grid(m, (2, 1, 3, 3), align_corners=True), (2, 3, 4))
+    check_errors(lambda t, x, g: t.nn.functional.grid_sample(x, g, align_corners=True), (2, 1, 3, 3), (1, 2, 2, 2))
+    check_errors(lambda t, x, g: t.nn.functional.grid_sample(x, g, "odd", align_corners=True), (2, 1, 3, 3), (2, 2, 2, 2))
+
+
+# -- windows ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2}, {"padding": 2}, {"dilation": 2, "padding": (1, 2)}, {"padding": 1, "stride": (3, 2)}]
+)
+def test_unfold_and_fold(options):
+    """Windows of images listed and added up, with second derivatives."""
+    for shape in ((2, 3, 6, 7), (3, 6, 7)):
+        check_function(lambda t, x: t.nn.functional.unfold(x, (2, 3), **options), shape, second=True)
+    columns = torch.nn.functional.unfold(torch.ones(2, 3, 6, 7), (2, 3), **options).shape
+    check_function(lambda t, x: t.nn.functional.fold(x, (6, 7), (2, 3), **options), tuple(columns), second=True)
+    check_layer("Unfold", (2, 3), on=((2, 3, 6, 7),), **options)
+    check_layer("Fold", (6, 7), (2, 3), on=(tuple(columns),), **options)
+
+
+def test_window_refusals():
+    """What PyTorch refuses is refused with its type of exception."""
+    check_errors(lambda t, x: t.nn.functional.unfold(x, 5), (2, 3, 4, 4))
+    check_errors(lambda t, x: t.nn.functional.unfold(x, 0), (2, 3, 4, 4))
+    check_errors(lambda t, x: t.nn.functional.fold(x, (4, 4), 2), (2, 4, 8))
+    check_errors(lambda t, x: t.nn.functional.fold(x, (4, 4), 2), (2, 3, 9))
