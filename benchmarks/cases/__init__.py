@@ -9,6 +9,8 @@ SUBJECTS = (
     "matmul",
     "indexing",
     "layers",
+    "attention",
+    "recurrent",
     "modules",
     "optim",
     "training",

@@ -273,7 +273,7 @@ def _as_it_was(values: Sequence, i: int, before: Before | None) -> Any:
 # -- functions on arrays, and views --------------------------------------------------------------------------------
 
 OPERAND, OPERANDS, OPTION, ONE_RESULT, ALL_RESULTS, FACT = range(6)  # what a slot of `saved` holds
-GRAD, GRADS, NEEDS = -1, -2, -3  # arguments of a derivative that are not in `saved`
+GRAD, GRADS, NEEDS, AGAIN = -1, -2, -3, -4  # arguments of a derivative that are not in `saved`
 MANY, MANY_WANTED = "many", "many wanted"  # an argument that is a list of tensors
 FACTS: dict[str, Callable] = {
     "_shape": lambda t: t._array.shape,
@@ -298,7 +298,7 @@ class ArrayRecipe:
         self.names = names = (*op.parameters, op.variadic) if op.variadic else op.parameters
         self.wants = [(name, wanted in (True, MANY_WANTED)) for name, wanted in zip(names, key, strict=True) if wanted is not None]
         self.keep: list[tuple] = []
-        self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS}
+        self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS, "again": AGAIN}
         self.joint, self.only = op.joint_derivative, None
         if self.joint is not None:
             self.joint_places = self._placed(op, self.joint, key)
@@ -401,7 +401,7 @@ class ArrayNode(OpNode):
             elif place == GRAD:
                 value = grads[0]
             else:
-                value = grads if place == GRADS else dict(recipe.wants)
+                value = grads if place == GRADS else state.grad if place == AGAIN else dict(recipe.wants)
             found.append(value)
         return found
 

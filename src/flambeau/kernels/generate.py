@@ -17,8 +17,10 @@ from flambeau.kernels import (
     fold,
     index_loops,
     order_loops,
+    print_attention,
     print_c,
     print_gemm,
+    print_recurrent,
     print_tiles,
     random_loops,
     scan_loops,
@@ -60,6 +62,8 @@ ROOMS = {
     "scans.c": scan_loops,
     "order.c": order_loops,
     "classes.c": class_loops,
+    "attention.c": print_attention,
+    "recurrent.c": print_recurrent,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

@@ -69,6 +69,9 @@ ON_DEMAND = {
     "losses": "nn.functional.*",
     "ctc": "nn.functional.*",
     "margin_losses": "nn.functional.*",
+    "attention": "nn.functional.*",
+    "multihead": "nn.functional.*",
+    "recurrent": "lstm() gru() rnn_tanh() rnn_relu() lstm_cell() gru_cell() rnn_tanh_cell() rnn_relu_cell()",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)

@@ -223,7 +223,9 @@ class ArrayOp(Op):
         self.quick_derivatives.update(functions)
 
     def joint(self, function: Callable) -> Callable:
-        """One derivative for all parameters, where they share work: takes `needs` (a dict name -> bool) too and returns a dict."""
+        """One derivative for all parameters, where they share work: takes `needs` (a dict name -> bool) too and returns a dict.
+
+        `again` is True where the derivative will itself be differentiated, so that it has to be made of operations."""
         self.joint_derivative = function
         return function
 

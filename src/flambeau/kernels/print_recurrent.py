@@ -1,0 +1,139 @@
+"""Recurrent networks as loops over all steps of a few samples, printed as C.
+
+Samples do not meet: a thread takes some of them (`rows`) through all steps, so threads never wait for each other, and what a step reads was
+written by the same core. A step is a product of the states with the weights, which lie in panels (recurrent.py), and one pass over the gates.
+
+    forward    A = H W_hhᵀ, then per element the formulas of a cell: the gates (kept for backward), the new c and h
+    backward   the steps in the other order: gradients of the gates, then dH = dA W_hh
+
+A step has the rows from offsets[t] to offsets[t + 1]; `kept` of a thread's rows come from the step before, the others start here with h0, c0.
+"""
+
+from __future__ import annotations
+
+from flambeau.kernels import print_products
+from flambeau.kernels.index_loops import LINES, PARAMETERS
+from flambeau.kernels.recurrent import BACKWARD, FACTS, FORWARD, GATES
+
+# Per element k of a row of `h` elements. forward: x and a are the gates' two parts, s the state before (c, or h for a gru), keep what is kept.
+# backward: g and gc arrive at h and c, dh and dc are carried (dh must become what the product is added to), y is the new state.
+CELLS = {
+    "lstm": (
+        """const {real} i = SIGMOID(x[k] + a[k]), f = SIGMOID(x[h + k] + a[h + k]), u = TANH(x[2 * h + k] + a[2 * h + k]),
+               o = SIGMOID(x[3 * h + k] + a[3 * h + k]), c = f * s[k] + i * u;
+           keep[k] = i, keep[h + k] = f, keep[2 * h + k] = u, keep[3 * h + k] = o, cell[k] = c, out[k] = o * TANH(c);""",
+        """const {real} i = keep[k], f = keep[h + k], u = keep[2 * h + k], o = keep[3 * h + k], t = TANH(y[k]), d = g[k] + dh[k],
+               c = dc[k] + gc[k] + d * o * (1 - t * t);
+           dx[k] = c * u * i * (1 - i), dx[h + k] = c * s[k] * f * (1 - f), dx[2 * h + k] = c * i * (1 - u * u);
+           dx[3 * h + k] = d * t * o * (1 - o), dc[k] = c * f;""",
+    ),
+    "gru": (
+        """const {real} r = SIGMOID(x[k] + a[k]), z = SIGMOID(x[h + k] + a[h + k]), u = TANH(x[2 * h + k] + r * a[2 * h + k]);
+           keep[k] = r, keep[h + k] = z, keep[2 * h + k] = u, keep[3 * h + k] = a[2 * h + k], out[k] = u + z * (s[k] - u);""",
+        """const {real} r = keep[k], z = keep[h + k], u = keep[2 * h + k], d = g[k] + dh[k], n = d * (1 - z) * (1 - u * u);
+           dx[k] = da[k] = n * keep[3 * h + k] * r * (1 - r), dx[h + k] = da[h + k] = d * (s[k] - u) * z * (1 - z);
+           dx[2 * h + k] = n, da[2 * h + k] = n * r, dh[k] = d * z;""",
+    ),
+    "rnn_tanh": ("out[k] = TANH(x[k] + a[k]);", "dx[k] = (g[k] + dh[k]) * (1 - y[k] * y[k]);"),
+    "rnn_relu": (
+        "const {real} sum = x[k] + a[k]; out[k] = sum < 0 ? 0 : sum;",
+        "dx[k] = y[k] > 0 ? g[k] + dh[k] : 0;",
+    ),
+}
+
+
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the launcher's table)."""
+    texts, declarations, rows = print_products.texts(), [], []
+    for kind, (real, _, wide) in print_products.REALS.items():
+        texts.append(f"#undef SIGMOID\n#undef TANH\n#define SIGMOID fl_sigmoid_{kind}\n#define TANH fl_tanh_{kind}\n")
+        enum = f"FL_{kind.upper()}"
+        for cell, formulas in CELLS.items():
+            for name, operands, body, formula in zip(
+                ("forward", "backward"), (FORWARD, BACKWARD), (_FORWARD, _BACKWARD), formulas, strict=True
+            ):
+                function = f"FL_NAME(recurrent_{cell}_{name}_{kind})"
+                state = "cell" if cell == "lstm" else "out"
+                inner = body.format(
+                    kind=kind, real=real, wide=wide, gates=GATES[cell], formula=formula.format(real=real), state=state,
+                    start="c0" if cell == "lstm" else "h0", added="1" if cell == "gru" else "0", da="da" if cell == "gru" else "dx",
+                    lstm=int(cell == "lstm"),
+                )  # fmt: skip
+                texts.append(f"void {function}{PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
+                declarations.append(f"void {function}{PARAMETERS};\n")
+                inputs = ", ".join([enum] * (len(operands) - 2) + ["FL_I64"])
+                rows.append(f'{{"recurrent.{cell}_{name}", {function}, {enum}, {len(operands) - 1}, 1, 1, {enum}, {{{inputs}}}, {LINES}}}')
+    return texts, declarations, rows
+
+
+def _each(real: str, operands: tuple[str, ...]) -> str:
+    """For each element: its operands, its facts by name, and the offsets of the steps."""
+    lines = ["for (int64_t element = 0; element < n; element++) {"]
+    lines += [f"    {real} *const {o}_ = ({real} *)(ptr[{i}] + element * step[{i}]); (void){o}_;" for i, o in enumerate(operands[:-1])]
+    lines.append(f"    const int64_t *const facts = (const int64_t *)(ptr[{len(operands) - 1}] + element * step[{len(operands) - 1}]);")
+    lines += [f"    const int64_t {name} = facts[{i}]; (void){name};" for i, name in enumerate(FACTS)]
+    lines.append(f"    const int64_t *const at = facts + {len(FACTS)};")
+    return "".join(f"    {line}\n" for line in lines)
+
+
+# Which step, how many rows it has here, and how many of them the step before had.
+_STEP = """
+            const int64_t t = reverse ? steps - 1 - number : number, before = reverse ? t + 1 : t - 1;
+            int64_t some = at[t + 1] - at[t] - first, kept = before < 0 || before >= steps ? 0 : at[before + 1] - at[before] - first;
+            some = some < rows ? some : rows, kept = kept < 0 ? 0 : kept < some ? kept : some;
+            if (some <= 0) continue;
+"""
+
+_FORWARD = (
+    """
+        FL_ALIGNED {real} sums[rows * {gates} * h];
+        for (int64_t number = 0; number < steps; number++) {{"""
+    + _STEP
+    + """
+            for (int64_t r = 0; biased && r < some; r++) memcpy(sums + r * {gates} * h, bias_, sizeof({real}) * {gates} * (size_t)h);
+            for (int64_t j = 0; j < {gates} * h; j += {wide}) {{
+                const int64_t columns = {gates} * h - j < {wide} ? {gates} * h - j : {wide};
+                if (kept) fl_product_{kind}(kept, columns, h, out_ + at[before] * h, h, 1, panels_ + j * h, {wide}, (int)biased, sums + j, {gates} * h);
+                fl_product_{kind}(some - kept, columns, h, h0_ + kept * h, h, 1, panels_ + j * h, {wide}, (int)biased, sums + kept * {gates} * h + j, {gates} * h);
+            }}
+            for (int64_t r = 0; r < some; r++) {{
+                const {real} *const x = gates_ + (at[t] + r) * {gates} * h, *const a = sums + r * {gates} * h;
+                const {real} *const s = r < kept ? {state}_ + (at[before] + r) * h : {start}_ + r * h;
+                {real} *const out = out_ + (at[t] + r) * h, *const cell = cell_ + (at[t] + r) * h, *const keep = keep_ + (at[t] + r) * 4 * h;
+                (void)s, (void)cell, (void)keep;
+                FL_IVDEP for (int64_t k = 0; k < h; k++) {{
+                    {formula}
+                }}
+            }}
+        }}
+    """
+)
+
+_BACKWARD = (
+    """
+        FL_ALIGNED {real} carried[rows * h], cells[rows * h], zero[h];
+        memset(zero, 0, sizeof zero);
+        int64_t arrived = 0; /* rows that the step done last had in common with this one */
+        for (int64_t number = steps - 1; number >= 0; number--) {{"""
+    + _STEP
+    + """
+            memset(carried + arrived * h, 0, sizeof({real}) * (size_t)((some - arrived) * h));
+            memset(cells + arrived * h, 0, sizeof({real}) * (size_t)((some - arrived) * h));
+            for (int64_t r = 0; r < some; r++) {{
+                const int64_t row = at[t] + r;
+                const {real} *const g = has_g ? g_ + row * h : zero, *const gc = has_gc ? gc_ + row * h : zero;
+                const {real} *const keep = keep_ + row * 4 * h, *const y = {state}_ + row * h;
+                const {real} *const s = r < kept ? {state}_ + (at[before] + r) * h : {start}_ + r * h;
+                {real} *const dx = dx_ + row * {gates} * h, *const da = da_ + row * {gates} * h, *const dh = carried + r * h, *const dc = cells + r * h;
+                (void)gc, (void)keep, (void)y, (void)s, (void)da, (void)dc;
+                FL_IVDEP for (int64_t k = 0; k < h; k++) {{
+                    {formula}
+                }}
+            }}
+            fl_product_{kind}(some, h, {gates} * h, {da}_ + at[t] * {gates} * h, {gates} * h, 1, weight_, ldw, {added}, carried, h);
+            memcpy(dh0_ + kept * h, carried + kept * h, sizeof({real}) * (size_t)((some - kept) * h));
+            if ({lstm}) memcpy(dc0_ + kept * h, cells + kept * h, sizeof({real}) * (size_t)((some - kept) * h));
+            arrived = kept;
+        }}
+    """
+)

@@ -1,0 +1,119 @@
+"""Recurrent networks on arrays: all steps of one layer in one direction, by the loops of print_recurrent.py.
+
+gates (rows, G H) is the input's part; weight (G H, H), h0 and c0 (N, H). Rows are those of step 0, then of step 1, ...; sizes[t] of them.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from flambeau.kernels import arrays, gemm, native
+from flambeau.kernels.arrays import Array
+from flambeau.kernels.reduce import reduce
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+# Operands of the compiled loops (the first is written to; so are cell and keep forward, and da, dh0 and dc0 backward), and facts about them.
+FORWARD = ("out", "gates", "panels", "bias", "h0", "c0", "cell", "keep", "facts")
+BACKWARD = ("dx", "keep", "out", "cell", "h0", "c0", "g", "gc", "weight", "dh0", "dc0", "da", "facts")
+FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "has_g", "has_gc", "ldw")
+LARGEST = 1024  # states for which the loops have room
+NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
+
+
+def compiled(cell: str, gates: Array, hidden: int) -> bool:
+    """Whether there are loops for these operands."""
+    return type(gates) is np.ndarray and native.lib is not None and gates.dtype.char in "fd" and 0 < hidden <= LARGEST and gates.size > 0
+
+
+def forward(cell: str, gates: Array, weight: Array, bias: Array | None, h0: Array, c0: Array | None, sizes, reverse: bool) -> tuple:
+    """(outputs (rows, H), the lstm's cell states (rows, H), what backward needs (rows, 4 H)); empty where a cell has none."""
+    rows, hidden = sum(sizes), weight.shape[1]
+    made = {n: arrays.empty((rows if k else 0, k * hidden), gates.dtype) for n, k in _widths(cell).items()}
+    given = {n: None if x is None else arrays.contiguous(x) for n, x in (("gates", gates), ("bias", bias), ("h0", h0), ("c0", c0))}
+    _run(f"{cell}_forward", FORWARD, sizes, reverse, hidden, {**made, **given, "panels": _panels(weight)}, {"biased": bias is not None})
+    return made["out"], made["cell"], made["keep"]
+
+
+def _widths(cell: str) -> dict[str, int]:
+    """How many times H columns the results have."""
+    return {"out": 1, "cell": int(cell == "lstm"), "keep": 0 if cell.startswith("rnn") else 4}
+
+
+def backward(cell: str, g, gc, weight, h0, c0, out, cells, keep, sizes, reverse: bool) -> tuple:
+    """The gradients of gates, weight, bias, h0 and c0, from those of outputs and cell states (which may be None)."""
+    hidden, dtype = weight.shape[1], weight.dtype
+    dx = arrays.empty((out.shape[0], weight.shape[0]), dtype)
+    da = arrays.empty(dx.shape, dtype) if cell == "gru" else dx
+    dh0, dc0 = arrays.empty(h0.shape, dtype), arrays.empty(h0.shape if cell == "lstm" else (0, 0), dtype)
+    given = {n: None if x is None else arrays.contiguous(x) for n, x in (("h0", h0), ("c0", c0), ("g", g), ("gc", gc))}
+    facts = {"has_g": g is not None, "has_gc": gc is not None}
+    given |= {"dx": dx, "da": da, "dh0": dh0, "dc0": dc0, "out": out, "cell": cells, "keep": keep, "weight": _whole_vectors(weight)}
+    _run(f"{cell}_backward", BACKWARD, sizes, reverse, hidden, given, facts | {"ldw": given["weight"].shape[1]})
+    bias = reduce("sum", da, (0,), False, dtype) if cell == "gru" else dc0
+    return dx, _of_weight(da, out, given["h0"], sizes, reverse), bias, dh0, dc0
+
+
+def _run(name: str, operands, sizes, reverse: bool, hidden: int, given: dict, facts: dict) -> None:
+    """Launch a loop: an element is a group of samples, given by its first row; operands without samples are the same for all."""
+    samples, steps = sizes[0], len(sizes)
+    weights = given.get("panels", given.get("weight"))
+    most = 16 if weights.nbytes <= NEAR else 24  # more rows for weights that come from farther away
+    groups = -(-samples // most)
+    each = -(-samples // groups)
+    facts = {"rows": each, "steps": steps, "h": hidden, "reverse": reverse} | facts
+    table = np.empty((-(-samples // each), len(FACTS) + steps + 1), np.int64)
+    table[:, : len(FACTS)] = [facts.get(n, 0) for n in FACTS]
+    table[:, 0] = np.arange(len(table)) * each
+    table[:, len(FACTS) :] = [0, *accumulate(sizes)]
+    views = []
+    for n in operands[:-1]:
+        x = given.get(n)
+        if x is None or not x.size:
+            x = weights  # is not read
+        shared = x is weights or n == "bias"
+        views.append(x.ravel()[:1] if shared else x[0:samples:each, 0])
+    flops = 2 * sum(sizes) * weights.size // len(table)
+    if native.kernel(f"recurrent.{name}").into(*views, table[:, 0], flops / 64) is NotImplemented:
+        raise RuntimeError(f"recurrent.{name} did not take its operands: {[(n, getattr(x, 'shape', None)) for n, x in given.items()]}")
+
+
+def _panels(weight: Array) -> Array:
+    """weight turned, in panels of 256 bytes of columns, as print_gemm.py reads them: (panels, H, columns)."""
+    rows, hidden = weight.shape
+    wide = 256 // weight.itemsize
+    if rows % wide:
+        padded = np.zeros((-(-rows // wide) * wide, hidden), weight.dtype)
+        padded[:rows] = weight
+        weight = padded
+    return arrays.contiguous(weight.reshape(-1, wide, hidden).transpose(0, 2, 1))
+
+
+def _whole_vectors(weight: Array) -> Array:
+    """weight with rows of whole vectors of 64 bytes."""
+    lanes = 64 // weight.itemsize
+    if weight.shape[1] % lanes == 0:
+        return arrays.contiguous(weight)
+    padded = np.zeros((weight.shape[0], -(-weight.shape[1] // lanes) * lanes), weight.dtype)
+    padded[:, : weight.shape[1]] = weight
+    return padded
+
+
+def _of_weight(da: Array, out: Array, h0: Array, sizes, reverse: bool) -> Array:
+    """The gradient of the weight, daᵀ h: one product over all steps, h being the state each row began with."""
+    n = sizes[0]
+    if sizes[-1] == n:
+        found = arrays.empty((da.shape[1], out.shape[1]), da.dtype)
+        starts, goes_on = (da[len(da) - n :], da[: len(da) - n]) if reverse else (da[:n], da[n:])
+        gemm.product_into(found, starts.T, h0, 1, 0)
+        if len(goes_on):
+            gemm.product_into(found, goes_on.T, out[n:] if reverse else out[: len(out) - n], 1, 1)
+        return found
+    where, offsets = np.empty(len(out), np.int64), [0, *accumulate(sizes)]
+    for t, size in enumerate(sizes):
+        before = t + 1 if reverse else t - 1
+        kept = min(size, sizes[before]) if 0 <= before < len(sizes) else 0
+        where[offsets[t] : offsets[t] + kept] = np.arange(kept) + (offsets[before] if kept else 0)
+        where[offsets[t] + kept : offsets[t + 1]] = len(out) + np.arange(kept, size)
+    return gemm.product(da.T, np.concatenate([out, h0])[where])

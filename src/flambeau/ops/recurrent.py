@@ -1,0 +1,343 @@
+"""Recurrent networks: a state that is carried from step to step of a sequence.
+
+    rnn    h' = tanh(a)   (or relu)                                     a = W_ih x + b_ih + W_hh h + b_hh
+    gru    h' = (1 - z) n + z h         r, z = sigmoid(a_r), sigmoid(a_z),   n = tanh(W_in x + b_in + r (W_hn h + b_hn))
+    lstm   h' = o tanh(c'), c' = f c + i g              i, f, o = sigmoid(a_i), sigmoid(a_f), sigmoid(a_o),   g = tanh(a_g)
+
+One layer in one direction is one product for the input's part of all steps, then `_recurrence`: one operation for all steps, whose loops
+are compiled (kernels/recurrent.py). Where they are not, and where derivatives are differentiated again, a step is made of operations.
+
+Sequences are rows: those of the first step, then those of the second, `sizes` saying how many each has. Sizes that fall are sequences of
+different lengths, the longest first. The reverse direction begins each sequence at its own end.
+"""
+
+from __future__ import annotations
+
+from flambeau import dtypes
+from flambeau.kernels import recurrent
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.dropout import functional_dropout
+from flambeau.ops.joining import cat, stack
+from flambeau.ops.linear import linear
+
+# -- cells: one step -------------------------------------------------------------------------------------------------------
+# forward(x's part, h's part, h, c) -> (h', c', what backward needs);  backward(that, of h', of c') -> gradients of all four. c is the lstm's.
+
+
+class LSTM:
+    gates = 4
+
+    @staticmethod
+    def forward(gx, gh, h, c):
+        i, f, g, o = (gx + gh).chunk(4, 1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        new = f * c + i * g
+        return o * new.tanh(), new, (i, f, g, o, c, new)
+
+    @staticmethod
+    def backward(kept, dh, dc):
+        i, f, g, o, c, new = kept
+        t = new.tanh()
+        dc = dc + dh * o * (1 - t * t)
+        of_gates = [dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o)]
+        da = cat(of_gates, 1)
+        return da, da, None, dc * f
+
+
+class GRU:
+    gates = 3
+
+    @staticmethod
+    def forward(gx, gh, h, c):
+        (xr, xz, xn), (hr, hz, hn) = gx.chunk(3, 1), gh.chunk(3, 1)
+        r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+        n = (xn + r * hn).tanh()
+        return n + z * (h - n), None, (r, z, n, hn, h)
+
+    @staticmethod
+    def backward(kept, dh, dc):
+        r, z, n, hn, h = kept
+        dn = dh * (1 - z) * (1 - n * n)
+        dr, dz = dn * hn * r * (1 - r), dh * (h - n) * z * (1 - z)
+        return cat([dr, dz, dn], 1), cat([dr, dz, dn * r], 1), dh * z, None
+
+
+class Tanh:
+    gates = 1
+
+    @staticmethod
+    def forward(gx, gh, h, c):
+        new = (gx + gh).tanh()
+        return new, None, new
+
+    @staticmethod
+    def backward(kept, dh, dc):
+        da = dh * (1 - kept * kept)
+        return da, da, None, None
+
+
+class ReLU:
+    gates = 1
+
+    @staticmethod
+    def forward(gx, gh, h, c):
+        new = (gx + gh).relu()
+        return new, None, new
+
+    @staticmethod
+    def backward(kept, dh, dc):
+        da = dh * (kept > 0)
+        return da, da, None, None
+
+
+CELLS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": Tanh, "rnn_relu": ReLU}
+
+
+# -- one layer in one direction, step by step ------------------------------------------------------------------------------
+
+
+def _steps(sizes, reverse: bool):
+    """(which step, its first row, how many rows it has, how many of them come from the step before it) in the order of work."""
+    starts = [0]
+    for n in sizes:
+        starts.append(starts[-1] + n)
+    before = 0
+    for t in range(len(sizes) - 1, -1, -1) if reverse else range(len(sizes)):
+        yield t, starts[t], sizes[t], min(before, sizes[t])
+        before = sizes[t]
+
+
+def _entering(state, start, kept: int, n: int):
+    """The state of n rows: those that go on, then those that start here."""
+    if kept == n:
+        return state if state.shape[0] == n else state[:n]
+    return start[:n] if kept == 0 else cat([state[:kept], start[kept:n]])
+
+
+def _by_steps(cell: str, gates, weight, bias, h0, c0, sizes, reverse: bool, project=None):
+    """(outputs, cell states or None, (h before the step, what its backward needs) of each step), made of operations."""
+    h, c, step = h0, c0, CELLS[cell].forward
+    outs, cells, kept_of = [None] * len(sizes), [None] * len(sizes), {}
+    for t, first, n, kept in _steps(sizes, reverse):
+        h = _entering(h, h0, kept, n)
+        c = c if c is None else _entering(c, c0, kept, n)
+        before = h
+        h, c, needed = step(gates[first : first + n], linear(h, weight, bias), h, c)
+        kept_of[t] = before, needed
+        if project is not None:
+            h = linear(h, project)
+        outs[t], cells[t] = h, c
+    return cat(outs), None if c0 is None else cat(cells), kept_of
+
+
+def _backward_by_steps(cell: str, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse: bool):
+    """The gradients of gates, weight, bias, h0 and c0, made of operations."""
+    _, _, kept_of = _by_steps(cell, gates, weight, bias, h0, c0, sizes, reverse)
+    of_gates, of_h_gates, befores, of_h0, of_c0 = [None] * len(sizes), [], [], [], []
+    dh = dc = h0.new_zeros((0, h0.shape[1]))
+    for t, first, n, kept in reversed(list(_steps(sizes, reverse))):
+        here = slice(first, first + n)
+        dh, dc = (_filled(d, n) if g is None else g[here] + _filled(d, n) for g, d in ((grad, dh), (grad_cell, dc)))
+        before, needed = kept_of[t]
+        of_gates[t], of_hidden, direct, dc = CELLS[cell].backward(needed, dh, dc)
+        dh = of_hidden.matmul(weight)
+        dh = dh if direct is None else dh + direct
+        dc = dh.new_zeros(tuple(dh.shape)) if dc is None else dc
+        of_h_gates.append(of_hidden)
+        befores.append(before)
+        of_h0.insert(0, dh[kept:])
+        of_c0.insert(0, dc[kept:])
+        dh, dc = dh[:kept], dc[:kept]
+    hidden = cat(of_h_gates)
+    return {
+        "gates": cat(of_gates), "weight": hidden.t().matmul(cat(befores)), "bias": None if bias is None else hidden.sum(0),
+        "h0": cat(of_h0), "c0": None if c0 is None else cat(of_c0),
+    }  # fmt: skip
+
+
+def _filled(part, n: int):
+    """With rows of zeros up to n."""
+    return part if part.shape[0] == n else cat([part, part.new_zeros((n - part.shape[0], part.shape[1]))])
+
+
+# -- one layer in one direction, at once -----------------------------------------------------------------------------------
+
+
+@on_arrays(name="_recurrence", returns="out cell kept")
+def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell):
+    """(outputs, the lstm's cell states, what backward needs), all of them rows. gates (rows, G H), weight (G H, H), h0 and c0 (N, H)."""
+    return recurrent.forward(cell, gates, weight, bias, h0, c0, sizes, reverse)
+
+
+@_recurrence.joint
+def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, again):
+    grad, grad_cell, _ = grads
+    if again:
+        return _backward_by_steps(cell, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse)
+    found = _recurrence_backward(grad, grad_cell, weight, h0, c0, *results, sizes, reverse, cell)
+    return dict(zip(("gates", "weight", "bias", "h0", "c0"), found, strict=True))  # no one asks for those of what is not there
+
+
+@on_arrays(name="_recurrence_backward", differentiable=False)
+def _recurrence_backward(grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse, cell):
+    """The gradients of gates, weight, bias, h0 and c0."""
+    return recurrent.backward(cell, grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse)
+
+
+def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool):
+    """(outputs, last h, last c) of one layer in one direction; x (rows, features)."""
+    w_ih, w_hh, *rest = weights
+    b_ih, b_hh = rest[:2] if biased else (None, None)
+    project = rest[-1] if len(rest) > 2 * biased else None
+    if cell != "gru" and biased:  # both only ever occur as a sum
+        b_ih, b_hh = b_ih + b_hh, None
+    gates = linear(x, w_ih, b_ih)
+    _check_state(gates, h0, c0)
+    half = gates.dtype.itemsize == 2
+    given = [t if t is None or not half else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0)]
+    if project is None and recurrent.compiled(cell, given[0]._array, w_hh.shape[1]):
+        out, states, _ = _recurrence(*given, sizes, reverse, cell)
+    else:
+        project = project if project is None or not half else project.to(dtypes.float32)
+        out, states, _ = _by_steps(cell, *given, sizes, reverse, project)
+    last_h, last_c = _last(out, sizes, reverse), None if c0 is None else _last(states, sizes, reverse)
+    if half:
+        out, last_h, last_c = (t if t is None else t.to(x.dtype) for t in (out, last_h, last_c))
+    return out, last_h, last_c
+
+
+def _check_state(gates, *states) -> None:
+    for state in states:
+        if state is not None and state.dtype is not gates.dtype:
+            raise RuntimeError(
+                f"the hidden state has dtype {state.dtype}, but input and weights have {gates.dtype}: they must have the same dtype"
+            )
+
+
+def _last(rows, sizes, reverse: bool):
+    """The row each sequence ends with, in the direction of work."""
+    n = sizes[0]
+    if reverse or sizes[-1] == n:
+        return rows[:n] if reverse else rows[rows.shape[0] - n :]
+    ends, start = [0] * n, 0
+    for size in sizes:
+        ends[:size] = range(start, start + size)
+        start += size
+    return rows[ends]
+
+
+# -- whole networks --------------------------------------------------------------------------------------------------------
+
+
+def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, train, bidirectional):
+    """(output rows, last h, last c) of all layers; hx and cx (layers * directions, N, H)."""
+    ways = 2 if bidirectional else 1
+    each, last_h, last_c = len(params) // (layers * ways), [], []
+    for layer in range(layers):
+        outs = []
+        for way in range(ways):
+            i = layer * ways + way
+            weights = params[i * each : (i + 1) * each]
+            out, h, c = _direction(cell, x, sizes, hx[i], None if cx is None else cx[i], weights, biased, way == 1)
+            outs.append(out)
+            last_h.append(h)
+            last_c.append(c)
+        x = cat(outs, 1) if bidirectional else outs[0]
+        if dropout and train and layer < layers - 1:
+            x = functional_dropout(x, dropout)
+    return x, stack(last_h), None if cx is None else stack(last_c)
+
+
+def _run(cell: str, packed: bool, arguments):
+    if packed:
+        data, batch_sizes, hx, params, biased, layers, dropout, train, bidirectional = arguments
+        sizes = tuple(batch_sizes.tolist())
+    else:
+        input, hx, params, biased, layers, dropout, train, bidirectional, batch_first = arguments
+        input = input.transpose(0, 1) if batch_first else input
+        sizes = (input.shape[1],) * input.shape[0]
+        data = input.reshape(input.shape[0] * input.shape[1], input.shape[2])
+    if not sizes:
+        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+    h, c = hx if cell == "lstm" else (hx, None)
+    if cell == "lstm" and not isinstance(hx, (tuple, list)):
+        raise RuntimeError("lstm expects two hidden states: hx = (h, c)")
+    out, h, c = _network(cell, data, sizes, h, c, list(params), biased, layers, dropout, train, bidirectional)
+    if not packed:
+        out = out.reshape((len(sizes), sizes[0], out.shape[1]))
+        out = out.transpose(0, 1) if batch_first else out
+    return (out, h) if c is None else (out, h, c)
+
+
+@composite(method=False)
+def lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    """(output, h, c) of an lstm; with hx = (h, c). For packed sequences: lstm(data, batch_sizes, hx, params, ..., bidirectional)."""
+    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run("lstm", hasattr(hx, "_array"), given)
+
+
+@composite(method=False)
+def gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    """(output, h) of a gru. For packed sequences: gru(data, batch_sizes, hx, params, ..., bidirectional)."""
+    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run("gru", hasattr(params, "_array"), given)
+
+
+@composite(method=False)
+def rnn_tanh(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    """(output, h) of a plain network with tanh. For packed sequences: rnn_tanh(data, batch_sizes, hx, params, ..., bidirectional)."""
+    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run("rnn_tanh", hasattr(params, "_array"), given)
+
+
+@composite(method=False)
+def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    """(output, h) of a plain network with relu. For packed sequences: rnn_relu(data, batch_sizes, hx, params, ..., bidirectional)."""
+    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run("rnn_relu", hasattr(params, "_array"), given)
+
+
+# -- single steps ----------------------------------------------------------------------------------------------------------
+
+
+def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+    """(h', c') of one step for inputs (N, features) and states (N, H)."""
+    if input.shape[-1] != w_ih.shape[1]:
+        raise RuntimeError(f"input has inconsistent input_size: got {input.shape[-1]} expected {w_ih.shape[1]}")
+    for number, state in enumerate((hx, cx)):
+        if state is None:
+            continue
+        if state.shape[-1] != w_hh.shape[1]:
+            raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {state.shape[-1]}, expected {w_hh.shape[1]}")
+        if state.shape[0] != input.shape[0]:
+            raise RuntimeError(f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size {state.shape[0]}")
+    h, c, _ = CELLS[cell].forward(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh), hx, cx)
+    return h, c
+
+
+@composite(method=False)
+def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """(h', c') after one step; hx = (h, c)."""
+    if not isinstance(hx, (tuple, list)):
+        raise TypeError(f"lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not {type(hx).__name__}")
+    if len(hx) != 2:
+        raise RuntimeError(f"lstm_cell expects two hidden states, got {len(hx)}")
+    return _cell("lstm", input, *hx, w_ih, w_hh, b_ih, b_hh)
+
+
+@composite(method=False)
+def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """h' after one step."""
+    return _cell("gru", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
+
+
+@composite(method=False)
+def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """h' after one step."""
+    return _cell("rnn_tanh", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
+
+
+@composite(method=False)
+def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """h' after one step."""
+    return _cell("rnn_relu", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
