@@ -1,6 +1,41 @@
-"""flambeau.nn: so far the parameter type and the functions that are formulas (`nn.functional`)."""
+"""flambeau.nn: modules, what they are made of, and functions on the same subjects.
 
-from flambeau.nn import functional
-from flambeau.parameter import Parameter
+    functional   operations without parameters        init    starting values of parameters
+    modules      one file per subject (linear, ...)   utils   clipping, packing, normalising and pruning parameters
 
-__all__ = ["Parameter", "functional"]
+`modules/__init__.py` has the table of layers; they are imported when first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+
+from flambeau.nn import functional, init, modules, parameter
+from flambeau.nn.modules import HOMES as _HOMES
+from flambeau.nn.modules.module import Module
+from flambeau.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
+
+__all__ = sorted([*_HOMES, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init"])
+__all__ += ["modules", "parameter", "utils"]
+_ROOMS = frozenset({"attention", "common_types", "grad", "parallel", "utils"})
+
+
+def __getattr__(name: str):
+    """A layer, or a room of this one, when it is first asked for."""
+    if name in _HOMES:
+        found = getattr(modules, name)
+    elif name in _ROOMS:
+        try:
+            found = _import_module(f"flambeau.nn.{name}")
+        except ModuleNotFoundError as problem:
+            if problem.name != f"flambeau.nn.{name}":
+                raise
+            raise AttributeError(f"module 'flambeau.nn' has no attribute {name!r}: it is not built yet") from None
+    else:
+        raise AttributeError(f"module 'flambeau.nn' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

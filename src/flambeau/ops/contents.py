@@ -56,6 +56,7 @@ ON_DEMAND = {
     "spectrogram": "stft istft",
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
+    "linear": "nn.functional.*",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)

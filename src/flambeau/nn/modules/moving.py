@@ -1,0 +1,197 @@
+"""Moving a model: to another device, dtype or memory, in place; and switching what it is used for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+from flambeau import devices, dtypes, factories
+from flambeau.autograd import modes
+from flambeau.ops.formats import memory_format as MemoryFormat
+from flambeau.parameter import Parameter
+from flambeau.tensor import Tensor
+
+
+class Moves:
+    """The part of Module that changes all its tensors at once."""
+
+    training: bool
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replace the data of every parameter, gradient and buffer by `fn` of it. Parameters stay the same objects where that can be."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._parameters[name] = _moved(parameter, fn)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def apply(self, fn: Callable) -> Self:
+        """Call fn(module) for every module inside and then for this one: model.apply(initialize)."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move to a device, a floating-point dtype, those of a tensor, or a memory format. In place: returns the module itself.
+
+        >>> from flambeau.nn import Linear
+        >>> Linear(2, 2).to(dtypes.float64).weight.dtype
+        torch.float64
+        """
+        device, dtype, non_blocking, layout = _parse_to(*args, **kwargs)
+        if dtype is not None:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+            if dtype.is_complex:
+                warnings.warn("Complex modules are a new feature: some modules may not work as expected with complex tensors", stacklevel=2)
+
+        def convert(t: Tensor) -> Tensor:
+            wanted = dtype if t.is_floating_point() or t.is_complex() else None
+            options = {"memory_format": layout} if layout is not None and t.dim() in (4, 5) else {}
+            if t.is_meta and device is not None and device.type != "meta":
+                cure = "use torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving module from meta to a different device"
+                raise NotImplementedError(f"Cannot copy out of meta tensor; no data! Please {cure}.")
+            return t.to(device, wanted, non_blocking, **options)
+
+        return self._apply(convert)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """Move to a device without copying the values: for models that were made on the meta device."""
+        return self._apply(lambda t: factories.empty_like(t, device=device), recurse=recurse)
+
+    def cuda(self, device: Any = None) -> Self:
+        """Move to a GPU."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def cpu(self) -> Self:
+        """Move to main memory."""
+        return self._apply(lambda t: t.cpu())
+
+    def ipu(self, device: Any = None) -> Self:
+        """Not available: there is no such device here."""
+        raise NotImplementedError("Module.ipu: flambeau runs on the CPU and on CUDA")
+
+    def xpu(self, device: Any = None) -> Self:
+        """Not available: there is no such device here."""
+        raise NotImplementedError("Module.xpu: flambeau runs on the CPU and on CUDA")
+
+    def mtia(self, device: Any = None) -> Self:
+        """Not available: there is no such device here."""
+        raise NotImplementedError("Module.mtia: flambeau runs on the CPU and on CUDA")
+
+    def type(self, dst_type: Any) -> Self:
+        """Convert all parameters and buffers to a type."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def _cast(self, dtype: dtypes.dtype) -> Self:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def float(self) -> Self:
+        """Convert floating-point parameters and buffers to float32."""
+        return self._cast(dtypes.float32)
+
+    def double(self) -> Self:
+        """Convert floating-point parameters and buffers to float64."""
+        return self._cast(dtypes.float64)
+
+    def half(self) -> Self:
+        """Convert floating-point parameters and buffers to float16."""
+        return self._cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Convert floating-point parameters and buffers to bfloat16."""
+        return self._cast(dtypes.bfloat16)
+
+    def share_memory(self) -> Self:
+        """Move to memory that other processes can share."""
+        return self._apply(lambda t: t.share_memory_())
+
+    # -- what it is used for
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training: dropout drops, batch norm looks at the batch."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"training mode is expected to be boolean, found {mode!r}")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Switch to evaluation: the same as train(False)."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Whether the parameters are to be learned; False freezes the module."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters; with set_to_none=False, fill them with zeros."""
+        if getattr(self, "_is_replica", False):
+            said = "Calling .zero_grad() from a module created with nn.DataParallel() has no effect: its parameters are not leaves"
+            warnings.warn(f"{said}. Call it on the original module.", stacklevel=2)
+        for parameter in self.parameters():
+            if parameter.grad is None:
+                continue
+            if set_to_none:
+                parameter.grad = None
+            else:
+                if parameter.grad.grad_fn is not None:
+                    parameter.grad.detach_()
+                else:
+                    parameter.grad.requires_grad_(False)
+                parameter.grad.zero_()
+
+
+def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
+    """The parameter with its data and gradient replaced by `fn` of them; a new one if it comes from or goes to the meta device."""
+    with modes.no_grad():
+        data = fn(parameter)
+    grad = None if parameter.grad is None else parameter.grad
+    with modes.no_grad():
+        new_grad = None if grad is None else fn(grad)
+    if data is parameter:
+        return parameter
+    if type(data) in (Tensor, Parameter) and data.is_meta == parameter.is_meta:
+        parameter.data = data
+    else:
+        parameter = type(parameter)(data, parameter.requires_grad)
+    if new_grad is not None:
+        parameter._grad = new_grad.requires_grad_(grad.requires_grad)
+    return parameter
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> tuple:
+    """(device, dtype, non_blocking, memory format) of the forms `to` accepts."""
+    layout = kwargs.pop("memory_format", None)
+    found: dict[str, Any] = {"device": None, "dtype": None, "non_blocking": False, "copy": False}
+    rest = list(args)
+    other = kwargs.pop("tensor", None) or kwargs.pop("other", None)
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    if other is not None:
+        found["device"], found["dtype"] = other.device, other.dtype
+        names = ["non_blocking", "copy"]
+    elif rest and isinstance(rest[0], dtypes.dtype):
+        names = ["dtype", "non_blocking", "copy"]
+    else:
+        names = ["device", "dtype", "non_blocking", "copy"]
+    if len(rest) > len(names) or not set(kwargs) <= set(names) or (not args and not kwargs and layout is None and other is None):
+        raise TypeError("to() takes a device, a dtype, both, a tensor, or memory_format=...: received an invalid combination of arguments")
+    found.update(zip(names, rest, strict=False))
+    found.update(kwargs)
+    if found["dtype"] is not None and not isinstance(found["dtype"], dtypes.dtype):
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(found['dtype']).__name__}")
+    if layout is not None and not isinstance(layout, MemoryFormat):
+        raise TypeError(f"to(): argument 'memory_format' must be torch.memory_format, not {type(layout).__name__}")
+    device = None if found["device"] is None else devices.device(found["device"])
+    return device, found["dtype"], found["non_blocking"], layout
