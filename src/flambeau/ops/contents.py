@@ -57,6 +57,8 @@ ON_DEMAND = {
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
     "linear": "nn.functional.*",
+    "convolution": """nn.functional.* conv1d() conv2d() conv3d() conv_transpose1d() conv_transpose2d() conv_transpose3d() convolution()
+                      conv_tbc()""",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)
