@@ -40,9 +40,7 @@ def adjoint_sizes(sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, di
     return tuple([(n - 1) * s - 2 * p + d * (k - 1) + m + 1 for n, k, s, p, d, m in every])
 
 
-def convolve(
-    x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
-) -> Array:
+def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """The convolution of x with w, plus a number for every channel: (N, O, *sizes)."""
     shape = (x.shape[0], w.shape[0], *sizes)
     if _is_half(x):
@@ -58,9 +56,7 @@ def convolve(
     return out if bias is None else _add_bias(out, bias)
 
 
-def adjoint(
-    y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
-) -> Array:
+def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """The transposed convolution: y (N, O, *P) -> x (N, C, *sizes), plus a number for every channel."""
     if _is_half(y):
         return _in_float32(adjoint, y, w, bias, sizes, stride, padding, dilation, groups)
@@ -68,7 +64,9 @@ def adjoint(
     channels, kernel = w.shape[1] * groups, w.shape[2:]
     out = _empty((n, channels, *sizes), y, w)
     turned = w.reshape(groups, o // groups, -1).swapaxes(1, 2)  # (G, CK, O)
-    reach = [max(p + s, (q - 1) * t + d * (k - 1) + 1) for s, p, q, t, d, k in zip(sizes, padding, spots, stride, dilation, kernel, strict=True)]
+    reach = [
+        max(p + s, (q - 1) * t + d * (k - 1) + 1) for s, p, q, t, d, k in zip(sizes, padding, spots, stride, dilation, kernel, strict=True)
+    ]
     per_sample = max(channels * math.prod(kernel) * math.prod(spots), 1)
     step = max(CHUNK // per_sample, 1)
     for first in range(0, n, step):
@@ -89,7 +87,7 @@ def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: S
     """sum over n, p of y[n, o, p] x[n, c, p * stride - padding + k * dilation]: (O, C / groups, *kernel)."""
     if _is_half(x):
         return _in_float32(weight_gradient, x, y, kernel, stride, padding, dilation, groups)
-    (n, o, *spots), channels = y.shape, x.shape[1] // groups
+    (_, o, *spots), channels = y.shape, x.shape[1] // groups
     total = arrays.zeros((groups, o // groups, channels * math.prod(kernel)), x.dtype, arrays.device_of(x))
     if x.size and y.size:
         for some, windows in _windows(x, kernel, stride, padding, dilation, groups, tuple(spots)):

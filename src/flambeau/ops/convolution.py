@@ -193,7 +193,9 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
     kernel, sizes = of_weight[2:], of_input[2:]
     if transposed:
         if min(made) <= 0:
-            raise RuntimeError(f"Given input size per channel: {tuple(sizes)}. Calculated output size per channel: {made}. Output size is too small")
+            raise RuntimeError(
+                f"Given input size per channel: {tuple(sizes)}. Calculated output size per channel: {made}. Output size is too small"
+            )
         return
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     padded = [s + 2 * p for s, p in zip(sizes, padding, strict=True)]

@@ -11,10 +11,15 @@ from flambeau.nn.modules.module import Module
 
 SUBJECTS = {
     "container": "Container ModuleDict ModuleList ParameterDict ParameterList Sequential",
+    "conv": """Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d
+               LazyConvTranspose2d LazyConvTranspose3d""",
     "linear": "Bilinear Identity LazyLinear Linear",
+    "pooling": """AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AvgPool1d
+                  AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d MaxPool3d
+                  MaxUnpool1d MaxUnpool2d MaxUnpool3d""",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
-__all__ = ["Module", *sorted(HOMES)]  # noqa: PLE0604
+__all__ = ["Module", *sorted(HOMES)]
 
 
 def __getattr__(name: str):
