@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, gemm, layout
+from flambeau.kernels import arrays, conv_plans, gemm, layout, native
 
 Array = Any
 Sizes = tuple[int, ...]
@@ -46,6 +46,11 @@ def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes
     if _is_half(x):
         return _in_float32(convolve, x, w, bias, sizes, stride, padding, dilation, groups)
     out = _empty(shape, x, w)
+    if conv_plans.takes(x, w, bias, out):
+        conv_plans.convolve(
+            x, arrays.contiguous(w), None if bias is None else arrays.contiguous(bias), out, stride, padding, dilation, groups
+        )
+        return out
     if out.size and x.size:
         flat = w.reshape(groups, w.shape[0] // groups, -1)  # (G, O, CK)
         for some, windows in _windows(x, w.shape[2:], stride, padding, dilation, groups, sizes):
@@ -63,6 +68,10 @@ def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes,
     n, o, *spots = y.shape
     channels, kernel = w.shape[1] * groups, w.shape[2:]
     out = _empty((n, channels, *sizes), y, w)
+    if conv_plans.takes(y, w, bias, out):
+        row = None if bias is None else arrays.contiguous(bias)
+        if conv_plans.adjoint(y, arrays.contiguous(w), row, out, stride, padding, dilation, groups):
+            return out
     turned = w.reshape(groups, o // groups, -1).swapaxes(1, 2)  # (G, CK, O)
     reach = [
         max(p + s, (q - 1) * t + d * (k - 1) + 1) for s, p, q, t, d, k in zip(sizes, padding, spots, stride, dilation, kernel, strict=True)
@@ -88,6 +97,10 @@ def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: S
     if _is_half(x):
         return _in_float32(weight_gradient, x, y, kernel, stride, padding, dilation, groups)
     (_, o, *spots), channels = y.shape, x.shape[1] // groups
+    if conv_plans.takes(x, y):
+        out = native.empty((o, channels, *kernel), x.dtype)
+        conv_plans.weight_gradient(x, y, out, stride, padding, dilation, groups)
+        return out
     total = arrays.zeros((groups, o // groups, channels * math.prod(kernel)), x.dtype, arrays.device_of(x))
     if x.size and y.size:
         for some, windows in _windows(x, kernel, stride, padding, dilation, groups, tuple(spots)):

@@ -16,6 +16,7 @@ from flambeau.kernels import (
     index_loops,
     order_loops,
     print_c,
+    print_conv,
     print_gemm,
     print_tiles,
     random_loops,
@@ -48,7 +49,14 @@ enum { FL_BLOCK = 256 };
 void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n);
 void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, const double *, int, const uint8_t *);
 """
-ROOMS = {"programs.c": rows_room, "random.c": random_loops, "index.c": index_loops, "scans.c": scan_loops, "order.c": order_loops}
+ROOMS = {
+    "programs.c": rows_room,
+    "random.c": random_loops,
+    "index.c": index_loops,
+    "scans.c": scan_loops,
+    "order.c": order_loops,
+    "conv.c": print_conv,
+}
 FILES = 8  # enough that two or more compilers can work side by side
 
 
