@@ -19,6 +19,7 @@ from flambeau.kernels import (
     order_loops,
     print_attention,
     print_c,
+    print_conv,
     print_gemm,
     print_recurrent,
     print_tiles,
@@ -64,6 +65,7 @@ ROOMS = {
     "classes.c": class_loops,
     "attention.c": print_attention,
     "recurrent.c": print_recurrent,
+    "conv.c": print_conv,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

@@ -72,6 +72,10 @@ ON_DEMAND = {
     "attention": "nn.functional.*",
     "multihead": "nn.functional.*",
     "recurrent": "lstm() gru() rnn_tanh() rnn_relu() lstm_cell() gru_cell() rnn_tanh_cell() rnn_relu_cell()",
+    "convolution": """nn.functional.* conv1d() conv2d() conv3d() conv_transpose1d() conv_transpose2d() conv_transpose3d() convolution()
+                      conv_tbc()""",
+    "pooling": """nn.functional.* max_pool1d() max_pool1d_with_indices() max_pool2d() max_pool3d() avg_pool1d() adaptive_avg_pool1d()
+                  adaptive_max_pool1d()""",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)

@@ -1,0 +1,146 @@
+"""Pooling of arrays: the greatest number, or the average, of every window. x is (M, *S): M planes of any number of dimensions.
+
+A window is a table per dimension, (number of windows, numbers in one), of positions in that dimension; -1 where a window sticks out.
+Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flambeau.kernels import arrays, gemm, layout
+
+Array = Any
+Sizes = tuple[int, ...]
+FLOAT32 = np.dtype(np.float32)
+
+
+def sliding(size: int, count: int, kernel: int, stride: int, padding: int, dilation: int) -> np.ndarray:
+    """The table of windows that slide evenly: (count, kernel)."""
+    at = np.arange(count)[:, None] * stride - padding + np.arange(kernel) * dilation
+    return np.where((at < 0) | (at >= size), -1, at)
+
+
+def adaptive(size: int, count: int) -> np.ndarray:
+    """The table of `count` windows from i size / count to (i + 1) size / count, rounded outward."""
+    i = np.arange(count)
+    starts, ends = i * size // max(count, 1), -((-(i + 1) * size) // max(count, 1))
+    at = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
+    return np.where(at < ends[:, None], at, -1)
+
+
+def fractional_starts(sample: np.ndarray, size: int, count: int, kernel: int) -> np.ndarray:
+    """Where windows start whose distances are drawn, by one random number u per plane: (M,) -> (M, count). The last one ends at the edge."""
+    alpha = sample.dtype.type((size - kernel) / (count - 1) if count > 1 else 0)
+    u = sample[:, None]
+    starts = ((np.arange(count, dtype=sample.dtype) + u) * alpha).astype(np.int64) - (u * alpha).astype(np.int64)
+    starts[:, -1] = size - kernel
+    return starts
+
+
+def addresses(tables: Sequence[np.ndarray], sizes: Sizes) -> list[np.ndarray]:
+    """The positions of all windows in a flattened plane, -1 for none: for each number of a window an array (..., P) of all windows.
+
+    Tables are (windows, numbers), or (M, windows, numbers) where each plane has its own."""
+    lead = tables[0].shape[:-2]
+    found = np.zeros((*lead, 1, 1), np.int64)
+    for table, size in zip(tables, sizes, strict=True):
+        both = np.where((found[..., :, None, :, None] < 0) | (table[..., None, :, None, :] < 0), -1,
+                        found[..., :, None, :, None] * size + table[..., None, :, None, :])  # fmt: skip
+        found = both.reshape(*lead, both.shape[-4] * both.shape[-3], both.shape[-2] * both.shape[-1])
+    return [found[..., k] for k in range(found.shape[-1])]
+
+
+def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
+    """(the greatest number of each window, its position in the flattened plane). NaN is greater than all; of equal ones the first counts."""
+    xp = arrays.module_of(x)
+    planes, spots = x.shape[0], [t.shape[-2] for t in tables]
+    flat, half = x.reshape(planes, math.prod(x.shape[1:])), x.dtype.kind == "V"
+    best = index = None
+    for at in addresses(tables, x.shape[1:]):
+        at = xp.asarray(at)
+        here = xp.maximum(at, 0)
+        value = flat[:, here] if at.ndim == 1 else xp.take_along_axis(flat, here, 1)
+        value = value.astype(FLOAT32) if half else value
+        if best is None:
+            best, index = value, xp.broadcast_to(at, value.shape).copy()
+            continue
+        # A window that began outside has index -1 and takes whatever comes first.
+        better = ((value > best) | (value != value) | (index < 0)) & (at >= 0)
+        best, index = xp.where(better, value, best), xp.where(better, at, index)
+    shape = (planes, *spots)
+    return best.astype(x.dtype).reshape(shape), index.reshape(shape)
+
+
+def summed(x: Array, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:
+    """The sum of every window of (M, *S), one dimension after the other: (M, *spots)."""
+    for d, count in enumerate(spots):
+        out = arrays.zeros((*x.shape[: d + 1], count, *x.shape[d + 2 :]), x.dtype, arrays.device_of(x))
+        for to, source in _overlaps(x.shape[d + 1], count, kernel[d], stride[d], padding[d], d + 1):
+            out[to] += x[source]
+        x = out
+    return x
+
+
+def summed_adjoint(y: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:
+    """Every number of (M, *P) added to all of its window: (M, *sizes)."""
+    for d, size in enumerate(sizes):
+        out = arrays.zeros((*y.shape[: d + 1], size, *y.shape[d + 2 :]), y.dtype, arrays.device_of(y))
+        for source, to in _overlaps(size, y.shape[d + 1], kernel[d], stride[d], padding[d], d + 1):
+            out[to] += y[source]
+        y = out
+    return y
+
+
+def _overlaps(size: int, count: int, kernel: int, stride: int, padding: int, dim: int):
+    """(which windows, which positions) for each number of a window, as slices of dimension `dim`."""
+    for k in range(kernel):
+        first = max(-((k - padding) // stride), 0)  # the first window whose number k is inside
+        last = min((size - 1 - k + padding) // stride, count - 1)
+        if first <= last:
+            start = first * stride + k - padding
+            lead = (slice(None),) * dim
+            yield (*lead, slice(first, last + 1)), (*lead, slice(start, start + (last - first) * stride + 1, stride))
+
+
+def divisors(sizes: Sizes, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, with_padding: bool) -> np.ndarray:
+    """How many numbers each window averages: (*spots). Padding counts if asked for, but not what lies beyond it."""
+    found = np.ones((), np.int64)
+    for size, count, k, s, p in zip(sizes, spots, kernel, stride, padding, strict=True):
+        start = np.arange(count) * s - p
+        end = np.minimum(start + k, size + p)
+        number = end - start if with_padding else np.minimum(end, size) - np.maximum(start, 0)
+        found = found[..., None] * number
+    return found
+
+
+def adaptive_mean(x: Array, counts: Sizes, sizes: Sizes, back: bool) -> Array:
+    """The average of every adaptive window, (M, *sizes) -> (M, *counts); or `back`: every number shared among its window, the other way."""
+    for d, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+        matrix = np.zeros((count, size), x.dtype)
+        for row, window in zip(matrix, adaptive(size, count), strict=True):
+            inside = window[window >= 0]
+            row[inside] = 1 / len(inside)
+        side = arrays.module_of(x).asarray(matrix if back else matrix.T.copy())
+        x = gemm.batched(arrays.contiguous(x.swapaxes(d + 1, -1)), side).swapaxes(d + 1, -1)
+    return arrays.contiguous(x)
+
+
+def planes(x: Array, n: int) -> Array:
+    """(*, *S) -> (M, *S) with n dimensions in S."""
+    return x.reshape(math.prod(x.shape[: x.ndim - n]), *x.shape[x.ndim - n :])
+
+
+def like(x: Array, found: Array, n: int) -> Array:
+    """Results of planes in the shape of what they were made of; channels last if that is."""
+    shape = (*x.shape[: x.ndim - n], *found.shape[1:])
+    found = found.reshape(shape)
+    if x.ndim != n + 2 or not layout.looks_channels_last(*arrays.view_of(x)) or 0 in shape:
+        return found
+    out = arrays.empty_strided(shape, layout.channels_last_strides(shape), found.dtype, arrays.device_of(found))
+    arrays.write(out, found)
+    return out

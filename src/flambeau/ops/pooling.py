@@ -1,0 +1,426 @@
+"""Pooling: each window of the input becomes one number, its greatest or its average.
+
+    max_pool avg_pool lp_pool             windows that slide evenly
+    adaptive_max_pool adaptive_avg_pool   as many windows as asked for, as equal as the input's size allows
+    fractional_max_pool                   windows at random distances
+    max_unpool                            numbers back to where the greatest were
+
+In 1, 2 or 3 dimensions: (N, C, *S) or (C, *S) -> (N, C, *P). The derivative of a maximum goes to where it was found, by `_spread`, whose own
+derivative is `_picked`, and the other way round; averages and their adjoints are each other's derivatives likewise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from flambeau import dtypes
+from flambeau.kernels import arrays
+from flambeau.kernels import pooling as kernels
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.views import whole
+
+NAMES = {1: "Pool1D", 2: "Pool2D", 3: "Pool3D"}
+
+
+# -- array operations ------------------------------------------------------------------------------------------------------
+
+
+def _max_pool_op(n: int):
+    @on_arrays(name=f"_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=f"MaxPool{n}DWithIndicesBackward0")
+    def op(input, sizes, kernel, stride, padding, dilation):
+        """(the greatest of each window, where it was in the flattened plane)."""
+        x = kernels.planes(input, n)
+        found = kernels.greatest(x, [kernels.sliding(*d) for d in zip(x.shape[1:], sizes, kernel, stride, padding, dilation, strict=True)])
+        return tuple(kernels.like(input, a, n) for a in found)
+
+    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
+    op.meta(lambda input, sizes, **_: _both(input, sizes, n))
+    return op
+
+
+def _adaptive_max_op(n: int):
+    @on_arrays(
+        name=f"_adaptive_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=f"AdaptiveMaxPool{n}DBackward0"
+    )
+    def op(input, sizes):
+        """(the greatest of each adaptive window, where it was)."""
+        x = kernels.planes(input, n)
+        found = kernels.greatest(x, [kernels.adaptive(*d) for d in zip(x.shape[1:], sizes, strict=True)])
+        return tuple(kernels.like(input, a, n) for a in found)
+
+    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
+    op.meta(lambda input, sizes: _both(input, sizes, n))
+    return op
+
+
+def _fractional_op(n: int):
+    @on_arrays(
+        name=f"_fractional_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=f"FractionalMaxPool{n}DBackward0"
+    )
+    def op(input, samples, sizes, kernel):
+        """(the greatest of each window, where it was); samples (N, C, n): a random number per plane and dimension."""
+        x = kernels.planes(input, n)
+        drawn = samples.reshape(math.prod(samples.shape[:-1]), n)[: len(x)]
+        drawn = drawn.get() if hasattr(drawn, "get") else drawn
+        order = (1, 0) if n == 2 else (0, 1, 2)  # PyTorch draws the width first, but in volumes the depth
+        starts = [kernels.fractional_starts(drawn[:, order[d]], x.shape[d + 1], sizes[d], kernel[d]) for d in range(n)]
+        tables = [s[:, :, None] + kernels.np.arange(k) for s, k in zip(starts, kernel, strict=True)]
+        shape = (*input.shape[: input.ndim - n], *sizes)
+        return tuple(a.reshape(shape) for a in kernels.greatest(x, tables))
+
+    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
+    op.meta(lambda input, samples, sizes, kernel: _both(input, sizes, n))
+    return op
+
+
+def _avg_pool_op(n: int, back: bool):
+    name = f"_avg_pool{n}d_adjoint" if back else f"_avg_pool{n}d"
+
+    @on_arrays(name=name, public=False, method=False, grad_name=f"AvgPool{n}D{'Backward' * back}Backward0")
+    def op(input, small, large, kernel, stride, padding, with_padding, divisor):
+        """The average of each window, (*, *large) -> (*, *small); the adjoint the other way."""
+        x = kernels.planes(input, n)
+        half = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+        x = arrays.cast(x, kernels.FLOAT32) if half else x
+        count = divisor or kernels.divisors(large, small, kernel, stride, padding, with_padding)
+        count = arrays.module_of(x).asarray(count, dtype=x.dtype)
+        if back:
+            found = kernels.summed_adjoint(x / count, large, kernel, stride, padding)
+        else:
+            found = kernels.summed(x, small, kernel, stride, padding)
+            found = found / count if x.dtype.kind == "f" else _cut_off(found, count)
+        found = arrays.cast(found, input.dtype)
+        return kernels.like(input, found, n) if n == 2 else found.reshape(*input.shape[: input.ndim - n], *found.shape[1:])
+
+    op.meta(lambda input, small, large, **_: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
+    op.derivative(
+        input=lambda grad, small, large, kernel, stride, padding, with_padding, divisor: AVG_POOL[n, not back](
+            grad, small, large, kernel, stride, padding, with_padding, divisor
+        )
+    )
+    return op
+
+
+def _cut_off(total, count):
+    """Integer division that rounds toward 0, as in C."""
+    xp = arrays.module_of(total)
+    return xp.sign(total) * xp.sign(count) * (xp.abs(total) // xp.abs(count))
+
+
+def _adaptive_avg_op(n: int, back: bool):
+    name = f"_adaptive_avg_pool{n}d_adjoint" if back else f"_adaptive_avg_pool{n}d_planes"
+
+    @on_arrays(name=name, public=False, method=False, grad_name=f"AdaptiveAvgPool{n}D{'Backward' * back}Backward0")
+    def op(input, small, large):
+        """The average of each adaptive window, (*, *large) -> (*, *small); the adjoint the other way."""
+        x = kernels.planes(input, n)
+        half = x.dtype.itemsize == 2
+        x = arrays.cast(x, kernels.FLOAT32) if half else x
+        found = arrays.cast(kernels.adaptive_mean(x, small, large, back), input.dtype)
+        return kernels.like(input, found, n) if n == 2 else found.reshape(*input.shape[: input.ndim - n], *found.shape[1:])
+
+    op.meta(lambda input, small, large: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
+    op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad, small, large))
+    return op
+
+
+def _both(input, sizes, n: int):
+    shape = (*input.shape[: len(input.shape) - n], *sizes)
+    return [(shape, input.dtype), (shape, dtypes.int64.numpy)]
+
+
+MAX_POOL = {n: _max_pool_op(n) for n in NAMES}
+ADAPTIVE_MAX = {n: _adaptive_max_op(n) for n in NAMES}
+FRACTIONAL = {n: _fractional_op(n) for n in (2, 3)}
+AVG_POOL = {(n, back): _avg_pool_op(n, back) for n in NAMES for back in (False, True)}
+ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in NAMES for back in (False, True)}
+
+
+def _spread(values, indices, sizes):
+    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
+    lead = tuple(values.shape[: values.dim() - len(sizes)])
+    flat = values.new_zeros((*lead, math.prod(sizes)))
+    return flat.scatter_add(-1, indices.reshape(*lead, -1), values.reshape(*lead, -1)).reshape(*lead, *sizes)
+
+
+# -- windows that slide ----------------------------------------------------------------------------------------------------
+
+
+def _numbers(name: str, what: str, value, n: int) -> tuple[int, ...]:
+    given = value if isinstance(value, (tuple, list)) else (value,)
+    if len(given) not in (1, n):
+        raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {n} ints; found {tuple(given)}")
+    return tuple([v if type(v) is int else whole(v) for v in given]) * (1 if len(given) == n else n)
+
+
+def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode: bool):
+    """(output sizes, kernel, stride, padding, dilation), checked."""
+    kernel = _numbers(name, "kernel_size", kernel_size, n)
+    stride = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else _numbers(name, "stride", stride, n)
+    padding, dilation = _numbers(name, "padding", padding, n), _numbers(name, "dilation", dilation, n)
+    for what, least, numbers in (("kernel_size", 1, kernel), ("stride", 1, stride), ("dilation", 1, dilation)):
+        if min(numbers) < least:
+            raise RuntimeError(f"{name}: {what} must be greater than zero, but got {numbers if n > 1 else numbers[0]}")
+    if min(padding) < 0:
+        raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {padding}")
+    for p, k, d in zip(padding, kernel, dilation, strict=True):
+        if p > (d * (k - 1) + 1) // 2:
+            raise RuntimeError(
+                f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+            )
+    _check_input(name, n, input)
+    every = zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True)
+    sizes = tuple([_windows(size, k, s, p, d, ceil_mode) for size, k, s, p, d in every])
+    if min(sizes) < 1:
+        raise RuntimeError(
+            f"{name}: Given input size: {list(input.shape[-n - 1 :])}. Calculated output size: {[input.shape[-n - 1], *sizes]}. "
+            f"Output size is too small (Invalid computed output size: {min(sizes)})"
+        )
+    return sizes, kernel, stride, padding, dilation
+
+
+def _check_input(name: str, n: int, input, empty_spatial: bool = False) -> None:
+    ok = input.dim() in (n + 1, n + 2)
+    ok = ok and 0 not in input.shape[1 if input.dim() == n + 2 else 0 :]
+    if not ok:
+        raise RuntimeError(
+            f"{name}: non-empty {n + 1}D or {n + 2}D tensor expected: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim "
+            f"batch size for input, Expected input's non-batch dimensions to have positive length, but got: {list(input.shape)}"
+        )
+
+
+def _windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """How many windows there are. With `ceil_mode` one may stick out at the end, if it begins inside or in the padding before."""
+    count = (size + 2 * padding - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)) // stride + 1
+    return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
+
+
+def _check_dtype(name: str, input, integers: tuple[str, ...] = ()) -> None:
+    if not input.is_floating_point() and input.dtype.name not in integers:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype}. Try x.float()')
+
+
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+
+
+def _max_pool(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode):
+    geometry = _geometry(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
+    _check_dtype(name, input, INTEGERS if n > 1 else ())
+    return MAX_POOL[n](input, *geometry)
+
+
+def _declare_max_pool(n: int) -> None:
+    name, doc = (
+        f"max_pool{n}d",
+        f"The greatest number of every window, in {n} dimension{'s' * (n > 1)}; with `return_indices` also where it was.",
+    )
+
+    def functional(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        values, indices = _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
+        return (values, indices) if return_indices else values
+
+    def plain(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+        return _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+    def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        return tuple(_max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode))
+
+    composite(name=f"nn.functional.{name}", method=False, doc=doc)(functional)
+    composite(name=name, method=False, doc=doc)(plain)
+    composite(name=f"nn.functional.{name}_with_indices", method=False, doc=doc, aliases=(f"{name}_with_indices",) * (n == 1))(with_indices)
+
+
+def _avg_pool(name: str, n: int, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    if divisor_override == 0:
+        raise RuntimeError(f"{name}: divisor must be not zero")
+    sizes, kernel, stride, padding, _ = _geometry(name, n, input, kernel_size, stride, padding, 1, ceil_mode)
+    _check_dtype(name, input, ("int64",))
+    if n == 3 and input.dtype.itemsize == 2:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype}. Try x.float()')
+    return AVG_POOL[n, False](input, sizes, tuple(input.shape[-n:]), kernel, stride, padding, bool(count_include_pad), divisor_override)
+
+
+@composite(method=False, aliases=("nn.functional.avg_pool1d",))
+def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    """The average of every window along the last dimension; zeros of the padding count if `count_include_pad`."""
+    return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@composite(name="nn.functional.avg_pool2d", method=False)
+def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    """The average of every window of the last two dimensions; or its sum, divided by `divisor_override`."""
+    return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@composite(name="nn.functional.avg_pool3d", method=False)
+def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    """The average of every window of the last three dimensions; or its sum, divided by `divisor_override`."""
+    return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _declare_lp_pool(n: int) -> None:
+    averages = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
+
+    def lp_pool(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+        """(sum of x^p over every window)^(1/p): the average for p = 1, but for a factor, and the maximum for p = infinity."""
+        kernel = _numbers(f"lp_pool{n}d", "kernel_size", kernel_size, n)
+        mean = averages[n](input.pow(norm_type), kernel, stride, 0, ceil_mode)
+        return (mean.sign() * mean.abs().relu()).mul(math.prod(kernel)).pow(1.0 / norm_type)
+
+    composite(name=f"nn.functional.lp_pool{n}d", method=False)(lp_pool)
+
+
+# -- adaptive windows ------------------------------------------------------------------------------------------------------
+
+
+def _adaptive_sizes(name: str, n: int, input, output_size) -> tuple[int, ...]:
+    if input.dim() not in (n + 1, n + 2):
+        kind = RuntimeError if n == 1 or input.dim() > n + 2 else ValueError
+        raise kind(f"{name}: Input dimension should be at least {n + 1}: Expected {n + 1}D or {n + 2}D tensor, but got {list(input.shape)}")
+    given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
+    if len(given) != n:
+        raise RuntimeError(
+            f"{name}: output_size must be {n} numbers ('output_size' should contain one int for each dimension), found {tuple(given)}"
+        )
+    sizes = tuple([size if s is None else whole(s) for s, size in zip(given, input.shape[-n:], strict=True)])
+    if min(sizes) < 0:
+        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0, but got {sizes}: negative dimension")
+    if 0 in input.shape[1 if input.dim() == n + 2 else 0 :]:
+        raise RuntimeError(
+            f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(input.shape)}"
+        )
+    return sizes
+
+
+def _adaptive_avg(name: str, n: int, input, output_size):
+    sizes = _adaptive_sizes(name, n, input, output_size)
+    _check_dtype(name, input)
+    if n > 1 and set(sizes) == {1}:
+        return _averaged(input, n)
+    return ADAPTIVE_AVG[n, False](input, sizes, tuple(input.shape[-n:]))
+
+
+def _averaged(input, n: int):
+    """One window for all: the mean. Channels last stays so, though sizes of 1 hardly tell."""
+    out = input.mean(tuple(range(-n, 0)), keepdim=True)
+    if n == 2 and input.dim() == 4 and kernels.layout.looks_channels_last(*arrays.view_of(input._array)):
+        count, channels = input.shape[:2]
+        return out.as_strided((count, channels, 1, 1), (channels, 1, channels, channels))
+    return out
+
+
+def _declare_adaptive(n: int) -> None:
+    average, greatest = f"adaptive_avg_pool{n}d", f"adaptive_max_pool{n}d"
+
+    def adaptive_avg_pool(input, output_size):
+        """The averages of as many windows as asked for, as equal as the sizes allow; None keeps a size."""
+        return _adaptive_avg(average, n, input, output_size)
+
+    def found(input, output_size):
+        sizes = _adaptive_sizes(greatest, n, input, output_size)
+        _check_dtype(greatest, input)
+        return tuple(ADAPTIVE_MAX[n](input, sizes))
+
+    def adaptive_max_pool(input, output_size, return_indices=False):
+        """The greatest numbers of as many windows as asked for, as equal as the sizes allow; and where they were."""
+        values, indices = found(input, output_size)
+        return (values, indices) if return_indices else values
+
+    def with_indices(input, output_size, return_indices=False):
+        """`adaptive_max_pool` with where the greatest were."""
+        return found(input, output_size)
+
+    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1))(adaptive_avg_pool)
+    composite(name=f"nn.functional.{greatest}", method=False)(adaptive_max_pool)
+    composite(name=f"nn.functional.{greatest}_with_indices", method=False, aliases=(greatest,) * (n == 1))(with_indices)
+
+
+# -- random windows, and the way back --------------------------------------------------------------------------------------
+
+
+def _declare_fractional(n: int) -> None:
+    name = f"fractional_max_pool{n}d"
+
+    def found(input, kernel_size, output_size, output_ratio, samples):
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        kernel = _numbers(name, "kernel_size", kernel_size, n)
+        if output_size is None:
+            ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
+            output_size = [int(size * r) for size, r in zip(input.shape[-n:], ratios, strict=True)]
+        sizes = _numbers(name, "output_size", output_size, n)
+        _check_input(name, n, input)
+        _check_dtype(name, input)
+        for size, count, k in zip(input.shape[-n:], sizes, kernel, strict=True):
+            if count + k - 1 > size:
+                raise RuntimeError(f"{name}(): pool size {k} too large relative to input size {size}: there is no room for {count} windows")
+        if samples is None:
+            from flambeau.random_factories import rand
+
+            batch = 1 if input.dim() == n + 1 else input.shape[0]
+            samples = rand(batch, input.shape[-n - 1], n, dtype=input.dtype, device=input.device)
+        return tuple(FRACTIONAL[n](input, samples, sizes, kernel))
+
+    def fractional_max_pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        """The greatest numbers of windows at random distances (Graham, Fractional Max-Pooling, 2014); and where they were."""
+        values, indices = found(input, kernel_size, output_size, output_ratio, _random_samples)
+        return (values, indices) if return_indices else values
+
+    def with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        """`fractional_max_pool` with where the greatest were."""
+        return found(input, kernel_size, output_size, output_ratio, _random_samples)
+
+    composite(name=f"nn.functional.{name}", method=False)(fractional_max_pool)
+    composite(name=f"nn.functional.{name}_with_indices", method=False)(with_indices)
+
+
+def _unpooled_sizes(n: int, input, kernel, stride, padding, output_size) -> tuple[int, ...]:
+    usual = [(size - 1) * s + k - 2 * p for size, k, s, p in zip(input.shape[-n:], kernel, stride, padding, strict=True)]
+    if output_size is None:
+        return tuple(usual)
+    given = [whole(s) for s in output_size]
+    given = given[-n:] if len(given) == n + 2 else given
+    if len(given) != n:
+        raise ValueError(f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(given)}'")
+    for d, (size, middle, s) in enumerate(zip(given, usual, stride, strict=True)):
+        if not middle - s < size < middle + s:
+            raise ValueError(f'invalid output_size "{tuple(given)}" (dim {d} must be between {middle - s} and {middle + s})')
+    return tuple(given)
+
+
+def _declare_unpool(n: int) -> None:
+    name = f"max_unpool{n}d"
+
+    def max_unpool(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+        """Zeros, with every number where `max_pool` found it: (N, C, *P), indices (N, C, *P) -> (N, C, *S)."""
+        kernel = _numbers(name, "kernel_size", kernel_size, n)
+        stride = kernel if stride is None else _numbers(name, "stride", stride, n)
+        padding = _numbers(name, "padding", padding, n)
+        sizes = _unpooled_sizes(n, input, kernel, stride, padding, output_size)
+        if indices.dtype.name != "int64":
+            raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {indices.dtype}")
+        if tuple(indices.shape) != tuple(input.shape):
+            raise RuntimeError(
+                f"{name}: Expected shape of indices to be the same as that of the input tensor ({list(input.shape)}) but got "
+                f"indices tensor with shape: {list(indices.shape)}"
+            )
+        if input.dim() not in (n + 1, n + 2):
+            raise RuntimeError(f"{name}: Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got {list(input.shape)}")
+        _check_dtype(name, input)
+        lead, room = tuple(input.shape[:-n]), math.prod(sizes)
+        flat = indices.reshape(*lead, -1)
+        if flat.numel() and not 0 <= int(flat.min()) <= int(flat.max()) < room:
+            wrong = next(int(i) for i in (flat.min(), flat.max()) if not 0 <= int(i) < room)
+            raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
+        return input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)).reshape(*lead, *sizes)
+
+    composite(name=f"nn.functional.{name}", method=False)(max_unpool)
+
+
+for _n in NAMES:
+    _declare_max_pool(_n)
+    _declare_lp_pool(_n)
+    _declare_adaptive(_n)
+    _declare_unpool(_n)
+    if _n > 1:
+        _declare_fractional(_n)
