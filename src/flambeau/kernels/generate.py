@@ -15,6 +15,7 @@ from flambeau.kernels import (
     fold,
     index_loops,
     order_loops,
+    pool_loops,
     print_c,
     print_conv,
     print_gemm,
@@ -56,6 +57,7 @@ ROOMS = {
     "scans.c": scan_loops,
     "order.c": order_loops,
     "conv.c": print_conv,
+    "pool.c": pool_loops,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 
