@@ -1,6 +1,7 @@
-"""Sums over each channel of a batch (N, C, *): what batch normalisation needs to know, forward and backward.
+"""Batches by channel, (N, C, *): the sums that batch normalisation needs to know, and what it does with them.
 
-    moments    mean and variance of x                 products    sum of g, and of g * (x - mean)
+    moments      mean and variance of x                 products    sum of g, and of g * (x - mean)
+    normalized   (x - mean) * scale + shift             recentred   (g - shift) * scale - (x - mean) * slope
 
 The compiled loops add up the line of each sample and channel in double precision, two sums in one pass; the samples are added afterwards.
 So results do not depend on the number of threads, and x is read once: the variance is found from sums of (x - shift) and its square, shift
@@ -9,6 +10,7 @@ being an element of the channel, which costs no digits of float32 even if it lie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -41,6 +43,36 @@ def products(g: Array, x: Array, mean: Array) -> tuple[Array, Array]:
     dims, wide = _others(x), np.dtype(np.float64)
     off = g * (x - mean.astype(x.dtype).reshape(-1, *(1,) * (x.ndim - 2)))
     return tuple(reduce("sum", a, dims, False, a.dtype).astype(wide) for a in (g, off))
+
+
+def normalized(x: Array, mean: Array, scale: Array, shift: Array) -> Array:
+    """(x - mean) * scale + shift. (N, C, *), then numbers of each channel (C,) -> (N, C, *)."""
+    return _each("rows.normalized", lambda x, mean, scale, shift: (x - mean) * scale + shift, (x,), mean, scale, shift)
+
+
+def recentred(g: Array, x: Array, mean: Array, shift: Array, scale: Array, slope: Array) -> Array:
+    """(g - shift) * scale - (x - mean) * slope. (N, C, *) twice, then numbers of each channel (C,) -> (N, C, *)."""
+
+    def formula(g, x, mean, shift, scale, slope):
+        return (g - shift) * scale - (x - mean) * slope
+
+    return _each("rows.recentred", formula, (g, x), mean, shift, scale, slope)
+
+
+def _each(program: str, formula: Callable, operands: tuple[Array, ...], *numbers: Array) -> Array:
+    """A formula of arrays, and of numbers that each channel has one of: by the row program, or as it stands."""
+    x = operands[0]
+    numbers = [arrays.contiguous(a.astype(x.dtype)) for a in numbers]
+    if all(map(_by_lines, operands)):
+        rows = [a.reshape(*a.shape[:2], -1) for a in operands]
+        out = native.kernel(program)(*rows, *(a.reshape(1, -1, 1) for a in numbers))
+        if out is not NotImplemented:
+            return out.reshape(x.shape)
+    with np.errstate(all="ignore"):
+        found = formula(*operands, *(a.reshape(-1, *(1,) * (x.ndim - 2)) for a in numbers))
+    out = arrays.empty_like(x)  # NumPy's own may lie in memory in another order
+    arrays.write(out, found)
+    return out
 
 
 def _others(x: Array) -> tuple[int, ...]:

@@ -136,6 +136,10 @@ def _rms_norm_backward(grad, x, weight, rstd, n):
     return rstd * (scaled - normal * (row_sum(scaled * normal) / n))
 
 
+def _recentred(grad, x, mean, shift, scale, slope):
+    return (grad - shift) * scale - (x - mean) * slope
+
+
 NORMS = ("float32", "float64")  # half precision is normalised in float32
 PROGRAMS = [
     RowProgram("softmax", _softmax, ("row",)),
@@ -145,6 +149,8 @@ PROGRAMS = [
     RowProgram("layer_norm", _layer_norm, ("row", "shared", "shared", "made", "made"), 2, NORMS),
     RowProgram("layer_norm_backward", _layer_norm_backward, ("row", "row", "shared", "each", "each"), 1, NORMS),
     RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
+    RowProgram("normalized", lambda x, mean, scale, shift: (x - mean) * scale + shift, ("row", "each", "each", "each"), 0, NORMS),
+    RowProgram("recentred", _recentred, ("row", "row", "each", "each", "each", "each"), 0, NORMS),
     RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),
     RowProgram("rms_norm_backward", _rms_norm_backward, ("row", "row", "shared", "each"), 1, NORMS),
 ]

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, channels, rowwise
+from flambeau.kernels import channels, rowwise
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -31,18 +31,6 @@ block = functools.partial(pointwise, public=False, method=False, dtypes=("float3
 def _standardized(input, mean, rstd):
     """(x - mean) * rstd."""
     return (input - mean) * rstd
-
-
-@block()
-def _normalized(input, mean, scale, shift):
-    """(x - mean) * scale + shift."""
-    return (input - mean) * scale + shift
-
-
-@block()
-def _recentred(g, input, mean, shift, scale, slope):
-    """(g - shift) * scale - (x - mean) * slope."""
-    return (g - shift) * scale - (input - mean) * slope
 
 
 # -- over the last dimension -----------------------------------------------------------------------------------------------
@@ -353,19 +341,12 @@ def _batch_norm(input, weight, bias, eps, rounding):
         rstd = (var + eps) ** -0.5
     if rounding is not None:
         rstd = _rounded(rstd, rounding)
-    out = _on_channels(_normalized, (input,), mean, rstd * weight, bias)
+    out = channels.normalized(input, mean, rstd * weight, bias)
     return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
 
 
 def _rounded(numbers, dtype):
     return numbers.astype(dtype.numpy).astype("float64")
-
-
-def _on_channels(op, operands, *numbers):
-    """A pointwise operation on arrays and on numbers that each channel has one of."""
-    first = operands[0]
-    ready = (a.astype(first.dtype, copy=False).reshape(_channel_shape(first)) for a in numbers)
-    return arrays.run(op.kernel, (*operands, *ready), (), first.dtype, first.dtype)
 
 
 def _channel_shape(input) -> tuple[int, ...]:
@@ -396,7 +377,7 @@ def _batch_norm_backward(g, input, weight, mean, rstd):
     n, scale = max(input.size // max(input.shape[1], 1), 1), rstd.astype("float64")
     of_weight = along * scale
     slope = weight * scale * scale * of_weight / n
-    of_input = _on_channels(_recentred, (g, input), mean, total / n, weight * scale, slope)
+    of_input = channels.recentred(g, input, mean, total / n, weight * scale, slope)
     return of_input, of_weight.astype(input.dtype), total.astype(input.dtype)
 
 
@@ -435,6 +416,20 @@ def _(grads, g, input, weight, mean, rstd, results):
     return found
 
 
+@inner(grad_name="NativeBatchNormBackward0")
+def _normalized(input, mean, scale, shift):
+    """(x - mean) * scale + shift by channel, with statistics that are no function of x. (N, C, *), (C,) three times -> (N, C, *)."""
+    return channels.normalized(input, mean, scale, shift)
+
+
+_normalized.meta(lambda input, mean, scale, shift: (input.shape, input.dtype))
+_normalized.derivative(
+    input=lambda grad, scale: grad * scale.reshape(_channel_shape(grad)),
+    scale=lambda grad, input, mean: (grad * (input - mean.reshape(_channel_shape(grad)))).sum((0, *range(2, grad.dim()))),
+    shift=lambda grad: grad.sum((0, *range(2, grad.dim()))),
+)
+
+
 @composite(method=False)
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
@@ -451,8 +446,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         saved = [mean.detach().to(stored), rstd.detach().to(stored)]
     else:
         rstd = (_checked_dtype(running_var, x).detach() + eps).rsqrt()
-        numbers = (_checked_dtype(running_mean, x).detach(), rstd * w, b)
-        out = _normalized(x, *(a.reshape(_channel_shape(input)) for a in numbers))
+        out = _normalized(x, _checked_dtype(running_mean, x).detach(), rstd * w, b)
         saved = [x.new_empty(0, dtype=stored)] * 2
     return out if out.dtype is input.dtype else out.to(input.dtype), *saved
 
