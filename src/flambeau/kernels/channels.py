@@ -1,7 +1,7 @@
 """Batches by channel, (N, C, *): the sums that batch normalisation needs to know, and what it does with them.
 
     moments      mean and variance of x                 products    sum of g, and of g * (x - mean)
-    normalized   (x - mean) * scale + shift             recentred   (g - shift) * scale - (x - mean) * slope
+    normalized   (x - mean) * scale + shift             recentred   g * scale - (x - mean) * slope - shift
 
 The compiled loops add up the line of each sample and channel in double precision, two sums in one pass; the samples are added afterwards.
 So results do not depend on the number of threads, and x is read once: the variance is found from sums of (x - shift) and its square, shift
@@ -19,6 +19,12 @@ from flambeau.kernels import arrays, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import reduce, variance
 
+# Formulas that are row programs (rows.py). A row is a channel of one sample, or has all channels and numbers for each.
+BY_CHANNEL: dict[str, tuple[Callable, int, int]] = {  # formula, operands that are rows, operands that are numbers
+    "normalized": (lambda x, mean, scale, shift: (x - mean) * scale + shift, 1, 3),
+    "recentred": (lambda grad, x, mean, scale, slope, shift: grad * scale - (x - mean) * slope - shift, 2, 4),
+    "product": (lambda grad, x, mean: grad * (x - mean), 2, 1),
+}
 LANES = 16  # sums side by side: element i of a line goes to lane i % LANES
 
 
@@ -40,36 +46,34 @@ def products(g: Array, x: Array, mean: Array) -> tuple[Array, Array]:
     """(sum of g, sum of g * (x - mean)) of each channel, in double precision. (N, C, *), (N, C, *), (C,) -> (C,), (C,)."""
     if _by_lines(x) and _by_lines(g):
         return _sums("channels.products", (g, x), arrays.contiguous(mean.astype(np.float64)))
-    dims, wide = _others(x), np.dtype(np.float64)
-    off = g * (x - mean.astype(x.dtype).reshape(-1, *(1,) * (x.ndim - 2)))
-    return tuple(reduce("sum", a, dims, False, a.dtype).astype(wide) for a in (g, off))
+    dims = _others(x)
+    return tuple(reduce("sum", a, dims, False, a.dtype).astype("float64") for a in (g, _each("product", (g, x), mean)))
 
 
 def normalized(x: Array, mean: Array, scale: Array, shift: Array) -> Array:
     """(x - mean) * scale + shift. (N, C, *), then numbers of each channel (C,) -> (N, C, *)."""
-    return _each("rows.normalized", lambda x, mean, scale, shift: (x - mean) * scale + shift, (x,), mean, scale, shift)
+    return _each("normalized", (x,), mean, scale, shift)
 
 
-def recentred(g: Array, x: Array, mean: Array, shift: Array, scale: Array, slope: Array) -> Array:
-    """(g - shift) * scale - (x - mean) * slope. (N, C, *) twice, then numbers of each channel (C,) -> (N, C, *)."""
-
-    def formula(g, x, mean, shift, scale, slope):
-        return (g - shift) * scale - (x - mean) * slope
-
-    return _each("rows.recentred", formula, (g, x), mean, shift, scale, slope)
+def recentred(g: Array, x: Array, mean: Array, scale: Array, slope: Array, shift: Array) -> Array:
+    """g * scale - (x - mean) * slope - shift. (N, C, *) twice, then numbers of each channel (C,) -> (N, C, *)."""
+    return _each("recentred", (g, x), mean, scale, slope, shift)
 
 
-def _each(program: str, formula: Callable, operands: tuple[Array, ...], *numbers: Array) -> Array:
-    """A formula of arrays, and of numbers that each channel has one of: by the row program, or as it stands."""
+def _each(name: str, operands: tuple[Array, ...], *given: Array) -> Array:
+    """A formula of arrays, and of numbers that each channel has one of: by a row program, or as it stands."""
     x = operands[0]
-    numbers = [arrays.contiguous(a.astype(x.dtype)) for a in numbers]
+    numbers = [arrays.contiguous(a.astype(x.dtype)) for a in given]
     if all(map(_by_lines, operands)):
         rows = [a.reshape(*a.shape[:2], -1) for a in operands]
-        out = native.kernel(program)(*rows, *(a.reshape(1, -1, 1) for a in numbers))
-        if out is not NotImplemented:
-            return out.reshape(x.shape)
+        out = native.kernel(f"rows.{name}_each")(*rows, *(a.reshape(1, -1, 1) for a in numbers))
+        return out.reshape(x.shape)
+    if type(x) is np.ndarray and native.lib is not None and x.ndim > 1 and x.size:
+        last = [np.moveaxis(a, 1, -1) for a in operands]
+        if all(a.flags.c_contiguous for a in last):  # features, or images whose channels lie side by side
+            return np.moveaxis(native.kernel(f"rows.{name}_shared")(*last, *numbers), -1, 1)
     with np.errstate(all="ignore"):
-        found = formula(*operands, *(a.reshape(-1, *(1,) * (x.ndim - 2)) for a in numbers))
+        found = BY_CHANNEL[name][0](*operands, *(a.reshape(-1, *(1,) * (x.ndim - 2)) for a in numbers))
     out = arrays.empty_like(x)  # NumPy's own may lie in memory in another order
     arrays.write(out, found)
     return out

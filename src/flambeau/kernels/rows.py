@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from flambeau.kernels import derive
 from flambeau.kernels import expr as e
+from flambeau.kernels.channels import BY_CHANNEL
 from flambeau.kernels.expr import Expr
 from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
 from flambeau.kernels.simplify import ZERO, add
@@ -136,10 +137,6 @@ def _rms_norm_backward(grad, x, weight, rstd, n):
     return rstd * (scaled - normal * (row_sum(scaled * normal) / n))
 
 
-def _recentred(grad, x, mean, shift, scale, slope):
-    return (grad - shift) * scale - (x - mean) * slope
-
-
 NORMS = ("float32", "float64")  # half precision is normalised in float32
 PROGRAMS = [
     RowProgram("softmax", _softmax, ("row",)),
@@ -149,10 +146,13 @@ PROGRAMS = [
     RowProgram("layer_norm", _layer_norm, ("row", "shared", "shared", "made", "made"), 2, NORMS),
     RowProgram("layer_norm_backward", _layer_norm_backward, ("row", "row", "shared", "each", "each"), 1, NORMS),
     RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
-    RowProgram("normalized", lambda x, mean, scale, shift: (x - mean) * scale + shift, ("row", "each", "each", "each"), 0, NORMS),
-    RowProgram("recentred", _recentred, ("row", "row", "each", "each", "each", "each"), 0, NORMS),
     RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),
     RowProgram("rms_norm_backward", _rms_norm_backward, ("row", "row", "shared", "each"), 1, NORMS),
+    *(
+        RowProgram(f"{name}_{kind}", formula, ("row",) * rows + (kind,) * numbers, 0, NORMS)
+        for name, (formula, rows, numbers) in BY_CHANNEL.items()
+        for kind in ("each", "shared")
+    ),
 ]
 
 

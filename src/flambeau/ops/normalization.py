@@ -375,9 +375,8 @@ def _batch_norm_backward(g, input, weight, mean, rstd):
     """How a gradient reaches the three: weight * rstd * (g - mean(g) - y * mean(g * y)), sum(g * y), sum(g), with y = (x - mean) * rstd."""
     total, along = channels.products(g, input, mean)
     n, scale = max(input.size // max(input.shape[1], 1), 1), rstd.astype("float64")
-    of_weight = along * scale
-    slope = weight * scale * scale * of_weight / n
-    of_input = channels.recentred(g, input, mean, total / n, weight * scale, slope)
+    of_weight, factor = along * scale, weight * scale
+    of_input = channels.recentred(g, input, mean, factor, factor * scale * of_weight / n, factor * total / n)
     return of_input, of_weight.astype(input.dtype), total.astype(input.dtype)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.rows import _index_select
 from flambeau.ops.views import whole
 
 
@@ -77,6 +76,8 @@ def pad(input, pad, mode="constant", value=None):
     _check_widths(input, widths, mode)
     if not any(widths):
         return input.clone()
+    from flambeau.ops.rows import _index_select
+
     sizes = tuple(input.shape[-count:])
     flat = input.new_tensor(_places(mode, sizes, widths), dtype=dtypes.int64)
     shape = [n + before + after for n, before, after in zip(sizes, widths[-2::-2], widths[::-2], strict=True)]
