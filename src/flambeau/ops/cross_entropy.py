@@ -103,7 +103,8 @@ def _scaled(grad, input, target, weight, ignore_index, reduction):
     share = counted.to(input.dtype) if weight is None else weight[at].masked_fill(~counted, 0)
     if reduction == "none":
         grad = grad.unsqueeze(dim)
-    return dim, at, counted, share * (grad / share.sum() if reduction == "mean" else grad)
+    scale = share * (grad / share.sum() if reduction == "mean" else grad)
+    return dim, at, counted, scale.masked_fill(~counted, 0)  # where nothing counts, the mean's would be NaN
 
 
 _cross_entropy.derivative(input=_gradient)
@@ -221,8 +222,8 @@ def _(input, target, weight, ignore_index, reduction):
 
 def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
     like = grad.new_zeros(input_shape)
-    dim, at, counted, scale = _scaled(grad, like, target, weight, ignore_index, reduction)
-    return like.scatter(dim, at, -scale.masked_fill(~counted, 0))
+    dim, at, _, scale = _scaled(grad, like, target, weight, ignore_index, reduction)
+    return like.scatter(dim, at, -scale)
 
 
 _nll_loss.derivative(input=_nll_gradient)
