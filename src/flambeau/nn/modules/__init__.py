@@ -39,6 +39,9 @@ SUBJECTS = {
     "sparse": "Embedding EmbeddingBag",
     "transformer": "Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer",
     "upsampling": "Upsample UpsamplingBilinear2d UpsamplingNearest2d",
+    "linear_cross_entropy_options": "LinearCrossEntropyOptions",
+    "adaptive": "AdaptiveLogSoftmaxWithLoss",
+    "distance": "CosineSimilarity PairwiseDistance",
 }
 HOMES = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
 __all__ = ["Module", *sorted(HOMES)]
