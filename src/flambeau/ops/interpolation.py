@@ -22,13 +22,14 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, gather
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last, channels_last_3d
+from flambeau.ops.rows import pick
 
 
 class Table(NamedTuple):
-    """Where each output element comes from: places and weights are (out, taps); a tap that is not needed has weight 0. weight None: all 1."""
+    """Where each output element comes from: places and weights are (out, taps); a tap that is not needed has weight 0."""
 
     places: np.ndarray
-    weight: np.ndarray | None
+    weight: np.ndarray
     size: int  # of the input
 
 
@@ -38,8 +39,6 @@ def _resampled(input, dim, key, backward):
     table = _turned(key) if backward else _table(key)
     index, weight, _ = table
     xp, wide = arrays.module_of(input), "float64" if input.dtype == np.float64 else "float32"
-    if weight is None:
-        return gather.take_rows(input, dim, xp.asarray(index[:, 0]))
     shape = [-1 if d == dim else 1 for d in range(input.ndim)]
     total = None
     for k in range(index.shape[1]):
@@ -67,8 +66,6 @@ def _table(key: tuple) -> Table:
     """The table for (mode, input size, output size, scale, align_corners, dtype)."""
     mode, size, out, scale, corners, dtype = key
     real = np.float64 if dtype == "float64" else np.float32
-    if mode in ("nearest", "nearest-exact"):
-        return _nearest(mode, size, out, scale)
     if mode == "area":
         return _area(size, out)
     if corners:
@@ -84,11 +81,12 @@ def _table(key: tuple) -> Table:
     return (_cubic if mode == "cubic" else _linear)(point, size, real, half)
 
 
-def _nearest(mode: str, size: int, out: int, scale: float | None) -> Table:
+def _nearest(mode: str, size: int, out: int, scale: float | None) -> np.ndarray:
+    """The place of each output element, found in float32 as PyTorch does."""
     step = np.float32(1 / scale) if scale is not None and scale > 0 else np.float32(size) / np.float32(out)
     i = np.arange(out, dtype=np.float32)
     found = np.floor((i + np.float32(0.5)) * step if mode == "nearest-exact" else i * step).astype(np.int64)
-    return Table(np.minimum(found, size - 1)[:, None], None, size)
+    return np.minimum(found, size - 1)
 
 
 def _linear(point, size: int, real, half) -> Table:
@@ -146,7 +144,6 @@ def _turned(key: tuple) -> Table:
     """The table of the derivative: for each input element, the output elements that read it and how much they took."""
     index, weight, size = _table(key)
     out, taps = index.shape
-    weight = np.ones(index.shape) if weight is None else weight
     to, of = index.reshape(-1), np.repeat(np.arange(out), taps)
     used = weight.reshape(-1) != 0
     to, of, weight = to[used], of[used], weight.reshape(-1)[used]
@@ -177,10 +174,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
     if min(sizes) <= 0 or 0 in input.shape[1:]:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
-    wide, kind = input, "cubic" if mode == "bicubic" else mode
-    if not mode.startswith("nearest"):
-        _check_dtype(input, mode)
-        wide = input if input.dtype in (dtypes.float32, dtypes.float64) else input.float()
+    if mode.startswith("nearest"):
+        return _finished(input, pick(input, [_nearest(mode, *along) for along in zip(input.shape[2:], sizes, scales, strict=True)]))
+    _check_dtype(input, mode)
+    wide, kind = input if input.dtype in (dtypes.float32, dtypes.float64) else input.float(), "cubic" if mode == "bicubic" else mode
     kind = f"smooth {kind}" if antialias else kind
     for i in reversed(range(places)):
         n, m = input.shape[2 + i], sizes[i]
