@@ -42,6 +42,22 @@ def test_dtypes(mode, dtype):
     check_function(lambda t, x: t.nn.functional.interpolate(x, size=(6, 10), mode=mode), SHAPES[2], dtype=dtype)
 
 
+@pytest.mark.parametrize("options", [{"mode": "area"}, {"mode": "bilinear"}, {"mode": "bilinear", "antialias": True}])
+@pytest.mark.parametrize("size", [(3, 4), (9, 11)])
+def test_infinity(options, size):
+    """An infinite element, or gradient, reaches only what reads it."""
+    image = np.zeros((1, 1, 6, 7))
+    image[0, 0, 0, 0], image[0, 0, 4, 5] = np.inf, np.nan
+    found = []
+    for package in (flambeau, torch):
+        x = package.tensor(image, requires_grad=True)
+        y = package.nn.functional.interpolate(x, size=size, **options)
+        y.backward(package.where(y.detach().isfinite(), 1.0, float("inf")).double())
+        found.append((y, x.grad.isfinite()))
+    assert_near(found[0][0], found[1][0], "output")
+    assert_near(found[0][1], found[1][1], "gradient")
+
+
 def test_bytes():
     """Images of bytes stay bytes."""
     pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 6, 8)).astype(np.uint8)

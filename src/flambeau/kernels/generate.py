@@ -15,6 +15,7 @@ from flambeau.kernels import (
     dtype_table,
     fold,
     index_loops,
+    mixing,
     order_loops,
     print_c,
     print_gemm,
@@ -52,6 +53,7 @@ void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, con
 ROOMS = {
     "programs.c": rows_room,
     "channels.c": channels,
+    "mix.c": mixing,
     "random.c": random_loops,
     "index.c": index_loops,
     "scans.c": scan_loops,

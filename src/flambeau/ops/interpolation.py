@@ -14,40 +14,20 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather
+from flambeau.kernels.mixing import Table, mix
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last, channels_last_3d
 from flambeau.ops.rows import pick
 
 
-class Table(NamedTuple):
-    """Where each output element comes from: places and weights are (out, taps); a tap that is not needed has weight 0."""
-
-    places: np.ndarray
-    weight: np.ndarray
-    size: int  # of the input
-
-
 @on_arrays(public=False, method=False, autocast="float32")
 def _resampled(input, dim, key, backward):
     """The weighted gather along `dim` by the table that `key` describes, or by that table turned round. (*, n, *) -> (*, m, *)."""
-    table = _turned(key) if backward else _table(key)
-    index, weight, _ = table
-    xp, wide = arrays.module_of(input), "float64" if input.dtype == np.float64 else "float32"
-    shape = [-1 if d == dim else 1 for d in range(input.ndim)]
-    total = None
-    for k in range(index.shape[1]):
-        part = gather.take_rows(input, dim, xp.asarray(index[:, k])).astype(wide, copy=False)
-        part = xp.multiply(part, xp.asarray(weight[:, k].astype(wide)).reshape(shape), out=part)
-        total = part if total is None else xp.add(total, part, out=total)
-    if total is None:
-        total = xp.zeros((*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), wide)
-    return arrays.cast(total, input.dtype)
+    return mix(input, dim, _turned(key) if backward else _table(key))
 
 
 _resampled.derivative(input=lambda grad, dim, key, backward: _resampled(grad, dim, key, not backward))
@@ -94,7 +74,7 @@ def _linear(point, size: int, real, half) -> Table:
     first = np.minimum(np.floor(point).astype(np.int64), size - 1)
     second = first + (first < size - 1)
     t = np.clip(point - first.astype(real), real(0), real(1)).astype(half).astype(real)
-    return Table(np.stack([first, second], 1), np.stack([(1 - t).astype(half).astype(real), t], 1), size)
+    return _filled(np.stack([first, second], 1), np.stack([(1 - t).astype(half).astype(real), t], 1), size)
 
 
 def _cubic(point, size: int, real, half) -> Table:
@@ -103,7 +83,7 @@ def _cubic(point, size: int, real, half) -> Table:
     first = np.minimum(whole.astype(np.int64), size - 1)
     places = np.clip(first[:, None] + np.arange(-1, 3), 0, size - 1)
     weights = [_keys(t + 1, real(-0.75)), _keys(t, real(-0.75)), _keys(1 - t, real(-0.75)), _keys(2 - t, real(-0.75))]
-    return Table(places, np.stack(weights, 1).astype(half).astype(real), size)
+    return _filled(places, np.stack(weights, 1).astype(half).astype(real), size)
 
 
 def _keys(x, a):
@@ -119,7 +99,7 @@ def _area(size: int, out: int) -> Table:
     count = end - first
     taps = np.arange(int(count.max(initial=0)))
     inside = taps < count[:, None]
-    return Table(np.where(inside, first[:, None] + taps, 0), inside / np.maximum(count, 1)[:, None], size)
+    return Table(np.where(inside, first[:, None] + taps, 0), inside / np.maximum(count, 1)[:, None], count, size)
 
 
 def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
@@ -136,25 +116,17 @@ def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
     weight = np.where(inside, weight, 0)
     total = weight.sum(1, keepdims=True)
     weight = weight / np.where(total == 0, 1, total)
-    return Table(np.where(inside, first[:, None] + taps, 0), weight, size)
+    return Table(np.where(inside, first[:, None] + taps, 0), weight, count, size)
 
 
 @functools.lru_cache(64)
 def _turned(key: tuple) -> Table:
-    """The table of the derivative: for each input element, the output elements that read it and how much they took."""
-    index, weight, size = _table(key)
-    out, taps = index.shape
-    to, of = index.reshape(-1), np.repeat(np.arange(out), taps)
-    used = weight.reshape(-1) != 0
-    to, of, weight = to[used], of[used], weight.reshape(-1)[used]
-    order = np.argsort(to, kind="stable")
-    to, of, weight = to[order], of[order], weight[order]
-    count = np.bincount(to, minlength=size)
-    slot = np.arange(len(to)) - (np.cumsum(count) - count)[to]
-    places = np.zeros((size, int(count.max(initial=0))), np.int64)
-    weights = np.zeros(places.shape, weight.dtype)
-    places[to, slot], weights[to, slot] = of, weight
-    return Table(places, weights, out)
+    return _table(key).turned()
+
+
+def _filled(places, weights, size: int) -> Table:
+    """A table in which every tap counts."""
+    return Table(places, weights, np.full(len(places), places.shape[1]), size)
 
 
 # -- the public function ---------------------------------------------------------------------------------------------------
