@@ -18,6 +18,7 @@ import warnings
 import numpy as np
 
 from flambeau import dtypes
+from flambeau.kernels import arrays, gather
 from flambeau.kernels.mixing import Table, mix
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last, channels_last_3d
@@ -30,7 +31,28 @@ def _resampled(input, dim, key, backward):
     return mix(input, dim, _turned(key) if backward else _table(key))
 
 
+@on_arrays(public=False, method=False, differentiable=False)
+def _bytes(input, dim, key):
+    """The same for images of bytes, as Pillow and PyTorch compute it: with whole weights of 15 bits, rounded to bytes after every dimension."""
+    xp, (places, weights, counts, _) = arrays.module_of(input), _table(key)
+    weights = np.where(np.arange(weights.shape[1]) < counts[:, None], weights, 0)
+    for k in range(1, weights.shape[1]):  # at an edge several taps are one element: one weight, rounded once
+        same = places[:, k] == places[:, k - 1]
+        weights[:, k] += np.where(same, weights[:, k - 1], 0)
+        weights[:, k - 1] = np.where(same, 0, weights[:, k - 1])
+    bits = next((p for p in range(22) if int(0.5 + weights.max() * (1 << (p + 1))) >= 1 << 15), 22)
+    whole = np.trunc(weights * (1 << bits) + np.copysign(0.5, weights)).astype(np.int32)
+    total = 1 << (bits - 1)
+    for k in range(weights.shape[1]):
+        part = gather.take_rows(input, dim, xp.asarray(places[:, k])).astype("int32")
+        total = total + part * xp.asarray(whole[:, k]).reshape([-1 if d == dim else 1 for d in range(input.ndim)])
+    return xp.clip(total >> bits, 0, 255).astype(input.dtype)
+
+
 _resampled.derivative(input=lambda grad, dim, key, backward: _resampled(grad, dim, key, not backward))
+
+
+_bytes.meta(lambda input, dim, key: ((*input.shape[:dim], key[2], *input.shape[dim + 1 :]), input.dtype))
 
 
 @_resampled.meta
@@ -45,7 +67,7 @@ def _(input, dim, key, backward):
 def _table(key: tuple) -> Table:
     """The table for (mode, input size, output size, scale, align_corners, dtype)."""
     mode, size, out, scale, corners, dtype = key
-    real = np.float64 if dtype == "float64" else np.float32
+    real = np.float64 if dtype in ("float64", "uint8") else np.float32
     if mode == "area":
         return _area(size, out)
     if corners:
@@ -149,21 +171,22 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if mode.startswith("nearest"):
         return _finished(input, pick(input, [_nearest(mode, *along) for along in zip(input.shape[2:], sizes, scales, strict=True)]))
     _check_dtype(input, mode)
-    wide, kind = input if input.dtype in (dtypes.float32, dtypes.float64) else input.float(), "cubic" if mode == "bicubic" else mode
+    half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
+    wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind
     for i in reversed(range(places)):
         n, m = input.shape[2 + i], sizes[i]
         if n == m and (align_corners or scales[i] is None or scales[i] == 1 or mode == "area"):
             continue
         key = (kind, n, m, scales[i], bool(align_corners), input.dtype.name)
-        wide = _resampled(wide, 2 + i, key, False)
+        wide = _bytes(wide, 2 + i, key) if input.dtype is dtypes.uint8 else _resampled(wide, 2 + i, key, False)
     return _finished(input, wide.clone() if wide is input else wide)
 
 
 def _finished(input, result):
     """The result in the dtype of the input, and in its memory format."""
     if result.dtype is not input.dtype:
-        result = (result if input.is_floating_point() else (result + 0.5).floor().clamp(0, 255)).to(input.dtype)  # or bytes
+        result = result.to(input.dtype)
     for dims, form in ((4, channels_last), (5, channels_last_3d)):
         if input.dim() == dims and input.is_contiguous(memory_format=form) and not input.is_contiguous():
             return result.contiguous(memory_format=form)
