@@ -18,14 +18,32 @@ ROWS = 256  # queries to a block
 # Operands of the compiled loops, and the facts about them: sizes, elements from row to row, what the mask is like.
 FORWARD = ("out", "q", "k", "v", "mask", "lse", "facts")
 BACKWARD = ("dq", "q", "k", "v", "g", "out", "lse", "mask", "dk", "dv", "facts")
-FACTS = ("start", "queries", "keys", "e", "w", "ldq", "ldk", "ldv", "ldg", "ldo", "lddq", "lddk", "lddv", "causal", "masked", "across", "down")
+FACTS = (
+    "start",
+    "queries",
+    "keys",
+    "e",
+    "w",
+    "ldq",
+    "ldk",
+    "ldv",
+    "ldg",
+    "ldo",
+    "lddq",
+    "lddk",
+    "lddv",
+    "causal",
+    "masked",
+    "across",
+    "down",
+)
 LARGEST = 512  # features of a head for which the compiled loops have room
 
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
-    out = _heads_inside((*q.shape[:-1], v.shape[-1]), q)
+    out = _room((*q.shape[:-1], v.shape[-1]), q)
     lse = arrays.empty(q.shape[:-1], q.dtype, device)
     if _compiled(q, k, v):
         _run("forward", q, k, v, None, mask, scale, causal, out=out, lse=lse)
@@ -49,7 +67,7 @@ def backward(
     """The gradients of q, k and v, from that of the result."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
     if _compiled(q, k, v):
-        dq, dk, dv = (_heads_inside(x.shape, x) if x.strides[-2] > x.strides[1] else arrays.empty(x.shape, x.dtype) for x in (q, k, v))
+        dq, dk, dv = (_room(x.shape, x) for x in (q, k, v))
         _run("backward", q, k, v, grad, mask, scale, causal, out=out, lse=lse, dq=dq, dk=dk, dv=dv)
         return dq, dk, dv
     dq, dk, dv = (arrays.zeros(x.shape, x.dtype, device) for x in (q, k, v))
@@ -83,13 +101,14 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
     return found
 
 
-def _heads_inside(shape, like: Array) -> Array:
-    """Memory for (N, heads, L, E) in which the heads of a place lie beside each other: whoever joins them need not copy. PyTorch does so, too."""
-    device = arrays.device_of(like)
-    if len(shape) < 4:
+def _room(shape, like: Array) -> Array:
+    """Memory for (N, heads, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
+    them, they do so here, and whoever joins them need not copy."""
+    n, device = len(shape), arrays.device_of(like)
+    if n < 4 or like.strides[1] >= like.strides[-2]:
         return arrays.empty(shape, like.dtype, device)
     made = arrays.empty((shape[0], shape[-2], *shape[1:-2], shape[-1]), like.dtype, device)
-    return made.transpose(0, *range(2, len(shape) - 1), 1, len(shape) - 1)
+    return made.transpose(0, *range(2, n - 1), 1, n - 1)
 
 
 # -- the compiled loops ------------------------------------------------------------------------------------------------------
@@ -120,7 +139,11 @@ def _run(name: str, q, k, v, g, mask, scale: float, causal: bool, **made) -> Non
     rows[:] = [facts.get(n, 0) for n in FACTS]
     rows[:, 0] = starts
     step = lanes if forward else max(queries, 1)
-    views = {n: x[..., ::step, 0] if n in ("q", "out", "dq", "g") else x[..., ::step] if n == "lse" else x[..., :1, 0] for n, x in given.items() if x is not None}
+    views = {
+        n: x[..., ::step, 0] if n in ("q", "out", "dq", "g") else x[..., ::step] if n == "lse" else x[..., :1, 0]
+        for n, x in given.items()
+        if x is not None
+    }
     views |= {"facts": rows[:, 0], "mask": views["q"] if mask is None else mask[..., 0, ::step]}
     flops = 2 * (lanes if forward else queries) * k.shape[-2] * (q.shape[-1] + v.shape[-1]) * (1 if forward else 2.5)
     operands = FORWARD if forward else BACKWARD
