@@ -43,7 +43,7 @@ LARGEST = 512  # features of a head for which the compiled loops have room
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
-    out = _heads_inside((*q.shape[:-1], v.shape[-1]), q)
+    out = _room((*q.shape[:-1], v.shape[-1]), q)
     lse = arrays.empty(q.shape[:-1], q.dtype, device)
     if _compiled(q, k, v):
         _run("forward", q, k, v, None, mask, scale, causal, out=out, lse=lse)
@@ -67,7 +67,7 @@ def backward(
     """The gradients of q, k and v, from that of the result."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
     if _compiled(q, k, v):
-        dq, dk, dv = (_heads_inside(x.shape, x) if x.strides[-2] > x.strides[1] else arrays.empty(x.shape, x.dtype) for x in (q, k, v))
+        dq, dk, dv = (_room(x.shape, x) for x in (q, k, v))
         _run("backward", q, k, v, grad, mask, scale, causal, out=out, lse=lse, dq=dq, dk=dk, dv=dv)
         return dq, dk, dv
     dq, dk, dv = (arrays.zeros(x.shape, x.dtype, device) for x in (q, k, v))
@@ -101,13 +101,14 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
     return found
 
 
-def _heads_inside(shape, like: Array) -> Array:
-    """Memory for (N, heads, L, E) in which the heads of a place lie beside each other: whoever joins them need not copy. PyTorch does so, too."""
-    device = arrays.device_of(like)
-    if len(shape) < 4:
+def _room(shape, like: Array) -> Array:
+    """Memory for (N, heads, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
+    them, they do so here, and whoever joins them need not copy."""
+    n, device = len(shape), arrays.device_of(like)
+    if n < 4 or like.strides[1] >= like.strides[-2]:
         return arrays.empty(shape, like.dtype, device)
     made = arrays.empty((shape[0], shape[-2], *shape[1:-2], shape[-1]), like.dtype, device)
-    return made.transpose(0, *range(2, len(shape) - 1), 1, len(shape) - 1)
+    return made.transpose(0, *range(2, n - 1), 1, n - 1)
 
 
 # -- the compiled loops ------------------------------------------------------------------------------------------------------
