@@ -204,7 +204,7 @@ def _fields(x, w, y, bias, stride: Sizes, padding: Sizes, dilation: Sizes) -> di
 
 
 def _run(name: str, tasks: int, fields: dict[str, int], work: int = 1 << 30, **more: int) -> np.ndarray:
-    """Run the tasks of a loop of convolution; what became of each (see print_conv._loop)."""
+    """Run the tasks of a loop of convolution; what became of each (see print_conv.loop)."""
     done = run(f"conv.{name}", FIELDS, tasks, fields | more, work)
     if (done == 2).any():
         raise MemoryError(f"conv.{name}: no memory for a patch of the image")
