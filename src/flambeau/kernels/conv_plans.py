@@ -36,9 +36,12 @@ def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, gr
 
 
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
-    """Write the transposed convolution into `out`: one plain convolution for every remainder of a position divided by the stride."""
+    """Write the transposed convolution into `out`: one plain convolution for every remainder of a position divided by the stride.
+
+    False where a matrix product and adding up its rows is the better way."""
     n = y.ndim - 2
-    if math.prod(stride) > PHASES:
+    few = w.shape[1] <= 4 and w.shape[0] // groups >= 16  # most of each vector of channels would be empty
+    if few or math.prod(stride) > PHASES:
         return False
     kernel = _volume(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), n).swapaxes(1, 2)
     y, out = _volume(y, n), _volume(out, n)
@@ -204,7 +207,7 @@ def _fields(x, w, y, bias, stride: Sizes, padding: Sizes, dilation: Sizes) -> di
 
 
 def _run(name: str, tasks: int, fields: dict[str, int], work: int = 1 << 30, **more: int) -> np.ndarray:
-    """Run the tasks of a loop of convolution; what became of each (see print_conv._loop)."""
+    """Run the tasks of a loop of convolution; what became of each (see print_conv.loop)."""
     done = run(f"conv.{name}", FIELDS, tasks, fields | more, work)
     if (done == 2).any():
         raise MemoryError(f"conv.{name}: no memory for a patch of the image")

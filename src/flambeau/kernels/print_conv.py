@@ -38,19 +38,23 @@ def table() -> tuple[list[str], list[str], list[str]]:
         _WINOGRAD,
         _DEPTHWISE,
     ]
-    texts += [_loop(name) for name in NAMES]
+    texts += [loop("conv", name, "Conv") for name in NAMES]
     declared = [f"void FL_NAME(conv_{name}){PARAMETERS};\n" for name in NAMES]
-    rows = [f'{{"conv.{name}", FL_NAME(conv_{name}), FL_I64, 2, 1, 1, FL_I64, {{FL_I64, FL_I64}}, 128}}' for name in NAMES]
-    return texts, declared, rows
+    return texts, declared, [row("conv", name) for name in NAMES]
 
 
-def _loop(name: str) -> str:
-    """Operands: what became of the task (0: done, 1: some result is not finite, 2: no memory), its number, and the plan."""
-    return f"""void FL_NAME(conv_{name}){PARAMETERS} {{
+def loop(room: str, name: str, plan: str) -> str:
+    """The loop over tasks. Operands: what became of the task (0: done, 1: some result is not finite, 2: no memory), its number, the plan."""
+    return f"""void FL_NAME({room}_{name}){PARAMETERS} {{
     for (int64_t i = 0; i < n; i++)
-        *(int64_t *)(ptr[0] + i * step[0]) = {name}((const Conv *)(ptr[2] + i * step[2]), *(const int64_t *)(ptr[1] + i * step[1]));
+        *(int64_t *)(ptr[0] + i * step[0]) = {name}((const {plan} *)(ptr[2] + i * step[2]), *(const int64_t *)(ptr[1] + i * step[1]));
 }}
 """
+
+
+def row(room: str, name: str) -> str:
+    """The row of the launcher's table."""
+    return f'{{"{room}.{name}", FL_NAME({room}_{name}), FL_I64, 2, 1, 1, FL_I64, {{FL_I64, FL_I64}}, 128}}'
 
 
 def _tiles(width: int):

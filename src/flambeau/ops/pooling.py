@@ -134,11 +134,20 @@ AVG_POOL = {(n, back): _avg_pool_op(n, back) for n in NAMES for back in (False, 
 ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in NAMES for back in (False, True)}
 
 
+@on_arrays(name="_spread", public=False, method=False, grad_name="MaxPoolBackwardBackward0")
 def _spread(values, indices, sizes):
     """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
-    lead = tuple(values.shape[: values.dim() - len(sizes)])
-    flat = values.new_zeros((*lead, math.prod(sizes)))
-    return flat.scatter_add(-1, indices.reshape(*lead, -1), values.reshape(*lead, -1)).reshape(*lead, *sizes)
+    return kernels.spread(values, indices, sizes)
+
+
+_spread.meta(lambda values, indices, sizes: ((*values.shape[: len(values.shape) - len(sizes)], *sizes), values.dtype))
+_spread.derivative(values=lambda grad, indices, sizes: _picked(grad, indices, len(sizes)))
+
+
+def _picked(x, indices, n: int):
+    """The numbers at these places of a plane: (*, *S), (*, *P) -> (*, *P)."""
+    lead = tuple(indices.shape[: indices.dim() - n])
+    return x.reshape(*lead, -1).gather(-1, indices.reshape(*lead, -1)).reshape(tuple(indices.shape))
 
 
 # -- windows that slide ----------------------------------------------------------------------------------------------------
