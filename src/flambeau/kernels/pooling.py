@@ -80,7 +80,14 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
 def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
     n = len(sizes)
-    if native.lib is None or type(x) is not np.ndarray or x.dtype.char not in "fd" or n > 2 or x.ndim not in (n + 1, n + 2) or not _fits(x, kernel, stride, dilation):
+    if (
+        native.lib is None
+        or type(x) is not np.ndarray
+        or x.dtype.char not in "fd"
+        or n > 2
+        or x.ndim not in (n + 1, n + 2)
+        or not _fits(x, kernel, stride, dilation)
+    ):
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
         return like(x, value, n), like(x, index, n)
@@ -122,7 +129,13 @@ def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
         gather.scatter_reduce(rows, 1, at, flat, "sum")
         return out
     block = max(16384 // room, 1)
-    fields = {"x": conv_plans.address(out), "y": conv_plans.address(flat), "at": conv_plans.address(at), "planes": len(flat), "block": block}
+    fields = {
+        "x": conv_plans.address(out),
+        "y": conv_plans.address(flat),
+        "at": conv_plans.address(at),
+        "planes": len(flat),
+        "block": block,
+    }
     fields |= {"W": room, "OW": flat.shape[1]}
     conv_plans.run(f"pool.spread_{'f32' if values.dtype.char == 'f' else 'f64'}", FIELDS, -(-len(flat) // block), fields, out.size * 8)
     return out
