@@ -13,7 +13,7 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.legacy import typename
@@ -300,7 +300,7 @@ def _warn_of_left_out(owners: list) -> None:
     for owner in owners:
         for path, what in getattr(owner, "_left_out", tuple)():
             cure = "so the optimizer will not move its parameters. Keep modules in nn.ModuleList or nn.ModuleDict, parameters in nn.ParameterList"
-            warnings.warn(f"{type(owner).__name__}.{path} holds a {what}, which is not registered, {cure}", stacklevel=4)
+            errors.warn(f"{type(owner).__name__}.{path} holds a {what}, which is not registered, {cure}")
 
 
 def _take_params(group: dict[str, Any]) -> None:
