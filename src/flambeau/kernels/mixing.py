@@ -32,9 +32,10 @@ class Table(NamedTuple):
         to, of, weights = to[order], of[order], weights[order]
         counts = np.bincount(to, minlength=self.size)
         slot = np.arange(len(to)) - (np.cumsum(counts) - counts)[to]
-        found = [np.zeros((self.size, int(counts.max(initial=0))), a.dtype) for a in (self.places, weights)]
-        found[0][to, slot], found[1][to, slot] = of, weights
-        return Table(*found, counts, len(self.counts))
+        shape = (self.size, int(counts.max(initial=0)))
+        places, taken_weights = np.zeros(shape, np.int64), np.zeros(shape, weights.dtype)
+        places[to, slot], taken_weights[to, slot] = of, weights
+        return Table(places, taken_weights, counts, len(self.counts))
 
 
 def mix(x: Array, dim: int, table: Table) -> Array:
