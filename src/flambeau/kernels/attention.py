@@ -49,7 +49,8 @@ def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, caus
         _run("forward", q, k, v, None, mask, scale, causal, out=out, lse=lse)
         return out, lse
     if not k.shape[-2]:
-        arrays.fill(out, 0), arrays.fill(lse, np.inf)
+        arrays.fill(out, 0)
+        arrays.fill(lse, np.inf)
         return out, lse
     if not lse.size:
         return out, lse
