@@ -48,12 +48,16 @@ def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, caus
     if _compiled(q, k, v):
         _run("forward", q, k, v, None, mask, scale, causal, out=out, lse=lse)
         return out, lse
-    if not out.size and not lse.size:
+    if not k.shape[-2]:
+        arrays.fill(out, 0)
+        arrays.fill(lse, np.inf)
+        return out, lse
+    if not lse.size:
         return out, lse
     with np.errstate(all="ignore"):
         for rows, keys in _blocks(q, k, causal):
             scores = _scores(q, k, mask, scale, causal, rows, keys)
-            most = scores.max(-1, keepdims=True, initial=-np.inf)
+            most = scores.max(-1, keepdims=True)
             powers = xp.exp(scores - xp.where(most == -np.inf, 0, most))  # all masked: exp(-inf - 0) = 0
             total = powers.sum(-1, keepdims=True)
             out[..., rows, :] = gemm.batched(powers, v[..., keys, :]) / xp.where(total == 0, 1, total)
@@ -97,7 +101,7 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
         found += mask[..., rows if mask.shape[-2] > 1 else slice(None), keys if mask.shape[-1] > 1 else slice(None)]
     if causal:
         later = xp.arange(keys.stop)[None, :] > xp.arange(rows.start, rows.stop)[:, None]
-        found = xp.where(later, q.dtype.type(-np.inf), found)
+        found = xp.where(later, xp.full((), -np.inf, q.dtype), found)
     return found
 
 
