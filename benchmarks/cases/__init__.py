@@ -1,5 +1,5 @@
 """All cases. Importing a file declares what stands in it; the order here is the order of the table."""
 
-from benchmarks.cases import small_ops, pointwise, reductions, matmul, indexing, startup  # isort: skip
+from benchmarks.cases import small_ops, pointwise, reductions, matmul, convolution, indexing, startup  # isort: skip
 
-__all__ = ["indexing", "matmul", "pointwise", "reductions", "small_ops", "startup"]
+__all__ = ["convolution", "indexing", "matmul", "pointwise", "reductions", "small_ops", "startup"]

@@ -17,7 +17,12 @@ FIELDS = "x y at planes channels xn xc xh xw yn yc yh yw H W OH OW KH KW sh sw p
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     fields = "".join(f"    {'char *' if f in ('x', 'y') else 'int64_t *' if f == 'at' else 'int64_t '}{f};\n" for f in FIELDS)
-    texts = ["#include <string.h>\ntypedef struct {\n" + fields + "} Pool;\nenum { ROW = 512, BLOCK = 16, LINE = 2048 }; /* outputs kept, outputs at a time, inputs kept */\n" + _SMALL]
+    texts = [
+        "#include <string.h>\ntypedef struct {\n"
+        + fields
+        + "} Pool;\nenum { ROW = 512, BLOCK = 16, LINE = 2048 }; /* outputs kept, outputs at a time, inputs kept */\n"
+        + _SMALL
+    ]
     texts += [_MAX.replace("REAL", real).replace("INDEX", index).replace("KIND", kind) for kind, (real, index) in TYPES.items()]
     loops = [f"{name}_{kind}" for name in NAMES for kind in TYPES]
     texts += [print_conv.loop("pool", name, "Pool") for name in loops]
@@ -25,7 +30,8 @@ def table() -> tuple[list[str], list[str], list[str]]:
     return texts, declared, [print_conv.row("pool", name) for name in loops]
 
 
-_SMALL = f"""
+_SMALL = (
+    f"""
 #if defined(__clang__)
 #define PICK(a, b, picks, places) __builtin_shufflevector(a, b, picks)
 #else
@@ -33,11 +39,13 @@ _SMALL = f"""
 #endif
 #define COUNT {", ".join(map(str, range(16)))}
 #define EVEN {", ".join(map(str, range(0, 32, 2)))}
-""" + """static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+"""
+    + """static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The first position of a window that is inside. */
 static inline int64_t inside(int64_t start, int64_t step) { return start < 0 ? start + (-start + step - 1) / step * step : start; }
 """
+)
 
 _MAX = """
 typedef REAL numbers_KIND __attribute__((vector_size(BLOCK * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
