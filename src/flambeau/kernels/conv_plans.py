@@ -216,7 +216,7 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _volume(array: np.ndarray, n: int) -> np.ndarray:
+def _volume(array: Any, n: int) -> Any:
     """The array with three spatial dimensions."""
     return array[(..., *(None,) * (3 - n), *(slice(None),) * n)]
 

@@ -362,10 +362,8 @@ def _declare_fractional(n: int) -> None:
             if count + k - 1 > size:
                 raise RuntimeError(f"{name}(): pool size {k} too large relative to input size {size}: there is no room for {count} windows")
         if samples is None:
-            from flambeau.random_factories import rand
-
             batch = 1 if input.dim() == n + 1 else input.shape[0]
-            samples = rand(batch, input.shape[-n - 1], n, dtype=input.dtype, device=input.device)
+            samples = input.new_empty((batch, input.shape[-n - 1], n)).uniform_()
         return tuple(FRACTIONAL[n](input, samples, sizes, kernel))
 
     def fractional_max_pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
