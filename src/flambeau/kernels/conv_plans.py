@@ -24,8 +24,10 @@ PHASES = 16  # a transposed convolution is cut into so many plain ones at most
 
 
 def takes(*operands: Any) -> bool:
-    """Whether the loops can read these arrays."""
-    return native.lib is not None and all(type(a) is np.ndarray and a.dtype == np.float32 and a.size for a in operands if a is not None)
+    """Whether the loops are there and can read these arrays."""
+    if native.kernel("conv.direct") is native.not_compiled:
+        return False
+    return all(type(a) is np.ndarray and a.dtype == np.float32 and a.size for a in operands if a is not None)
 
 
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> None:
@@ -79,43 +81,29 @@ def weight_gradient(x, y, out, stride: Sizes, padding: Sizes, dilation: Sizes, g
     n = x.ndim - 2
     x, y, w = _volume(x, n), _volume(y, n), _volume(out.reshape(groups, out.shape[0] // groups, *out.shape[1:]), n)
     fields = _fields(x, w, y, None, _three(stride, 1), _three(padding, 0), _three(dilation, 1))
-    fields["splits"] = 1
-    g, o, c, *kernel = w.shape
+    fields["w"] = address(w)
+    g, o, c = w.shape[:3]
     if c == 1 and o <= 4 and g > 1:
         _cut(fields, 1, 1)
-        _run("depthwise_weight", g, fields, w=address(w))
+        _run("depthwise_weight", g, fields)
         return
-    by_tiles = _suits_winograd(fields)
-    _cut_tiles(fields) if by_tiles else _cut(fields, c, 1)
-    pitch, k = -(-o // 64) * 64, 16 if by_tiles else math.prod(kernel)
-    blocks = len(x) * math.prod(_counts(fields))
-    parts = max(min(PARTS // min(g, PARTS), blocks, (64 << 20) // (4 * g * k * c * pitch)), 1)
-    sums = native.empty((parts, g, k, c, pitch), x.dtype)
-    _run("winograd_weight" if by_tiles else "weight", parts * g, fields, w=address(sums), parts=parts, pitch=pitch)
-    total = sums[..., :o].sum(0) if parts > 1 else sums[0, ..., :o]
-    if by_tiles:
-        total = _turned_back(total.reshape(g, 4, 4, c, o))
-        if not np.isfinite(total).all():
-            _direct_weight(x, fields, w, pitch)
-            return
-    w[...] = total.reshape(g, *kernel, c, o).transpose(0, 5, 4, 1, 2, 3)
+    if not (_suits_winograd(fields) and _sum_up(fields, True)):
+        _sum_up(fields, False)
 
 
-def _direct_weight(x, fields: dict[str, int], w, pitch: int) -> None:
-    g, o, c, *kernel = w.shape
-    _cut(fields, c, 1)
-    sums = native.empty((1, g, math.prod(kernel), c, pitch), x.dtype)
-    _run("weight", g, fields, w=address(sums), parts=1, pitch=pitch)
-    w[...] = sums[0, ..., :o].reshape(g, *kernel, c, o).transpose(0, 5, 4, 1, 2, 3)
-
-
-def _turned_back(s):
-    """G' S G of Note [winograd], for S (g, 4, 4, ...): (g, 3, 3, ...)."""
-    for axis in (1, 2):
-        first, plus, minus, last = np.moveaxis(s, axis, 0)
-        both = (plus + minus) * np.float32(0.5)
-        s = np.stack([first + both, (plus - minus) * np.float32(0.5), both + last], axis)
-    return s
+def _sum_up(f: dict[str, int], by_tiles: bool) -> bool:
+    """A weight's gradient in partial sums over some of the blocks each, then these; whether all of it is finite, if made by transforms."""
+    _cut_tiles(f) if by_tiles else _cut(f, f["cin"], 1)
+    f["splits"] = 1
+    groups, taps = f["groups"], 16 if by_tiles else f["KD"] * f["KH"] * f["KW"]
+    pitch, blocks = -(-f["cout"] // 64) * 64, f["N"] * math.prod(_counts(f))
+    size = groups * taps * f["cin"] * pitch
+    parts = max(min(PARTS // min(groups, PARTS), blocks, (64 << 20) // (4 * size)), 1)
+    sums = native.empty((parts, size), np.dtype(np.float32))
+    more = {"parts": parts, "pitch": pitch}
+    _run("winograd_weight" if by_tiles else "weight", parts * groups, f, w=address(sums), **more)
+    finish = "winograd_sum" if by_tiles else "weight_sum"
+    return not _run(finish, groups * f["cin"], f, parts * size, x=address(sums), **more).any()
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------
@@ -228,7 +216,7 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _volume(array: np.ndarray, n: int) -> np.ndarray:
+def _volume(array: Any, n: int) -> Any:
     """The array with three spatial dimensions."""
     return array[(..., *(None,) * (3 - n), *(slice(None),) * n)]
 

@@ -282,7 +282,7 @@ def _declare_lp_pool(n: int) -> None:
 
 def _adaptive_sizes(name: str, n: int, input, output_size) -> tuple[int, ...]:
     if input.dim() not in (n + 1, n + 2):
-        kind = RuntimeError if n == 1 or input.dim() > n + 2 else ValueError
+        kind = ValueError if n > 1 and input.dim() <= n and isinstance(output_size, (tuple, list)) else RuntimeError
         raise kind(f"{name}: Input dimension should be at least {n + 1}: Expected {n + 1}D or {n + 2}D tensor, but got {list(input.shape)}")
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     if len(given) != n:
