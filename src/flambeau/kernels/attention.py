@@ -37,7 +37,7 @@ FACTS = (
     "across",
     "down",
 )
-LARGEST = 512  # features of a head for which the compiled loops have room
+LARGEST = 256  # features of a head for which the compiled loops have room: they work on the stack, which may be small in threads
 
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
