@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from flambeau.ops.declare import composite
 
 
 @composite(name="nn.functional.linear", method=False, autocast="half")
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) -> (*, out)."""
-    if weight.ndim > 1 and input.ndim == 2 and bias is not None:
-        return bias.addmm(input, weight.t())
+    if weight.ndim > 1 and bias is not None and input.ndim > 1:  # the leading dimensions are rows, too: product and sum are one operation
+        if input.ndim == 2:
+            return bias.addmm(input, weight.t())
+        *lead, features = input.shape
+        return bias.addmm(input.reshape(math.prod(lead), features), weight.t()).view(*lead, weight.shape[0])
     result = input.matmul(weight.t() if weight.ndim == 2 else weight)
     return result if bias is None else result + bias
 
