@@ -9,6 +9,7 @@ SUBJECTS = (
     "matmul",
     "indexing",
     "layers",
+    "losses",
     "attention",
     "recurrent",
     "modules",

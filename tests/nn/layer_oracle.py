@@ -129,7 +129,7 @@ def check_errors(call: Any, *on: Any) -> None:
     """Both frameworks refuse the call, with the same type of exception."""
     problems = []
     for package, tensors in zip((flambeau, torch), inputs(*on), strict=True):
-        with warnings.catch_warnings(), pytest.raises(Exception) as found:  # noqa: PT011, B017
+        with warnings.catch_warnings(), pytest.raises(Exception) as found:
             warnings.simplefilter("ignore")
             call(package, *tensors)
         problems.append(found.type)

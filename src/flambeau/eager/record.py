@@ -488,6 +488,8 @@ def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple)
             kind, at, fact = slot
             if kind == FACT:
                 saved.append(fact(operands[at]))
+            elif kind == OPTION:
+                saved.append(options[at - len(operands)])
             elif kind == OPERAND:
                 v = operands[at]
                 s = v._storage

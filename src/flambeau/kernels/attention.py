@@ -18,7 +18,25 @@ ROWS = 256  # queries to a block
 # Operands of the compiled loops, and the facts about them: sizes, elements from row to row, what the mask is like.
 FORWARD = ("out", "q", "k", "v", "mask", "lse", "facts")
 BACKWARD = ("dq", "q", "k", "v", "g", "out", "lse", "mask", "dk", "dv", "facts")
-FACTS = ("start", "queries", "keys", "e", "w", "ldq", "ldk", "ldv", "ldg", "ldo", "lddq", "lddk", "lddv", "causal", "masked", "across", "down")
+FACTS = (
+    "start",
+    "queries",
+    "keys",
+    "e",
+    "w",
+    "ldq",
+    "ldk",
+    "ldv",
+    "ldg",
+    "ldo",
+    "lddq",
+    "lddk",
+    "lddv",
+    "causal",
+    "masked",
+    "across",
+    "down",
+)
 LARGEST = 512  # features of a head for which the compiled loops have room
 
 
@@ -120,7 +138,11 @@ def _run(name: str, q, k, v, g, mask, scale: float, causal: bool, **made) -> Non
     rows[:] = [facts.get(n, 0) for n in FACTS]
     rows[:, 0] = starts
     step = lanes if forward else max(queries, 1)
-    views = {n: x[..., ::step, 0] if n in ("q", "out", "dq", "g") else x[..., ::step] if n == "lse" else x[..., :1, 0] for n, x in given.items() if x is not None}
+    views = {
+        n: x[..., ::step, 0] if n in ("q", "out", "dq", "g") else x[..., ::step] if n == "lse" else x[..., :1, 0]
+        for n, x in given.items()
+        if x is not None
+    }
     views |= {"facts": rows[:, 0], "mask": views["q"] if mask is None else mask[..., 0, ::step]}
     flops = 2 * (lanes if forward else queries) * k.shape[-2] * (q.shape[-1] + v.shape[-1]) * (1 if forward else 2.5)
     operands = FORWARD if forward else BACKWARD

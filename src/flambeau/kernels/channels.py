@@ -1,6 +1,7 @@
-"""Sums over each channel of a batch (N, C, *): what batch normalisation needs to know, forward and backward.
+"""Batches by channel, (N, C, *): the sums that batch normalisation needs to know, and what it does with them.
 
-    moments    mean and variance of x                 products    sum of g, and of g * (x - mean)
+    moments      mean and variance of x                 products    sum of g, and of g * (x - mean)
+    normalized   (x - mean) * scale + shift             recentred   g * scale - (x - mean) * slope - shift
 
 The compiled loops add up the line of each sample and channel in double precision, two sums in one pass; the samples are added afterwards.
 So results do not depend on the number of threads, and x is read once: the variance is found from sums of (x - shift) and its square, shift
@@ -9,6 +10,7 @@ being an element of the channel, which costs no digits of float32 even if it lie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -17,30 +19,81 @@ from flambeau.kernels import arrays, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import reduce, variance
 
+# Formulas that are row programs (rows.py). A row is a channel of one sample, or has all channels and numbers for each.
+BY_CHANNEL: dict[str, tuple[Callable, int, int]] = {  # formula, operands that are rows, operands that are numbers
+    "normalized": (lambda x, mean, scale, shift: (x - mean) * scale + shift, 1, 3),
+    "recentred": (lambda grad, x, mean, scale, slope, shift: grad * scale - (x - mean) * slope - shift, 2, 4),
+    "product": (lambda grad, x, mean: grad * (x - mean), 2, 1),
+}
 LANES = 16  # sums side by side: element i of a line goes to lane i % LANES
 
 
-def moments(x: Array) -> tuple[Array, Array]:
-    """(mean, variance) of each channel, in double precision. (N, C, *) -> (C,), (C,)."""
+def moments(x: Array, groups: int = 0) -> tuple[Array, Array]:
+    """(mean, variance) in double precision, of each channel: (N, C, *) -> (C,); or of each group of channels of each sample -> (N, groups)."""
+    samples, channels = x.shape[:2]
     if _by_lines(x) and x.dtype == np.float32:
-        shift = x.reshape(*x.shape[:2], -1)[0, :, 0].astype(np.float64)
-        first, second = _sums("channels.moments", (x,), shift)
-        n = x.size // x.shape[1]
+        heads = x.reshape(samples, channels, -1)[:, :, 0]
+        shift = (heads[:, :: channels // groups] if groups else heads[0]).astype(np.float64)
+        first, second = (pooled(a, groups) for a in _sums("channels.moments", (x,), spread(shift, x, groups)))
+        n = x.size // shift.size
         with np.errstate(all="ignore"):
             first /= n
             return shift + first, np.maximum(second / n - first * first, 0.0)
-    dims = _others(x)
-    var, mean = variance(x, dims, False, 0)
+    if groups:
+        var, mean = variance(x.reshape(samples, groups, -1), (2,), False, 0)
+    else:
+        var, mean = variance(x, _others(x), False, 0)
     return mean.astype("float64"), var.astype("float64")
 
 
-def products(g: Array, x: Array, mean: Array) -> tuple[Array, Array]:
-    """(sum of g, sum of g * (x - mean)) of each channel, in double precision. (N, C, *), (N, C, *), (C,) -> (C,), (C,)."""
+def products(g: Array, x: Array, mean: Array, groups: int = 0) -> tuple[Array, Array]:
+    """(sum of g, sum of g * (x - mean)) in double precision, of each row, or of each channel where one step finds that.
+
+    (N, C, *), (N, C, *), then mean (1, C) or (N, C) -> (N, C) or (1, C)
+    """
     if _by_lines(x) and _by_lines(g):
-        return _sums("channels.products", (g, x), arrays.contiguous(mean.astype(np.float64)))
-    dims, wide = _others(x), np.dtype(np.float64)
-    off = g * (x - mean.astype(x.dtype).reshape(-1, *(1,) * (x.ndim - 2)))
-    return tuple(reduce("sum", a, dims, False, a.dtype).astype(wide) for a in (g, off))
+        return _sums("channels.products", (g, x), mean.astype(np.float64))
+    dims = tuple(range(2, x.ndim)) if groups else _others(x)
+    found = (reduce("sum", a, dims, False, a.dtype) if dims else a for a in (g, _each("product", (g, x), mean)))
+    return tuple(a.astype("float64").reshape(-1, x.shape[1]) for a in found)
+
+
+def spread(statistics: Array, x: Array, groups: int) -> Array:
+    """Statistics of channels or groups as numbers of rows. (C,) -> (1, C), (N, groups) -> (N, C)."""
+    return statistics.repeat(x.shape[1] // groups, 1) if groups else statistics.reshape(1, -1)
+
+
+def pooled(rows: Array, groups: int) -> Array:
+    """Sums of rows as sums of channels or groups. (N, C) -> (C,) or (N, groups)."""
+    return rows.reshape(rows.shape[0], groups, -1).sum(-1) if groups else rows.sum(0)
+
+
+def normalized(x: Array, mean: Array, scale: Array, shift: Array) -> Array:
+    """(x - mean) * scale + shift. (N, C, *), then numbers of each channel (1, C) or row (N, C) -> (N, C, *)."""
+    return _each("normalized", (x,), mean, scale, shift)
+
+
+def recentred(g: Array, x: Array, mean: Array, scale: Array, slope: Array, shift: Array) -> Array:
+    """g * scale - (x - mean) * slope - shift. (N, C, *) twice, then numbers of each channel (1, C) or row (N, C) -> (N, C, *)."""
+    return _each("recentred", (g, x), mean, scale, slope, shift)
+
+
+def _each(name: str, operands: tuple[Array, ...], *given: Array) -> Array:
+    """A formula of arrays, and of numbers that each channel or row has one of: by a row program, or as it stands."""
+    x = operands[0]
+    numbers = [arrays.contiguous(a.astype(x.dtype, copy=False)) for a in given]
+    if all(map(_by_lines, operands)):
+        rows = [a.reshape(*a.shape[:2], -1) for a in operands]
+        return native.kernel(f"rows.{name}_each")(*rows, *(a.reshape(*a.shape, 1) for a in numbers)).reshape(x.shape)
+    if type(x) is np.ndarray and native.lib is not None and x.size and all(len(a) == 1 for a in numbers):
+        last = [np.moveaxis(a, 1, -1) for a in operands]
+        if all(a.flags.c_contiguous for a in last):  # features, or images whose channels lie side by side
+            return np.moveaxis(native.kernel(f"rows.{name}_shared")(*last, *(a[0] for a in numbers)), -1, 1)
+    with np.errstate(all="ignore"):
+        found = BY_CHANNEL[name][0](*operands, *(a.reshape(*a.shape, *(1,) * (x.ndim - 2)) for a in numbers))
+    out = arrays.empty_like(x)  # NumPy's own may lie in memory in another order
+    arrays.write(out, found)
+    return out
 
 
 def _others(x: Array) -> tuple[int, ...]:
@@ -60,12 +113,13 @@ def _by_lines(x: Array) -> bool:
 
 
 def _sums(name: str, operands: tuple[np.ndarray, ...], shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two sums for each row. (N, C, *), shift (1, C) or (N, C) -> (N, C), (N, C)."""
     samples, channels, *places = operands[0].shape
     heads = [a.reshape(samples, channels, -1)[:, :, 0] for a in operands]  # each element stands for its line
     first, second = np.empty((2, samples, channels))
     if native.kernel(name).into(first, *heads, shift, second, float(prod(places))) is NotImplemented:
         raise TypeError(f"{name}: not made for {operands[0].dtype}")
-    return first.sum(0), second.sum(0)
+    return first, second
 
 
 # -- C -------------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
 """The loops behind cross entropy in C: rows of logits against one class each.
 
-    classes.losses     log(sum(exp(x))) - x[target] of every row, and what its derivative needs of the row: its maximum and sum(exp(x - max))
-    classes.summary    the sum or mean of these losses, and how many count
-    classes.gradients  scale * (softmax(x) - one at the target)
+    classes.losses     log(sum(exp(x))) - x[target] of every row
+    classes.summary    the sum or mean of these losses
+    classes.gradients  scale / total * (softmax(x) - one at the target)
+
+What is found of a row is kept in a room of three numbers for each: its loss, its maximum, and sum(exp(x - maximum)). A last number after
+the rows' says how many count, or -1 if a target is no class.
 
 A call takes any number of rows that lie one after another; how long they are is param[0]. Short rows (ten classes, say) would waste the CPU's
-vectors: of those, many are shifted into a buffer first, where one loop takes all their exponentials.
+vectors: as many as fit are brought into a buffer, where one loop takes all their exponentials.
 
-A row whose target is `ignore` counts nothing. One whose target is no class loses NaN, and the summary says so by a total of -1.
+A row whose target is `ignore` counts nothing. One whose target is no class loses NaN. A NaN among the logits is found by the sum.
 """
 
 from __future__ import annotations
@@ -15,139 +18,154 @@ from __future__ import annotations
 from flambeau.kernels.print_c import ENUM, FLOATS, LoopPrinter
 
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
-SHORT, BUFFER = 32, 1024  # rows below so many elements share the buffer; its size
-LANES = 32  # sums are carried in so many lanes, whatever the width of the CPU's vectors, so that all CPUs round alike
+BUFFER = 1024  # elements; longer rows are added up in stretches of so many, these in double
+LANES = 16  # maxima and sums are carried in so many lanes on every CPU, so that all round alike
+SHORT = 32  # in the gradient, longer rows are long enough for the CPU's vectors as they are
 
 
 def wide(dtype: str) -> str:
-    """The dtype in which losses and statistics are kept."""
+    """The dtype of the room."""
     return "float64" if dtype == "float64" else "float32"
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table). A kernel's name ends with its dtype: no operand beside the first tells it."""
-    texts, declarations, rows = [], [], []
+    """(C texts, declarations, rows of the launcher's table). A kernel's name ends with its dtype: the operands behind the first do not tell it."""
+    texts, declarations, rows = ["#include <string.h>\n"], [], []
     for dtype in FLOATS:
         p = LoopPrinter(dtype)
         own, more = ENUM[dtype], ENUM[wide(dtype)]
         for name, text, inputs, params, along in (
-            ("losses", _losses(p), f"FL_I64, {more}, {more}", 3, 1),
-            ("summary", _summary(p), f"FL_I64, {own}, {more}", 3, 3),
+            ("losses", _losses(p), f"FL_I64, {more}, {own}", 4, 1),
+            ("summary", _summary(p), f"{more}, {own}", 3, 1),
             ("gradients", _gradients(p), f"{own}, FL_I64, {more}, {more}, {more}", 4, 3),
         ):
             function = f"FL_NAME(classes_{name}_{p.suffix})"
             texts.append(text)
             declarations.append(f"void {function}{PARAMETERS};\n")
-            first = more if name == "summary" else own
-            count = inputs.count(",") + 1
+            first, count = "FL_I64" if name == "summary" else own, inputs.count(",") + 1
             rows.append(f'{{"classes.{name}_{dtype}", {function}, {first}, {count}, {params}, 0, {first}, {{{inputs}}}, {along}}}')
     return texts, declarations, rows
 
 
 def _losses(p: LoopPrinter) -> str:
-    """Operands: x, target, losses, statistics. Numbers: classes, ignore, smoothing."""
-    t, s, read = p.compute, p.suffix, p.read("T", "x[{}]")
+    """Operands: x, target, room, the result. Numbers: classes, ignore, smoothing, what the result is: 0 nothing, 1 the sum, 2 the mean."""
+    t, s, read, w = p.compute, p.suffix, p.read("T", "x[{}]"), 64 if p.compute == "double" else 32
     return f"""
-static inline {t} classes_sum_{s}(const {t} *v, int64_t n) {{
-    {t} lane[{LANES}] = {{0}}, total = 0;
-    int64_t i = 0;
-    for (; i + {LANES} <= n; i += {LANES}) for (int l = 0; l < {LANES}; l++) lane[l] += v[i + l];
-    for (; i < n; i++) total += v[i];
-    for (int w = {LANES} / 2; w; w /= 2) for (int l = 0; l < w; l++) lane[l] += lane[l + w];
-    return total + lane[0];
-}}
-static inline {t} classes_peak_{s}(const {p.storage} *x, int64_t c) {{
-    {t} high = -INFINITY;
-    int nan = 0;
-    _Pragma("omp simd reduction(fl_max:high) reduction(|:nan)")
-    for (int64_t i = 0; i < c; i++) {{
-        const {t} v = {read.format("i")};
-        nan |= v != v;
-        high = v > high ? v : high;
+static void classes_summarize_{s}(const int64_t *target, {t} *room, {p.storage} *result, int64_t n, const double *param, int mean) {{
+    const int64_t c = (int64_t)param[0], ignore = (int64_t)param[1];
+    double sum[4] = {{0}};
+    int64_t counted = 0, wrong = 0;
+    for (int64_t i = 0; i < n; i++) {{
+        sum[i % 4] += room[3 * i];
+        counted += target[i] != ignore, wrong |= target[i] != ignore && (target[i] < 0 || target[i] >= c);
     }}
-    return nan ? NAN : high;
+    const double total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    const {t} value = ({t})(mean ? total / (double)counted : total);
+    *result = {p.write(p.dtype, "value")};
+    room[3 * n] = wrong ? -1 : ({t})counted;
+}}
+typedef {t} classes_lanes_{s} __attribute__((vector_size({LANES} * sizeof({t}))));
+typedef int{w}_t classes_bits_{s} __attribute__((vector_size({LANES} * sizeof({t}))));
+static inline {t} classes_peak_{s}(const {t} *x, int64_t n) {{
+    {t} high = x[0], lane[{LANES}];
+    int64_t i = 0;
+    if (n >= {LANES}) {{
+        classes_lanes_{s} best, v;
+        memcpy(&best, x, sizeof best);
+        for (i = {LANES}; i + {LANES} <= n; i += {LANES}) {{
+            memcpy(&v, x + i, sizeof v);
+            const classes_bits_{s} more = v > best;
+            best = (classes_lanes_{s})((more & (classes_bits_{s})v) | (~more & (classes_bits_{s})best));
+        }}
+        memcpy(lane, &best, sizeof best);
+        for (int m = {LANES} / 2; m; m /= 2) for (int l = 0; l < m; l++) lane[l] = lane[l + m] > lane[l] ? lane[l + m] : lane[l];
+        high = lane[0];
+    }}
+    for (; i < n; i++) high = x[i] > high ? x[i] : high;
+    return high;
+}}
+static inline {t} classes_sum_{s}(const {t} *x, int64_t n) {{
+    {t} total = 0, lane[{LANES}];
+    int64_t i = 0;
+    if (n >= {LANES}) {{
+        classes_lanes_{s} sum = {{0}}, v;
+        for (; i + {LANES} <= n; i += {LANES}) memcpy(&v, x + i, sizeof v), sum += v;
+        memcpy(lane, &sum, sizeof sum);
+        for (int m = {LANES} / 2; m; m /= 2) for (int l = 0; l < m; l++) lane[l] += lane[l + m];
+        total = lane[0];
+    }}
+    for (; i < n; i++) total += x[i];
+    return total;
 }}
 void FL_NAME(classes_losses_{s}){PARAMETERS} {{
     const {p.storage} *x = (const {p.storage} *)ptr[0];
     const int64_t c = (int64_t)param[0], ignore = (int64_t)param[1], rows = n / c, *const target = (const int64_t *)ptr[1];
+    const int64_t at_once = c < {BUFFER} ? {BUFFER} / c : 1;
     const {t} smoothing = ({t})param[2];
-    {t} *const loss = ({t} *)ptr[2], *const kept = ({t} *)ptr[3];
-    FL_ALIGNED {t} powers[{BUFFER}];
+    {t} *const room = ({t} *)ptr[2];
+    FL_ALIGNED {t} some[{BUFFER}];
     (void)step;
-    if (c < {SHORT}) for (int64_t r = 0; r < rows;) {{
-        const int64_t first = r, last = rows - r < {BUFFER} / c ? rows : r + {BUFFER} / c;
-        {t} *at = powers;
-        for (; r < last; r++, x += c) {{
-            {t} high = {read.format("0")};
-            for (int64_t i = 1; i < c; i++) {{
-                const {t} v = {read.format("i")};
-                high = v > high || v != v ? v : high;
-            }}
-            kept[2 * r] = high;
-            for (int64_t i = 0; i < c; i++) *at++ = {read.format("i")} - high;
+    for (int64_t r = 0; r < rows && c <= {BUFFER}; x += at_once * c) {{
+        const int64_t first = r, last = rows - r < at_once ? rows : r + at_once, m = (last - first) * c;
+        FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {read.format("i")};
+        for (; r < last; r++) {{
+            {t} *const row = some + (r - first) * c;
+            const {t} high = room[3 * r + 1] = classes_peak_{s}(row, c);
+            FL_IVDEP for (int64_t i = 0; i < c; i++) row[i] -= high;
         }}
-        FL_IVDEP for (int64_t i = 0; i < (last - first) * c; i++) powers[i] = {p.call("exp", "powers[i]")};
-        at = powers;
-        for (r = first; r < last; r++) {{
-            {t} total = 0;
-            for (int64_t i = 0; i < c; i++) total += *at++;
-            kept[2 * r + 1] = total;
-        }}
-    }} else for (int64_t r = 0; r < rows; r++, x += c) {{
-        const {t} high = classes_peak_{s}(x, c);
-        double total = 0;
-        for (int64_t o = 0; o < c; o += {BUFFER}) {{
-            const int64_t m = c - o < {BUFFER} ? c - o : {BUFFER};
-            FL_IVDEP for (int64_t i = 0; i < m; i++) powers[i] = {p.call("exp", read.format("o + i") + " - high")};
-            total += classes_sum_{s}(powers, m);
-        }}
-        kept[2 * r] = high, kept[2 * r + 1] = ({t})total;
+        FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {p.call("exp", "some[i]")};
+        for (r = first; r < last; r++) room[3 * r + 2] = classes_sum_{s}(some + (r - first) * c, c);
     }}
-    FL_IVDEP for (int64_t r = 0; r < rows; r++) loss[r] = {p.call("log", "kept[2 * r + 1]")};
+    for (int64_t r = 0; r < rows && c > {BUFFER}; r++, x += c) {{
+        {t} high = -INFINITY;
+        double total = 0;
+        for (int pass = 0; pass < 2; pass++) for (int64_t o = 0; o < c; o += {BUFFER}) {{
+            const int64_t m = c - o < {BUFFER} ? c - o : {BUFFER};
+            if (pass) FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {p.call("exp", read.format("o + i") + " - high")};
+            else FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {read.format("o + i")};
+            const {t} found = pass ? classes_sum_{s}(some, m) : classes_peak_{s}(some, m);
+            total += pass ? found : 0, high = !pass && found > high ? found : high;
+        }}
+        room[3 * r + 1] = high, room[3 * r + 2] = ({t})total;
+    }}
+    FL_IVDEP for (int64_t r = 0; r < rows; r++) room[3 * r] = {p.call("log", "room[3 * r + 2]")};
     x = (const {p.storage} *)ptr[0];
     for (int64_t r = 0; r < rows; r++, x += c) {{
         const int64_t at = target[r];
-        if (at == ignore) loss[r] = 0;
-        else if (at < 0 || at >= c) loss[r] = NAN;
-        else if (smoothing == 0) loss[r] += kept[2 * r] - {read.format("at")};
+        const {t} high = room[3 * r + 1];
+        if (at == ignore) room[3 * r] = 0;
+        else if (at < 0 || at >= c) room[3 * r] = NAN;
+        else if (smoothing == 0) room[3 * r] += high - {read.format("at")};
         else {{
             double below = 0; /* how far the others stay behind the largest */
-            for (int64_t i = 0; i < c; i++) below += kept[2 * r] - {read.format("i")};
-            loss[r] += (1 - smoothing) * (kept[2 * r] - {read.format("at")}) + smoothing * ({t})(below / (double)c);
+            for (int64_t i = 0; i < c; i++) below += high - {read.format("i")};
+            room[3 * r] += (1 - smoothing) * (high - {read.format("at")}) + smoothing * ({t})(below / (double)c);
         }}
     }}
+    if (param[3] != 0) classes_summarize_{s}(target, room, ({p.storage} *)ptr[3], rows, param, param[3] == 2);
 }}
 """
 
 
 def _summary(p: LoopPrinter) -> str:
-    """Operands: losses, target, the result, how many count. Numbers: classes, ignore, whether the mean is wanted."""
+    """Operands: target, room, the result. Numbers: classes, ignore, 2 for the mean, 1 for the sum."""
     return f"""
 void FL_NAME(classes_summary_{p.suffix}){PARAMETERS} {{
-    const {p.compute} *const loss = (const {p.compute} *)ptr[0];
-    const int64_t c = (int64_t)param[0], ignore = (int64_t)param[1], *const target = (const int64_t *)ptr[1];
-    double sum[8] = {{0}};
-    int64_t ignored = 0, wrong = 0;
     (void)step;
-    for (int64_t i = 0; i < n; i++) sum[i % 8] += loss[i];
-    for (int64_t i = 0; i < n; i++) ignored += target[i] == ignore, wrong += target[i] != ignore && (target[i] < 0 || target[i] >= c);
-    const double total = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
-    const {p.compute} value = ({p.compute})(param[2] != 0 ? total / (double)(n - ignored) : total);
-    *({p.storage} *)ptr[2] = {p.write(p.dtype, "value")};
-    *({p.compute} *)ptr[3] = wrong ? -1 : ({p.compute})(n - ignored);
+    classes_summarize_{p.suffix}((const int64_t *)ptr[0], ({p.compute} *)ptr[1], ({p.storage} *)ptr[2], n, param, param[2] == 2);
 }}
 """
 
 
 def _gradients(p: LoopPrinter) -> str:
-    """Operands: out, x, target, statistics, scale, total. Numbers: classes, ignore, smoothing, 1 if each row has a scale of its own, else 0."""
+    """Operands: out, x, target, room, scale, total. Numbers: classes, ignore, smoothing, 1 if each row has a scale of its own, else 0."""
     t, read = p.compute, p.read("T", "x[{}]")
     return f"""
 void FL_NAME(classes_gradients_{p.suffix}){PARAMETERS} {{
     {p.storage} *out = ({p.storage} *)ptr[0];
     const {p.storage} *x = (const {p.storage} *)ptr[1];
     const int64_t c = (int64_t)param[0], ignore = (int64_t)param[1], rows = n / c, *const target = (const int64_t *)ptr[2];
-    const {t} smoothing = ({t})param[2], *const kept = (const {t} *)ptr[3], *const scale = (const {t} *)ptr[4], total = *(const {t} *)ptr[5];
+    const {t} smoothing = ({t})param[2], *const room = (const {t} *)ptr[3], *const scale = (const {t} *)ptr[4], total = *(const {t} *)ptr[5];
     FL_ALIGNED {t} powers[{BUFFER}];
     const int64_t at_once = c < {SHORT} ? {BUFFER} / c : 1;
     (void)step;
@@ -155,7 +173,7 @@ void FL_NAME(classes_gradients_{p.suffix}){PARAMETERS} {{
         const int64_t first = r, last = rows - r < at_once ? rows : r + at_once;
         if (c < {SHORT}) {{
             {t} *at = powers;
-            for (int64_t k = first; k < last; k++) for (int64_t i = 0; i < c; i++) *at++ = {read.format("(k - first) * c + i")} - kept[2 * k];
+            for (int64_t k = first; k < last; k++) for (int64_t i = 0; i < c; i++) *at++ = {read.format("(k - first) * c + i")} - room[3 * k + 1];
             FL_IVDEP for (int64_t i = 0; i < (last - first) * c; i++) powers[i] = {p.call("exp", "powers[i]")};
         }}
         for (; r < last; r++, x += c, out += c) {{
@@ -164,7 +182,7 @@ void FL_NAME(classes_gradients_{p.suffix}){PARAMETERS} {{
                 for (int64_t i = 0; i < c; i++) out[i] = 0;
                 continue;
             }}
-            const {t} high = kept[2 * r], s = scale[r * (int64_t)param[3]] / total, factor = s / kept[2 * r + 1];
+            const {t} high = room[3 * r + 1], s = scale[r * (int64_t)param[3]] / total, factor = s / room[3 * r + 2];
             const {t} even = s * smoothing / ({t})c, *const power = powers + (r - first) * c;
             const {t} there = (c < {SHORT} ? power[at] : {p.call("exp", read.format("at") + " - high")}) * factor - even - s * (1 - smoothing);
             if (c < {SHORT}) for (int64_t i = 0; i < c; i++) out[i] = {p.write(p.dtype, "(power[i] * factor - even)")};

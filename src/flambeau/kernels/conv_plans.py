@@ -80,7 +80,7 @@ def weight_gradient(x, y, out, stride: Sizes, padding: Sizes, dilation: Sizes, g
     g, o, c, *kernel = w.shape
     if c == 1 and o <= 4 and g > 1:
         _cut(fields, 1, 1)
-        _run("depthwise_weight", g, fields, w=_address(w))
+        _run("depthwise_weight", g, fields, w=address(w))
         return
     by_tiles = _suits_winograd(fields)
     _cut_tiles(fields) if by_tiles else _cut(fields, c, 1)
@@ -88,7 +88,7 @@ def weight_gradient(x, y, out, stride: Sizes, padding: Sizes, dilation: Sizes, g
     blocks = len(x) * math.prod(_counts(fields))
     parts = max(min(PARTS // min(g, PARTS), blocks, (64 << 20) // (4 * g * k * c * pitch)), 1)
     sums = native.empty((parts, g, k, c, pitch), x.dtype)
-    _run("winograd_weight" if by_tiles else "weight", parts * g, fields, w=_address(sums), parts=parts, pitch=pitch)
+    _run("winograd_weight" if by_tiles else "weight", parts * g, fields, w=address(sums), parts=parts, pitch=pitch)
     total = sums[..., :o].sum(0) if parts > 1 else sums[0, ..., :o]
     if by_tiles:
         total = _turned_back(total.reshape(g, 4, 4, c, o))
@@ -102,7 +102,7 @@ def _direct_weight(x, fields: dict[str, int], w, pitch: int) -> None:
     g, o, c, *kernel = w.shape
     _cut(fields, c, 1)
     sums = native.empty((1, g, math.prod(kernel), c, pitch), x.dtype)
-    _run("weight", g, fields, w=_address(sums), parts=1, pitch=pitch)
+    _run("weight", g, fields, w=address(sums), parts=1, pitch=pitch)
     w[...] = sums[0, ..., :o].reshape(g, *kernel, c, o).transpose(0, 5, 4, 1, 2, 3)
 
 
@@ -126,18 +126,18 @@ def _correlate(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes) 
     if c == 1 and o <= 4 and g > 1:
         fields["splits"] = 1
         _cut(fields, 1, 1)
-        _run("depthwise", _tasks(fields), fields, flops, w=_address(w))
+        _run("depthwise", _tasks(fields), fields, flops, w=address(w))
         return
     if _suits_winograd(fields):
         packed = native.empty((g * 16 * c * (-(-o // 64) * 64),), x.dtype)
-        _run("winograd_pack", g * -(-o // 64), fields, w=_address(w), y=_address(packed))
+        _run("winograd_pack", g * -(-o // 64), fields, w=address(w), y=address(packed))
         _cut_tiles(fields)
-        if not _run("winograd", _tasks(fields), fields, flops, w=_address(packed)).any():
+        if not _run("winograd", _tasks(fields), fields, flops, w=address(packed)).any():
             return
     packed = native.empty((g * math.prod(kernel) * c * (-(-o // 64) * 64),), x.dtype)
-    _run("pack", g * -(-o // 64), fields, w=_address(w), y=_address(packed))
+    _run("pack", g * -(-o // 64), fields, w=address(w), y=address(packed))
     _cut(fields, c, o)
-    _run("direct", _tasks(fields), fields, flops, w=_address(packed))
+    _run("direct", _tasks(fields), fields, flops, w=address(packed))
 
 
 def _suits_winograd(f: dict[str, int]) -> bool:
@@ -157,7 +157,7 @@ def _cut(f: dict[str, int], channels: int, out_channels: int) -> None:
         cols = -(-cols // 2)
     while rows < f["OH"] and patch(rows + 1, cols) <= PATCH and (rows + 1) * cols <= PIXELS:
         rows += 1
-    f["cols"], f["rows"], f["splits"] = cols, -(-f["OH"] // -(-f["OH"] // rows)), 1
+    f["cols"], f["rows"], f["splits"] = cols, _even(f["OH"], rows), 1
     while _tasks(f) < 8 and f["rows"] > 1 and f["rows"] * cols > 64:
         f["rows"] = -(-f["rows"] // 2)
     if _tasks(f) < 8 and out_channels > 64:
@@ -166,15 +166,18 @@ def _cut(f: dict[str, int], channels: int, out_channels: int) -> None:
 
 def _cut_tiles(f: dict[str, int]) -> None:
     """Blocks with even rows and columns, unless they are the last."""
-    across = -(-f["OW"] // 2)
-    across = -(-across // -(-across // TILES))
-    f["cols"], f["splits"] = 2 * across, 1
-    down = max(TILES // across, 1)
-    f["rows"] = 2 * -(-(-(-f["OH"] // 2)) // -(-(-(-f["OH"] // 2)) // down))
+    down, across = (f["OH"] + 1) // 2, (f["OW"] + 1) // 2
+    across = _even(across, TILES)
+    f["cols"], f["rows"], f["splits"] = 2 * across, 2 * _even(down, max(TILES // across, 1)), 1
     while _tasks(f) < 8 and f["rows"] > 2:
         f["rows"] -= 2
     if _tasks(f) < 8 and f["cout"] > 64:
         f["splits"] = min(-(-f["cout"] // 64), -(-8 // _tasks(f)))
+
+
+def _even(n: int, most: int) -> int:
+    """The size of about equal parts of n, none larger than `most`."""
+    return math.ceil(n / math.ceil(n / most))
 
 
 def _counts(f: dict[str, int]) -> Sizes:
@@ -187,7 +190,7 @@ def _tasks(f: dict[str, int]) -> int:
 
 def _fields(x, w, y, bias, stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, int]:
     g, o, c, *kernel = w.shape
-    f = {"x": _address(x), "y": _address(y), "bias": 0 if bias is None else _address(bias), "groups": g, "cin": c, "cout": o, "N": len(x)}
+    f = {"x": address(x), "y": address(y), "bias": 0 if bias is None else address(bias), "groups": g, "cin": c, "cout": o, "N": len(x)}
     f |= zip(("xn", "xc", "xd", "xh", "xw"), [s // 4 for s in x.strides], strict=True)
     f |= zip(("wg", "wo", "wc", "wd", "wh", "ww"), [s // 4 for s in w.strides], strict=True)
     f |= zip(("yn", "yc", "yd", "yh", "yw"), [s // 4 for s in y.strides], strict=True)
@@ -201,19 +204,24 @@ def _fields(x, w, y, bias, stride: Sizes, padding: Sizes, dilation: Sizes) -> di
 
 
 def _run(name: str, tasks: int, fields: dict[str, int], work: int = 1 << 30, **more: int) -> np.ndarray:
-    """Run the tasks, side by side if there is enough work for that; what became of each (see print_conv._loop)."""
-    fields = fields | more
-    plan = np.array([fields.get(f, 0) for f in FIELDS], np.int64)
-    done = np.empty((tasks, 8), np.int64)[:, 0]
-    line = max(min(work // (8 * tasks), 1 << 15), 1)
-    if native.kernel(f"conv.{name}").into(done, np.arange(tasks), plan[:1].reshape(()), line) is NotImplemented:
-        raise RuntimeError(f"the compiled loop conv.{name} does not take its plan: it was built from other sources")
+    """Run the tasks of a loop of convolution; what became of each (see print_conv._loop)."""
+    done = run(f"conv.{name}", FIELDS, tasks, fields | more, work)
     if (done == 2).any():
         raise MemoryError(f"conv.{name}: no memory for a patch of the image")
     return done
 
 
-def _address(array: np.ndarray) -> int:
+def run(name: str, order: list[str], tasks: int, fields: dict[str, int], work: int) -> np.ndarray:
+    """Run tasks 0, 1, ... of a compiled loop on a plan, side by side if there is enough work for that; what each returns."""
+    plan = np.array([fields.get(f, 0) for f in order], np.int64)
+    done = np.empty((tasks, 8), np.int64)[:, 0]
+    line = max(min(work // (8 * tasks), 1 << 15), 1)
+    if native.kernel(name).into(done, np.arange(tasks), plan[:1].reshape(()), line) is NotImplemented:
+        raise RuntimeError(f"the compiled loop {name} does not take its plan: it was built from other sources")
+    return done
+
+
+def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 

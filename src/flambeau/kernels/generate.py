@@ -17,6 +17,7 @@ from flambeau.kernels import (
     fold,
     index_loops,
     order_loops,
+    pool_loops,
     print_attention,
     print_c,
     print_conv,
@@ -66,6 +67,7 @@ ROOMS = {
     "attention.c": print_attention,
     "recurrent.c": print_recurrent,
     "conv.c": print_conv,
+    "pool.c": pool_loops,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

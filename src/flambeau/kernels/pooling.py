@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, gemm, layout
+from flambeau.kernels import arrays, conv_plans, gemm, layout, native
+from flambeau.kernels.pool_loops import FIELDS
 
 Array = Any
 Sizes = tuple[int, ...]
@@ -76,6 +77,34 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
     return best.astype(x.dtype).reshape(shape), index.reshape(shape)
 
 
+def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
+    """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
+    n = len(sizes)
+    if native.lib is None or type(x) is not np.ndarray or x.dtype.char not in "fd" or n > 2 or x.ndim not in (n + 1, n + 2) or not x.size:
+        tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
+        value, index = greatest(planes(x, n), tables)
+        return like(x, value, n), like(x, index, n)
+    shape = (*x.shape[: x.ndim - n], *sizes)
+    last = x.ndim == 4 and n == 2 and layout.looks_channels_last(*arrays.view_of(x))
+    strides = layout.channels_last_strides(shape) if last else layout.contiguous_strides(shape)
+    value, index = native.empty_strided(shape, strides, x.dtype), native.empty_strided(shape, strides, np.dtype(np.int64))
+    lead, two = (None,) * (n + 2 - x.ndim), (None,) * (2 - n)
+    x4, y4 = (a[(*lead, ..., *two, *(slice(None),) * n)] for a in (x, value))
+    fields = {"x": conv_plans.address(x), "y": conv_plans.address(value), "at": conv_plans.address(index), "channels": x4.shape[1]}
+    fields |= zip(("xn", "xc", "xh", "xw"), arrays.element_strides(x4), strict=True)
+    fields |= zip(("yn", "yc", "yh", "yw"), arrays.element_strides(y4), strict=True)
+    pairs = (x4.shape[2:], y4.shape[2:], *((m,) * (2 - n) + v for m, v in ((1, kernel), (1, stride), (0, padding), (1, dilation))))
+    for names, numbers in zip(("H W", "OH OW", "KH KW", "sh sw", "ph pw", "dh dw"), pairs, strict=True):
+        fields |= zip(names.split(), numbers, strict=True)
+    last = last and x4.strides[1] == x.itemsize and y4.strides[1] == x.itemsize
+    count = len(x4) * (1 if last else x4.shape[1])
+    block = max(16384 * count // max(value.size, 1) // 4, 1)
+    fields |= {"planes": count, "block": block, "last": int(last)}
+    kind = "f32" if x.dtype.char == "f" else "f64"
+    conv_plans.run(f"pool.max_{kind}", FIELDS, -(-count // block), fields, value.size * math.prod(kernel) * 4)
+    return value, index
+
+
 def summed(x: Array, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:
     """The sum of every window of (M, *S), one dimension after the other: (M, *spots)."""
     for d, count in enumerate(spots):
@@ -120,6 +149,10 @@ def divisors(sizes: Sizes, spots: Sizes, kernel: Sizes, stride: Sizes, padding: 
 
 def adaptive_mean(x: Array, counts: Sizes, sizes: Sizes, back: bool) -> Array:
     """The average of every adaptive window, (M, *sizes) -> (M, *counts); or `back`: every number shared among its window, the other way."""
+    if all(count and size % count == 0 for count, size in zip(counts, sizes, strict=True)):  # windows that slide, after all
+        width, none = tuple(size // count for count, size in zip(counts, sizes, strict=True)), (0,) * len(sizes)
+        share = x.dtype.type(1 / math.prod(width))
+        return summed_adjoint(x * share, sizes, width, width, none) if back else summed(x, counts, width, width, none) * share
     for d, (count, size) in enumerate(zip(counts, sizes, strict=True)):
         matrix = np.zeros((count, size), x.dtype)
         for row, window in zip(matrix, adaptive(size, count), strict=True):

@@ -122,8 +122,8 @@ _BACKWARD = (
             for (int64_t r = 0; r < some; r++) {{
                 const int64_t row = at[t] + r;
                 const {real} *const g = has_g ? g_ + row * h : zero, *const gc = has_gc ? gc_ + row * h : zero;
-                const {real} *const keep = keep_ + row * 4 * h, *const y = {state}_ + row * h;
-                const {real} *const s = r < kept ? {state}_ + (at[before] + r) * h : {start}_ + r * h;
+                const {real} *const keep = keep_ + row * 4 * h, *const y = state_ + row * h;
+                const {real} *const s = r < kept ? state_ + (at[before] + r) * h : start_ + r * h;
                 {real} *const dx = dx_ + row * {gates} * h, *const da = da_ + row * {gates} * h, *const dh = carried + r * h, *const dc = cells + r * h;
                 (void)gc, (void)keep, (void)y, (void)s, (void)da, (void)dc;
                 FL_IVDEP for (int64_t k = 0; k < h; k++) {{

@@ -16,7 +16,7 @@ from flambeau.kernels.reduce import reduce
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Operands of the compiled loops (the first is written to; so are cell and keep forward, and da, dh0 and dc0 backward), and facts about them.
 FORWARD = ("out", "gates", "panels", "bias", "h0", "c0", "cell", "keep", "facts")
-BACKWARD = ("dx", "keep", "out", "cell", "h0", "c0", "g", "gc", "weight", "dh0", "dc0", "da", "facts")
+BACKWARD = ("dx", "keep", "state", "start", "g", "gc", "weight", "dh0", "dc0", "da", "facts")
 FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "has_g", "has_gc", "ldw")
 LARGEST = 1024  # states for which the loops have room
 NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
@@ -47,12 +47,14 @@ def backward(cell: str, g, gc, weight, h0, c0, out, cells, keep, sizes, reverse:
     dx = arrays.empty((out.shape[0], weight.shape[0]), dtype)
     da = arrays.empty(dx.shape, dtype) if cell == "gru" else dx
     dh0, dc0 = arrays.empty(h0.shape, dtype), arrays.empty(h0.shape if cell == "lstm" else (0, 0), dtype)
-    given = {n: None if x is None else arrays.contiguous(x) for n, x in (("h0", h0), ("c0", c0), ("g", g), ("gc", gc))}
+    h0, start = arrays.contiguous(h0), arrays.contiguous(c0 if cell == "lstm" else h0)
+    given = {n: None if x is None else arrays.contiguous(x) for n, x in (("g", g), ("gc", gc))}
+    given |= {"state": cells if cell == "lstm" else out, "start": start, "keep": keep, "weight": _whole_vectors(weight)}
+    given |= {"dx": dx, "da": None if da is dx else da, "dh0": dh0, "dc0": dc0}
     facts = {"has_g": g is not None, "has_gc": gc is not None}
-    given |= {"dx": dx, "da": da, "dh0": dh0, "dc0": dc0, "out": out, "cell": cells, "keep": keep, "weight": _whole_vectors(weight)}
     _run(f"{cell}_backward", BACKWARD, sizes, reverse, hidden, given, facts | {"ldw": given["weight"].shape[1]})
     bias = reduce("sum", da, (0,), False, dtype) if cell == "gru" else dc0
-    return dx, _of_weight(da, out, given["h0"], sizes, reverse), bias, dh0, dc0
+    return dx, _of_weight(da, out, h0, sizes, reverse), bias, dh0, dc0
 
 
 def _run(name: str, operands, sizes, reverse: bool, hidden: int, given: dict, facts: dict) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from flambeau.kernels import derive
 from flambeau.kernels import expr as e
+from flambeau.kernels.channels import BY_CHANNEL
 from flambeau.kernels.expr import Expr
 from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
 from flambeau.kernels.simplify import ZERO, add
@@ -161,6 +162,11 @@ PROGRAMS = [
     RowProgram("rms_norm_backward", _rms_norm_backward, ("row", "row", "shared", "each"), 1, NORMS),
     RowProgram("layer_norm_gradients", _layer_norm_gradients, ("row", "row", "shared", "each", "each", "total", "total"), 1, NORMS),
     RowProgram("rms_norm_gradients", _rms_norm_gradients, ("row", "row", "shared", "each", "total"), 1, NORMS),
+    *(
+        RowProgram(f"{name}_{kind}", formula, ("row",) * rows + (kind,) * numbers, 0, NORMS)
+        for name, (formula, rows, numbers) in BY_CHANNEL.items()
+        for kind in ("each", "shared")
+    ),
 ]
 
 

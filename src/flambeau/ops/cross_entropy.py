@@ -29,15 +29,15 @@ INT64 = dtypes.int64.numpy
 @on_arrays(public=False, method=False, autocast="float32", grad_name="NllLossBackward0")
 def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
     """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
-    rows, labels = _rows(input), arrays.contiguous(arrays.cast(target, INT64)).reshape(-1)
-    found, kept["statistics"] = classes.losses(rows, labels, ignore_index, smoothing)
+    rows, labels = _rows(input), _flat(target)
+    result, room = classes.losses(rows, labels, ignore_index, smoothing, classes.MEAN if reduction == "mean" else classes.SUM)
+    kept["room"], kept["total"] = room, room[-1, 0]
     if weight is None and reduction != "none":
-        result, kept["total"] = classes.summary(found, labels, rows.shape[1], ignore_index, reduction == "mean", input.dtype)
         return result
-    classes.check(labels, rows.shape[1], ignore_index)
+    found = room[:-1, 0]
     if weight is not None:
         kept["shares"] = shares = _shares(found, labels, weight, ignore_index)
-        found, kept["total"] = found * shares, dense(shares.sum(dtype=shares.dtype), shares.dtype, shares)
+        found, kept["total"] = found * shares, shares.sum()
     if reduction == "none":
         return dense(found.reshape(target.shape if input.ndim > 1 else ()), input.dtype, input)
     with np.errstate(all="ignore"):
@@ -47,9 +47,17 @@ def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, ke
 
 def _rows(input):
     """The input as rows of classes: (N, C, *) -> (N *, C)."""
+    if input.ndim == 2 and input.flags.c_contiguous:
+        return input
     if input.ndim > 2:
         input = arrays.module_of(input).moveaxis(input, 1, -1)
     return arrays.contiguous(input).reshape(prod(input.shape[:-1]), input.shape[-1])
+
+
+def _flat(target):
+    """The targets one after another, as int64."""
+    target = target if target.dtype == INT64 else arrays.cast(target, INT64)
+    return (target if target.flags.c_contiguous else arrays.contiguous_copy(target)).reshape(-1)
 
 
 def _shares(found, labels, weight, ignore_index):
@@ -66,15 +74,13 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
 
 def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
-    rows, labels = _rows(input), arrays.contiguous(arrays.cast(target, INT64)).reshape(-1)
-    statistics = kept["statistics"]
-    scale = arrays.cast(grad, statistics.dtype)
+    room, scale = kept["room"], grad if grad.dtype == kept["room"].dtype else arrays.cast(grad, kept["room"].dtype)
     if reduction == "none":
         scale = scale.reshape(-1)
     if weight is not None:
         scale = scale * kept["shares"]
-    total = kept["total"] if reduction == "mean" else np.ones((), statistics.dtype)
-    found = classes.gradients(rows, labels, statistics, scale, total, ignore_index, smoothing)
+    total = np.asarray(kept["total"], room.dtype) if reduction == "mean" else classes.ONE[room.dtype]
+    found = classes.gradients(_rows(input), _flat(target), room, scale, total, ignore_index, smoothing)
     if input.ndim < 3:
         return found if input.ndim == 2 else found.reshape(input.shape)
     return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
@@ -97,7 +103,8 @@ def _scaled(grad, input, target, weight, ignore_index, reduction):
     share = counted.to(input.dtype) if weight is None else weight[at].masked_fill(~counted, 0)
     if reduction == "none":
         grad = grad.unsqueeze(dim)
-    return dim, at, counted, share * (grad / share.sum() if reduction == "mean" else grad)
+    scale = share * (grad / share.sum() if reduction == "mean" else grad)
+    return dim, at, counted, scale.masked_fill(~counted, 0)  # where nothing counts, the mean's would be NaN
 
 
 _cross_entropy.derivative(input=_gradient)
@@ -135,12 +142,11 @@ def _usual(x, target):
     """Rows of logits in main memory, one class for each: no questions to be asked."""
     if type(x) is not np.ndarray or x.ndim != 2 or target.ndim != 1 or target.dtype != INT64 or x.dtype not in classes.NAMES:
         return NotImplemented
-    n, c = x.shape
+    n = x.shape[0]
     if target.shape[0] != n or not x.size or not x.flags.c_contiguous or not target.flags.c_contiguous:
         return NotImplemented
-    found, statistics = classes.losses(x, target, -100, 0.0)
-    result, total = classes.summary(found, target, c, -100, True, x.dtype)
-    return result, (None, -100, "mean", 0.0, {"statistics": statistics, "total": total})
+    result, room = classes.losses(x, target, -100, 0.0, classes.MEAN)
+    return result, (None, -100, "mean", 0.0, {"room": room, "total": room[n, 0]})
 
 
 cross_entropy.usually(_cross_entropy, _usual, tensors=2, options=True)
@@ -216,8 +222,8 @@ def _(input, target, weight, ignore_index, reduction):
 
 def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
     like = grad.new_zeros(input_shape)
-    dim, at, counted, scale = _scaled(grad, like, target, weight, ignore_index, reduction)
-    return like.scatter(dim, at, -scale.masked_fill(~counted, 0))
+    dim, at, _, scale = _scaled(grad, like, target, weight, ignore_index, reduction)
+    return like.scatter(dim, at, -scale)
 
 
 _nll_loss.derivative(input=_nll_gradient)

@@ -18,7 +18,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.reduce import dense
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced
 from flambeau.ops.scattering import check_tensor
 
@@ -89,8 +89,8 @@ _ctc_loss.derivative(
 
 
 @on_arrays(public=False, method=False)
-def _ctc_loss_backward(grad, log_probs, input_lengths, target_lengths, zero_infinity, kept):
-    """grad * (p[t, c] - the sum of gamma[t, s] over the states of letter c): what a log_softmax before makes of the gradient. (N) -> (T, N, C)."""
+def _ctc_loss_backward(sent, log_probs, input_lengths, target_lengths, zero_infinity, kept):
+    """sent * (p[t, c] - the sum of gamma[t, s] over the states of letter c): what a log_softmax before makes of the gradient. (N) -> (T, N, C)."""
     xp = arrays.module_of(log_probs)
     alpha, loss, states, skips = kept["alpha"], kept["loss"], kept["states"], kept["skips"]
     spoken = _spoken(xp, log_probs, states)
@@ -108,7 +108,7 @@ def _ctc_loss_backward(grad, log_probs, input_lengths, target_lengths, zero_infi
         found = xp.exp(log_probs)
         place = (xp.arange(n_times)[:, None, None] * n + xp.arange(n)[:, None]) * c + states
         found -= xp.bincount(place.reshape(-1), gamma.reshape(-1), n_times * n * c).reshape(n_times, n, c)
-        found *= grad[:, None]
+        found *= sent[:, None]
     unused = xp.arange(n_times)[:, None] >= times
     if zero_infinity:
         unused = unused | (loss == inf)
@@ -123,7 +123,11 @@ def _reversed(xp, skips):
     return out
 
 
-_ctc_loss_backward.meta(lambda grad, log_probs, **_: (log_probs.shape, log_probs.dtype))
+# Nobody has written these, PyTorch included; forward and first derivative do not need them.
+_ctc_loss_backward.derivative(
+    sent=lambda grad: no_derivative("ctc_loss_backward", "grad"), log_probs=lambda grad: no_derivative("ctc_loss_backward", "log_probs")
+)
+_ctc_loss_backward.meta(lambda sent, log_probs, **_: (log_probs.shape, log_probs.dtype))
 
 
 # -- the public function -----------------------------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from flambeau.ops.formats import channels_last, channels_last_3d
 
 
 class Table(NamedTuple):
-    """Where each output element comes from: index and weight are (out, taps); a tap that is not needed has weight 0. weight None: all 1."""
+    """Where each output element comes from: places and weights are (out, taps); a tap that is not needed has weight 0. weight None: all 1."""
 
-    index: np.ndarray
+    places: np.ndarray
     weight: np.ndarray | None
     size: int  # of the input
 

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, channels, rowwise
+from flambeau.kernels import channels, rowwise
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -31,18 +31,6 @@ block = functools.partial(pointwise, public=False, method=False, dtypes=("float3
 def _standardized(input, mean, rstd):
     """(x - mean) * rstd."""
     return (input - mean) * rstd
-
-
-@block()
-def _normalized(input, mean, scale, shift):
-    """(x - mean) * scale + shift."""
-    return (input - mean) * scale + shift
-
-
-@block()
-def _recentred(g, input, mean, shift, scale, slope):
-    """(g - shift) * scale - (x - mean) * slope."""
-    return (g - shift) * scale - (input - mean) * slope
 
 
 # -- over the last dimension -----------------------------------------------------------------------------------------------
@@ -322,33 +310,19 @@ def _checked_dtype(parameter, like):
 @composite(method=False)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    out, *found = _group_normalized(input, weight, bias, N, C, HxW, group, eps)
-    return out, *(s.reshape((N, group)).to(_stored_dtype(input, weight, bias)) for s in found)
+    _check_group_norm(input, C, group, weight, bias)
+    stored = _stored_dtype(input, weight, bias)
+    if not input.numel():
+        return input.clone(), *[input.new_zeros((N, group), dtype=stored)] * 2
+    x = _wide(input).reshape((N, C, HxW))
+    out, mean, rstd, _ = _by_channel(x.contiguous(), *_scale_and_shift(x, weight, bias), float(eps), group, None)
+    return out.reshape(tuple(input.shape)).to(input.dtype), mean.to(stored), rstd.to(stored)
 
 
-def _group_normalized(input, weight, bias, samples: int, channels: int, places: int, groups: int, eps: float):
-    """(output, mean, rstd), the last two as they are computed."""
-    _check_group_norm(input, channels, groups, weight, bias)
-    x, n = _wide(input), channels // max(groups, 1) * places
-    rows = (
-        x.new_full((n,), missing) if p is None else _channel_rows(_checked_dtype(p, x), groups, places)
-        for p, missing in ((weight, 1), (bias, 0))
-    )
-    out, mean, rstd = _layer_norm(x.reshape((samples, groups, n)), *rows, eps)
-    out = out.reshape(input._array.shape)
-    return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
-
-
-@inner()
-def _channel_rows(parameter, groups, places):
-    """One number for each channel as rows of groups: (groups * each) -> (groups, each * places)."""
-    return parameter.repeat(places).reshape(groups, parameter.size // groups * places)
-
-
-_channel_rows.derivative(
-    parameter=lambda grad, parameter_shape, places: grad.reshape((*parameter_shape, places)).sum(-1),
-)
-_channel_rows.meta(lambda parameter, groups, places: ((groups, parameter.shape[0] // groups * places), parameter.dtype))
+def _scale_and_shift(x, weight, bias):
+    """The learned numbers of each channel, or ones and zeros."""
+    w = x.new_ones(x.shape[1]) if weight is None else _checked_dtype(weight, x)
+    return w, x.new_zeros(x.shape[1]) if bias is None else _checked_dtype(bias, x)
 
 
 def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
@@ -372,7 +346,7 @@ def _group_norm(input, num_groups, weight, bias, eps):
     if input.dim() < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
     samples, channels, *places = input._array.shape
-    out = _group_normalized(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
+    out = native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
     return _in_format_of(input, out)
 
 
@@ -404,24 +378,26 @@ def _check_several(size) -> None:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(size)}")
 
 
-# -- batch norm ------------------------------------------------------------------------------------------------------------
+# -- batch norm and group norm -----------------------------------------------------------------------------------------------
 
 
-@inner(returns="out mean rstd var", grad_name="NativeBatchNormBackward0")
-def _batch_norm(input, weight, bias, eps, rounding):
-    """((x - mean) * rstd * weight + bias, mean, rstd, var) by channel. (N, C, *), (C,), (C,) -> (N, C, *), then (C,) each.
+@inner(returns="out mean rstd var", shown="batch_norm", grad_name="NativeBatchNormBackward0")
+def _by_channel(input, weight, bias, eps, groups, rounding):
+    """((x - mean) * rstd * weight + bias, mean, rstd, var). (N, C, *), (C,), (C,) -> (N, C, *), then three times (C,), or (N, groups).
 
-    rounding: the dtype of half precision in which the statistics are kept, as PyTorch does, or None
+    groups    0: statistics of each channel over the batch; else of each group of channels of each sample
+    rounding  the dtype of half precision in which the statistics are kept, as PyTorch does, or None
     """
-    mean, var = channels.moments(input)
+    mean, var = channels.moments(input, groups)
     if rounding is not None:
-        n, mean = input.size // input.shape[1], _rounded(mean, rounding)
+        n, mean = input.size // mean.size, _rounded(mean, rounding)
         var = _rounded(_rounded(var * n, rounding) / n, rounding)
     with np.errstate(all="ignore"):
         rstd = (var + eps) ** -0.5
     if rounding is not None:
         rstd = _rounded(rstd, rounding)
-    out = _on_channels(_normalized, (input,), mean, rstd * weight, bias)
+    row_mean, row_rstd = (channels.spread(a, input, groups) for a in (mean, rstd))
+    out = channels.normalized(input, row_mean, row_rstd * weight, bias.reshape(1, -1))
     return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
 
 
@@ -429,108 +405,142 @@ def _rounded(numbers, dtype):
     return numbers.astype(dtype.numpy).astype("float64")
 
 
-def _on_channels(op, operands, *numbers):
-    """A pointwise operation on arrays and on numbers that each channel has one of."""
-    first = operands[0]
-    ready = (a.astype(first.dtype, copy=False).reshape(_channel_shape(first)) for a in numbers)
-    return arrays.run(op.kernel, (*operands, *ready), (), first.dtype, first.dtype)
+def _statistics_shape(input, groups: int) -> tuple[int, ...]:
+    return (input.shape[0], groups) if groups else (input.shape[1],)
+
+
+@_by_channel.meta
+def _(input, weight, bias, eps, groups, rounding):
+    return [(input.shape, input.dtype), *[(_statistics_shape(input, groups), input.dtype)] * 3]
+
+
+@_by_channel.joint
+def _(grads, input, weight, mean, rstd, groups, needs):
+    grad, of_mean, of_rstd, _ = grads
+    found = {"input": None}
+    if grad is not None:
+        found["input"], found["weight"], found["bias"] = _by_channel_backward(grad, input, weight, mean, rstd, groups)
+    if needs["input"] and (of_mean is not None or of_rstd is not None):
+        x, stats, _, _ = _grouped(input, groups)
+        wide = (s if s is None else s.reshape(stats) for s in (of_mean, of_rstd))
+        through = _plus(*_through_statistics(*wide, x, mean.reshape(stats), rstd.reshape(stats)))
+        found["input"] = _plus(found["input"], through.reshape(tuple(input.shape)))
+    return found
+
+
+def _grouped(input, groups: int):
+    """(x with dimensions sample, group, channel, place; the shape of statistics; of weights; what a statistic is taken over)."""
+    samples, all_channels = input.shape[:2]
+    parts = groups or all_channels
+    x = input.reshape((samples, parts, all_channels // parts, -1))
+    return x, (samples if groups else 1, parts, 1, 1), (1, parts, all_channels // parts, 1), (2, 3) if groups else (0, 2, 3)
+
+
+@inner(returns="input weight bias", grad_name="NativeBatchNormBackwardBackward0")
+def _by_channel_backward(g, input, weight, mean, rstd, groups):
+    """How a gradient reaches the three: rstd * (h - mean(h) - y * mean(h * y)), sum(g * y), sum(g); h = g * weight, y = (x - mean) * rstd."""
+    row_mean, row_rstd = (channels.spread(a.astype("float64"), input, groups) for a in (mean, rstd))
+    total, along = channels.products(g, input, row_mean, groups)
+    along *= row_rstd
+    means = (channels.spread(channels.pooled(a * weight, groups), input, groups) * (mean.size / input.size) for a in (total, along))
+    shift, slope = (row_rstd * m for m in means)
+    of_input = channels.recentred(g, input, row_mean, row_rstd * weight, row_rstd * slope, shift)
+    return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
+
+
+@_by_channel_backward.meta
+def _(g, input, weight, mean, rstd, groups):
+    return [(input.shape, input.dtype), *[((input.shape[1],), input.dtype)] * 2]
+
+
+@_by_channel_backward.joint
+def _(grads, g, input, weight, mean, rstd, groups, results):
+    """K(h) = rstd * (h - mean(h) - y * mean(h * y)) is symmetric, as in `_layer_norm_backward`."""
+    shape, flat = tuple(input.shape), tuple(mean.shape)
+    x, stats, weights, dims = _grouped(input, groups)
+    g, grad, result = (a if a is None else a.reshape(tuple(x.shape)) for a in (g, grads[0], results[0]))
+    mean, rstd, weight = mean.reshape(stats), rstd.reshape(stats), weight.reshape(weights)
+    of_weight, of_bias = (a if a is None else a.reshape(weights) for a in grads[1:])
+    y, h = _standardized(x, mean, rstd), g * weight
+
+    def average(a):
+        return a.mean(dims, keepdim=True)
+
+    def of_channels(a):
+        return a.sum((0, 3)).reshape(-1)
+
+    of_g, of_y, weighted, of_rstd = [], [], None, None
+    if grad is not None:
+        back = rstd * (grad - average(grad) - y * average(grad * y))
+        of_g.append(back * weight)
+        of_y.append(-rstd * (grad * average(h * y) + h * average(grad * y)))
+        weighted, of_rstd = of_channels(g * back), (grad * result).sum(dims, keepdim=True) / rstd
+    if of_weight is not None:
+        of_g.append(of_weight * y)
+        of_y.append(of_weight * g)
+    if of_bias is not None:
+        of_g.append(of_bias.expand(tuple(x.shape)))
+    to_g, through = _plus(*of_g), _plus(*of_y)
+    found = {"g": to_g if to_g is None else to_g.reshape(shape), "weight": weighted}
+    if through is not None:
+        of_x = through * rstd
+        of_rstd = _plus(of_rstd, (through * (x - mean)).sum(dims, keepdim=True))
+        of_mean = -of_x.sum(dims, keepdim=True)
+        found |= {"input": of_x.reshape(shape), "mean": of_mean.reshape(flat), "rstd": of_rstd.reshape(flat)}
+    return found
+
+
+@inner(grad_name="NativeBatchNormBackward0")
+def _normalized(input, mean, scale, shift):
+    """(x - mean) * scale + shift by channel, with statistics that are no function of x. (N, C, *), (C,) three times -> (N, C, *)."""
+    return channels.normalized(input, *(a.reshape(1, -1) for a in (mean, scale, shift)))
+
+
+_normalized.meta(lambda input, mean, scale, shift: (input.shape, input.dtype))
+_normalized.derivative(
+    input=lambda grad, scale: grad * scale.reshape(_channel_shape(grad)),
+    scale=lambda grad, input, mean: (grad * (input - mean.reshape(_channel_shape(grad)))).sum((0, *range(2, grad.dim()))),
+    shift=lambda grad: grad.sum((0, *range(2, grad.dim()))),
+)
 
 
 def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@_batch_norm.meta
-def _(input, weight, bias, eps, rounding):
-    return [(input.shape, input.dtype), *[((input.shape[1],), input.dtype)] * 3]
-
-
-@_batch_norm.joint
-def _(grads, input, weight, mean, rstd, needs):
-    grad, of_mean, of_rstd, _ = grads
-    found = {"input": None}
-    if grad is not None:
-        found["input"], found["weight"], found["bias"] = _batch_norm_backward(grad, input, weight, mean, rstd)
-    if needs["input"]:
-        wide = [s if s is None else s.reshape(_channel_shape(input)) for s in (of_mean, of_rstd, mean, rstd)]
-        found["input"] = _plus(found["input"], *_through_statistics(*wide[:2], input, *wide[2:]))
-    return found
-
-
-@inner(returns="input weight bias", grad_name="NativeBatchNormBackwardBackward0")
-def _batch_norm_backward(g, input, weight, mean, rstd):
-    """How a gradient reaches the three: weight * rstd * (g - mean(g) - y * mean(g * y)), sum(g * y), sum(g), with y = (x - mean) * rstd."""
-    total, along = channels.products(g, input, mean)
-    n, scale = max(input.size // max(input.shape[1], 1), 1), rstd.astype("float64")
-    of_weight = along * scale
-    slope = weight * scale * scale * of_weight / n
-    of_input = _on_channels(_recentred, (g, input), mean, total / n, weight * scale, slope)
-    return of_input, of_weight.astype(input.dtype), total.astype(input.dtype)
-
-
-@_batch_norm_backward.meta
-def _(g, input, weight, mean, rstd):
-    return [(input.shape, input.dtype), *[((input.shape[1],), input.dtype)] * 2]
-
-
-@_batch_norm_backward.joint
-def _(grads, g, input, weight, mean, rstd, results):
-    """K(h) = rstd * (h - mean(h) - y * mean(h * y)) is symmetric, as in `_layer_norm_backward`."""
-    shape, dims = _channel_shape(input), (0, *range(2, input.dim()))
-    mean, rstd, weight = (a.reshape(shape) for a in (mean, rstd, weight))
-    grad, of_weight, of_bias = (a if a is None or i == 0 else a.reshape(shape) for i, a in enumerate(grads))
-    y, n = _standardized(input, mean, rstd), input.numel() / max(input.shape[1], 1)
-
-    def total(a):
-        return a.sum(dims, keepdim=True)
-
-    of_g, of_y, weighted, of_rstd = [], [], None, None
-    if grad is not None:
-        back = rstd * (grad - total(grad) / n - y * (total(grad * y) / n))
-        of_g.append(back * weight)
-        of_y.append(-rstd * weight * (grad * (total(g * y) / n) + g * (total(grad * y) / n)))
-        weighted, of_rstd = total(g * back).reshape(-1), total(grad * results[0]) / rstd
-    if of_weight is not None:
-        of_g.append(of_weight * y)
-        of_y.append(of_weight * g)
-    if of_bias is not None:
-        of_g.append(of_bias.expand(tuple(input.shape)))
-    found, through = {"g": _plus(*of_g), "weight": weighted}, _plus(*of_y)
-    if through is not None:
-        of_x = through * rstd
-        of_rstd = _plus(of_rstd, total(through * (input - mean)))
-        found |= {"input": of_x, "mean": -total(of_x).reshape(-1), "rstd": of_rstd.reshape(-1)}
-    return found
-
-
 @composite(method=False)
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
-    if not input.numel():  # of any number of dimensions
-        return input.clone(), *[input.new_empty(0)] * 2
-    _check_batch_norm(input, weight, bias, running_mean, running_var, training)
+    out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     stored = _stored_dtype(input, weight, bias, running_mean, running_var)
-    x, channels = _wide(input), input.shape[1]
-    w = x.new_ones(channels) if weight is None else _checked_dtype(weight, x)
-    b = x.new_zeros(channels) if bias is None else _checked_dtype(bias, x)
+    return out, *([s.detach().to(stored) for s in found] if found else [input.new_empty(0, dtype=stored)] * 2)
+
+
+def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """(output, mean, rstd) as they are computed, or (output,) where there are no statistics of this batch."""
+    if not input.numel():  # of any number of dimensions
+        return (input.clone(),)
+    _check_batch_norm(input, weight, bias, running_mean, running_var, training)
+    x = _wide(input)
+    w, b = _scale_and_shift(x, weight, bias)
     if training:
-        out, mean, rstd, var = _batch_norm(x, w, b, float(eps), stored if stored is not x.dtype else None)
-        _remember(running_mean, running_var, mean, var, x.numel() / channels, momentum)
-        saved = [mean.detach().to(stored), rstd.detach().to(stored)]
+        stored = x.dtype if x is input else _stored_dtype(input, weight, bias, running_mean, running_var)
+        out, mean, rstd, var = _by_channel(x, w, b, float(eps), 0, stored if stored is not x.dtype else None)
+        _remember(running_mean, running_var, mean, var, x.numel() / x.shape[1], momentum)
+        found = [mean, rstd]
     else:
-        rstd = (_checked_dtype(running_var, x).detach() + eps).rsqrt()
-        numbers = (_checked_dtype(running_mean, x).detach(), rstd * w, b)
-        out = _normalized(x, *(a.reshape(_channel_shape(input)) for a in numbers))
-        saved = [x.new_empty(0, dtype=stored)] * 2
-    return out if out.dtype is input.dtype else out.to(input.dtype), *saved
+        rstd, found = (_checked_dtype(running_var, x).detach() + eps).rsqrt(), []
+        out = _normalized(x, _checked_dtype(running_mean, x).detach(), rstd * w, b)
+    return out if x is input else out.to(input.dtype), *found
 
 
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:
     """Move the running averages towards this batch's; the variance as an estimate of the whole population's."""
-    for running, now in ((running_mean, mean), (running_var, var * (n / (n - 1) if n > 1 else math.nan))):
-        if running is not None:
-            kept = running.detach()
-            kept.copy_(kept * (1 - momentum) + now.detach() * momentum)
+    if running_mean is not None:
+        running_mean.detach().lerp_(mean.detach().to(running_mean.dtype), momentum)
+    if running_var is not None:
+        unbiased = var.detach() * (n / (n - 1) if n > 1 else math.nan)
+        running_var.detach().lerp_(unbiased.to(running_var.dtype), momentum)
 
 
 def _check_batch_norm(input, weight, bias, running_mean, running_var, training) -> None:
@@ -548,7 +558,7 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
 @composite(method=False)
 def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
-    return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+    return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
 @composite(name="nn.functional.batch_norm", method=False)
@@ -556,7 +566,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
         _check_several(input.shape)
-    return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+    return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
@@ -573,7 +583,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     samples, channels, *places = input.shape
     repeated = [None if p is None else p.repeat(samples) for p in (weight, bias, running_mean, running_var)]
     flat = input.contiguous().reshape((1, samples * channels, *places))
-    out = native_batch_norm(flat, *repeated, use_input_stats, momentum, eps)[0]
+    out = _batch_norm(flat, *repeated, use_input_stats, momentum, eps)[0]
     for running, moved in ((running_mean, repeated[2]), (running_var, repeated[3])):
         if running is not None and use_input_stats:
             running.detach().copy_(moved.reshape((samples, channels)).mean(0))

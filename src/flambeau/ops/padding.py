@@ -5,10 +5,13 @@ Widths are pairs (before, after), the last dimension first; a negative width cut
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.joining import cat
 from flambeau.ops.views import whole
 
 
@@ -60,8 +63,8 @@ def pad(input, pad, mode="constant", value=None):
         raise RuntimeError(f"Padding length must be divisible by 2: a (before, after) pair for each dimension, found {widths}")
     if mode == "constant":
         return constant_pad_nd(input, widths, 0 if value is None else value)
-    if mode not in STRIPS:
-        raise NotImplementedError(f"Unrecognised padding mode {mode}: try one of constant, {', '.join(STRIPS)}")
+    if mode not in CONTINUED:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}: try one of constant, {', '.join(CONTINUED)}")
     if value is not None and value != 0:
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     count = len(widths) // 2
@@ -71,11 +74,37 @@ def pad(input, pad, mode="constant", value=None):
             f"behind (N, C) or (C), found {len(widths)} widths for {input.dim()} dimensions"
         )
     _check_widths(input, widths, mode)
-    if mode == "circular":  # the ring is what is left after cutting; in the other modes what is cut off is still continued
-        input, widths = constant_pad_nd(input, tuple(min(w, 0) for w in widths)), tuple(max(w, 0) for w in widths)
-    for i in range(count):
-        input = _continued(input, -1 - i, widths[2 * i], widths[2 * i + 1], STRIPS[mode])
-    return input
+    if not any(widths):
+        return input.clone()
+    from flambeau.ops.rows import _index_select
+
+    sizes = tuple(input.shape[-count:])
+    flat = input.new_tensor(_places(mode, sizes, widths), dtype=dtypes.int64)
+    shape = [n + before + after for n, before, after in zip(sizes, widths[-2::-2], widths[::-2], strict=True)]
+    return _index_select(input.flatten(-count), input.dim() - count, flat).reshape((*input.shape[:-count], *shape))
+
+
+@lru_cache(64)
+def _places(mode: str, sizes: tuple[int, ...], widths: tuple[int, ...]) -> np.ndarray:
+    """Where each element of the result comes from, counted over the dimensions that are padded."""
+    flat = np.zeros((), np.int64)
+    for n, before, after in zip(sizes, widths[-2::-2], widths[::-2], strict=True):
+        flat = flat[..., None] * n + CONTINUED[mode](np.arange(-before, n + after), n, before, after)
+    return flat.reshape(-1)
+
+
+def _ring(i, n: int, before: int, after: int):
+    """The ring is what is left after cutting; in the other modes what is cut off is still continued."""
+    cut, left = max(-before, 0), n + min(before, 0) + min(after, 0)
+    return cut + (i - cut) % left if left else i
+
+
+# mode: positions before the first and after the last of n elements -> those they stand for
+CONTINUED = {
+    "reflect": lambda i, n, before, after: (n - 1) - abs((n - 1) - abs(i)),
+    "replicate": lambda i, n, before, after: np.clip(i, 0, n - 1),
+    "circular": _ring,
+}
 
 
 def _check_widths(input, widths, mode: str) -> None:
@@ -94,31 +123,6 @@ def _check_widths(input, widths, mode: str) -> None:
             raise RuntimeError(
                 f"padding ({before}, {after}) leaves nothing of dimension {input.dim() - 1 - i} of input {list(input.shape)}"
             )
-
-
-def _continued(input, dim: int, before: int, after: int, strip):
-    """`input` continued along one dimension, then cut where a width is negative."""
-    size = input.shape[dim]
-    parts = [input]
-    if before > 0:
-        parts.insert(0, strip(input, dim, size, before, True))
-    if after > 0:
-        parts.append(strip(input, dim, size, after, False))
-    if len(parts) > 1:
-        input = cat(parts, dim)
-    if before < 0 or after < 0:
-        input = input.narrow(dim, max(-before, 0), size + before + after)
-    return input if len(parts) > 1 else input.clone()
-
-
-# mode: what a sequence of some size is continued with, over a width, before its first or after its last element
-STRIPS = {
-    "reflect": lambda x, dim, size, width, front: x.narrow(dim, 1 if front else size - 1 - width, width).flip(dim),
-    "replicate": lambda x, dim, size, width, front: x.narrow(dim, 0 if front else size - 1, 1).expand(
-        [width if d == x.dim() + dim else n for d, n in enumerate(x.shape)]
-    ),
-    "circular": lambda x, dim, size, width, front: x.narrow(dim, size - width if front else 0, width),
-}
 
 
 @composite(method=False)

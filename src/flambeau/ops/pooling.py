@@ -29,9 +29,7 @@ def _max_pool_op(n: int):
     @on_arrays(name=f"_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=f"MaxPool{n}DWithIndicesBackward0")
     def op(input, sizes, kernel, stride, padding, dilation):
         """(the greatest of each window, where it was in the flattened plane)."""
-        x = kernels.planes(input, n)
-        found = kernels.greatest(x, [kernels.sliding(*d) for d in zip(x.shape[1:], sizes, kernel, stride, padding, dilation, strict=True)])
-        return tuple(kernels.like(input, a, n) for a in found)
+        return kernels.greatest_sliding(input, sizes, kernel, stride, padding, dilation)
 
     op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
     op.meta(lambda input, sizes, **_: _both(input, sizes, n))

@@ -3,7 +3,7 @@
 #include "dtypes.h"
 #include "system.h"
 
-enum { FL_MAX_IN = 12, FL_LINES = 128 };
+enum { FL_MAX_IN = 10, FL_LINES = 128 };
 
 /* One inner loop over n elements. ptr[0] and step[0] (in bytes) are the output's, the others the inputs'. An input may start at
    the very address of the output (in-place work); otherwise they do not overlap. */
