@@ -35,7 +35,7 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.node import Node
+from flambeau.autograd.node import LEAF, Node
 from flambeau.eager import inplace, overrides
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
@@ -133,6 +133,19 @@ class Batched(Tensor):
 
     def _bump(self) -> None:
         self.value._bump()
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to this tensor, here or at a level outside."""
+        return self._wants() or self.value.requires_grad
+
+    def _wants(self) -> bool:
+        """Whether a grad inside the vmap has a use for this tensor."""
+        return self._needs or (self._base is not None and self._base._needs and self._is_float())
+
+    def _edge(self) -> tuple | None:
+        node = self._node if self._base is None else self._view_node()
+        return (node, self._nr) if node is not None else (self, LEAF) if self._wants() else None
 
     def detach(self) -> Tensor:
         """The same memory without history, neither here nor at any level outside."""
@@ -273,4 +286,8 @@ def adopt(self: Batched, result: Batched) -> None:
 
 def check_leaf(self: Batched) -> None:
     """RuntimeError if the write would have to be recorded and cannot be."""
-    inplace._check_leaf(self, (self,))
+    if self._base is not None and self._view_mode is not None:
+        raise inplace.view_error(self, "is being")
+    owner = self if self._base is None else self._base
+    if owner._needs and owner._node is None:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Try x.clone(), and write to that")

@@ -63,7 +63,7 @@ def _pointwise(op, args: tuple, kwargs: dict) -> Tensor:
     operands = tuple([lift(v, level) if isinstance(v, Tensor) else v for v in operands])
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     result = wrapped(op.call(*_ready(op, operands), **dict(zip(op.options, options, strict=True))), level, _any_batched(operands))
-    if state.grad and op.differentiable and result._is_float() and any(isinstance(v, Tensor) and v.requires_grad for v in operands):
+    if state.grad and op.differentiable and result._is_float() and any(isinstance(v, Tensor) and v._wants() for v in operands):
         record_pointwise(op, result, operands, options)
     return result
 
@@ -146,7 +146,7 @@ def _recorded(op, found: tuple, by_name: dict, level: Level) -> Any:
     if op.kind == "view":
         _as_views(op, by_name, wraps, several)
     floats = any(r._is_float() for r in wraps)
-    if state.grad and floats and getattr(op, "differentiable", True) and any(t.requires_grad for t in array_ops._tensors(given)):
+    if state.grad and floats and getattr(op, "differentiable", True) and any(t._wants() for t in array_ops._tensors(given)):
         record_array(op, wraps, given)
     if getattr(op, "result_type", None) is not None:
         return op.result_type(*wraps)
@@ -185,7 +185,7 @@ def _in_place(op, args: tuple, kwargs: dict) -> Tensor:
             f"than self: {op.short}_ would write {level.size} different samples into one tensor that all of them share. Use the out-of-place "
             f"form, or make self with zeros_like, clone or new_zeros of a tensor that is mapped over"
         )
-    recorded = state.grad and any(t.requires_grad for t in operands if isinstance(t, Batched) and t.level is level) and self._is_float()
+    recorded = state.grad and any(t._wants() for t in operands if isinstance(t, Batched) and t.level is level) and self._is_float()
     if recorded:
         check_leaf(self)
         return _write_recorded(op, self, args, kwargs)

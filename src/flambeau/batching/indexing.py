@@ -24,15 +24,18 @@ from flambeau.tensor import Tensor, wrap
 
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]."""
-    view, indices = _split(self, index)
-    return view if indices is None else _index.call(view, indices)
+    view, indices, extra = _split(self, index)
+    if indices is None:
+        return view
+    found = _index.call(view, indices)
+    return found if extra is None else found.squeeze(extra)
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value."""
     if index is False:
         return
-    view, indices = _split(self, index)
+    view, indices, extra = _split(self, index)
     if not isinstance(value, Tensor):
         value = view.new_full((), value)
     while value.dim() and value.shape[0] == 1 and (indices is not None or value.dim() > view.dim()):
@@ -47,23 +50,41 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
                 raise RuntimeError("vmap: x[mask] = values takes as many values as the mask has true ones. Try torch.where, or a number")
             view.copy_(OPS["where"].call(spread, value.to(view.dtype), view))
         else:
+            if extra is not None:
+                named = sum(i is not None for i in indices)
+                after = view.dim() - named - extra  # dimensions of x[index] behind the place of the index
+                value = value.unsqueeze(-1 - after) if value.dim() >= after else value
             _index_put.call_inplace(view, indices, value, False)
 
 
-def _split(self: Tensor, index: Any) -> tuple[Tensor, list | None]:
-    """(the view that the ints, slices and Nones show, the index tensors for its dimensions or None if there are none)."""
+def _split(self: Tensor, index: Any) -> tuple[Tensor, list | None, int | None]:
+    """(the view that the ints, slices and Nones show, the index tensors for its dimensions or None if there are none, a dimension of the result
+    that is to be taken away again or None)."""
     shape = tuple(self._array.shape)
+    index, numbers = _lines(index)
     described = lambda item: _Described(item) if isinstance(item, Tensor) else None  # noqa: E731
     wanted = plan(index, shape, layout.contiguous_strides(shape), 0, described, _as_tensor)
     level = level_of([self, *(i for i in wanted.indices or () if isinstance(i, Tensor))])
     view = _basic(lift(self, level), index)
     if not wanted.indices:
-        return view, None
+        return view, None, None
     indices: list = []
     for item, kind in zip(wanted.indices, wanted.kinds, strict=True):
         found = None if item is None else wrap(np.arange(int(item))) if kind == FLAG else as_index(item)
         indices.append(found)
-    return view, indices
+    extra = None
+    if numbers and all(i is None or (isinstance(i, Batched) and id(i) in numbers) for i in indices):
+        places = [d for d, i in enumerate(indices) if i is not None]
+        extra = places[0] if places == list(range(places[0], places[0] + len(places))) else 0
+    return view, indices, extra
+
+
+def _lines(index: Any) -> tuple[Any, dict[int, Tensor]]:
+    """The index with numbers that differ from sample to sample as lines of one number, and these by their id: they cannot select."""
+    items = index if isinstance(index, tuple) else (index,)
+    kinds = ("bool", "uint8")
+    lines = [i.reshape(1) if isinstance(i, Batched) and not i.dim() and i.dtype.name not in kinds else i for i in items]
+    return tuple(lines), {id(new): new for new, old in zip(lines, items, strict=True) if new is not old}
 
 
 def _basic(self: Batched, index: Any) -> Tensor:

@@ -327,11 +327,12 @@ def _(op, input, tensor):
 
 @rule("addmm", "baddbmm")
 def _(op, input, *, beta, alpha, **factors):
-    product = _product(*factors.values())
+    one, other = factors.values()
+    product = _product(one, other)
     product = product if alpha == 1 else product * alpha
+    addend = front(input, one.dim()) if input.batched else input.value
     if not beta:
-        return product
-    addend = front(input, product.dim() - 1) if input.batched else input.value
+        return product if one.batched or other.batched else product.expand((input.level.size, *product.shape)).clone()
     return product + (addend if beta == 1 else addend * beta)
 
 
@@ -340,8 +341,10 @@ def _(op, input, weight, bias):
     """One product for all samples where they share the weight; else a product for each."""
     if weight.dim() != 2:
         return NotImplemented
-    if not weight.batched and (bias is None or not bias.batched):
-        return op.call(input.value, weight.value, None if bias is None else bias.value)
+    if not weight.batched:
+        shared = bias is None or not bias.batched
+        out = op.call(input.value, weight.value, None if bias is None or not shared else bias.value)
+        return out if shared else out + front(bias, input.dim())
     shape, size = input.shape, weight.level.size
     x = input.value.reshape((size, -1, shape[-1])) if input.batched else input.value.reshape((-1, shape[-1]))
     out = OPS["matmul"].call(x, weight.value.transpose(-2, -1))  # (B, rows, N)

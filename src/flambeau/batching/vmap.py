@@ -61,7 +61,7 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
 def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, list]:
     """(number of samples, leaves of the arguments, their shape, the mapped dimension of each); ValueError where they do not go together."""
     said = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
-    if not isinstance(in_dims, (int, tuple, list)):
+    if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
             f"{said}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: {type(in_dims)}."
         )
@@ -70,7 +70,7 @@ def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, 
             f"{said}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs."
         )
     leaves, shape = trees.flatten(args)
-    dims = trees.spread(tuple(in_dims) if isinstance(in_dims, list) else in_dims, shape)
+    dims = trees.spread(in_dims, shape)
     if dims is None:
         raise ValueError(
             f"{said}: in_dims is not compatible with the structure of `inputs`. in_dims has structure {trees.flatten(in_dims)[1]} but inputs has structure {shape}."

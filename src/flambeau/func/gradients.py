@@ -125,7 +125,7 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple
     dead = run.dead | {id(w) for w in weights}
 
     def push(tangents: Any, keep: bool) -> Any:
-        pairs = [(r, t) for r, t in zip(rows, trees.leaves_of(tangents), strict=True) if r.requires_grad]
+        pairs = [(r, t) for r, t in zip(rows, trees.leaves_of(tangents), strict=True) if r._edge() is not None]
         asked = [w for w in weights if w.requires_grad]
         found: list = [None] * len(asked)
         if pairs:
@@ -134,7 +134,7 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple
             found = list(api.grad(*ends, retain_graph=keep or again, create_graph=again, allow_unused=True))
         by_weight = dict(zip(map(id, asked), found, strict=True))
         columns = [zeros_like(w).detach() if by_weight.get(id(w)) is None else by_weight[id(w)] for w in weights]
-        run.dead = dead
+        run.dead, run.spent = dead, [*run.spent, *weights]
         return run.leave(trees.unflatten(columns, run.out_shape))
 
     out, aux = run.leave((run.found, run.aux))

@@ -38,7 +38,7 @@ def fresh(what: str, x: Any) -> Tensor:
     if state.levels:
         level = state.levels[-1]
         x = lift(x, level)
-        if x.requires_grad:
+        if x._wants():
             return OPS["_alias"].call(x)
         new = wrapped(x.value, level, x.batched)
     elif x.requires_grad:
@@ -56,7 +56,8 @@ class Run:
         self.what = what
         leaves, self.in_shape = trees.flatten(primals)
         self.inputs = [fresh(what, x) for x in leaves]
-        self.dead = {id(x) for x in self.inputs if x._node is None}
+        self.spent = [x for x in self.inputs if x._node is None]
+        self.dead = {id(x) for x in self.spent}
         with modes.enable_grad():
             found = (call or func)(trees.unflatten(self.inputs, self.in_shape))
         self.aux = None
@@ -71,7 +72,7 @@ class Run:
 
     def pull(self, seeds: Sequence[Tensor], keep: bool, create_graph: bool | None = None) -> list[Tensor]:
         """The gradients of the outputs, weighted by `seeds`, with respect to the inputs; zeros where an input was not used."""
-        pairs = [(o, s) for o, s in zip(self.outputs, seeds, strict=True) if o.requires_grad]
+        pairs = [(o, s) for o, s in zip(self.outputs, seeds, strict=True) if o._edge() is not None]
         if not pairs:
             return [zeros_like(x).detach() for x in self.inputs]
         outs, weights = [o for o, _ in pairs], [s for _, s in pairs]
@@ -81,7 +82,9 @@ class Run:
         return [zeros_like(x).detach() if g is None else g for g, x in zip(found, self.inputs, strict=True)]
 
     def leave(self, tree: Any) -> Any:
-        """Results as they leave: without a history that leads nowhere but to the inputs of this run."""
+        """Results as they leave: without a history that leads nowhere but to the inputs of this run, which nobody can ask for any more."""
+        for x in self.spent:
+            x._spent = True
         return trees.mapped(lambda t: _left(t, self.dead) if isinstance(t, Tensor) else t, tree)
 
 
@@ -97,11 +100,13 @@ def _goes_on(tensor: Tensor, dead: set[int]) -> bool:
 
 def _is_alive(tensor: Tensor, dead: set[int]) -> bool:
     edge = tensor._edge()
-    return edge is not None and any(nr == LEAF and id(target) not in dead for target, nr in edges_from((edge,)))
+    return edge is not None and any(
+        nr == LEAF and id(target) not in dead and not getattr(target, "_spent", False) for target, nr in edges_from((edge,))
+    )
 
 
 def _left(tensor: Tensor, dead: set[int]) -> Tensor:
-    if not tensor.requires_grad or _is_alive(tensor, dead):
+    if tensor._edge() is None or _is_alive(tensor, dead):
         return tensor
     if isinstance(tensor, Batched):  # values keep their history: it is that of levels outside
         return wrapped(tensor.value, tensor.level, tensor.batched)
