@@ -1,7 +1,7 @@
 """One line per operation: a function of samples, the shapes of one sample of each argument, and what the arguments are.
 
 The function is written with `t`, which is either framework. A shape is a tuple; a pair (shape, kind) says what its numbers are: "index3" whole
-numbers below 3, "bool", "positive", "unit" (0 to 1), "spd" (a symmetric positive definite matrix).
+numbers below 3, "bool", "positive", "given" (the same, but without derivative), "unit" (0 to 1), "spd" (a symmetric positive definite matrix).
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ LAYERS = {
     "cross_entropy": (lambda t, x, i: t.nn.functional.cross_entropy(x, i), (4, 3), ((4,), "index3")),
     "cross_entropy one": (lambda t, x, i: t.nn.functional.cross_entropy(x, i), (3,), ((), "index3")),
     "cross_entropy smooth": (
-        lambda t, x, i, w: t.nn.functional.cross_entropy(x, i, w, label_smoothing=0.1), (4, 3), ((4,), "index3"), ((3,), "positive")
+        lambda t, x, i, w: t.nn.functional.cross_entropy(x, i, w, label_smoothing=0.1), (4, 3), ((4,), "index3"), ((3,), "given")
     ),
     "cross_entropy none": (lambda t, x, i: t.nn.functional.cross_entropy(x, i, reduction="none"), (4, 3, 2), ((4, 2), "index3")),
     "nll_loss": (lambda t, x, i: t.nn.functional.nll_loss(x, i, ignore_index=1, reduction="sum"), (4, 3), ((4,), "index3")),

@@ -67,7 +67,9 @@ class Function:
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *args: Any) -> Any:
         """The batching rule: (outputs, out_dims) of arguments whose samples lie along in_dims; info has batch_size and randomness."""
-        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True.")
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
+        )
 
     @classmethod
     def apply(cls, *args, **kwargs):

@@ -42,9 +42,13 @@ def jacobian(
         raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", found {strategy!r}')
     forward = strategy == "forward-mode"
     if strict and vectorize:
-        raise RuntimeError("torch.autograd.functional.jacobian: `strict=True` and `vectorize=True` are not supported together. Leave one out")
+        raise RuntimeError(
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorize=True` are not supported together. Leave one out"
+        )
     if forward and create_graph:
-        raise NotImplementedError("jacobian: create_graph=True with forward-mode is not supported, as in PyTorch. func.jacfwd can be nested")
+        raise NotImplementedError(
+            "jacobian: create_graph=True with forward-mode is not supported, as in PyTorch. func.jacfwd can be nested"
+        )
     if forward and not vectorize:
         raise NotImplementedError('jacobian: strategy="forward-mode" is only supported when vectorize=True, as in PyTorch')
     with modes.enable_grad():

@@ -139,6 +139,10 @@ class Batched(Tensor):
         """Whether gradients flow to this tensor, here or at a level outside."""
         return self._wants() or self.value.requires_grad
 
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
     def _wants(self) -> bool:
         """Whether a grad inside the vmap has a use for this tensor."""
         return self._needs or (self._base is not None and self._base._needs and self._is_float())

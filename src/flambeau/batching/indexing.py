@@ -35,7 +35,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value."""
     if index is False:
         return
-    view, indices, extra = _split(self, index)
+    view, indices, extra = _split(self, index, value)
     if not isinstance(value, Tensor):
         value = view.new_full((), value)
     while value.dim() and value.shape[0] == 1 and (indices is not None or value.dim() > view.dim()):
@@ -57,14 +57,14 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             _index_put.call_inplace(view, indices, value, False)
 
 
-def _split(self: Tensor, index: Any) -> tuple[Tensor, list | None, int | None]:
+def _split(self: Tensor, index: Any, value: Any = None) -> tuple[Tensor, list | None, int | None]:
     """(the view that the ints, slices and Nones show, the index tensors for its dimensions or None if there are none, a dimension of the result
     that is to be taken away again or None)."""
     shape = tuple(self._array.shape)
     index, numbers = _lines(index)
     described = lambda item: _Described(item) if isinstance(item, Tensor) else None  # noqa: E731
     wanted = plan(index, shape, layout.contiguous_strides(shape), 0, described, _as_tensor)
-    level = level_of([self, *(i for i in wanted.indices or () if isinstance(i, Tensor))])
+    level = level_of([self, value, *(i for i in wanted.indices or () if isinstance(i, Tensor))])
     view = _basic(lift(self, level), index)
     if not wanted.indices:
         return view, None, None

@@ -38,7 +38,7 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         size, leaves, shape, dims = _inputs(func, in_dims, args)
         samples = [None if d is None else x.movedim(d, 0) for x, d in zip(leaves, dims, strict=True)]
 
-        def run(start: int, stop: int) -> tuple[list, Any]:
+        def run(start: int, stop: int) -> tuple[list, Any, list]:
             whole = start == 0 and stop == size
             parts = [x if s is None else s if whole else s[start:stop] for x, s in zip(leaves, samples, strict=True)]
             with Level(stop - start, randomness) as level:

@@ -81,8 +81,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
             if not isinstance(w, Tensor) or tuple(w.shape) != tuple(out.shape):
                 found = tuple(w.shape) if isinstance(w, Tensor) else type(w).__name__
                 raise RuntimeError(f"vjp: a cotangent has the shape of its output, {tuple(out.shape)}, but {found} was given")
-        found = run.pull(weights, keep=True)
-        return run.leave(trees.unflatten(found, run.in_shape))
+        return run.leave(trees.unflatten(run.pull(weights, keep=True), run.in_shape))
 
     out, aux = run.leave((run.found, run.aux))
     return (out, back, aux) if has_aux else (out, back)

@@ -60,7 +60,7 @@ def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = F
         chosen = select(args, argnums)
         primals = (chosen,) if isinstance(argnums, int) else chosen
         of_chosen = lambda *given: func(*replaced(args, argnums, given if isinstance(argnums, tuple) else given[0]), **kwargs)  # noqa: E731
-        out, push, *aux = _linearized("jacfwd", of_chosen, primals, has_aux)
+        _out, push, *aux = _linearized("jacfwd", of_chosen, primals, has_aux)
         inputs, in_shape = trees.flatten(primals)
         columns = vmap(lambda *units: push(trees.unflatten(units, in_shape), True), randomness=randomness)(*_basis(inputs))
         found, out_shape = trees.flatten(columns)
