@@ -230,7 +230,7 @@ _told: set[str] = set()
 
 def loop(op, call: Callable, by_name: dict, level: Level) -> Any:
     """The operation sample by sample, stacked: right, and as slow as a loop. Says so once for each operation."""
-    if "kept" in by_name:
+    if "kept" in by_name and not op.name.endswith("_backward"):  # backward only reads it
         raise NotImplementedError(
             f"vmap: there is no batching rule for {op.short}, which keeps numbers for its derivative beside its result"
         )

@@ -409,7 +409,7 @@ class ArrayNode(OpNode):
             elif place == GRAD:
                 value = grads[0]
             else:
-                value = grads if place == GRADS else state.grad if place == AGAIN else dict(recipe.wants)
+                value = grads if place == GRADS else _by_operations(grads) if place == AGAIN else dict(recipe.wants)
             found.append(value)
         return found
 
@@ -431,6 +431,11 @@ class ArrayNode(OpNode):
     def saved_at(self, name: str) -> int | None:
         at = self.recipe.places.get(name)
         return at if at is None or at >= 0 else None
+
+
+def _by_operations(grads: tuple) -> bool:
+    """Whether a derivative is to be made of operations that have derivatives and, inside vmap, batching rules themselves."""
+    return state.grad or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)
 
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
