@@ -61,14 +61,13 @@ def _moved(*names: str, grows: int = 0) -> Callable:
     def run(op, **by_name):
         tensors = {k: v for k, v in by_name.items() if isinstance(v, Tensor)}
         first = next(iter(tensors.values()))
-        lines = not grows and not max(t._array.ndim for t in tensors.values())  # of single numbers: a line of one, to have a dimension
+        lines = not grows and not first._array.ndim  # of single numbers: a line of one, to have a dimension
         given = {k: front(v, 1 if lines else None) if k in tensors else v for k, v in by_name.items()}
         for name in names:
-            given[name] = (1,) if lines and not isinstance(by_name[name], int) else further(by_name[name], first._array.ndim + grows)
-            if lines and isinstance(by_name[name], int):
-                given[name] = 1
+            given[name] = further(by_name[name], first._array.ndim + grows) if not lines else 1 if isinstance(by_name[name], int) else (1,)
         found = call(op, **given)
-        return _without_line(found, first.level.size) if lines else found
+        shaped = by_name["index"] if op.name == "_gather" else first
+        return _without_line(found, first.level.size) if lines and not shaped._array.ndim else found
 
     return run
 
@@ -97,7 +96,11 @@ rule("_permute")(lambda op, input, dims: op.call(front(input), (0, *further(dims
 rule("unsqueeze", "diag_embed")(_moved("dim", grows=1))
 rule("diag_embed")(_moved("dim1", "dim2", grows=1))
 rule("diagonal")(_moved("dim1", "dim2"))
-rule("unfold")(lambda op, input, dimension, size, step: op.call(front(input), further(dimension, input.dim()), size, step))
+rule("unfold")(
+    lambda op, input, dimension, size, step: (
+        op.call(front(input), further(dimension, input.dim()), size, step) if input.dim() else front(input, 1)[:, :size]
+    )
+)
 rule("_select", "_slice", "_split", "_split_with_sizes", "_unbind")(_moved("dim"))
 
 
@@ -202,8 +205,10 @@ rule("_diagonal_scatter")(_replaced((1, 2)))
 
 
 def _leading(op, **by_name):
-    rank = max(v._array.ndim for v in by_name.values() if isinstance(v, Tensor))
-    return call(op, **{k: front(v, rank) if isinstance(v, Tensor) else v for k, v in by_name.items()})
+    of_matrices = ("tol", "rtol", "atol", "rcond")  # one number for each matrix
+    rank = max(v._array.ndim + 2 * (k in of_matrices) for k, v in by_name.items() if isinstance(v, Tensor))
+    given = {k: front(v, rank - 2 if k in of_matrices else rank) if isinstance(v, Tensor) else v for k, v in by_name.items()}
+    return call(op, **given)
 
 
 rule(
@@ -292,7 +297,21 @@ def _(op, input, num_classes):
     return op.call(front(input), num_classes)
 
 
-@rule("_masked_select", "_nonzero", "_unique", "_repeat_indices", "_bincount")
+@rule("_masked_select")
+def _(op, input, mask):
+    if mask.batched:
+        return RULES["_nonzero"](op)
+    places = mask.value
+    if input.dim() < places.dim():
+        return op.call(front(input, places.dim()), places).unflatten(0, (input.level.size, -1))
+    while places.dim() < input.dim():
+        places = places.unsqueeze(0)
+    shape = layout.broadcast_shapes(tuple(input.shape), tuple(places.shape))
+    at = places.expand(shape).reshape(-1).nonzero().reshape(-1)
+    return front(input).expand((input.level.size, *shape)).reshape((input.level.size, -1)).index_select(1, at)
+
+
+@rule("_nonzero", "_unique", "_repeat_indices", "_bincount")
 def _(op, **by_name):
     raise RuntimeError(
         f"vmap: It looks like you're attempting to use an operator, {op.short}, whose result has another shape for every sample. Such dynamic "
@@ -404,12 +423,27 @@ def _(op, input, dim, index):
 
 
 def _rows(op, input, dim, index, **rest):
-    if index.batched or not input.dim():
+    if not input.dim():
         return NotImplemented
+    if index.batched:
+        return _rows_by_sample(op, input, layout.wrap_dim(dim, input.dim()), index, *rest.values())
     given = {k: front(v) if isinstance(v, Tensor) and v.dim() else _own(v) for k, v in rest.items()}
     return NotImplemented if any(g is NotImplemented for g in given.values()) else op.call(
         front(input), further(dim, input.dim()), index.value, *given.values()
     )  # fmt: skip
+
+
+def _rows_by_sample(op, input: Batched, dim: int, index: Batched, source: Any, alpha: Any = 1) -> Any:
+    """Rows whose numbers differ from sample to sample: an index for every element."""
+    if index.dim() != 1 or (isinstance(source, Tensor) and source.dim() != input.dim()):
+        return NotImplemented
+    x = front(input)
+    shape = (*x.shape[: dim + 1], index.shape[0], *x.shape[dim + 2 :])
+    at = front(index)[(slice(None), *(None,) * dim, slice(None), *(None,) * (input.dim() - dim - 1))].long().expand(shape)
+    if op.name == "_index_fill":
+        return NotImplemented if isinstance(source, Tensor) else x.scatter(dim + 1, at, source)
+    rows = front(source)
+    return x.scatter_add(dim + 1, at, rows * alpha) if op.name == "_index_add" else x.scatter(dim + 1, at, rows)
 
 
 def _own(value: Any) -> Any:
