@@ -210,3 +210,36 @@ def test_custom_function_without_rule():
 
     with pytest.raises(RuntimeError, match="vmap"):
         vmap(Plain.apply)(flambeau.ones(3))
+
+
+PATTERNS = {
+    "a b c -> c a b": {}, "a b c -> (a c) b": {}, "a (b x) c -> x (a b) c": {"x": 2}, "... c -> c ...": {}, "a ... -> a (...)": {},
+    "a b c -> a 1 b c": {}, "(a x) b c -> a x b c": {"a": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_rearrange(pattern):
+    """Axes by name."""
+    same(*both(lambda t, x: t.func.rearrange(x, pattern, **PATTERNS[pattern]), X))
+    assert vmap(lambda a: flambeau.func.rearrange(a, "a b -> (b a)"))(flambeau.tensor(X)).shape == (3, 8)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a b c", "a b -> b a", "a b c -> a b", "a a b -> b a a", "(a b c -> c", "a b c -> (a (b c))", "a b c -> a b d"]
+)
+def test_rearrange_refuses(pattern):
+    """Patterns that say nothing, or too much."""
+    for t, x in ((torch, torch.tensor(X)), (flambeau, flambeau.tensor(X))):
+        with pytest.raises(ValueError):
+            t.func.rearrange(x, pattern)
+
+
+def test_unwrapping_and_batch_norm():
+    """debug_unwrap shows all samples; batch norm without running statistics can be mapped over."""
+    seen = []
+    vmap(lambda a: seen.append(flambeau.func.debug_unwrap(a).shape) or a)(flambeau.ones(3, 2))
+    assert seen == [(3, 2)]
+    net = flambeau.func.replace_all_batch_norm_modules_(flambeau.nn.Sequential(flambeau.nn.BatchNorm1d(2)))
+    assert net[0].running_mean is None
+    assert vmap(net)(flambeau.randn(3, 4, 2)).shape == (3, 4, 2)

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.batching.batched import Batched
 from flambeau.batching.vmap import vmap
 from flambeau.func.gradients import grad, grad_and_value, jvp, linearize, vjp
 from flambeau.func.jacobians import hessian, jacfwd, jacrev
-from flambeau.func.modules import functional_call, stack_module_state
+from flambeau.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from flambeau.func.rearranging import rearrange
 
 __all__ = [
-    "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state",
-    "vjp", "vmap",
+    "debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "rearrange",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
 def functionalize(func: Any, *, remove: str = "mutations") -> Any:
     """Not here: what it prepares programs for, compilers that cannot see writes, does not exist here either."""
     raise NotImplementedError("functionalize is not implemented: in-place operations work under grad and vmap as they are")
+
+
+def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
+    """What stands behind a tensor inside vmap: all samples at once, for looking at in a debugger. Other tensors as they are."""
+    while isinstance(tensor, Batched):
+        tensor = tensor.value
+        if not recurse:
+            break
+    return tensor

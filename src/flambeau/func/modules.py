@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flambeau.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils import stateless
 from flambeau.ops import OPS
@@ -67,3 +68,12 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
     if not any(t.requires_grad for t in tensors):
         return OPS["stack"](tensors)
     raise RuntimeError("Expected all parameters that are stacked to have the same .requires_grad, and to be leaves.")
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Make all batch norms below `root` forget their running statistics and use those of each batch: they could not be updated inside vmap."""
+    for module in root.modules():
+        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
