@@ -119,6 +119,17 @@ def test_results_of_tracked_inputs_can_be_differentiated():
     same(*both(run, X, Y))
 
 
+def test_results_inside_no_grad_have_no_history():
+    """grad works where nothing is recorded, and its results are not recorded either."""
+
+    def run(t, x, _):
+        x = x.requires_grad_()
+        with t.no_grad():
+            return t.func.grad_and_value(lambda z: (z**3).sum())(x), t.func.jvp(lambda z: z**3, (x,), (x,))
+
+    same(*both(run, X, Y))
+
+
 def test_results_of_plain_inputs_have_no_history():
     """What a grad has differentiated inside does not show outside."""
     x = flambeau.ones(3)

@@ -246,7 +246,8 @@ IN_PLACE = {
     "scatter_": (lambda t, x, i: t.zeros_like(x).scatter_(0, i, x), (3,), ((3,), "index3")),
     "index_add_": (lambda t, x: t.zeros_like(x).index_add_(0, t.tensor([0, 0, 1]), x), (3, 2)),
     "masked_fill_": (lambda t, x, m: x.clone().masked_fill_(m, 1.0), (3,), ((3,), "bool")),
-    "unsqueeze_": (lambda t, x: x.clone().unsqueeze(0), (3,)),
+    "unsqueeze_": (lambda t, x: x.clone().unsqueeze_(0).add_(1), (3,)),
+    "transpose_": (lambda t, x: (x * 2).transpose_(0, 1) * x.t(), (3, 2)),
 }
 
 

@@ -166,6 +166,11 @@ class Batched(Tensor):
             "vmap: the .data of a tensor that is being mapped over cannot be exchanged. Use the result of an operation instead"
         )
 
+    def _become(self, view: Batched) -> None:
+        """Take the place of a view of this tensor: what transpose_ and its like do. The wrapper stays, its parts change."""
+        self.value, self.batched, self._array = view.value, view.batched, view._array
+        self._node, self._nr, self._needs = view._node, view._nr, view._needs
+
     def _reinterpret(self, dtype: dtypes.dtype) -> Tensor:
         return wrapped(self.value._reinterpret(dtype), self.level, self.batched)
 
@@ -207,6 +212,25 @@ def _asks_for_values(name: str, cure: str):
         )
 
     return refuse
+
+
+def _becoming(name: str):
+    """transpose_, squeeze_, ...: see inplace_views.py."""
+
+    def method(self: Batched, *args, **kwargs) -> Batched:
+        if self._base is not None:
+            raise NotImplementedError(f"vmap: {name}_ of a view is not implemented. Use {name}, which gives a new tensor")
+        check_leaf(self)
+        before = wrapped(self.value, self.level, self.batched)
+        before._node, before._nr, before._needs = self._node, self._nr, self._needs
+        self._become(getattr(before, name)(*args, **kwargs))
+        return self
+
+    return method
+
+
+for _name in ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided"):
+    setattr(Batched, f"{_name}_", _becoming(_name))
 
 
 _BRANCH = "Data-dependent control flow is not possible inside vmap: choose between results with torch.where, or loop over the samples"

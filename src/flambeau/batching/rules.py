@@ -505,12 +505,15 @@ def _(op, elements, test_elements, invert):
 # -- functions that make tensors like another -------------------------------------------------------------------------------
 
 
+LIKE = ("zeros_like", "ones_like", "empty_like", "full_like")
+
+
 def made(function: Callable, args: tuple, kwargs: dict) -> Any:
     """zeros_like(x), x.new_zeros(size) and their like: with a batch if x has one, so that it can be written to."""
     self = args[0] if args else kwargs.get("input", kwargs.get("self"))
     name = function.__name__
     level = level_of(t for t in (*args, *kwargs.values()) if isinstance(t, Tensor))
-    if not isinstance(self, Tensor):
+    if not isinstance(self, Tensor) or not (name.startswith("new_") or name in LIKE):
         raise NotImplementedError(f"vmap: {name}() of a tensor that is being mapped over has no batching rule")
     source = lift(self, level)
     rest = [_given(v, level) for v in args[1:]]

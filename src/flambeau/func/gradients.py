@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import api
+from flambeau.autograd import api, modes
 from flambeau.batching import trees
 from flambeau.factories import zeros_like
 from flambeau.func.tape import Run, _goes_on, check_tensors, fresh, one
@@ -128,7 +128,7 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple
         asked = [w for w in weights if w.requires_grad]
         found: list = [None] * len(asked)
         if pairs:
-            again = any(_goes_on(x, dead) for pair in pairs for x in pair)
+            again = modes.state.grad and any(_goes_on(x, dead) for pair in pairs for x in pair)
             ends = [r for r, _ in pairs], asked, [t for _, t in pairs]
             found = list(api.grad(*ends, retain_graph=keep or again, create_graph=again, allow_unused=True))
         by_weight = dict(zip(map(id, asked), found, strict=True))

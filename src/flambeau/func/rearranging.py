@@ -27,18 +27,17 @@ def rearrange(tensor: Tensor | Sequence[Tensor], pattern: str, **axes_lengths: i
     >>> tuple(rearrange(torch.zeros(2, 3, 4), "a b c -> (a c) b").shape)
     (8, 3)
     """
-    if not isinstance(tensor, Tensor):
-        tensor = OPS["stack"](list(tensor))
+    x: Any = tensor if isinstance(tensor, Tensor) else OPS["stack"](list(tensor))
     left, right = _sides(pattern)
-    left, right, rest = _without_dots(left, right, tensor.dim(), pattern)
+    left, right, rest = _without_dots(left, right, x.dim(), pattern)
     _check_names(left, right, axes_lengths, pattern)
-    if len(left) != tensor.dim():
-        raise ValueError(f"Number of dimensions in pattern ({len(left)}) and tensor ({tensor.dim()}) must be equal: {pattern!r}")
+    if len(left) != x.dim():
+        raise ValueError(f"Number of dimensions in pattern ({len(left)}) and tensor ({x.dim()}) must be equal: {pattern!r}")
     sizes: dict[str, int] = dict(rest) | axes_lengths
-    for group, n in zip(left, tensor.shape, strict=True):
+    for group, n in zip(left, x.shape, strict=True):
         _fill(group, n, sizes, pattern)
     names = [name for group in left for name in group if name != "1"]
-    parts = tensor.reshape([sizes[name] for name in names])
+    parts = x.reshape([sizes[name] for name in names])
     order = [names.index(name) for group in right for name in group if name != "1"]
     return parts.permute(order).reshape([prod(sizes.get(name, 1) for name in group) for group in right])
 

@@ -77,7 +77,7 @@ class Run:
             return [zeros_like(x).detach() for x in self.inputs]
         outs, weights = [o for o, _ in pairs], [s for _, s in pairs]
         if create_graph is None:
-            create_graph = any(_goes_on(t, self.dead) for t in (*outs, *weights))
+            create_graph = state.grad and any(_goes_on(t, self.dead) for t in (*outs, *weights))
         found = api.grad(outs, self.inputs, weights, retain_graph=keep or create_graph, create_graph=create_graph, allow_unused=True)
         return [zeros_like(x).detach() if g is None else g for g, x in zip(found, self.inputs, strict=True)]
 
@@ -106,9 +106,9 @@ def _is_alive(tensor: Tensor, dead: set[int]) -> bool:
 
 
 def _left(tensor: Tensor, dead: set[int]) -> Tensor:
-    if tensor._edge() is None or _is_alive(tensor, dead):
+    if tensor._edge() is None or (state.grad and _is_alive(tensor, dead)):
         return tensor
-    if isinstance(tensor, Batched):  # values keep their history: it is that of levels outside
+    if isinstance(tensor, Batched) and state.grad:  # values keep their history: it is that of levels outside
         return wrapped(tensor.value, tensor.level, tensor.batched)
     return tensor.detach()
 
