@@ -16,6 +16,7 @@ import math
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import pooling as kernels
+from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole
 
@@ -414,8 +415,9 @@ def _declare_unpool(n: int) -> None:
         _check_dtype(name, input)
         lead, room = tuple(input.shape[:-n]), math.prod(sizes)
         flat = indices.reshape(*lead, -1)
-        if flat.numel() and not 0 <= int(flat.min()) <= int(flat.max()) < room:
-            wrong = next(int(i) for i in (flat.min(), flat.max()) if not 0 <= int(i) < room)
+        places = of_all_samples(flat)
+        if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < room:
+            wrong = next(int(i) for i in (places.min(), places.max()) if not 0 <= int(i) < room)
             raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
         return input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)).reshape(*lead, *sizes)
 
