@@ -108,11 +108,9 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
 def _room(shape, like: Array) -> Array:
     """Memory for (*, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
     them, they do so here, and whoever joins them need not copy."""
-    axes = range(len(shape) - 1)
-    if 0 in like.strides[:-1] or not like.size:
-        axes = tuple(axes)
-    else:
-        axes = tuple(sorted(axes, key=lambda axis: -like.strides[axis]))
+    axes = list(range(len(shape) - 1))
+    if 0 not in like.strides[:-1] and like.size:
+        axes.sort(key=lambda axis: -like.strides[axis])
     made = arrays.empty((*(shape[axis] for axis in axes), shape[-1]), like.dtype, arrays.device_of(like))
     return made.transpose(*(axes.index(axis) for axis in range(len(axes))), len(axes))
 
