@@ -38,12 +38,15 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
     copies = name in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
     signature, sized = _signature(function)
     known = {*signature.parameters}
+    draws = "generator" in known
 
     @functools.wraps(function)
     def front(*args, **kwargs):
         if kwargs and not known.issuperset(kwargs):
             raise TypeError(f"{name}() got an unexpected keyword argument {next(k for k in kwargs if k not in known)!r}")
         if modes.special or (args and type(args[0]) not in _ORDINARY):
+            if draws and modes.special and modes.state.draw is not None:
+                return modes.state.draw(front, args, kwargs)
             relevant = () if copies else (*args, *kwargs.values())
             if overrides.needed(relevant):
                 return overrides.call(front, relevant, args, kwargs)

@@ -16,7 +16,7 @@ _WHERE = {
     "Node": "node", "Variable": "variable",
 }  # fmt: skip
 _ROOMS = (
-    "accumulate", "anomaly_mode", "api", "engine", "function", "functional", "grad_mode", "graph", "modes",
+    "accumulate", "anomaly_mode", "api", "engine", "forward_ad", "function", "functional", "grad_mode", "graph", "modes",
     "node", "variable",
 )  # fmt: skip
 

@@ -11,7 +11,6 @@ import numpy as np
 from flambeau import devices
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.kernels import arrays
-from flambeau.ops import OPS
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 
@@ -110,13 +109,20 @@ def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize:
 
 
 def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize) -> tuple:
-    """One backward pass per row of the batched gradients, stacked."""
-    n = next(len(g) for g in grads if g is not None)
-    rows = []
-    for i in range(n):
-        row = [None if g is None else g[i] for g in grads]
-        rows.append(grad(outputs, inputs, row, keep or i < n - 1, create_graph, True, allow_unused, False, materialize))
-    return tuple(None if all(g is None for g in column) else OPS["stack"](list(column)) for column in zip(*rows, strict=True))
+    """One backward pass for all rows of the batched gradients."""
+    from flambeau.batching.vmap import vmap
+
+    found: tuple = ()
+
+    def row(*given) -> list:
+        nonlocal found
+        rest = iter(given)
+        seeds = [None if g is None else next(rest) for g in grads]
+        found = grad(outputs, inputs, seeds, keep, create_graph, True, allow_unused, False, materialize)
+        return [g for g in found if g is not None]
+
+    rows = iter(vmap(row)(*[g for g in grads if g is not None]))
+    return tuple([None if g is None else next(rows) for g in found])
 
 
 # -- where backward starts -----------------------------------------------------------------------------------------

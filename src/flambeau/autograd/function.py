@@ -64,9 +64,20 @@ class Function:
         """Forward-mode derivative."""
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Any) -> Any:
+        """The batching rule: (outputs, out_dims) of arguments whose samples lie along in_dims; info has batch_size and randomness."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
+        )
+
     @classmethod
     def apply(cls, *args, **kwargs):
         """Run forward and record backward."""
+        if modes.special and modes.state.levels and any(isinstance(a, Tensor) and hasattr(a._array, "as_tensor") for a in args):
+            from flambeau.batching import functions
+
+            return functions.apply(cls, args, kwargs)
         node = cls._node_class()()
         node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
         node.edges = [saved.edge_of(a) for a in args]

@@ -40,10 +40,25 @@ def jacobian(
     """d outputs / d inputs: for each pair a tensor of shape (*output, *input)."""
     if strategy not in ("reverse-mode", "forward-mode"):
         raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode", found {strategy!r}')
+    forward = strategy == "forward-mode"
+    if strict and vectorize:
+        raise RuntimeError(
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorize=True` are not supported together. Leave one out"
+        )
+    if forward and create_graph:
+        raise NotImplementedError(
+            "jacobian: create_graph=True with forward-mode is not supported, as in PyTorch. func.jacfwd can be nested"
+        )
+    if forward and not vectorize:
+        raise NotImplementedError('jacobian: strategy="forward-mode" is only supported when vectorize=True, as in PyTorch')
     with modes.enable_grad():
         single_in, xs = _inputs(inputs, create_graph)
         single_out, outs = _outputs(func(*xs), "jacobian")
-        rows: tuple = tuple(_rows(out, xs, create_graph, strict) for out in outs)
+        rows: tuple
+        if forward:
+            rows = _by_columns(outs, xs)
+        else:
+            rows = tuple((_all_rows if vectorize else _rows)(out, xs, create_graph, strict) for out in outs)
     rows = tuple(tuple(j if create_graph else j.detach() for j in row) for row in rows)
     if single_in:
         rows = tuple(row[0] for row in rows)
@@ -61,6 +76,40 @@ def _rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ..
     return tuple(OPS["stack"](c).reshape(shape) if c else x.detach().new_zeros(shape) for c, x, shape in found)
 
 
+def _all_rows(out: Tensor, xs, create_graph: bool, strict: bool) -> tuple[Tensor, ...]:
+    """The same in one backward pass for all elements."""
+    shapes = [tuple(out.shape) + tuple(x.shape) for x in xs]
+    grads: tuple = (None,) * len(xs)
+    if out.requires_grad and out.numel():
+        grads = api.grad(out, xs, _units(out), True, create_graph, allow_unused=True, is_grads_batched=True)
+    found = zip(grads, xs, shapes, strict=True)
+    return tuple(x.detach().new_zeros(shape) if g is None else g.reshape(shape) for g, x, shape in found)
+
+
+def _units(x: Tensor) -> Tensor:
+    """One tensor like x for each of its elements, which is 1 there and 0 elsewhere."""
+    units = x.detach().new_zeros((x.numel(), x.numel()))
+    units.diagonal().fill_(1)
+    return units.reshape((x.numel(), *x.shape))
+
+
+def _by_columns(outs, xs) -> tuple[tuple[Tensor, ...], ...]:
+    """Forward mode: the derivative of w -> w^T J by w, in the direction of each element of each input."""
+    weights = tuple(o.detach().new_zeros(o.shape).requires_grad_() for o in outs)
+    back = _grad(outs, xs, weights, True, False)
+    columns = []
+    for x, row in zip(xs, back, strict=True):
+        found: tuple = (None,) * len(outs)
+        if row is not None and row.requires_grad and x.numel():
+            found = api.grad(row, weights, _units(x), True, False, allow_unused=True, is_grads_batched=True)
+        columns.append([None if c is None else c.movedim(0, -1) for c in found])
+    zeros = lambda o, x: x.detach().new_zeros(tuple(o.shape) + tuple(x.shape))  # noqa: E731
+    return tuple(
+        tuple(zeros(o, x) if c[k] is None else c[k].reshape(tuple(o.shape) + tuple(x.shape)) for c, x in zip(columns, xs, strict=True))
+        for k, o in enumerate(outs)
+    )
+
+
 def hessian(
     func: Callable, inputs, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
@@ -72,7 +121,7 @@ def hessian(
         _check_scalar(func(*xs), "hessian")
         return jacobian(func, xs[0] if single else xs, create_graph=True, strict=strict)
 
-    return jacobian(first, inputs, create_graph=create_graph, strict=strict)
+    return jacobian(first, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
 
 
 def vhp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool = False):

@@ -33,6 +33,8 @@ class Modes(threading.local):
         self.autocast: dict[str, Any] = {}
         self.task: Any = None  # the backward pass that is running: (roots, goal)
         self.views_made: list[tuple] | None = None  # see eager/views.py
+        self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
+        self.draw: Callable | None = None  # inside vmap: who is asked for random numbers, draw(function, args, kwargs)
         self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
 
 

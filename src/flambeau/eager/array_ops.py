@@ -33,6 +33,8 @@ def bind(op) -> Callable:
             if result is not None:
                 return result
         values = arguments.values(args, kwargs)
+        if op.draws and modes.special and modes.state.draw is not None:
+            return modes.state.draw(op.call, args, kwargs)
         if overrides.needed((*values, out)):
             return overrides.call(op.call, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
         by_name = dict(zip(arguments.parameters, values, strict=True))
@@ -226,6 +228,8 @@ def bind_inplace(op) -> Callable:
 
     def front(*args, **kwargs):
         values = arguments.values(args, kwargs)
+        if op.draws and modes.special and modes.state.draw is not None:
+            return modes.state.draw(op.call_inplace, args, kwargs)
         if overrides.needed(values):
             return overrides.call(op.call_inplace, values, args, kwargs)
         by_name = dict(zip(arguments.parameters, values, strict=True))

@@ -58,7 +58,7 @@ _OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
 
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     """Ask the modes, then the arguments' classes (subclasses before their parents), for the result."""
-    function = getattr(function, "shown", function)
+    itself, function = function, getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
     if state.function_modes and not state.modes_disabled:
         mode = state.function_modes.pop()
@@ -69,7 +69,8 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
         if result is not NotImplemented:
             return result
     for value in candidates:
-        result = type(value).__torch_function__(function, types, args, kwargs)
+        told = itself if getattr(value, "_sees_building_blocks", False) else function
+        result = type(value).__torch_function__(told, types, args, kwargs)
         if result is not NotImplemented:
             return result
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)

@@ -169,13 +169,21 @@ class PointwiseNode(OpNode):
                     continue
                 operands = [saved_array(saved[i], self) for i in slots]
                 array = launch(grad._array, *operands, *self.options)
-                sent.append(wrap(_computed(plan.kernel, grad._array, operands, self.options) if array is NotImplemented else array))
+                sent.append(self._computed(plan, grad, slots, operands) if array is NotImplemented else wrap(array))
             elif kind == "zero":
                 sent.append(grad.new_zeros(grad.shape))
             else:
                 name = self.op.operands[plan.index]
                 raise RuntimeError(f"derivative for {self.op.short} with respect to {name} is not implemented")
         return sent
+
+    def _computed(self, plan, grad: Tensor, slots: tuple, operands: list) -> Tensor:
+        """A derivative for which there is no compiled loop; inside vmap, by operations, because only these know what a batch is."""
+        if any(hasattr(v, "as_tensor") for v in (grad._array, *operands)):
+            from flambeau.eager import interpret
+
+            return interpret.gradient(plan, grad, [unpack_plain(self.saved[i], self) for i in slots], self.options)
+        return wrap(_computed(plan.kernel, grad._array, operands, self.options))
 
     def saved_at(self, name: str) -> int | None:
         place = RESULT if name == "result" else self.op.operands.index(name) if name in self.op.operands else None
@@ -401,7 +409,7 @@ class ArrayNode(OpNode):
             elif place == GRAD:
                 value = grads[0]
             else:
-                value = grads if place == GRADS else state.grad if place == AGAIN else dict(recipe.wants)
+                value = grads if place == GRADS else _by_operations(grads) if place == AGAIN else dict(recipe.wants)
             found.append(value)
         return found
 
@@ -423,6 +431,11 @@ class ArrayNode(OpNode):
     def saved_at(self, name: str) -> int | None:
         at = self.recipe.places.get(name)
         return at if at is None or at >= 0 else None
+
+
+def _by_operations(grads: tuple) -> bool:
+    """Whether a derivative is to be made of operations that have derivatives and, inside vmap, batching rules themselves."""
+    return state.grad or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)
 
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:

@@ -65,7 +65,7 @@ def unpack(entry: Any, node: Node) -> Any:
                 raise modified_error(tensor, version, now, node)
             return tensor
         _, array, version, storage, nr = entry
-        result = wrap(array)
+        result = array.as_tensor() if hasattr(array, "as_tensor") else wrap(array)  # the former inside vmap
         result._storage = storage
         if storage.version != version:
             raise modified_error(result, version, storage.version, node, nr=nr)
@@ -90,7 +90,7 @@ def saved_array(entry: Any, node: Node) -> Any:
 def unpack_plain(entry: Any, node: Node) -> Any:
     """A saved value for a derivative, which is the framework's own code: subclasses have no say in it."""
     value = unpack(entry, node)
-    if isinstance(value, Tensor) and type(value) not in PLAIN:
+    if isinstance(value, Tensor) and type(value) not in PLAIN and not hasattr(value._array, "as_tensor"):
         edge, plain = edge_of(value), wrap(value._array)
         plain._storage = value._storage
         return plain if edge is None else with_history(plain, *edge)

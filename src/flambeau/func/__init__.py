@@ -1,42 +1,34 @@
-"""flambeau.func: programs as functions. So far `functional_call`, which makes a module a function of its parameters."""
+"""flambeau.func: functions of functions. Derivatives (grad, vjp, jvp, Jacobians), batches (vmap), and modules as functions of their parameters.
+
+They compose in any order: vmap(grad(loss), in_dims=(None, 0)) gives the gradient of every sample. See README.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from flambeau.nn.modules.module import Module
-from flambeau.nn.utils import stateless
-from flambeau.tensor import Tensor
+from flambeau.batching.batched import Batched
+from flambeau.batching.vmap import vmap
+from flambeau.func.gradients import grad, grad_and_value, jvp, linearize, vjp
+from flambeau.func.jacobians import hessian, jacfwd, jacrev
+from flambeau.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from flambeau.func.rearranging import rearrange
 
-__all__ = ["functional_call"]
+__all__ = [
+    "debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "rearrange",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
 
 
-def functional_call(
-    module: Module,
-    parameter_and_buffer_dicts: dict[str, Tensor] | Sequence[dict[str, Tensor]],
-    args: Any = None,
-    kwargs: dict[str, Any] | None = None,
-    *,
-    tie_weights: bool = True,
-    strict: bool = False,
-) -> Any:
-    """module(*args, **kwargs) with the tensors of a dictionary (or several) in the place of its parameters and buffers.
+def functionalize(func: Any, *, remove: str = "mutations") -> Any:
+    """Not here: what it prepares programs for, compilers that cannot see writes, does not exist here either."""
+    raise NotImplementedError("functionalize is not implemented: in-place operations work under grad and vmap as they are")
 
-    tie_weights  a tensor given for one name of a shared parameter stands for its other names, too
-    strict       all parameters and buffers must be given, and nothing else
-    """
-    if isinstance(parameter_and_buffer_dicts, dict):
-        given = parameter_and_buffer_dicts
-    elif isinstance(parameter_and_buffer_dicts, Sequence):
-        if not all(isinstance(d, dict) for d in parameter_and_buffer_dicts):
-            raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
-        keys = [key for d in parameter_and_buffer_dicts for key in d]
-        repeated = sorted({key for key in keys if keys.count(key) > 1})
-        if repeated:
-            raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous")
-        given = {key: tensor for d in parameter_and_buffer_dicts for key, tensor in d.items()}
-    else:
-        wanted = "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts"
-        raise ValueError(f"{wanted}, but got {type(parameter_and_buffer_dicts)}")
-    return stateless._functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
+    """What stands behind a tensor inside vmap: all samples at once, for looking at in a debugger. Other tensors as they are."""
+    while isinstance(tensor, Batched):
+        tensor = tensor.value
+        if not recurse:
+            break
+    return tensor

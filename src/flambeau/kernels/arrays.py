@@ -23,6 +23,8 @@ def device_of(array: Array) -> devices.device:
     """Where the array lives."""
     if type(array) is ndarray:
         return devices.cpu
+    if hasattr(array, "as_tensor"):  # inside vmap: see batching/
+        return device_of(array.value._array)
     return devices.meta if type(array) is MetaArray else devices.device("cuda", array.device.id)
 
 
@@ -107,6 +109,8 @@ def number(value, like: Array, dtype: np.dtype) -> Array:
         return np.asarray(value).astype(dtype)
     if type(like) is MetaArray:
         return MetaArray((), dtype)
+    if hasattr(like, "as_tensor"):  # stands for a whole batch, whose array it knows
+        return number(value, like.value._array, dtype)
     return cuda().number(value, dtype, device_of(like))
 
 

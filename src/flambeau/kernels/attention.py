@@ -37,7 +37,7 @@ FACTS = (
     "across",
     "down",
 )
-LARGEST = 512  # features of a head for which the compiled loops have room
+LARGEST = 256  # features of a head for which the compiled loops have room: they work on the stack, which may be small in threads
 
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
@@ -106,13 +106,13 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
 
 
 def _room(shape, like: Array) -> Array:
-    """Memory for (N, heads, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
+    """Memory for (*, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
     them, they do so here, and whoever joins them need not copy."""
-    n, device = len(shape), arrays.device_of(like)
-    if n < 4 or like.strides[1] >= like.strides[-2]:
-        return arrays.empty(shape, like.dtype, device)
-    made = arrays.empty((shape[0], shape[-2], *shape[1:-2], shape[-1]), like.dtype, device)
-    return made.transpose(0, *range(2, n - 1), 1, n - 1)
+    axes = list(range(len(shape) - 1))
+    if 0 not in like.strides[:-1] and like.size:
+        axes.sort(key=lambda axis: -like.strides[axis])
+    made = arrays.empty((*(shape[axis] for axis in axes), shape[-1]), like.dtype, arrays.device_of(like))
+    return made.transpose(*(axes.index(axis) for axis in range(len(axes))), len(axes))
 
 
 # -- the compiled loops ------------------------------------------------------------------------------------------------------

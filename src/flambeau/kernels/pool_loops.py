@@ -7,11 +7,18 @@ out are no exception. In channels-last images the channels of a pixel take the p
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau.kernels import print_conv
 
 TYPES = {"f32": ("float", "int32_t"), "f64": ("double", "int64_t")}
 NAMES = ("max", "spread")
 FIELDS = "x y at planes channels xn xc xh xw yn yc yh yw H W OH OW KH KW sh sw ph pw dh dw block last".split()
+
+
+def plan(fields: dict[str, int]) -> np.ndarray:
+    """The fields in their order; pointers are numbers too."""
+    return np.array([fields.get(f, 0) for f in FIELDS], np.int64)
 
 
 def table() -> tuple[list[str], list[str], list[str]]:

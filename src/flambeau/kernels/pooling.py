@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.kernels import arrays, conv_plans, gather, gemm, layout, native
-from flambeau.kernels.pool_loops import FIELDS
+from flambeau.kernels.pool_loops import plan
 
 Array = Any
 Sizes = tuple[int, ...]
@@ -101,7 +101,7 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     block = max(16384 * count // max(value.size, 1) // 4, 1)
     fields |= {"planes": count, "block": block, "last": int(last)}
     kind = "f32" if x.dtype.char == "f" else "f64"
-    conv_plans.run(f"pool.max_{kind}", FIELDS, -(-count // block), fields, value.size * math.prod(kernel) * 4)
+    conv_plans.run(f"pool.max_{kind}", plan(fields), -(-count // block), value.size * math.prod(kernel) * 4)
     return value, index
 
 
@@ -134,7 +134,7 @@ def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
         "block": block,
     }
     fields |= {"W": room, "OW": flat.shape[1]}
-    conv_plans.run(f"pool.spread_{'f32' if values.dtype.char == 'f' else 'f64'}", FIELDS, -(-len(flat) // block), fields, out.size * 8)
+    conv_plans.run(f"pool.spread_{'f32' if values.dtype.char == 'f' else 'f64'}", plan(fields), -(-len(flat) // block), out.size * 8)
     return out
 
 

@@ -231,11 +231,12 @@ static void store(const Conv *p, const Block *b, int64_t o, int64_t used, const 
     else
         for (int64_t r = 0; r < b->rows; r++) move(b->cols, used, from + r * pitch, ld, 1, y + r * p->yh, p->yw, p->yc, bias);
 }
+/* A long sum is made of up to 4 shorter ones, which loses fewer digits. */
 static int64_t direct(const Conv *p, int64_t t) {
     const Block b = block_of(p, t);
     if (b.first >= b.last) return 0;
     const int64_t merged = p->dw == 1, taps = p->KD * p->KH * (merged ? 1 : p->KW), depth = p->cin * (merged ? p->KW : 1);
-    const int64_t patch = round_up(p->KD * b.hin * b.win * p->cin, 16), all = taps * depth;
+    const int64_t patch = round_up(p->KD * b.hin * b.win * p->cin, 16), all = taps * depth, sums = most(least(least(all / 24, 4), taps), 1);
     const size_t bytes = sizeof(float) * (size_t)(patch + b.rows * b.cols * PANEL) + sizeof(int64_t) * (size_t)taps;
     float *const scratch = fl_alloc(bytes), *const out = scratch + patch;
     if (!scratch) return 2;
@@ -249,7 +250,12 @@ static int64_t direct(const Conv *p, int64_t t) {
         const int64_t vectors = vectors_at(o, p->cout), ld = vectors * VW;
         const float *w = p->w + b.g * round_up(p->cout, 64) * all + o * all;
         for (int64_t r = 0; r < b.rows; r++)
-            multiply(b.cols, vectors, taps, tap, depth, scratch + r * p->sh * b.win * p->cin, p->sw * p->cin, 1, w, out + r * b.cols * ld, ld, 0);
+            for (int64_t i = 0, to = 0; i < sums; i++) {
+                const int64_t from = to;
+                to = (i + 1) * taps / sums;
+                multiply(b.cols, vectors, to - from, tap + from, depth, scratch + r * p->sh * b.win * p->cin, p->sw * p->cin, 1,
+                    w + from * depth * ld, out + r * b.cols * ld, ld, i > 0);
+            }
         store(p, &b, o, least(ld, p->cout - o), out, ld, b.cols * ld);
     }
     fl_free(scratch, bytes);

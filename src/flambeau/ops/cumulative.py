@@ -5,6 +5,7 @@ from __future__ import annotations
 from flambeau import dtypes
 from flambeau.kernels import layout
 from flambeau.kernels.scan import running_extremum, scan
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, on_arrays
 from flambeau.ops.reductions import conj, float_dtype, summed_dtype
 from flambeau.ops.shape_rules import like_input
@@ -43,7 +44,7 @@ def _cumprod_backward(grad, input, result, dim):
         return grad
     input = input.to(result.dtype)
     zero = input == 0
-    if not zero.any().item():
+    if not anywhere(zero):
         return _from_the_end(grad * conj(result), dim) / conj(input)
     if result.requires_grad:  # the gradient is to be differentiated again
         return _cumprod_backward_term_by_term(grad, input, dim)

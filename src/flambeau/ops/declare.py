@@ -193,6 +193,7 @@ class ArrayOp(Op):
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)
         self.differentiable: bool = differentiable
+        self.draws: bool = "generator" in self.parameters  # whether the result is random
         self.out_rule: str = out
         self.promote: tuple[str, ...] = tuple(promote)
         self.rule = rule

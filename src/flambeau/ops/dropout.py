@@ -35,6 +35,7 @@ def _noise(input, shape, keep, scaled):
     return out
 
 
+_noise.draws = True
 _noise.meta(lambda input, shape, keep, scaled: (input.shape if shape is None else shape, input.dtype))
 
 

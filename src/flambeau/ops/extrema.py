@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels.reduce import extremum, reduce
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import dims_of, reduced_shape, unreduced
 from flambeau.ops.results import named_result
@@ -29,7 +30,8 @@ def _shared(grad, input, result, dims, keepdim: bool):
 
 def evenly(grad, input, result):
     """The gradient of one element of the whole tensor, divided among all that equal it (all NaNs, if it is one)."""
-    mask = input.isnan() if result.isnan().item() else input == result
+    nan = result.isnan()
+    mask = (input == result) | (input.isnan() & nan) if anywhere(nan) else input == result
     return mask * (grad / mask.sum())
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, matrices
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.decompositions import _svd, svdvals
 from flambeau.ops.matrix import adjoint, check_matrices, check_square, conj, from_lapack, identity_like
@@ -36,7 +37,7 @@ def _det_gradient(grad, A, result):
     if not A.numel():
         return A.new_zeros(tuple(A.shape))
     singular = result == 0
-    if not singular.any().item():
+    if not anywhere(singular):
         scaled = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1) * identity_like(A)
         return _solve(adjoint(A), scaled)
     u, s, vh = _svd(A, False)

@@ -16,6 +16,7 @@ import warnings
 
 from flambeau.kernels import expr as e
 from flambeau.ops.activation import logsigmoid
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, pointwise
 from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting
 from flambeau.ops.scattering import check_tensor
@@ -145,7 +146,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
         )
     loss = _binary_cross_entropy(input, target)
     found = reduced(loss, reduction)
-    if not input.is_cuda and not input.is_meta and found.isnan().any():
+    if not input.is_cuda and not input.is_meta and anywhere(found.isnan()):
         _check_probabilities("input", input)
         _check_probabilities("target", target)
     return found if weight is None else reduced(loss * weight, reduction)
@@ -243,7 +244,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     """
     if isinstance(var, (int, float)):
         var = input.new_full(input.shape, var)
-    if not var.is_meta and (var < 0).any():
+    if not var.is_meta and anywhere(var < 0):
         raise ValueError("var has negative entry/entries: variances are not negative. Try var.exp() if it is a logarithm")
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):

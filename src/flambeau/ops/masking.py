@@ -40,7 +40,7 @@ def masked_fill(input, mask, value):
 def filling(input, value):
     """A number or 0-d tensor as what is written into `input`: in its dtype; RuntimeError if it does not fit."""
     if hasattr(value, "_array"):
-        if value.requires_grad or value.is_meta:
+        if value.requires_grad or value.is_meta or hasattr(value._array, "as_tensor"):  # the last inside vmap
             return value.to(device=input.device, dtype=input.dtype)
         value = value.item()
     number = literals.stored(value, input.dtype)

@@ -16,10 +16,11 @@ import math
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import pooling as kernels
+from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole
 
-NAMES = {1: "Pool1D", 2: "Pool2D", 3: "Pool3D"}
+DIMENSIONS = (1, 2, 3)
 
 
 # -- array operations ------------------------------------------------------------------------------------------------------
@@ -127,11 +128,11 @@ def _both(input, sizes, n: int):
     return [(shape, input.dtype), (shape, dtypes.int64.numpy)]
 
 
-MAX_POOL = {n: _max_pool_op(n) for n in NAMES}
-ADAPTIVE_MAX = {n: _adaptive_max_op(n) for n in NAMES}
+MAX_POOL = {n: _max_pool_op(n) for n in DIMENSIONS}
+ADAPTIVE_MAX = {n: _adaptive_max_op(n) for n in DIMENSIONS}
 FRACTIONAL = {n: _fractional_op(n) for n in (2, 3)}
-AVG_POOL = {(n, back): _avg_pool_op(n, back) for n in NAMES for back in (False, True)}
-ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in NAMES for back in (False, True)}
+AVG_POOL = {(n, back): _avg_pool_op(n, back) for n in DIMENSIONS for back in (False, True)}
+ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in DIMENSIONS for back in (False, True)}
 
 
 @on_arrays(name="_spread", public=False, method=False, grad_name="MaxPoolBackwardBackward0")
@@ -186,7 +187,7 @@ def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, 
     return sizes, kernel, stride, padding, dilation
 
 
-def _check_input(name: str, n: int, input, empty_spatial: bool = False) -> None:
+def _check_input(name: str, n: int, input) -> None:
     ok = input.dim() in (n + 1, n + 2)
     ok = ok and 0 not in input.shape[1 if input.dim() == n + 2 else 0 :]
     if not ok:
@@ -414,15 +415,16 @@ def _declare_unpool(n: int) -> None:
         _check_dtype(name, input)
         lead, room = tuple(input.shape[:-n]), math.prod(sizes)
         flat = indices.reshape(*lead, -1)
-        if flat.numel() and not 0 <= int(flat.min()) <= int(flat.max()) < room:
-            wrong = next(int(i) for i in (flat.min(), flat.max()) if not 0 <= int(i) < room)
+        places = of_all_samples(flat)
+        if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < room:
+            wrong = next(int(i) for i in (places.min(), places.max()) if not 0 <= int(i) < room)
             raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
         return input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)).reshape(*lead, *sizes)
 
     composite(name=f"nn.functional.{name}", method=False)(max_unpool)
 
 
-for _n in NAMES:
+for _n in DIMENSIONS:
     _declare_max_pool(_n)
     _declare_lp_pool(_n)
     _declare_adaptive(_n)

@@ -10,6 +10,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout, order
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.extrema import ALL, check_not_empty, check_ordered, evenly, picked_shapes, scattered
 from flambeau.ops.reductions import reduced_shape
@@ -146,7 +147,7 @@ def _fractions(name: str, input, q):
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor, found {q.dtype.name} and {input.dtype.name}")
     if q.device != input.device:
         raise RuntimeError(f"{name}() q tensor must be on the same device as the input tensor, found {q.device} and {input.device}")
-    if not ((q >= 0).logical_and(q <= 1)).all().item():
+    if anywhere(((q >= 0).logical_and(q <= 1)).logical_not()):
         raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     return q
 

@@ -168,9 +168,9 @@ def _filled(part, n: int):
 
 
 @on_arrays(name="_recurrence", returns="out cell kept")
-def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell):
+def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell, keeps):
     """(outputs, the lstm's cell states, what backward needs), all of them rows. gates (rows, G H), weight (G H, H), h0 and c0 (N, H)."""
-    return recurrent.forward(cell, gates, weight, bias, h0, c0, sizes, reverse)
+    return recurrent.forward(cell, gates, weight, bias, h0, c0, sizes, reverse, keeps)
 
 
 @_recurrence.joint
@@ -201,7 +201,9 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     if half:
         gates, w_hh, b_hh, h0, c0, project = (t if t is None else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0, project))
     if project is None and recurrent.compiled(cell, gates._array, w_hh.shape[1]):
-        out, states, _ = _recurrence(gates, w_hh, b_hh, h0, c0, sizes, reverse, cell)
+        # What is made of a tensor that wants a gradient wants one, too, unless nothing is being recorded.
+        keeps = any(t is not None and t.requires_grad and (t[:1] * 1).requires_grad for t in (gates, w_hh, b_hh, h0, c0))
+        out, states, _ = _recurrence(gates, w_hh, b_hh, h0, c0, sizes, reverse, cell, keeps)
     else:
         out, states, _ = _by_steps(cell, gates, w_hh, b_hh, h0, c0, sizes, reverse, project)
     last_h, last_c = _last(out, sizes, reverse), None if c0 is None else _last(states, sizes, reverse)

@@ -13,6 +13,7 @@ from flambeau.kernels import folding, layout
 from flambeau.kernels.native import strided_view
 from flambeau.kernels.reduce import count, reduce
 from flambeau.ops.arithmetic import _div
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import _expand, whole
 
@@ -169,7 +170,7 @@ def _prod_backward(grad, input, result, dims, keepdim: bool):
         return grad
     input = input.to(result.dtype)
     grad = unreduced(grad, tuple(input.shape), dims, keepdim)
-    if (input == 0).any().item():
+    if anywhere(input == 0):
         return grad * conj(product_of_others(input, dims[0]))
     return grad * conj(unreduced(result, tuple(input.shape), dims, keepdim) / input)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, gather, layout
+from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.masking import check_tensor
 from flambeau.ops.scattering import INTEGERS, REDUCTIONS, _scatter_reduce, check_index
@@ -237,7 +238,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.dtype.name == "bool":
         raise NotImplementedError('"index_reduce" not implemented for bool tensors')
     if not index.is_meta:
-        _check_bounds(index._array, input.shape[dim] if input.dim() else 1)
+        _check_bounds(of_all_samples(index)._array, input.shape[dim] if input.dim() else 1)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
     return _scatter_reduce, input, dim, everywhere, source, reduce, bool(include_self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flambeau import dtypes
 from flambeau.kernels import arrays, order
 from flambeau.kernels.reduce import unhalved
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 
 
@@ -50,7 +51,7 @@ def _ordered(sequence, sorter):
         raise RuntimeError(f"searchsorted(): boundary and sorter must have the same size, not {list(sequence.shape)}, {list(sorter.shape)}")
     if sorter.dtype is not dtypes.int64:
         raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter.dtype.name}")
-    if sorter.numel() and (sorter.min().item() < 0 or sorter.max().item() >= sequence.shape[-1]):
+    if sorter.numel() and anywhere((sorter < 0).logical_or(sorter >= sequence.shape[-1])):
         raise RuntimeError(f"torch.searchsorted(): sorter index out of range for {sequence.shape[-1]} elements")
     return sequence.gather(-1, sorter)
 

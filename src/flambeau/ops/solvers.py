@@ -12,6 +12,7 @@ import numpy as np
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, layout, matrices
 from flambeau.ops import shape_rules
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite
 from flambeau.ops.matrix import adjoint, check_matrices, check_same_dtype, check_square, check_system, from_lapack, refuse, vector_as_matrix
 
@@ -115,7 +116,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     info = _lu_info(A)
     if check_errors:
         refuse("torch.linalg.solve_ex", info._array, lambda i: NO_SOLUTION)
-    if info.any().item():
+    if anywhere(info):
         A = A.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("nan"))
     return solve(A, B, left=left), info
 

@@ -9,6 +9,7 @@ import warnings
 
 from flambeau import dtypes
 from flambeau.kernels.reduce import count, variance
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
@@ -117,13 +118,13 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         divisor = n - correction
     else:
         total = weights.sum()
-        if weights.numel() and total.item() == 0:
+        if weights.numel() and anywhere(total == 0):
             raise RuntimeError("cov(): weights sum to zero, can't be normalized")
         mean = (x * weights).sum(1) / total
         divisor = total - correction * (1 if aweights is None else (weights * aweights).sum() / total)
-    if (divisor if weights is None else divisor.item()) <= 0:
+    if divisor <= 0 if weights is None else anywhere(divisor <= 0):
         warnings.warn("cov(): degrees of freedom is <= 0: correction should be less than the number of observations.", stacklevel=3)
-        divisor = 0
+        divisor = 0 if weights is None else divisor.clamp(min=0)
     off = x - mean.unsqueeze(1)
     weighted = off if weights is None else off * weights
     return (off @ conj(weighted).transpose(0, 1) / divisor).squeeze()
@@ -141,7 +142,7 @@ def _weights(x, fweights, aweights):
             raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {w.dtype.name} dtype")
         if w.numel() != x.shape[1]:
             raise RuntimeError(f"cov(): expected {name} to have one element for each observation but got {w.numel()} != {x.shape[1]}")
-        if w.numel() and (w < 0).any().item():
+        if w.numel() and anywhere(w < 0):
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is not None and aweights is not None:
         return fweights * aweights

@@ -1,0 +1,87 @@
+"""Forward mode by hand: tensors that carry a tangent along.
+
+    with dual_level():
+        y = f(make_dual(x, v))
+        primal, tangent = unpack_dual(y)        # f(x) and J v
+
+There are no forward rules here: a dual is an ordinary tensor at which a tape begins, and `unpack_dual` finds the tangent by differentiating
+w -> w^T J once more (see func/gradients.py). So the tangent costs two backward passes when it is asked for, and none before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flambeau.autograd import api, modes
+from flambeau.factories import zeros_like
+from flambeau.tensor import Tensor
+
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
+_levels: list[list[tuple[Tensor, Tensor, Tensor]]] = []  # of each level its duals: (dual, primal, tangent)
+
+
+class UnpackedDualTensor(NamedTuple):
+    """A tensor, and its tangent or None."""
+
+    primal: Tensor
+    tangent: Tensor | None
+
+
+class dual_level(modes._Decorator):
+    """The context in which duals live: when it ends, they forget their tangents."""
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: Any) -> None:
+        exit_dual_level()
+
+
+def enter_dual_level() -> int:
+    """Begin a level. There can be one at a time: nest func.jvp instead."""
+    if _levels:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment: use torch.func.jvp, which nests")
+    _levels.append([])
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """End the level."""
+    if not _levels:
+        raise RuntimeError("Trying to exit a forward AD level that was not entered")
+    _levels.pop()
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
+    """A tensor with the values of `tensor` that carries `tangent` through whatever is computed from it."""
+    if not _levels:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
+    if not (tensor._is_float() and tangent._is_float()):
+        raise ValueError(f"Expected primal and tangent to be floating point or complex, but got: {tensor.dtype} and {tangent.dtype}")
+    if tuple(tensor.shape) != tuple(tangent.shape):
+        raise RuntimeError(f"make_dual: the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}")
+    dual = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
+    _levels[-1].append((dual, tensor, tangent))
+    return dual
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """(the tensor without its tangent, its tangent or None if nothing it was computed from has one)."""
+    if not _levels or not tensor.requires_grad:
+        return UnpackedDualTensor(tensor, None)
+    for dual, primal, tangent in _levels[-1]:
+        if dual is tensor:
+            return UnpackedDualTensor(primal, tangent)
+    duals = _levels[-1]
+    tracked = any(p.requires_grad or t.requires_grad for _, p, t in duals)
+    with modes.enable_grad():
+        weight = zeros_like(tensor).detach().requires_grad_()
+        rows = api.grad(tensor, [d for d, _, _ in duals], weight, create_graph=True, allow_unused=True) if duals else ()
+        pairs = [(r, t) for r, (_, _, t) in zip(rows, duals, strict=True) if r is not None and r.requires_grad]
+        if not pairs:
+            known = any(r is not None for r in rows)
+            return UnpackedDualTensor(tensor if tracked else tensor.detach(), zeros_like(tensor).detach() if known else None)
+        ends = [r for r, _ in pairs], weight, [t for _, t in pairs]
+        (found,) = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
+    return UnpackedDualTensor(tensor if tracked else tensor.detach(), zeros_like(tensor).detach() if found is None else found)

@@ -1,0 +1,1 @@
+"""Batched tensors and vmap: see README.md."""

@@ -1,0 +1,150 @@
+"""Operations that have a fused loop for one tensor and are plain formulas for many: normalization, losses, attention.
+
+The formulas run on wrappers, so each step finds its own batching rule and its own derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flambeau import dtypes
+from flambeau.ops.attention import _as_it_stands
+from flambeau.ops.normalization import _grouped
+from flambeau.ops.recurrent import _by_steps
+
+COMPOSED: dict[str, Callable] = {}
+
+
+def composed(name: str) -> Callable:
+    """Register the formula of an operation."""
+
+    def register(function: Callable) -> Callable:
+        COMPOSED[name] = function
+        return function
+
+    return register
+
+
+# -- normalization ---------------------------------------------------------------------------------------------------------
+#
+# K(h) = rstd (h - mean(h) - y mean(h y)), with y the normalized input, is how a gradient goes back through all of them.
+
+
+def _back(h, y, rstd, dims):
+    return rstd * (h - h.mean(dims, keepdim=True) - y * (h * y).mean(dims, keepdim=True))
+
+
+@composed("_layer_norm")
+def _(input, weight, bias, eps):
+    centred = input - (mean := input.mean(-1, keepdim=True))
+    rstd = ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
+    return centred * rstd * weight + bias, mean, rstd
+
+
+@composed("_layer_norm_backward")
+def _(g, input, weight, mean, rstd):
+    return _back(g * weight, (input - mean) * rstd, rstd, -1)
+
+
+@composed("_weighted")
+def _(g, input, mean, rstd):
+    return g * (input - mean) * rstd
+
+
+@composed("_layer_norm_gradients")
+def _(g, input, weight, mean, rstd):
+    y, shape = (input - mean) * rstd, tuple(weight.shape)
+    return _back(g * weight, y, rstd, -1), (g * y).sum_to_size(shape), g.sum_to_size(shape)
+
+
+@composed("_rms_norm")
+def _(input, weight, eps):
+    rstd = ((input * input).mean(-1, keepdim=True) + eps).rsqrt()
+    return input * rstd * weight, rstd
+
+
+@composed("_rms_norm_backward")
+def _(g, input, weight, rstd):
+    h, y = g * weight, input * rstd
+    return rstd * (h - y * (h * y).mean(-1, keepdim=True))
+
+
+@composed("_rms_norm_gradients")
+def _(g, input, weight, rstd):
+    return COMPOSED["_rms_norm_backward"](g, input, weight, rstd), (g * input * rstd).sum_to_size(tuple(weight.shape))
+
+
+@composed("_by_channel")
+def _(input, weight, bias, eps, groups, rounding):
+    x, _, weights, dims = _grouped(input, groups)
+    mean = x.mean(dims, keepdim=True)
+    var = ((x - mean) ** 2).mean(dims, keepdim=True)
+    rstd = (var + eps).rsqrt()
+    out = (x - mean) * rstd * weight.reshape(weights) + bias.reshape(weights)
+    flat = (input.shape[0], groups) if groups else (input.shape[1],)
+    return out.reshape(tuple(input.shape)), *(s.reshape(flat) for s in (mean, rstd, var))
+
+
+@composed("_by_channel_backward")
+def _(g, input, weight, mean, rstd, groups):
+    x, stats, weights, dims = _grouped(input, groups)
+    rstd = rstd.reshape(stats)
+    y, g = (x - mean.reshape(stats)) * rstd, g.reshape(tuple(x.shape))
+    of_input = _back(g * weight.reshape(weights), y, rstd, dims).reshape(tuple(input.shape))
+    return of_input, (g * y).sum((0, 3)).reshape(-1), g.sum((0, 3)).reshape(-1)
+
+
+@composed("_normalized")
+def _(input, mean, scale, shift):
+    shape = (1, input.shape[1], *(1,) * (input.dim() - 2))
+    return (input - mean.reshape(shape)) * scale.reshape(shape) + shift.reshape(shape)
+
+
+# -- losses ----------------------------------------------------------------------------------------------------------------
+
+
+@composed("_nll_loss")
+def _(input, target, weight, ignore_index, reduction):
+    dim = 1 if input.dim() > 1 else 0
+    at = target.to(dtypes.int64)
+    at = at.unsqueeze(1) if dim else at.reshape((1,))
+    counted = at != ignore_index
+    at = at.masked_fill(~counted, 0)
+    share = counted.to(input.dtype)
+    if weight is not None:
+        share = share * weight[at]
+    loss = (-input.gather(dim, at) * share).squeeze(dim)
+    if reduction == "none":
+        return loss
+    return loss.sum() / share.sum() if reduction == "mean" else loss.sum()
+
+
+@composed("_cross_entropy")
+def _(input, target, weight, ignore_index, reduction, smoothing, kept):
+    dim = 1 if input.dim() > 1 else 0
+    logs = input.log_softmax(dim)
+    hard = COMPOSED["_nll_loss"](logs, target, weight, ignore_index, reduction)
+    if not smoothing:
+        return hard
+    at = target.unsqueeze(dim)
+    weights = None if weight is None else weight.reshape((-1, *(1,) * (input.dim() - dim - 1)))
+    smooth = (-logs if weights is None else -logs * weights).sum(dim).masked_fill(target == ignore_index, 0)
+    if reduction != "none":
+        counted = (target != ignore_index).to(input.dtype)
+        total = counted.sum() if weight is None else (weight[at.masked_fill(at == ignore_index, 0).squeeze(dim)] * counted).sum()
+        smooth = smooth.sum() / total if reduction == "mean" else smooth.sum()
+    return (1 - smoothing) * hard + smoothing / input.shape[dim] * smooth
+
+
+# -- sequences -------------------------------------------------------------------------------------------------------------
+
+
+@composed("_attention")
+def _(query, key, value, mask, scale, causal):
+    out = _as_it_stands(query, key, value, mask, 0.0, causal, scale)
+    return out, out.detach()
+
+
+@composed("_recurrence")
+def _(gates, weight, bias, h0, c0, sizes, reverse, cell):
+    return _by_steps(cell, gates, weight, bias, h0, c0, sizes, reverse)

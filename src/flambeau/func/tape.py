@@ -1,0 +1,125 @@
+"""What all transforms by reverse mode share: fresh inputs, a function run on them, gradients out of it.
+
+Note [nested grads and perturbations]: each call of a transform differentiates with respect to inputs of its own: aliases of the arguments
+that nobody outside can have seen. Gradients are asked for at those aliases, so what an inner grad differentiates is never confused with
+what an outer one does, even if both stand for the same tensor: in grad(lambda x: x * grad(lambda y: x + y)(x)) the inner derivative is 1,
+and not 2. An alias of a tensor that is itself being differentiated leads back to it, so the inner result is a function that the outer grad
+can differentiate in turn; an alias of any other tensor is a dead end, and a result that leads only to dead ends leaves without a history.
+Inside vmap the aliases are wrappers of its level: see Note [levels, wrappers and history] in batching/batched.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.autograd import api, modes
+from flambeau.autograd.engine import edges_from
+from flambeau.autograd.node import LEAF
+from flambeau.batching import trees
+from flambeau.batching.batched import Batched, lift, wrapped
+from flambeau.factories import ones_like, zeros_like
+from flambeau.ops import OPS
+from flambeau.tensor import Tensor
+
+state = modes.state
+
+
+def fresh(what: str, x: Any) -> Tensor:
+    """The input of a new level of differentiation: an alias of x."""
+    if not isinstance(x, Tensor):
+        raise ValueError(
+            f"{what}: Expected all inputs that are differentiated to be Tensors, found {type(x).__name__}. Choose others by argnums"
+        )
+    if not x._is_float():
+        raise RuntimeError(
+            f"{what}: only Tensors of floating point and complex dtype can require gradients, found {x.dtype}. Try x.float()"
+        )
+    if state.levels:
+        level = state.levels[-1]
+        x = lift(x, level)
+        if x._wants():
+            return OPS["_alias"].call(x)
+        new = wrapped(x.value, level, x.batched)
+    elif x.requires_grad:
+        return OPS["_alias"].call(x)
+    else:
+        new = x.detach()
+    new._needs = True
+    return new
+
+
+class Run:
+    """A function run on fresh inputs. `inputs` and `outputs` are flat lists of tensors."""
+
+    def __init__(self, what: str, func: Callable, primals: Any, has_aux: bool, call: Callable | None = None):
+        self.what = what
+        leaves, self.in_shape = trees.flatten(primals)
+        self.inputs = [fresh(what, x) for x in leaves]
+        self.spent = [x for x in self.inputs if x._node is None]
+        self.dead = {id(x) for x in self.spent}
+        with modes.enable_grad():
+            found = (call or func)(trees.unflatten(self.inputs, self.in_shape))
+        self.aux = None
+        if has_aux:
+            if not (isinstance(found, tuple) and len(found) == 2):
+                raise RuntimeError(
+                    f"{what}(f): output of function f should be a tuple: (output, aux) if has_aux is True, found {type(found).__name__}"
+                )
+            found, self.aux = found
+        self.found = found
+        self.outputs, self.out_shape = trees.flatten(found)
+
+    def pull(self, seeds: Sequence[Tensor], keep: bool, create_graph: bool | None = None) -> list[Tensor]:
+        """The gradients of the outputs, weighted by `seeds`, with respect to the inputs; zeros where an input was not used."""
+        pairs = [(o, s) for o, s in zip(self.outputs, seeds, strict=True) if o._edge() is not None]
+        if not pairs:
+            return [zeros_like(x).detach() for x in self.inputs]
+        outs, weights = [o for o, _ in pairs], [s for _, s in pairs]
+        if create_graph is None:
+            create_graph = state.grad and any(_goes_on(t, self.dead) for t in (*outs, *weights))
+        found = api.grad(outs, self.inputs, weights, retain_graph=keep or create_graph, create_graph=create_graph, allow_unused=True)
+        return [zeros_like(x).detach() if g is None else g for g, x in zip(found, self.inputs, strict=True)]
+
+    def leave(self, tree: Any) -> Any:
+        """Results as they leave: without a history that leads nowhere but to the inputs of this run, which nobody can ask for any more."""
+        for x in self.spent:
+            x._spent = True
+        return trees.mapped(lambda t: _left(t, self.dead) if isinstance(t, Tensor) else t, tree)
+
+
+def _goes_on(tensor: Tensor, dead: set[int]) -> bool:
+    """Whether somebody other than this run can ask for a derivative of what is computed from this tensor."""
+    value: Any = tensor
+    while isinstance(value, Batched):
+        value = value.value
+        if value.requires_grad:
+            return True
+    return _is_alive(tensor, dead)
+
+
+def _is_alive(tensor: Tensor, dead: set[int]) -> bool:
+    edge = tensor._edge()
+    return edge is not None and any(
+        nr == LEAF and id(target) not in dead and not getattr(target, "_spent", False) for target, nr in edges_from((edge,))
+    )
+
+
+def _left(tensor: Tensor, dead: set[int]) -> Tensor:
+    if tensor._edge() is None or (state.grad and _is_alive(tensor, dead)):
+        return tensor
+    if isinstance(tensor, Batched) and state.grad:  # values keep their history: it is that of levels outside
+        return wrapped(tensor.value, tensor.level, tensor.batched)
+    return tensor.detach()
+
+
+def one(output: Tensor) -> Tensor:
+    """The weight of a scalar output."""
+    return ones_like(output).detach()
+
+
+def check_tensors(what: str, outputs: Sequence[Any]) -> None:
+    """RuntimeError unless all outputs are tensors."""
+    for i, out in enumerate(outputs):
+        if not isinstance(out, Tensor):
+            raise RuntimeError(f"{what}: Expected f to return only Tensors (or trees of them), got {type(out).__name__} as output {i}")

@@ -1,0 +1,15 @@
+"""Questions about values that decide which way an operation goes, or whether its arguments make sense."""
+
+from __future__ import annotations
+
+
+def anywhere(mask) -> bool:
+    """Whether any element of a mask is true; inside vmap, any element of any sample: all samples go the same way."""
+    return bool(of_all_samples(mask).any().item())
+
+
+def of_all_samples(tensor):
+    """The tensor itself; inside vmap, the one that holds all samples."""
+    while hasattr(tensor._array, "as_tensor"):
+        tensor = tensor._array.value
+    return tensor

@@ -1,0 +1,44 @@
+"""autograd.forward_ad: duals carry tangents as PyTorch's do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_grad import both, same
+
+import flambeau
+
+torch = pytest.importorskip("torch")
+X = np.random.default_rng(0).standard_normal((2, 3))
+Y = np.random.default_rng(1).standard_normal((2, 3))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tangents():
+    """unpack_dual gives the primal and J v; nothing without a dual has a tangent."""
+
+    def run(t, x, y):
+        fwd = __import__(f"{t.__name__}.autograd.forward_ad", fromlist=["x"])
+        with fwd.dual_level():
+            a, b = fwd.make_dual(x, y), fwd.make_dual(y, x)
+            found = fwd.unpack_dual(a.sin() * b.exp())
+            plain = fwd.unpack_dual(x * 2)
+            assert fwd.unpack_dual(a).tangent is y or t is torch
+        return found.primal, found.tangent, plain.primal, plain.tangent is None
+
+    same(*both(run, X, Y))
+
+
+def test_errors():
+    """There is one level at a time, and no dual without one."""
+    fwd = flambeau.autograd.forward_ad
+    x = flambeau.ones(2)
+    with pytest.raises(RuntimeError):
+        fwd.make_dual(x, x)
+    with fwd.dual_level():
+        with pytest.raises(RuntimeError):
+            fwd.enter_dual_level()
+        with pytest.raises(ValueError, match="floating"):
+            fwd.make_dual(x.long(), x)
+    with pytest.raises(RuntimeError):
+        fwd.exit_dual_level()
