@@ -5,6 +5,8 @@ Widths are pairs (before, after), the last dimension first; a negative width cut
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from flambeau import dtypes, literals
@@ -21,7 +23,9 @@ def constant_pad_nd(input, pad, value=0):
     tensor([5., 1., 1., 5., 5.])
     """
     shape, pairs = _padded_shape(input.shape, pad)
-    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    in_kind = len(shape) == 4 and layout.looks_channels_last(*arrays.view_of(input))
+    empty = partial(arrays.empty_strided, strides=layout.channels_last_strides(shape)) if in_kind else arrays.empty
+    out = empty(shape, dtype=input.dtype, device=arrays.device_of(input))
     if any(n > 0 for pair in pairs for n in pair):
         arrays.fill(out, literals.stored(value, dtypes.OF_NUMPY[input.dtype]))
     to = tuple(slice(max(before, 0), size - max(after, 0)) for size, (before, after) in zip(shape, pairs, strict=True))

@@ -227,9 +227,9 @@ _count_nonzero = _over_dims("count_nonzero", lambda input, dtype: dtypes.int64.n
 
 
 @composite
-def count_nonzero(input, dim=None):
+def count_nonzero(input, dim=None, *more):
     """The number of elements that are not zero, overall or over dimensions."""
-    return _count_nonzero(input, dims_of(dim, input.dim()), False)
+    return _count_nonzero(input, dims_of((dim, *more) if more else dim, input.dim()), False)
 
 
 # -- logsumexp -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from flambeau.kernels import layout
 from flambeau.ops.declare import composite
+from flambeau.ops.formats import channels_last, contiguous_format
+from flambeau.ops.views import _unsafe_view
 
 
 @composite(method=False, aliases=("nn.functional.pixel_shuffle",))
@@ -19,7 +22,7 @@ def pixel_shuffle(input, upscale_factor):
     apart = input.reshape((*batch, channels // (r * r), r, r, height, width))
     n = len(batch)
     moved = apart.permute((*range(n + 1), n + 3, n + 1, n + 4, n + 2))  # (*, C, H, r, W, r)
-    return moved.reshape((*batch, channels // (r * r), height * r, width * r))
+    return _copied(moved, (*batch, channels // (r * r), height * r, width * r), input)
 
 
 @composite(method=False, aliases=("nn.functional.pixel_unshuffle",))
@@ -36,7 +39,14 @@ def pixel_unshuffle(input, downscale_factor):
     apart = input.reshape((*batch, channels, height // r, r, width // r, r))
     n = len(batch)
     moved = apart.permute((*range(n + 1), n + 2, n + 4, n + 1, n + 3))  # (*, C, r, r, H, W)
-    return moved.reshape((*batch, channels * r * r, height // r, width // r))
+    return _copied(moved, (*batch, channels * r * r, height // r, width // r), input)
+
+
+def _copied(moved, shape: tuple[int, ...], input):
+    """A copy, even where nothing moves: row-major, or with the channels last if the input has them so."""
+    found = _unsafe_view(moved.clone(memory_format=contiguous_format), shape)  # nobody else has the copy: it need not be a view
+    last = len(shape) == 4 and layout.looks_channels_last(tuple(input.shape), input.stride())
+    return found.contiguous(memory_format=channels_last) if last else found
 
 
 def _check_image(name: str, input, what: str, factor: int) -> None:
@@ -57,4 +67,4 @@ def channel_shuffle(input, groups):
     if channels % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
     apart = input.reshape((samples, groups, channels // groups, *places))
-    return apart.transpose(1, 2).reshape(tuple(input.shape))
+    return _copied(apart.transpose(1, 2), tuple(input.shape), input)

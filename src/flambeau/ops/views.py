@@ -163,10 +163,10 @@ _SQUEEZES = [_squeezing(number) for number in range(3)]
 
 
 @composite(as_view=True)
-def squeeze(input, dim=None):
+def squeeze(input, dim=None, *more):
     """Without the dimensions of size 1: all of them, or those named."""
-    if isinstance(dim, (tuple, list)):
-        return _SQUEEZES[2](input, sizes_of((dim,)))
+    if more or isinstance(dim, (tuple, list)):
+        return _SQUEEZES[2](input, sizes_of((dim, *more)))
     return _SQUEEZES[0](input, None) if dim is None else _SQUEEZES[1](input, whole(dim))
 
 

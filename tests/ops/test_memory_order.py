@@ -1,0 +1,100 @@
+"""Where results lie in memory: the order of their elements is PyTorch's, so that view() works where it works there, and random masks agree.
+
+An operation either keeps the order of its input (pointwise ones do), or starts afresh in row-major order; images whose channels lie last
+often keep them there.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import flambeau
+
+torch = pytest.importorskip("torch")
+
+LAYOUTS = {
+    "transposed": lambda f, x: x[0].transpose(0, 1),
+    "permuted": lambda f, x: x.permute(3, 0, 1, 2),
+    "channels last": lambda f, x: x.to(memory_format=f.channels_last),
+    "expanded": lambda f, x: x[:1].expand(3, 4, 4, 6),
+    "with gaps": lambda f, x: x[:, :, :, ::2],
+    "matrix": lambda f, x: x[0, 0].T,
+}
+OPERATIONS = {
+    "batch_norm": lambda f, x: f.nn.functional.batch_norm(x, None, None, training=True),
+    "batch_norm in evaluation": lambda f, x: f.nn.functional.batch_norm(x, f.zeros(x.shape[1]), f.ones(x.shape[1])),
+    "constant pad": lambda f, x: f.nn.functional.pad(x, (1, 2)),
+    "dropout": lambda f, x: f.nn.functional.dropout(x, 0.5),
+    "gelu": lambda f, x: f.nn.functional.gelu(x),
+    "index_select": lambda f, x: x.index_select(1, f.tensor([1, 0])),
+    "layer_norm": lambda f, x: f.nn.functional.layer_norm(x, x.shape[-1:]),
+    "masked_fill": lambda f, x: x.masked_fill(x > 0.5, 1.0),
+    "masked_fill of a row": lambda f, x: x.masked_fill(x[0] > 0.5, 1.0),
+    "one_hot": lambda f, x: f.nn.functional.one_hot((x > 0.5).long(), 2),
+    "renorm": lambda f, x: x.renorm(2, 0, 1.0),
+    "rrelu": lambda f, x: f.nn.functional.rrelu(x, training=True),
+    "softmax": lambda f, x: x.softmax(-1),
+    "where": lambda f, x: f.where(x > 0.5, x, 0.0),
+}
+IMAGES = {
+    "channel_shuffle": lambda f, x: f.nn.functional.channel_shuffle(x, 2),
+    "channel_shuffle of one group": lambda f, x: f.nn.functional.channel_shuffle(x, 1),
+    "pixel_shuffle by 1": lambda f, x: f.nn.functional.pixel_shuffle(x, 1),
+    "pixel_unshuffle by 1": lambda f, x: f.nn.functional.pixel_unshuffle(x, 1),
+    "pixel_unshuffle": lambda f, x: f.nn.functional.pixel_unshuffle(x, 2),
+}
+
+
+def picture(f):
+    return f.arange(1, 193).reshape(2, 4, 4, 6) / 193
+
+
+def strides(result):
+    """Those that matter: a dimension of size 1 may have any."""
+    return [s for s, size in zip(result.stride(), result.shape, strict=True) if size > 1]
+
+
+@pytest.mark.parametrize("order", LAYOUTS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_order_is_pytorchs(name, order):
+    """The result's strides are PyTorch's."""
+    theirs, ours = (OPERATIONS[name](f, LAYOUTS[order](f, picture(f))) for f in (torch, flambeau))
+    assert strides(ours) == strides(theirs)
+
+
+@pytest.mark.parametrize("order", ["transposed", "channels last"])
+@pytest.mark.parametrize("name", IMAGES)
+def test_shuffles_copy(name, order):
+    """Shuffled images have PyTorch's strides, and share no memory with the input even where nothing moves."""
+    theirs, ours = (IMAGES[name](f, LAYOUTS[order](f, picture(f))) for f in (torch, flambeau))
+    assert strides(ours) == strides(theirs)
+    assert ours.tolist() == theirs.tolist()
+    x = LAYOUTS[order](flambeau, picture(flambeau))
+    assert IMAGES[name](flambeau, x).untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("lengths", [[6, 3, 5], [6, 5, 3]])
+def test_unpacked_sequences(lengths, batch_first):
+    """Sequences that come out of a packed batch lie in memory as PyTorch's do: a dropout mask on them is the same."""
+
+    def story(f):
+        f.manual_seed(0)
+        packed = f.nn.utils.rnn.pack_padded_sequence(f.ones(3, 6, 2), f.tensor(lengths), batch_first=True, enforce_sorted=False)
+        padded, _ = f.nn.utils.rnn.pad_packed_sequence(packed, batch_first=batch_first, total_length=8)
+        return strides(padded), f.nn.functional.dropout(padded, 0.5).tolist()
+
+    assert story(flambeau) == story(torch)
+
+
+def test_nothing_is_pooled():
+    """Adaptive pooling to no places gives an empty result."""
+    for f in (flambeau, torch):
+        assert f.nn.functional.adaptive_max_pool2d(f.ones(2, 3, 4, 5), (0, 2)).shape == (2, 3, 0, 2)
+
+
+def test_dimensions_one_by_one():
+    """squeeze and count_nonzero take several dimensions as a tuple or one after the other."""
+    for f in (flambeau, torch):
+        assert f.ones(1, 1, 3).squeeze(0, 1).shape == f.ones(1, 1, 3).squeeze((0, 1)).shape == (3,)
+        assert f.ones(2, 3).count_nonzero(0, 1).item() == 6
