@@ -31,7 +31,7 @@ def dtype_of(name: str) -> tuple[Any, Any]:
 def carried(theirs: torch.Tensor) -> flambeau.Tensor:
     """PyTorch's tensor in Flambeau: the same values in memory of its own, with the same strides and offset."""
     ours, _ = dtype_of(str(theirs.dtype).removeprefix("torch."))
-    raw = torch.tensor(theirs.untyped_storage().tolist(), dtype=torch.uint8).numpy()
+    raw = torch.empty(0, dtype=torch.uint8).set_(theirs.untyped_storage()).numpy().copy()
     memory = flambeau.from_numpy(raw).view(ours) if raw.size else flambeau.empty(0, dtype=ours)
     return memory.as_strided(tuple(theirs.shape), theirs.stride(), theirs.storage_offset())
 

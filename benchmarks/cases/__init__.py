@@ -8,6 +8,7 @@ SUBJECTS = (
     "reductions",
     "matmul",
     "indexing",
+    "convolution",
     "layers",
     "losses",
     "attention",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, errors
 from flambeau.autograd import modes
 from flambeau.autograd.node import LEAF, Node, RemovableHandle
 from flambeau.kernels import arrays, layout
@@ -205,7 +205,10 @@ class Tensor(Methods):
 
     def _bump(self) -> None:
         """Note an in-place write."""
-        self._shared_storage().version += 1
+        storage = self._shared_storage()
+        storage.version += 1
+        if modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
+            storage.changed_at = errors.place()
 
     def untyped_storage(self):
         """The bytes behind the tensor and its views."""

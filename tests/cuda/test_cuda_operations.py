@@ -44,6 +44,10 @@ FLOAT = {
     lambda x: torch.bucketize(x, torch.tensor([0.0, 1.0], device=x.device)), "renorm": lambda x: x.renorm(2, 0, 1.0), "fft":
     lambda x: torch.fft.rfft(x).abs(), "item": lambda x: x * x.sum().item(), "tolist": lambda x: x.tolist(), "isclose":
     lambda x: torch.isclose(x, x + 1e-9), "cov": lambda x: torch.cov(x), "trapezoid": lambda x: torch.trapezoid(x), "setitem": lambda x: _set(x),
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(x, x * 2, x[:, :2]), "causal attention":
+    lambda x: torch.nn.functional.scaled_dot_product_attention(x, x * 2, x, is_causal=True), "gru":
+    lambda x: torch.gru(x[:, None], x[None, :1, :1], [x.repeat(1, 1), x[:, :1], x[:, 0], x[:, 1]], True, 1, 0.0, False, False, False), "lstm":
+    lambda x: torch.lstm(x[:, None], [x[None, :1, :1]] * 2, [x.repeat(2, 1)[:4], x.repeat(2, 1)[:4, :1]], False, 1, 0.0, False, False, False),
 }  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def check(name, *operands, second=False, room=None, constant=(), **options):
 
 def check_error(name, *operands, match=None, **options):
     """Both refuse, with the same type; the words say `match`."""
-    with pytest.raises(Exception) as theirs:  # noqa: PT011  # any: it says which
+    with pytest.raises(Exception) as theirs:
         getattr(torch.nn.functional, name)(*operands, **options)
     with pytest.raises(theirs.type, match=match) as ours:
         getattr(flambeau.nn.functional, name)(*map(mine, operands), **mine(options))

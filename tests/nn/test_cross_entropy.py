@@ -203,3 +203,22 @@ def test_of_a_linear_layer(options):
         expected = T.linear_cross_entropy(x, w, t, linear_bias=b, **options)
         found = F.linear_cross_entropy(mine(x), mine(w), mine(t), linear_bias=mine(b), **options)
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "none"}, {"reduction": "sum", "ignore_index": 1}, {"weight": True}], ids=str)
+@pytest.mark.parametrize("chunks", [{"batch_chunk_size": 3, "chunking_method": None}, {"chunking_method": "aspect_ratio:2"}, {}], ids=str)
+def test_in_chunks(options, chunks):
+    """In chunks it is the same, with the same gradients."""
+    options = with_weight(options, 5, torch.float64)
+    t, found = labels(5, 8), []
+    for given in (None, flambeau.nn.LinearCrossEntropyOptions(**chunks)):
+        leaves = [mine(a).requires_grad_() for a in (sample(8, 3), sample(5, 3, seed=1), sample(5, seed=2))]
+        loss = F.linear_cross_entropy(leaves[0], leaves[1], mine(t), linear_bias=leaves[2], options=given, **mine(options))
+        found.append([loss.detach(), *flambeau.autograd.grad((loss * loss).sum(), leaves)])
+    for whole, chunked in zip(*found, strict=True):
+        np.testing.assert_allclose(chunked.numpy(), whole.numpy(), rtol=1e-10, atol=1e-12)
+    with pytest.warns(UserWarning, match="ignored"):
+        F.linear_cross_entropy(
+            mine(sample(8, 3)), mine(sample(5, 3)), mine(t), label_smoothing=0.1, options=flambeau.nn.LinearCrossEntropyOptions()
+        )
+    assert repr(flambeau.nn.LinearCrossEntropyOptions()) == repr(torch.nn.LinearCrossEntropyOptions())

@@ -42,12 +42,29 @@ def test_dtypes(mode, dtype):
     check_function(lambda t, x: t.nn.functional.interpolate(x, size=(6, 10), mode=mode), SHAPES[2], dtype=dtype)
 
 
+@pytest.mark.parametrize("options", [{"mode": "area"}, {"mode": "bilinear"}, {"mode": "bilinear", "antialias": True}])
+@pytest.mark.parametrize("size", [(3, 4), (9, 11)])
+def test_infinity(options, size):
+    """An infinite element, or gradient, reaches only what reads it."""
+    image = np.zeros((1, 1, 6, 7))
+    image[0, 0, 0, 0], image[0, 0, 4, 5] = np.inf, np.nan
+    found = []
+    for package in (flambeau, torch):
+        x = package.tensor(image, requires_grad=True)
+        y = package.nn.functional.interpolate(x, size=size, **options)
+        y.backward(package.where(y.detach().isfinite(), 1.0, float("inf")).double())
+        found.append((y, x.grad.isfinite()))
+    assert_near(found[0][0], found[1][0], "output")
+    assert_near(found[0][1], found[1][1], "gradient")
+
+
 def test_bytes():
-    """Images of bytes stay bytes."""
+    """Images of bytes stay bytes, to the last bit those of PyTorch."""
     pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 6, 8)).astype(np.uint8)
-    for mode in ("nearest", "bilinear"):
-        ours, theirs = (p.nn.functional.interpolate(p.tensor(pixels), size=(9, 5), mode=mode) for p in (flambeau, torch))
-        assert_near(ours.int(), theirs.int(), mode, 1)
+    for mode, smooth in (("nearest", False), ("bilinear", False), ("bicubic", False), ("bilinear", True), ("bicubic", True)):
+        made = (p.nn.functional.interpolate(p.tensor(pixels), size=(9, 5), mode=mode, antialias=smooth) for p in (flambeau, torch))
+        ours, theirs = made
+        assert_near(ours, theirs, mode)
 
 
 def test_layers():

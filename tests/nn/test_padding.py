@@ -41,3 +41,10 @@ def test_refusals():
         ("replicate", (-2, -2), (2, 3, 3)),
     ]:  # fmt: skip
         check_errors(lambda t, x: t.nn.functional.pad(x, pad, mode=mode), shape)  # noqa: B023
+    check_errors(lambda t, x: t.nn.CircularPad2d(1)(x), (2, 3))
+
+
+def test_fewer_widths():
+    """As in PyTorch, a tuple of widths is taken as it is: with two of them only the last dimension grows."""
+    check_layer("ZeroPad2d", (1, 2), on=(SHAPES[2],))
+    check_errors(lambda t, x: t.nn.ReflectionPad2d((1, 2))(x), SHAPES[2])

@@ -258,3 +258,25 @@ def test_module_paths():
     from flambeau.optim.sgd import SGD
 
     assert issubclass(AdamW, Adam) and issubclass(SGD, Optimizer) and issubclass(StepLR, LRScheduler)
+
+
+def test_layers_in_a_plain_list_are_noticed():
+    """A model keeps layers in a list, its optimizer is built, and nobody says that they will never learn."""
+    nn = flambeau.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(2, 2)]
+            self.out = nn.Linear(2, 2)
+            self.known = [self.out]
+            self.frozen = [nn.Linear(2, 2).requires_grad_(False)]
+
+    with pytest.warns(UserWarning, match=r"Net.layers holds a Linear in a list") as caught:
+        flambeau.optim.SGD(Net().parameters(), lr=0.1)
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match=r"Net.layers"):
+        flambeau.optim.SGD([{"params": Net().parameters()}], lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flambeau.optim.SGD(nn.Sequential(nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 2)])).parameters(), lr=0.1)

@@ -166,7 +166,8 @@ def _write_to(op) -> Callable:
 
 def _named(function: Callable, op, name: str) -> Callable:
     function.__name__ = function.__qualname__ = name
-    function.__module__ = "torch"
+    room = op.name.rpartition(".")[0]
+    function.__module__ = "flambeau.nn.functional" if room == "nn.functional" else "torch"  # layers that keep one are pickled by that name
     function.__doc__ = op.__doc__
     function.op = op
     return function

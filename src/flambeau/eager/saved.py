@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from flambeau import errors
 from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
 from flambeau.kernels import arrays
@@ -64,10 +65,10 @@ def unpack(entry: Any, node: Node) -> Any:
                 raise modified_error(tensor, version, now, node)
             return tensor
         _, array, version, storage, nr = entry
-        if storage.version != version:
-            raise modified_error(wrap(array), version, storage.version, node, nr=nr)
         result = array.as_tensor() if hasattr(array, "as_tensor") else wrap(array)  # the former inside vmap
         result._storage = storage
+        if storage.version != version:
+            raise modified_error(result, version, storage.version, node, nr=nr)
         return with_history(result, node, nr)
     return entry.value(node) if kind is Hooked else entry
 
@@ -120,10 +121,14 @@ def modified_error(tensor: Tensor, expected: int, found: int, node: Node, nr: in
     """A saved tensor was changed in place between forward and backward."""
     made_by, nr = (tensor.grad_fn, tensor._nr) if nr is None else (node, nr)
     origin = f", which is output {nr} of {type(made_by).__name__}," if made_by is not None else ""
+    changed_at = tensor._storage.changed_at if tensor._storage is not None else None
+    hint = f"\nIt was changed by {errors.line_of(changed_at)}." if changed_at else ""
     where = node.metadata_.get("traceback_") if node.metadata_ else None
-    hint = " Hint: torch.autograd.set_detect_anomaly(True) tells where that operation was called."
-    if where:
-        hint = "\nThe operation that saved it was called here:\n" + "".join(where)
+    hint += (
+        "\nThe operation that saved it was called here:\n" + "".join(where)
+        if where
+        else f" Run it under torch.autograd.set_detect_anomaly(True) to see the line that saved it for {type(node).__name__}."
+    )
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.dtype} {list(tensor.shape)}]{origin} is at version {found}; expected version {expected} instead "

@@ -37,23 +37,27 @@ FACTS = (
     "across",
     "down",
 )
-LARGEST = 512  # features of a head for which the compiled loops have room
+LARGEST = 256  # features of a head for which the compiled loops have room: they work on the stack, which may be small in threads
 
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
-    out = _heads_inside((*q.shape[:-1], v.shape[-1]), q)
+    out = _room((*q.shape[:-1], v.shape[-1]), q)
     lse = arrays.empty(q.shape[:-1], q.dtype, device)
     if _compiled(q, k, v):
         _run("forward", q, k, v, None, mask, scale, causal, out=out, lse=lse)
         return out, lse
-    if not out.size and not lse.size:
+    if not k.shape[-2]:
+        arrays.fill(out, 0)
+        arrays.fill(lse, np.inf)
+        return out, lse
+    if not lse.size:
         return out, lse
     with np.errstate(all="ignore"):
         for rows, keys in _blocks(q, k, causal):
             scores = _scores(q, k, mask, scale, causal, rows, keys)
-            most = scores.max(-1, keepdims=True, initial=-np.inf)
+            most = scores.max(-1, keepdims=True)
             powers = xp.exp(scores - xp.where(most == -np.inf, 0, most))  # all masked: exp(-inf - 0) = 0
             total = powers.sum(-1, keepdims=True)
             out[..., rows, :] = gemm.batched(powers, v[..., keys, :]) / xp.where(total == 0, 1, total)
@@ -67,7 +71,7 @@ def backward(
     """The gradients of q, k and v, from that of the result."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
     if _compiled(q, k, v):
-        dq, dk, dv = (_heads_inside(x.shape, x) if x.strides[-2] > x.strides[1] else arrays.empty(x.shape, x.dtype) for x in (q, k, v))
+        dq, dk, dv = (_room(x.shape, x) for x in (q, k, v))
         _run("backward", q, k, v, grad, mask, scale, causal, out=out, lse=lse, dq=dq, dk=dk, dv=dv)
         return dq, dk, dv
     dq, dk, dv = (arrays.zeros(x.shape, x.dtype, device) for x in (q, k, v))
@@ -97,17 +101,18 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
         found += mask[..., rows if mask.shape[-2] > 1 else slice(None), keys if mask.shape[-1] > 1 else slice(None)]
     if causal:
         later = xp.arange(keys.stop)[None, :] > xp.arange(rows.start, rows.stop)[:, None]
-        found = xp.where(later, q.dtype.type(-np.inf), found)
+        found = xp.where(later, xp.full((), -np.inf, q.dtype), found)
     return found
 
 
-def _heads_inside(shape, like: Array) -> Array:
-    """Memory for (N, heads, L, E) in which the heads of a place lie beside each other: whoever joins them need not copy. PyTorch does so, too."""
-    device = arrays.device_of(like)
-    if len(shape) < 4:
-        return arrays.empty(shape, like.dtype, device)
-    made = arrays.empty((shape[0], shape[-2], *shape[1:-2], shape[-1]), like.dtype, device)
-    return made.transpose(0, *range(2, len(shape) - 1), 1, len(shape) - 1)
+def _room(shape, like: Array) -> Array:
+    """Memory for (*, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
+    them, they do so here, and whoever joins them need not copy."""
+    axes = list(range(len(shape) - 1))
+    if 0 not in like.strides[:-1] and like.size:
+        axes.sort(key=lambda axis: -like.strides[axis])
+    made = arrays.empty((*(shape[axis] for axis in axes), shape[-1]), like.dtype, arrays.device_of(like))
+    return made.transpose(*(axes.index(axis) for axis in range(len(axes))), len(axes))
 
 
 # -- the compiled loops ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from flambeau.kernels import arrays, gather, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import dense, unhalved
 
-INLINE, BLOCK = 32768, 16384  # elements: what is not worth a second thread; what a call of a loop takes otherwise
+INLINE, BLOCK = 65536, 16384  # elements: what is not worth a second thread; what a call of a loop takes otherwise
 NOTHING, SUM, MEAN = 0, 1, 2  # what is made of the losses of all rows
 FLOAT32, FLOAT64 = dtypes.float32.numpy, dtypes.float64.numpy
 NAMES = {d.numpy: d.name for d in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)}

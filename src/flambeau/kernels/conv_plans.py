@@ -7,8 +7,9 @@ so do the sums of a weight's gradient: any number of threads gives the same bits
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,10 @@ PHASES = 16  # a transposed convolution is cut into so many plain ones at most
 
 
 def takes(*operands: Any) -> bool:
-    """Whether the loops can read these arrays."""
-    return native.lib is not None and all(type(a) is np.ndarray and a.dtype == np.float32 and a.size for a in operands if a is not None)
+    """Whether the loops are there and can read these arrays."""
+    if native.kernel("conv.direct") is native.not_compiled:
+        return False
+    return all(type(a) is np.ndarray and a.dtype == np.float32 and a.size for a in operands if a is not None)
 
 
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> None:
@@ -36,9 +39,12 @@ def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, gr
 
 
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
-    """Write the transposed convolution into `out`: one plain convolution for every remainder of a position divided by the stride."""
+    """Write the transposed convolution into `out`: one plain convolution for every remainder of a position divided by the stride.
+
+    False where a matrix product and adding up its rows is the better way."""
     n = y.ndim - 2
-    if math.prod(stride) > PHASES:
+    few = w.shape[1] <= 4 and w.shape[0] // groups >= 16  # most of each vector of channels would be empty
+    if few or math.prod(stride) > PHASES:
         return False
     kernel = _volume(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), n).swapaxes(1, 2)
     y, out = _volume(y, n), _volume(out, n)
@@ -75,69 +81,89 @@ def weight_gradient(x, y, out, stride: Sizes, padding: Sizes, dilation: Sizes, g
     """Write the derivative by the weight (O, C / G, *K) of a convolution from x to y into `out`, which is contiguous."""
     n = x.ndim - 2
     x, y, w = _volume(x, n), _volume(y, n), _volume(out.reshape(groups, out.shape[0] // groups, *out.shape[1:]), n)
-    fields = _fields(x, w, y, None, _three(stride, 1), _three(padding, 0), _three(dilation, 1))
-    fields["splits"] = 1
-    g, o, c, *kernel = w.shape
+    geometry = x.shape, x.strides, w.shape, w.strides, y.shape, y.strides, _three(stride, 1), _three(padding, 0), _three(dilation, 1)
+    addresses = {"x": address(x), "y": address(y), "w": address(w)}
+    way = _weight_way(*geometry, True)
+    if way.name == "depthwise_weight":
+        _run(way.name, way.plan, way.tasks, way.work, **addresses)
+    elif _sum_up(way, **addresses) and way.name == "winograd_weight":
+        _sum_up(_weight_way(*geometry, False), **addresses)
+
+
+def _sum_up(way: Way, x: int, y: int, w: int) -> bool:
+    """A weight's gradient in partial sums over some of the blocks each, then these; whether something made by transforms is not finite."""
+    sums = native.empty((way.packed,), np.dtype(np.float32))
+    _run(way.name, way.plan, way.tasks, way.work, x=x, y=y, w=address(sums))
+    tasks = int(way.plan[PLACES["groups"]] * way.plan[PLACES["cin"]])
+    return bool(_run(way.pack, way.plan, tasks, way.packed, x=address(sums), w=w).any())
+
+
+@lru_cache(1024)
+def _weight_way(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation, may_transform: bool) -> Way:
+    """How to make a weight's gradient; `pack` is the loop that adds up the partial sums."""
+    f = _fields(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation)
+    g, o, c, *kernel = ws
+    work = math.prod(ys) * c * math.prod(kernel)
     if c == 1 and o <= 4 and g > 1:
-        _cut(fields, 1, 1)
-        _run("depthwise_weight", g, fields, w=address(w))
-        return
-    by_tiles = _suits_winograd(fields)
-    _cut_tiles(fields) if by_tiles else _cut(fields, c, 1)
-    pitch, k = -(-o // 64) * 64, 16 if by_tiles else math.prod(kernel)
-    blocks = len(x) * math.prod(_counts(fields))
-    parts = max(min(PARTS // min(g, PARTS), blocks, (64 << 20) // (4 * g * k * c * pitch)), 1)
-    sums = native.empty((parts, g, k, c, pitch), x.dtype)
-    _run("winograd_weight" if by_tiles else "weight", parts * g, fields, w=address(sums), parts=parts, pitch=pitch)
-    total = sums[..., :o].sum(0) if parts > 1 else sums[0, ..., :o]
-    if by_tiles:
-        total = _turned_back(total.reshape(g, 4, 4, c, o))
-        if not np.isfinite(total).all():
-            _direct_weight(x, fields, w, pitch)
-            return
-    w[...] = total.reshape(g, *kernel, c, o).transpose(0, 5, 4, 1, 2, 3)
-
-
-def _direct_weight(x, fields: dict[str, int], w, pitch: int) -> None:
-    g, o, c, *kernel = w.shape
-    _cut(fields, c, 1)
-    sums = native.empty((1, g, math.prod(kernel), c, pitch), x.dtype)
-    _run("weight", g, fields, w=address(sums), parts=1, pitch=pitch)
-    w[...] = sums[0, ..., :o].reshape(g, *kernel, c, o).transpose(0, 5, 4, 1, 2, 3)
-
-
-def _turned_back(s):
-    """G' S G of Note [winograd], for S (g, 4, 4, ...): (g, 3, 3, ...)."""
-    for axis in (1, 2):
-        first, plus, minus, last = np.moveaxis(s, axis, 0)
-        both = (plus + minus) * np.float32(0.5)
-        s = np.stack([first + both, (plus - minus) * np.float32(0.5), both + last], axis)
-    return s
+        _cut(f, 1, 1)
+        return Way("depthwise_weight", _plan(f), g, work, "", 0)
+    by_tiles = may_transform and _suits_winograd(f)
+    _cut_tiles(f) if by_tiles else _cut(f, c, 1)
+    f["splits"], f["pitch"] = 1, -(-o // 64) * 64
+    size = g * (16 if by_tiles else math.prod(kernel)) * c * f["pitch"]
+    blocks = xs[0] * math.prod(_counts(f))
+    f["parts"] = max(min(PARTS // min(g, PARTS), blocks, (64 << 20) // (4 * size)), 1)
+    names = ("winograd_weight", "winograd_sum") if by_tiles else ("weight", "weight_sum")
+    return Way(names[0], _plan(f), f["parts"] * g, work, names[1], f["parts"] * size)
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------
 
 
+class Way(NamedTuple):
+    """A loop and its plan, without addresses; `pack` is the loop that prepares the weight, in `packed` numbers, or "" for none."""
+
+    name: str
+    plan: np.ndarray
+    tasks: int
+    work: int
+    pack: str
+    packed: int
+
+
 def _correlate(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes) -> None:
     """Write a convolution of volumes into `out`. Padding is what comes before, and may be negative: zeros are where x is not."""
-    g, o, c, *kernel = w.shape
-    fields = _fields(x, w, out, bias, stride, padding, dilation)
-    flops = math.prod(out.shape) * c * math.prod(kernel)
+    geometry = x.shape, x.strides, w.shape, w.strides, out.shape, out.strides, stride, padding, dilation
+    addresses = {"x": address(x), "w": address(w), "y": address(out), "bias": 0 if bias is None else address(bias)}
+    way = _way(*geometry, True)
+    if _follow(way, addresses) and way.name == "winograd":
+        _follow(_way(*geometry, False), addresses)  # an infinity made NaN of its neighbours
+
+
+def _follow(way: Way, addresses: dict[str, int]) -> bool:
+    """Prepare the weight and convolve; whether something is not finite."""
+    if way.pack:
+        packed = native.empty((way.packed,), np.dtype(np.float32))
+        tasks = way.plan[PLACES["groups"]] * -(-way.plan[PLACES["cout"]] // 64)
+        _run(way.pack, way.plan, int(tasks), way.packed * 8, w=addresses["w"], y=address(packed))
+        addresses = addresses | {"w": address(packed)}
+    return bool(_run(way.name, way.plan, way.tasks, way.work, **addresses).any())
+
+
+@lru_cache(1024)
+def _way(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation, may_transform: bool) -> Way:
+    """How to convolve arrays of this geometry: programs come back to the same few."""
+    f = _fields(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation)
+    g, o, c, *kernel = ws
+    work, wide = math.prod(ys) * c * math.prod(kernel), -(-o // 64) * 64
     if c == 1 and o <= 4 and g > 1:
-        fields["splits"] = 1
-        _cut(fields, 1, 1)
-        _run("depthwise", _tasks(fields), fields, flops, w=address(w))
-        return
-    if _suits_winograd(fields):
-        packed = native.empty((g * 16 * c * (-(-o // 64) * 64),), x.dtype)
-        _run("winograd_pack", g * -(-o // 64), fields, w=address(w), y=address(packed))
-        _cut_tiles(fields)
-        if not _run("winograd", _tasks(fields), fields, flops, w=address(packed)).any():
-            return
-    packed = native.empty((g * math.prod(kernel) * c * (-(-o // 64) * 64),), x.dtype)
-    _run("pack", g * -(-o // 64), fields, w=address(w), y=address(packed))
-    _cut(fields, c, o)
-    _run("direct", _tasks(fields), fields, flops, w=address(packed))
+        _cut(f, 1, 1)
+        return Way("depthwise", _plan(f), _tasks(f), work, "", 0)
+    if may_transform and _suits_winograd(f):
+        _cut_tiles(f)
+        return Way("winograd", _plan(f), _tasks(f), work, "winograd_pack", g * 16 * c * wide)
+    _cut(f, c, o)
+    return Way("direct", _plan(f), _tasks(f), work, "pack", g * math.prod(kernel) * c * wide)
 
 
 def _suits_winograd(f: dict[str, int]) -> bool:
@@ -188,32 +214,40 @@ def _tasks(f: dict[str, int]) -> int:
     return f["N"] * f["groups"] * f["splits"] * math.prod(_counts(f))
 
 
-def _fields(x, w, y, bias, stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, int]:
-    g, o, c, *kernel = w.shape
-    f = {"x": address(x), "y": address(y), "bias": 0 if bias is None else address(bias), "groups": g, "cin": c, "cout": o, "N": len(x)}
-    f |= zip(("xn", "xc", "xd", "xh", "xw"), [s // 4 for s in x.strides], strict=True)
-    f |= zip(("wg", "wo", "wc", "wd", "wh", "ww"), [s // 4 for s in w.strides], strict=True)
-    f |= zip(("yn", "yc", "yd", "yh", "yw"), [s // 4 for s in y.strides], strict=True)
+def _fields(xs, x_steps, ws, w_steps, ys, y_steps, stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, int]:
+    f = {"groups": ws[0], "cout": ws[1], "cin": ws[2], "N": xs[0]}
+    f |= zip(("xn", "xc", "xd", "xh", "xw"), [s // 4 for s in x_steps], strict=True)
+    f |= zip(("wg", "wo", "wc", "wd", "wh", "ww"), [s // 4 for s in w_steps], strict=True)
+    f |= zip(("yn", "yc", "yd", "yh", "yw"), [s // 4 for s in y_steps], strict=True)
     for names, numbers in zip(
         (("D", "H", "W"), ("OD", "OH", "OW"), ("KD", "KH", "KW"), ("sd", "sh", "sw"), ("pd", "ph", "pw"), ("dd", "dh", "dw")),
-        (x.shape[2:], y.shape[2:], kernel, stride, padding, dilation),
+        (xs[2:], ys[2:], ws[3:], stride, padding, dilation),
         strict=True,
     ):
         f |= zip(names, numbers, strict=True)
     return f
 
 
-def _run(name: str, tasks: int, fields: dict[str, int], work: int = 1 << 30, **more: int) -> np.ndarray:
-    """Run the tasks of a loop of convolution; what became of each (see print_conv._loop)."""
-    done = run(f"conv.{name}", FIELDS, tasks, fields | more, work)
+PLACES = {name: i for i, name in enumerate(FIELDS)}
+
+
+def _plan(fields: dict[str, int]) -> np.ndarray:
+    return np.array([fields.get(f, 0) for f in FIELDS], np.int64)
+
+
+def _run(name: str, plan: np.ndarray, tasks: int, work: int, **more: int) -> np.ndarray:
+    """Run the tasks of a loop of convolution; what became of each (see print_conv.loop)."""
+    plan = plan.copy()
+    for field, value in more.items():
+        plan[PLACES[field]] = value
+    done = run(f"conv.{name}", plan, tasks, work)
     if (done == 2).any():
         raise MemoryError(f"conv.{name}: no memory for a patch of the image")
     return done
 
 
-def run(name: str, order: list[str], tasks: int, fields: dict[str, int], work: int) -> np.ndarray:
+def run(name: str, plan: np.ndarray, tasks: int, work: int) -> np.ndarray:
     """Run tasks 0, 1, ... of a compiled loop on a plan, side by side if there is enough work for that; what each returns."""
-    plan = np.array([fields.get(f, 0) for f in order], np.int64)
     done = np.empty((tasks, 8), np.int64)[:, 0]
     line = max(min(work // (8 * tasks), 1 << 15), 1)
     if native.kernel(name).into(done, np.arange(tasks), plan[:1].reshape(()), line) is NotImplemented:
@@ -225,7 +259,7 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _volume(array: np.ndarray, n: int) -> np.ndarray:
+def _volume(array: Any, n: int) -> Any:
     """The array with three spatial dimensions."""
     return array[(..., *(None,) * (3 - n), *(slice(None),) * n)]
 

@@ -45,6 +45,9 @@ def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes
     shape = (x.shape[0], w.shape[0], *sizes)
     if _is_half(x):
         return _in_float32(convolve, x, w, bias, sizes, stride, padding, dilation, groups)
+    if _is_product(x, w, sizes, stride, padding, groups):
+        out = _per_pixel(x, w.reshape(w.shape[:2]))
+        return out if bias is None else _add_bias(out, bias)
     out = _empty(shape, x, w)
     if conv_plans.takes(x, w, bias, out):
         conv_plans.convolve(
@@ -65,6 +68,9 @@ def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes,
     """The transposed convolution: y (N, O, *P) -> x (N, C, *sizes), plus a number for every channel."""
     if _is_half(y):
         return _in_float32(adjoint, y, w, bias, sizes, stride, padding, dilation, groups)
+    if _is_product(y, w, sizes, stride, padding, groups):
+        out = _per_pixel(y, w.reshape(w.shape[:2]).T)
+        return out if bias is None else _add_bias(out, bias)
     n, o, *spots = y.shape
     channels, kernel = w.shape[1] * groups, w.shape[2:]
     out = _empty((n, channels, *sizes), y, w)
@@ -107,6 +113,27 @@ def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: S
             of_y = y[some].reshape(-1, groups, o // groups, math.prod(spots))  # (n, G, O, P)
             total += gemm.batched(of_y, windows.swapaxes(2, 3)).sum(0)
     return total.reshape(o, channels, *kernel)
+
+
+def _is_product(x: Array, w: Array, sizes: Sizes, stride: Sizes, padding: Sizes, groups: int) -> bool:
+    """Whether the kernel is one number that meets every pixel of dense images: then channels are multiplied by a matrix."""
+    plain = groups == 1 and math.prod(w.shape[2:]) == 1 and max(stride) == 1 and max(padding) == 0 and sizes == x.shape[2:]
+    if not plain or not x.size or not w.size:
+        return False
+    view = arrays.view_of(x)
+    alike = layout.looks_channels_last(*view) or not layout.looks_channels_last(*arrays.view_of(w))
+    return alike and (layout.is_contiguous(*view) or layout.is_channels_last(*view))
+
+
+def _per_pixel(x: Array, matrix: Array) -> Array:
+    """matrix (O, C) times the channels of every pixel of x (N, C, *S), which lies as it does: (N, O, *S)."""
+    n, c, *sizes = x.shape
+    if layout.looks_channels_last(*arrays.view_of(x)):
+        pixels = x.transpose(0, *range(2, x.ndim), 1)
+        found = gemm.product(pixels.reshape(-1, c), matrix.T).reshape(*pixels.shape[:-1], len(matrix))
+        return found.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+    every = arrays.module_of(x).broadcast_to(matrix, (n, *matrix.shape))
+    return gemm.product(every, x.reshape(n, c, math.prod(sizes))).reshape(n, len(matrix), *sizes)
 
 
 def _windows(x, kernel, stride, padding, dilation, groups, spots) -> Iterator[tuple[slice, Array]]:

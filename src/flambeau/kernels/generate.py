@@ -16,6 +16,7 @@ from flambeau.kernels import (
     dtype_table,
     fold,
     index_loops,
+    mixing,
     order_loops,
     pool_loops,
     print_attention,
@@ -59,6 +60,7 @@ void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, con
 ROOMS = {
     "programs.c": rows_room,
     "channels.c": channels,
+    "mix.c": mixing,
     "random.c": random_loops,
     "index.c": index_loops,
     "scans.c": scan_loops,

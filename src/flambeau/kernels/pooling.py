@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, conv_plans, gemm, layout, native
-from flambeau.kernels.pool_loops import FIELDS
+from flambeau.kernels import arrays, conv_plans, gather, gemm, layout, native
+from flambeau.kernels.pool_loops import plan
 
 Array = Any
 Sizes = tuple[int, ...]
@@ -74,13 +74,13 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
         better = ((value > best) | (value != value) | (index < 0)) & (at >= 0)
         best, index = xp.where(better, value, best), xp.where(better, at, index)
     shape = (planes, *spots)
-    return best.astype(x.dtype).reshape(shape), index.reshape(shape)
+    return tuple(arrays.contiguous(a).reshape(shape) for a in (best.astype(x.dtype), index))
 
 
 def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
     n = len(sizes)
-    if native.lib is None or type(x) is not np.ndarray or x.dtype.char not in "fd" or n > 2 or x.ndim not in (n + 1, n + 2) or not x.size:
+    if not _has_loop(x) or n > 2 or x.ndim not in (n + 1, n + 2) or not _fits(x, kernel, stride, dilation):
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
         return like(x, value, n), like(x, index, n)
@@ -101,8 +101,41 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     block = max(16384 * count // max(value.size, 1) // 4, 1)
     fields |= {"planes": count, "block": block, "last": int(last)}
     kind = "f32" if x.dtype.char == "f" else "f64"
-    conv_plans.run(f"pool.max_{kind}", FIELDS, -(-count // block), fields, value.size * math.prod(kernel) * 4)
+    conv_plans.run(f"pool.max_{kind}", plan(fields), -(-count // block), value.size * math.prod(kernel) * 4)
     return value, index
+
+
+def _has_loop(x: Array) -> bool:
+    return type(x) is np.ndarray and x.dtype.char in "fd" and native.kernel("pool.max_f32") is not native.not_compiled
+
+
+def _fits(x: Array, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
+    """Whether 32 bits count the positions of a plane, and a few windows fit into the line that the loop keeps (pool_loops.py)."""
+    return 0 < x.size < 1 << 31 and (kernel[-1] - 1) * dilation[-1] + 32 * stride[-1] < 1024
+
+
+def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
+    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
+    n = len(sizes)
+    lead, room = values.shape[: values.ndim - n], math.prod(sizes)
+    out = arrays.empty((*lead, *sizes), values.dtype, arrays.device_of(values))
+    flat, at = (arrays.contiguous(a).reshape(math.prod(lead), math.prod(a.shape[values.ndim - n :])) for a in (values, indices))
+    if not _has_loop(values) or not values.size:
+        rows = out.reshape(math.prod(lead), room)
+        rows[...] = 0
+        gather.scatter_reduce(rows, 1, at, flat, "sum")
+        return out
+    block = max(16384 // room, 1)
+    fields = {
+        "x": conv_plans.address(out),
+        "y": conv_plans.address(flat),
+        "at": conv_plans.address(at),
+        "planes": len(flat),
+        "block": block,
+    }
+    fields |= {"W": room, "OW": flat.shape[1]}
+    conv_plans.run(f"pool.spread_{'f32' if values.dtype.char == 'f' else 'f64'}", plan(fields), -(-len(flat) // block), out.size * 8)
+    return out
 
 
 def summed(x: Array, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:

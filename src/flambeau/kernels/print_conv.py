@@ -17,7 +17,18 @@ from __future__ import annotations
 
 TILES = {16: {1: 14, 2: 12, 3: 8, 4: 6}, 8: {1: 6, 2: 6}, 4: {1: 6, 2: 6}}  # width of a vector: {vectors across: rows}
 CONDITIONS = {16: "#if defined(__AVX512F__)", 8: "#elif defined(__AVX2__)", 4: "#else"}
-NAMES = ("pack", "direct", "weight", "winograd_pack", "winograd", "winograd_weight", "depthwise", "depthwise_weight")
+NAMES = (
+    "pack",
+    "direct",
+    "weight",
+    "winograd_pack",
+    "winograd",
+    "winograd_weight",
+    "weight_sum",
+    "winograd_sum",
+    "depthwise",
+    "depthwise_weight",
+)
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
 # What a task reads, in this order; pointers are numbers too. conv_plans.py fills it in by name.
@@ -36,21 +47,26 @@ def table() -> tuple[list[str], list[str], list[str]]:
         _TURN % _turned(),
         _TASKS,
         _WINOGRAD,
+        _SUMS,
         _DEPTHWISE,
     ]
-    texts += [_loop(name) for name in NAMES]
+    texts += [loop("conv", name, "Conv") for name in NAMES]
     declared = [f"void FL_NAME(conv_{name}){PARAMETERS};\n" for name in NAMES]
-    rows = [f'{{"conv.{name}", FL_NAME(conv_{name}), FL_I64, 2, 1, 1, FL_I64, {{FL_I64, FL_I64}}, 128}}' for name in NAMES]
-    return texts, declared, rows
+    return texts, declared, [row("conv", name) for name in NAMES]
 
 
-def _loop(name: str) -> str:
-    """Operands: what became of the task (0: done, 1: some result is not finite, 2: no memory), its number, and the plan."""
-    return f"""void FL_NAME(conv_{name}){PARAMETERS} {{
+def loop(room: str, name: str, plan: str) -> str:
+    """The loop over tasks. Operands: what became of the task (0: done, 1: some result is not finite, 2: no memory), its number, the plan."""
+    return f"""void FL_NAME({room}_{name}){PARAMETERS} {{
     for (int64_t i = 0; i < n; i++)
-        *(int64_t *)(ptr[0] + i * step[0]) = {name}((const Conv *)(ptr[2] + i * step[2]), *(const int64_t *)(ptr[1] + i * step[1]));
+        *(int64_t *)(ptr[0] + i * step[0]) = {name}((const {plan} *)(ptr[2] + i * step[2]), *(const int64_t *)(ptr[1] + i * step[1]));
 }}
 """
+
+
+def row(room: str, name: str) -> str:
+    """The row of the launcher's table."""
+    return f'{{"{room}.{name}", FL_NAME({room}_{name}), FL_I64, 2, 1, 1, FL_I64, {{FL_I64, FL_I64}}, 128}}'
 
 
 def _tiles(width: int):
@@ -215,11 +231,12 @@ static void store(const Conv *p, const Block *b, int64_t o, int64_t used, const 
     else
         for (int64_t r = 0; r < b->rows; r++) move(b->cols, used, from + r * pitch, ld, 1, y + r * p->yh, p->yw, p->yc, bias);
 }
+/* A long sum is made of up to 4 shorter ones, which loses fewer digits. */
 static int64_t direct(const Conv *p, int64_t t) {
     const Block b = block_of(p, t);
     if (b.first >= b.last) return 0;
     const int64_t merged = p->dw == 1, taps = p->KD * p->KH * (merged ? 1 : p->KW), depth = p->cin * (merged ? p->KW : 1);
-    const int64_t patch = round_up(p->KD * b.hin * b.win * p->cin, 16), all = taps * depth;
+    const int64_t patch = round_up(p->KD * b.hin * b.win * p->cin, 16), all = taps * depth, sums = most(least(least(all / 24, 4), taps), 1);
     const size_t bytes = sizeof(float) * (size_t)(patch + b.rows * b.cols * PANEL) + sizeof(int64_t) * (size_t)taps;
     float *const scratch = fl_alloc(bytes), *const out = scratch + patch;
     if (!scratch) return 2;
@@ -233,7 +250,12 @@ static int64_t direct(const Conv *p, int64_t t) {
         const int64_t vectors = vectors_at(o, p->cout), ld = vectors * VW;
         const float *w = p->w + b.g * round_up(p->cout, 64) * all + o * all;
         for (int64_t r = 0; r < b.rows; r++)
-            multiply(b.cols, vectors, taps, tap, depth, scratch + r * p->sh * b.win * p->cin, p->sw * p->cin, 1, w, out + r * b.cols * ld, ld, 0);
+            for (int64_t i = 0, to = 0; i < sums; i++) {
+                const int64_t from = to;
+                to = (i + 1) * taps / sums;
+                multiply(b.cols, vectors, to - from, tap + from, depth, scratch + r * p->sh * b.win * p->cin, p->sw * p->cin, 1,
+                    w + from * depth * ld, out + r * b.cols * ld, ld, i > 0);
+            }
         store(p, &b, o, least(ld, p->cout - o), out, ld, b.cols * ld);
     }
     fl_free(scratch, bytes);
@@ -414,6 +436,48 @@ static int64_t winograd_weight(const Conv *p, int64_t t) {
     if (!add) memset(sum, 0, sizeof(float) * (size_t)size);
     fl_free(v, bytes);
     return 0;
+}
+"""
+
+# What the tasks for a weight's gradient leave behind, x (parts, groups, K, cin, pitch), added up and written to w as that lies.
+_SUMS = """
+static void add_parts(const Conv *p, int64_t g, int64_t k, int64_t taps, int64_t c, int64_t o, float *sum) {
+    memset(sum, 0, 64 * sizeof(float));
+    for (int64_t part = 0; part < p->parts; part++) {
+        const float *from = p->x + (((part * p->groups + g) * taps + k) * p->cin + c) * p->pitch + o;
+        for (int64_t j = 0; j < least(64, p->cout - o); j++) sum[j] += from[j];
+    }
+}
+static int64_t weight_sum(const Conv *p, int64_t t) {
+    const int64_t g = t / p->cin, c = t % p->cin, taps = p->KD * p->KH * p->KW;
+    float sum[64];
+    for (int64_t o = 0; o < p->cout; o += 64)
+        for (int64_t k = 0; k < taps; k++) {
+            float *to = p->w + g * p->wg + o * p->wo + c * p->wc + k / p->KW / p->KH * p->wd + k / p->KW % p->KH * p->wh + k % p->KW * p->ww;
+            add_parts(p, g, k, taps, c, o, sum);
+            for (int64_t j = 0; j < least(64, p->cout - o); j++) to[j * p->wo] = sum[j];
+        }
+    return 0;
+}
+static int64_t winograd_sum(const Conv *p, int64_t t) { /* G' S G */
+    const int64_t g = t / p->cin, c = t % p->cin;
+    float s[16][64], h[3][4][64], check = 0;
+    for (int64_t o = 0; o < p->cout; o += 64) {
+        for (int k = 0; k < 16; k++) add_parts(p, g, k, 16, c, o, s[k]);
+        for (int k = 0; k < 4; k++)
+            for (int j = 0; j < 64; j++) {
+                const float both = (s[4 + k][j] + s[8 + k][j]) / 2;
+                h[0][k][j] = s[k][j] + both, h[1][k][j] = (s[4 + k][j] - s[8 + k][j]) / 2, h[2][k][j] = both + s[12 + k][j];
+            }
+        for (int r = 0; r < 3; r++)
+            for (int64_t j = 0; j < least(64, p->cout - o); j++) {
+                float *to = p->w + g * p->wg + (o + j) * p->wo + c * p->wc + r * p->wh;
+                const float both = (h[r][1][j] + h[r][2][j]) / 2;
+                to[0] = h[r][0][j] + both, to[p->ww] = (h[r][1][j] - h[r][2][j]) / 2, to[2 * p->ww] = both + h[r][3][j];
+                check += (to[0] - to[0]) + (to[p->ww] - to[p->ww]) + (to[2 * p->ww] - to[2 * p->ww]);
+            }
+    }
+    return check != 0;
 }
 """
 

@@ -86,7 +86,7 @@ _STEP = """
 
 _FORWARD = (
     """
-        FL_ALIGNED {real} sums[rows * {gates} * h];
+        FL_ALIGNED {real} sums[rows * {gates} * h], unkept[4 * h];
         for (int64_t number = 0; number < steps; number++) {{"""
     + _STEP
     + """
@@ -99,7 +99,7 @@ _FORWARD = (
             for (int64_t r = 0; r < some; r++) {{
                 const {real} *const x = gates_ + (at[t] + r) * {gates} * h, *const a = sums + r * {gates} * h;
                 const {real} *const s = r < kept ? {state}_ + (at[before] + r) * h : {start}_ + r * h;
-                {real} *const out = out_ + (at[t] + r) * h, *const cell = cell_ + (at[t] + r) * h, *const keep = keep_ + (at[t] + r) * 4 * h;
+                {real} *const out = out_ + (at[t] + r) * h, *const cell = cell_ + (at[t] + r) * h, *const keep = keeps ? keep_ + (at[t] + r) * 4 * h : unkept;
                 (void)s, (void)cell, (void)keep;
                 FL_IVDEP for (int64_t k = 0; k < h; k++) {{
                     {formula}

@@ -17,28 +17,40 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Operands of the compiled loops (the first is written to; so are cell and keep forward, and da, dh0 and dc0 backward), and facts about them.
 FORWARD = ("out", "gates", "panels", "bias", "h0", "c0", "cell", "keep", "facts")
 BACKWARD = ("dx", "keep", "state", "start", "g", "gc", "weight", "dh0", "dc0", "da", "facts")
-FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "has_g", "has_gc", "ldw")
-LARGEST = 1024  # states for which the loops have room
+FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "keeps", "has_g", "has_gc", "ldw")
+LARGEST = 4096  # bytes of a row of states for which the loops have room: they work on the stack, which may be small in threads
 NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
 
 
 def compiled(cell: str, gates: Array, hidden: int) -> bool:
     """Whether there are loops for these operands."""
-    return type(gates) is np.ndarray and native.lib is not None and gates.dtype.char in "fd" and 0 < hidden <= LARGEST and gates.size > 0
+    return (
+        type(gates) is np.ndarray
+        and native.lib is not None
+        and gates.dtype.char in "fd"
+        and 0 < hidden * gates.itemsize <= LARGEST
+        and gates.size > 0
+    )
 
 
-def forward(cell: str, gates: Array, weight: Array, bias: Array | None, h0: Array, c0: Array | None, sizes, reverse: bool) -> tuple:
-    """(outputs (rows, H), the lstm's cell states (rows, H), what backward needs (rows, 4 H)); empty where a cell has none."""
+def forward(
+    cell: str, gates: Array, weight: Array, bias: Array | None, h0: Array, c0: Array | None, sizes, reverse: bool, keeps: bool
+) -> tuple:
+    """(outputs (rows, H), the lstm's cell states (rows, H), what backward needs (rows, 4 H)); empty where a cell has none, or nobody wants it."""
     rows, hidden = sum(sizes), weight.shape[1]
-    made = {n: arrays.empty((rows if k else 0, k * hidden), gates.dtype) for n, k in _widths(cell).items()}
+    widths = {"out": 1, "cell": int(cell == "lstm"), "keep": 0 if cell.startswith("rnn") or not keeps else 4}
+    made = {n: arrays.empty((rows if k else 0, k * hidden), gates.dtype) for n, k in widths.items()}
     given = {n: None if x is None else arrays.contiguous(x) for n, x in (("gates", gates), ("bias", bias), ("h0", h0), ("c0", c0))}
-    _run(f"{cell}_forward", FORWARD, sizes, reverse, hidden, {**made, **given, "panels": _panels(weight)}, {"biased": bias is not None})
+    _run(
+        f"{cell}_forward",
+        FORWARD,
+        sizes,
+        reverse,
+        hidden,
+        {**made, **given, "panels": _panels(weight)},
+        {"biased": bias is not None, "keeps": keeps},
+    )
     return made["out"], made["cell"], made["keep"]
-
-
-def _widths(cell: str) -> dict[str, int]:
-    """How many times H columns the results have."""
-    return {"out": 1, "cell": int(cell == "lstm"), "keep": 0 if cell.startswith("rnn") else 4}
 
 
 def backward(cell: str, g, gc, weight, h0, c0, out, cells, keep, sizes, reverse: bool) -> tuple:

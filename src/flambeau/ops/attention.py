@@ -167,7 +167,7 @@ def _widened(tensor):
 
 
 def _as_it_stands(q, k, v, mask, dropout_p: float, causal: bool, scale: float):
-    p = _probabilities(*map(_widened, (q, k, mask)), causal, scale).to(q.dtype)
+    p = _probabilities(_widened(q), _widened(k), _widened(mask), causal, scale).to(q.dtype)
     return functional_dropout(p, dropout_p).matmul(v)
 
 

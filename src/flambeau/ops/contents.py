@@ -66,6 +66,7 @@ ON_DEMAND = {
     "shuffling": "nn.functional.* pixel_shuffle() pixel_unshuffle() channel_shuffle() native_channel_shuffle()",
     "similarity": "nn.functional.* cosine_similarity()",
     "cross_entropy": "nn.functional.*",
+    "linear_cross_entropy": "nn.functional.*",
     "losses": "nn.functional.*",
     "ctc": "nn.functional.*",
     "margin_losses": "nn.functional.*",

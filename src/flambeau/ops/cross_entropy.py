@@ -17,7 +17,6 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, classes, gather
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.linear import linear
 from flambeau.ops.loss_reduction import chosen, reduced
 from flambeau.ops.scattering import check_tensor
 
@@ -29,14 +28,14 @@ INT64 = dtypes.int64.numpy
 @on_arrays(public=False, method=False, autocast="float32", grad_name="NllLossBackward0")
 def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
     """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
-    rows, labels = _rows(input), _flat(target)
+    rows, labels = _rows(input), flat_target(target)
     result, room = classes.losses(rows, labels, ignore_index, smoothing, classes.MEAN if reduction == "mean" else classes.SUM)
     kept["room"], kept["total"] = room, room[-1, 0]
     if weight is None and reduction != "none":
         return result
     found = room[:-1, 0]
     if weight is not None:
-        kept["shares"] = shares = _shares(found, labels, weight, ignore_index)
+        kept["shares"] = shares = weights_of(found, labels, weight, ignore_index)
         found, kept["total"] = found * shares, shares.sum()
     if reduction == "none":
         return dense(found.reshape(target.shape if input.ndim > 1 else ()), input.dtype, input)
@@ -54,13 +53,13 @@ def _rows(input):
     return arrays.contiguous(input).reshape(prod(input.shape[:-1]), input.shape[-1])
 
 
-def _flat(target):
+def flat_target(target):
     """The targets one after another, as int64."""
     target = target if target.dtype == INT64 else arrays.cast(target, INT64)
     return (target if target.flags.c_contiguous else arrays.contiguous_copy(target)).reshape(-1)
 
 
-def _shares(found, labels, weight, ignore_index):
+def weights_of(found, labels, weight, ignore_index):
     """The weight of each target's class, 0 where it is ignored; of the dtype of the losses."""
     xp = arrays.module_of(found)
     weight = arrays.cast(weight, found.dtype)
@@ -80,7 +79,7 @@ def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smooth
     if weight is not None:
         scale = scale * kept["shares"]
     total = np.asarray(kept["total"], room.dtype) if reduction == "mean" else classes.ONE[room.dtype]
-    found = classes.gradients(_rows(input), _flat(target), room, scale, total, ignore_index, smoothing)
+    found = classes.gradients(_rows(input), flat_target(target), room, scale, total, ignore_index, smoothing)
     if input.ndim < 3:
         return found if input.ndim == 2 else found.reshape(input.shape)
     return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
@@ -88,12 +87,12 @@ def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smooth
 
 def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing):
     """The same by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
-    dim, at, counted, scale = _scaled(grad, input, target, weight, ignore_index, reduction)
+    dim, at, counted, scale = scaled(grad, input, target, weight, ignore_index, reduction)
     asked = input.new_zeros(input.shape).scatter(dim, at, 1 - smoothing) + smoothing / max(input.shape[dim], 1)
     return ((input.softmax(dim) - asked) * scale).masked_fill(~counted, 0)
 
 
-def _scaled(grad, input, target, weight, ignore_index, reduction):
+def scaled(grad, input, target, weight, ignore_index, reduction):
     """(dimension of the classes, targets there, whether they count, the gradient's share for each), all with as many dimensions as the input."""
     dim = 1 if input.dim() > 1 else 0
     at = target.to(dtypes.int64)
@@ -132,7 +131,7 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if input.shape == target.shape:
         return _of_probabilities(input, target, weight, ignore_index, reduction, float(label_smoothing))
-    _check("cross_entropy", input, target, weight)
+    check_target("cross_entropy", input, target, weight)
     if label_smoothing and weight is not None:
         return _smoothed(input, target, weight, ignore_index, reduction, float(label_smoothing))
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), {})
@@ -202,7 +201,7 @@ def _nll_loss(input, target, weight, ignore_index, reduction):
     wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
     at = xp.expand_dims(labels, 1) if dim else labels.reshape(1)
     skipped = at == ignore_index
-    share = (~skipped).astype(wide) if weight is None else _shares(at.astype(wide), at, weight, ignore_index)
+    share = (~skipped).astype(wide) if weight is None else weights_of(at.astype(wide), at, weight, ignore_index)
     if n:
         picked = arrays.cast(gather.gather(input, dim, arrays.contiguous(xp.where(skipped, 0, at))), wide)
     else:
@@ -222,7 +221,7 @@ def _(input, target, weight, ignore_index, reduction):
 
 def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
     like = grad.new_zeros(input_shape)
-    dim, at, _, scale = _scaled(grad, like, target, weight, ignore_index, reduction)
+    dim, at, _, scale = scaled(grad, like, target, weight, ignore_index, reduction)
     return like.scatter(dim, at, -scale)
 
 
@@ -235,14 +234,14 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     reduction = chosen(reduction, size_average, reduce)
     check_tensor("nll_loss_nd", "input", input)
     check_tensor("nll_loss_nd", "target", target)
-    _check("nll_loss", input, target, weight)
+    check_target("nll_loss", input, target, weight)
     return _nll_loss(input, target, weight, ignore_index, reduction)
 
 
 # -- what people get wrong ---------------------------------------------------------------------------------------------------
 
 
-def _check(name: str, input, target, weight) -> None:
+def check_target(name: str, input, target, weight) -> None:
     """That the target has a class number for every sample and the weight a number for every class."""
     shape, found = tuple(input.shape), tuple(target.shape)
     if not shape:
@@ -301,36 +300,3 @@ def _refuse_weight(prefix: str, weight, n: int) -> None:
     raise RuntimeError(
         f"{prefix}weight tensor should be defined either for all {n} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
     )
-
-
-# -- of a linear layer's results ---------------------------------------------------------------------------------------------
-
-
-@composite(name="nn.functional.linear_cross_entropy", method=False)
-def linear_cross_entropy(
-    input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None, label_smoothing=0.0, options=None
-):  # fmt: skip
-    """cross_entropy(linear(input, linear_weight, linear_bias), target). input (N, D) or (D), linear_weight (C, D) or (C, d1, ..., D)."""
-    if input.dim() not in (1, 2):
-        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
-    if linear_weight.dim() < 2:
-        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
-    features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
-    if features != linear_weight.shape[-1]:
-        raise RuntimeError(
-            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}, respectively"
-        )
-    if linear_bias is not None and tuple(linear_bias.shape) != shape:
-        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
-    if len(shape) > 1 and input.dim() == 1:
-        raise RuntimeError(
-            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), got "
-            f"unbatched input with shape {tuple(input.shape)}"
-        )
-    flat = linear_weight.reshape((prod(shape), features))
-    logits = linear(input, flat, None if linear_bias is None else linear_bias.reshape((prod(shape),)))
-    logits = logits.reshape((*input.shape[:-1], *shape))
-    if logits.shape == target.shape and ignore_index is not None:
-        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
-    ignored = -100 if ignore_index is None else ignore_index
-    return cross_entropy(logits, target, weight, None, ignored, None, reduction, label_smoothing)

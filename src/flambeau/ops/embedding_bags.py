@@ -26,6 +26,9 @@ def embedding_bag(
     if include_last_offset:
         offsets = offsets[:-1]
     bags, count = offsets.shape[0], indices.shape[0]
+    if indices.is_meta:  # which bag an index belongs to is not known, but what the result looks like is
+        result = embedding(weight, indices).sum(0).expand((bags, weight.shape[1]))
+        return result, indices, offsets, offsets.new_empty(tuple(result.shape) if MODES[mode] == "max" else (bags,))
     place = indices.new_tensor(range(count))
     bag = searchsorted(offsets.to(indices.dtype).contiguous(), place, right=True) - 1  # of each index
     if padding_idx is not None and padding_idx >= 0:

@@ -14,44 +14,45 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, gather
+from flambeau.kernels.mixing import Table, mix
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last, channels_last_3d
-
-
-class Table(NamedTuple):
-    """Where each output element comes from: places and weights are (out, taps); a tap that is not needed has weight 0. weight None: all 1."""
-
-    places: np.ndarray
-    weight: np.ndarray | None
-    size: int  # of the input
+from flambeau.ops.rows import pick
 
 
 @on_arrays(public=False, method=False, autocast="float32")
 def _resampled(input, dim, key, backward):
     """The weighted gather along `dim` by the table that `key` describes, or by that table turned round. (*, n, *) -> (*, m, *)."""
-    table = _turned(key) if backward else _table(key)
-    index, weight, _ = table
-    xp, wide = arrays.module_of(input), "float64" if input.dtype == np.float64 else "float32"
-    if weight is None:
-        return gather.take_rows(input, dim, xp.asarray(index[:, 0]))
-    shape = [-1 if d == dim else 1 for d in range(input.ndim)]
-    total = None
-    for k in range(index.shape[1]):
-        part = gather.take_rows(input, dim, xp.asarray(index[:, k])).astype(wide, copy=False)
-        part = xp.multiply(part, xp.asarray(weight[:, k].astype(wide)).reshape(shape), out=part)
-        total = part if total is None else xp.add(total, part, out=total)
-    if total is None:
-        total = xp.zeros((*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), wide)
-    return arrays.cast(total, input.dtype)
+    return mix(input, dim, _turned(key) if backward else _table(key))
+
+
+@on_arrays(public=False, method=False, differentiable=False)
+def _bytes(input, dim, key):
+    """The same for images of bytes, as Pillow and PyTorch compute it: with whole weights of 15 bits, rounded to bytes after every dimension."""
+    xp, (places, weights, counts, _) = arrays.module_of(input), _table(key)
+    weights = np.where(np.arange(weights.shape[1]) < counts[:, None], weights, 0)
+    for k in range(1, weights.shape[1]):  # at an edge several taps are one element: one weight, rounded once
+        same = places[:, k] == places[:, k - 1]
+        weights[:, k] += np.where(same, weights[:, k - 1], 0)
+        weights[:, k - 1] = np.where(same, 0, weights[:, k - 1])
+    bits = next((p for p in range(22) if int(0.5 + weights.max() * (1 << (p + 1))) >= 1 << 15), 22)
+    whole = np.trunc(weights * (1 << bits) + np.copysign(0.5, weights)).astype(np.int32)
+    total = 1 << (bits - 1)
+    for k in range(weights.shape[1]):
+        part = gather.take_rows(input, dim, xp.asarray(places[:, k])).astype("int32")
+        total = total + part * xp.asarray(whole[:, k]).reshape([-1 if d == dim else 1 for d in range(input.ndim)])
+    return xp.clip(total >> bits, 0, 255).astype(input.dtype)
 
 
 _resampled.derivative(input=lambda grad, dim, key, backward: _resampled(grad, dim, key, not backward))
+
+
+_bytes.meta(lambda input, dim, key: ((*input.shape[:dim], key[2], *input.shape[dim + 1 :]), input.dtype))
 
 
 @_resampled.meta
@@ -66,9 +67,7 @@ def _(input, dim, key, backward):
 def _table(key: tuple) -> Table:
     """The table for (mode, input size, output size, scale, align_corners, dtype)."""
     mode, size, out, scale, corners, dtype = key
-    real = np.float64 if dtype == "float64" else np.float32
-    if mode in ("nearest", "nearest-exact"):
-        return _nearest(mode, size, out, scale)
+    real = np.float64 if dtype in ("float64", "uint8") else np.float32
     if mode == "area":
         return _area(size, out)
     if corners:
@@ -84,11 +83,12 @@ def _table(key: tuple) -> Table:
     return (_cubic if mode == "cubic" else _linear)(point, size, real, half)
 
 
-def _nearest(mode: str, size: int, out: int, scale: float | None) -> Table:
+def _nearest(mode: str, size: int, out: int, scale: float | None) -> np.ndarray:
+    """The place of each output element, found in float32 as PyTorch does."""
     step = np.float32(1 / scale) if scale is not None and scale > 0 else np.float32(size) / np.float32(out)
     i = np.arange(out, dtype=np.float32)
     found = np.floor((i + np.float32(0.5)) * step if mode == "nearest-exact" else i * step).astype(np.int64)
-    return Table(np.minimum(found, size - 1)[:, None], None, size)
+    return np.minimum(found, size - 1)
 
 
 def _linear(point, size: int, real, half) -> Table:
@@ -96,7 +96,7 @@ def _linear(point, size: int, real, half) -> Table:
     first = np.minimum(np.floor(point).astype(np.int64), size - 1)
     second = first + (first < size - 1)
     t = np.clip(point - first.astype(real), real(0), real(1)).astype(half).astype(real)
-    return Table(np.stack([first, second], 1), np.stack([(1 - t).astype(half).astype(real), t], 1), size)
+    return _filled(np.stack([first, second], 1), np.stack([(1 - t).astype(half).astype(real), t], 1), size)
 
 
 def _cubic(point, size: int, real, half) -> Table:
@@ -105,7 +105,7 @@ def _cubic(point, size: int, real, half) -> Table:
     first = np.minimum(whole.astype(np.int64), size - 1)
     places = np.clip(first[:, None] + np.arange(-1, 3), 0, size - 1)
     weights = [_keys(t + 1, real(-0.75)), _keys(t, real(-0.75)), _keys(1 - t, real(-0.75)), _keys(2 - t, real(-0.75))]
-    return Table(places, np.stack(weights, 1).astype(half).astype(real), size)
+    return _filled(places, np.stack(weights, 1).astype(half).astype(real), size)
 
 
 def _keys(x, a):
@@ -121,7 +121,7 @@ def _area(size: int, out: int) -> Table:
     count = end - first
     taps = np.arange(int(count.max(initial=0)))
     inside = taps < count[:, None]
-    return Table(np.where(inside, first[:, None] + taps, 0), inside / np.maximum(count, 1)[:, None], size)
+    return Table(np.where(inside, first[:, None] + taps, 0), inside / np.maximum(count, 1)[:, None], count, size)
 
 
 def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
@@ -138,26 +138,17 @@ def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
     weight = np.where(inside, weight, 0)
     total = weight.sum(1, keepdims=True)
     weight = weight / np.where(total == 0, 1, total)
-    return Table(np.where(inside, first[:, None] + taps, 0), weight, size)
+    return Table(np.where(inside, first[:, None] + taps, 0), weight, count, size)
 
 
 @functools.lru_cache(64)
 def _turned(key: tuple) -> Table:
-    """The table of the derivative: for each input element, the output elements that read it and how much they took."""
-    index, weight, size = _table(key)
-    out, taps = index.shape
-    weight = np.ones(index.shape) if weight is None else weight
-    to, of = index.reshape(-1), np.repeat(np.arange(out), taps)
-    used = weight.reshape(-1) != 0
-    to, of, weight = to[used], of[used], weight.reshape(-1)[used]
-    order = np.argsort(to, kind="stable")
-    to, of, weight = to[order], of[order], weight[order]
-    count = np.bincount(to, minlength=size)
-    slot = np.arange(len(to)) - (np.cumsum(count) - count)[to]
-    places = np.zeros((size, int(count.max(initial=0))), np.int64)
-    weights = np.zeros(places.shape, weight.dtype)
-    places[to, slot], weights[to, slot] = of, weight
-    return Table(places, weights, out)
+    return _table(key).turned()
+
+
+def _filled(places, weights, size: int) -> Table:
+    """A table in which every tap counts."""
+    return Table(places, weights, np.full(len(places), places.shape[1]), size)
 
 
 # -- the public function ---------------------------------------------------------------------------------------------------
@@ -177,24 +168,25 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
     if min(sizes) <= 0 or 0 in input.shape[1:]:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
-    wide, kind = input, "cubic" if mode == "bicubic" else mode
-    if not mode.startswith("nearest"):
-        _check_dtype(input, mode)
-        wide = input if input.dtype in (dtypes.float32, dtypes.float64) else input.float()
+    if mode.startswith("nearest"):
+        return _finished(input, pick(input, [_nearest(mode, *along) for along in zip(input.shape[2:], sizes, scales, strict=True)]))
+    _check_dtype(input, mode)
+    half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
+    wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind
     for i in reversed(range(places)):
         n, m = input.shape[2 + i], sizes[i]
         if n == m and (align_corners or scales[i] is None or scales[i] == 1 or mode == "area"):
             continue
         key = (kind, n, m, scales[i], bool(align_corners), input.dtype.name)
-        wide = _resampled(wide, 2 + i, key, False)
+        wide = _bytes(wide, 2 + i, key) if input.dtype is dtypes.uint8 else _resampled(wide, 2 + i, key, False)
     return _finished(input, wide.clone() if wide is input else wide)
 
 
 def _finished(input, result):
     """The result in the dtype of the input, and in its memory format."""
     if result.dtype is not input.dtype:
-        result = (result if input.is_floating_point() else (result + 0.5).floor().clamp(0, 255)).to(input.dtype)  # or bytes
+        result = result.to(input.dtype)
     for dims, form in ((4, channels_last), (5, channels_last_3d)):
         if input.dim() == dims and input.is_contiguous(memory_format=form) and not input.is_contiguous():
             return result.contiguous(memory_format=form)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from flambeau import errors
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -14,7 +14,7 @@ def chosen(reduction: str, size_average=None, reduce=None) -> str:
             raise ValueError(f"{reduction} is not a valid value for reduction. Try 'mean', 'sum' or 'none'")
         return reduction
     found = "none" if reduce is False else "sum" if size_average is False else "mean"
-    warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.", stacklevel=4)
+    errors.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.")
     return found
 
 
@@ -28,10 +28,9 @@ def reduced(loss, reduction: str):
 def warn_of_broadcasting(input, target) -> None:
     """A target of another shape than the input is a mistake more often than not: (N) against (N, 1) makes N x N differences."""
     if input._array.shape != target._array.shape:
-        warnings.warn(
+        errors.warn(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). They are broadcast against each "
-            "other, which will likely lead to incorrect results. Please ensure they have the same size, as by target.view_as(input).",
-            stacklevel=4,
+            "other, which will likely lead to incorrect results. Please ensure they have the same size, as by target.view_as(input)."
         )
 
 

@@ -172,17 +172,6 @@ _bce_with_logits.derivative(
 )
 
 
-@block()
-def _bce_with_positive_weight(input, target, pos_weight):
-    """(1 - y) x + (1 + (w - 1) y) log(1 + exp(-x))."""
-    return (1 - target) * input + ((pos_weight - 1) * target + 1) * (e.maximum(-input, 0) + e.log1p(e.exp(-abs(input))))
-
-
-_bce_with_positive_weight.derivative(
-    input=lambda grad, input, target, pos_weight: grad * ((pos_weight * target + 1 - target) * e.sigmoid(input) - pos_weight * target)
-)
-
-
 @functional(name="nn.functional.binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
@@ -198,29 +187,12 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits takes a target of probabilities, found {target.dtype.name}: result type "
             f"{input.dtype.name} can't be cast to the desired output type {target.dtype.name}. Try target.float()"
         )
-    if input.dtype.itemsize == 2:
-        loss = _bce_with_half_logits(input, target, pos_weight)
-    else:
-        loss = _bce_with_logits(input, target) if pos_weight is None else _bce_with_positive_weight(input, target, pos_weight)
+    if pos_weight is None and input.dtype.itemsize > 2:
+        loss = _bce_with_logits(input, target)
+    else:  # step by step, so that half precision is rounded where PyTorch rounds it. (Under autocast it is computed in float32.)
+        log = logsigmoid(input)
+        loss = (1 - target) * input - (log if pos_weight is None else ((pos_weight - 1) * target + 1) * log)
     return reduced(loss if weight is None else loss * weight, reduction)
-
-
-def _bce_with_half_logits(input, target, pos_weight):
-    """The same step by step, each rounded to half precision as PyTorch's are. (Under autocast it is computed in float32.)"""
-    log = logsigmoid(input)
-    return (1 - target) * input - (log if pos_weight is None else ((pos_weight - 1) * target + 1) * log)
-
-
-@block()
-def _kl_div(input, target):
-    """y (log(y) - x), 0 log(0) being 0."""
-    return e.where(e.eq(target, 0), 0, target * e.log(target)) - target * input
-
-
-@block()
-def _kl_div_of_logs(input, target):
-    """exp(y) (y - x)."""
-    return e.exp(target) * (target - input)
 
 
 @functional(name="nn.functional.kl_div")
@@ -239,7 +211,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     reduction = "sum" if per_sample else chosen(reduction, size_average, reduce)
     if not input.dtype.is_floating_point or not target.dtype.is_floating_point:
         raise RuntimeError(f"kl_div: Integral inputs not supported, found {input.dtype.name} and {target.dtype.name}.")
-    loss = reduced((_kl_div_of_logs if log_target else _kl_div)(input, target), reduction)
+    loss = reduced(target.exp() * (target - input) if log_target else target.xlogy(target) - target * input, reduction)
     return loss / input.shape[0] if per_sample and input.dim() else loss
 
 

@@ -58,30 +58,32 @@ def multi_head_attention_forward(
     else:
         assert bias_k is None and bias_v is None, "bias_k and bias_v are given both or not at all"
     size = features // num_heads
-    q = q.reshape(length, samples * num_heads, size).transpose(0, 1)  # (N x heads, L, D)
+    q = _by_head(q, num_heads)
     k, v = (
-        x.reshape(x.shape[0], samples * num_heads, size).transpose(0, 1) if fixed is None else _fixed(fixed, samples * num_heads, size)
-        for x, fixed in ((k, static_k), (v, static_v))
+        _by_head(x, num_heads) if fixed is None else _fixed(fixed, samples, num_heads, size) for x, fixed in ((k, static_k), (v, static_v))
     )
     if add_zero_attn:
-        k, v = (cat([x, x.new_zeros((x.shape[0], 1, x.shape[2]))], 1) for x in (k, v))
+        k, v = (cat([x, x.new_zeros((samples, num_heads, 1, size))], 2) for x in (k, v))
         mask, padding = _one_more(mask), _one_more(padding)
-    mask = _merged(mask, padding, samples, num_heads, k.shape[1])
+    mask = _merged(mask, padding, samples, num_heads, k.shape[2])
     dropout_p = dropout_p if training else 0.0
+    weights = None
     if need_weights:
         out, weights = _with_weights(q, k, v, mask, dropout_p)
-        weights = weights.reshape(samples, num_heads, length, k.shape[1])
         weights = weights.mean(1) if average_attn_weights else weights
         weights = weights if batched else weights.squeeze(0)
     else:
         if mask is not None:
-            mask = mask.unsqueeze(0) if mask.shape[0] == 1 else mask.reshape(samples, num_heads, -1, k.shape[1])
-        q, k, v = (x.reshape(samples, num_heads, x.shape[1], size) for x in (q, k, v))
-        out = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal).reshape(samples * num_heads, length, size)
-        weights = None
-    out = linear(out.transpose(0, 1).reshape(length * samples, features), out_proj_weight, out_proj_bias)
+            mask = mask.unsqueeze(0) if mask.shape[0] == 1 else mask.reshape(samples, num_heads, -1, k.shape[2])
+        out = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal)
+    out = linear(out.permute(2, 0, 1, 3).reshape(length * samples, features), out_proj_weight, out_proj_bias)
     out = out.reshape(length, samples, out.shape[1])
     return out if batched else out.squeeze(1), weights
+
+
+def _by_head(x, heads: int):
+    """(L, N, E) as (N, heads, L, D), where it lies."""
+    return x.unflatten(-1, (heads, x.shape[-1] // heads)).permute(1, 2, 0, 3)
 
 
 def _check_shapes(query, key, value, padding, mask, heads: int) -> bool:
@@ -168,11 +170,12 @@ def _one_more(mask):
     return None if mask is None else constant_pad_nd(mask, (0, 1))
 
 
-def _fixed(given, heads: int, size: int):
-    """Keys or values that come projected."""
-    assert given.shape[0] == heads, f"expecting static_k.size(0) and static_v.size(0) of {heads}, but got {given.shape[0]}"
+def _fixed(given, samples: int, heads: int, size: int):
+    """Keys or values that come projected, (N x heads, S, D), as (N, heads, S, D)."""
+    together = samples * heads
+    assert given.shape[0] == together, f"expecting static_k.size(0) and static_v.size(0) of {together}, but got {given.shape[0]}"
     assert given.shape[2] == size, f"expecting static_k.size(2) and static_v.size(2) of {size}, but got {given.shape[2]}"
-    return given
+    return given.reshape(samples, heads, given.shape[1], size)
 
 
 def _merged(mask, padding, samples: int, heads: int, keys: int):
@@ -185,8 +188,10 @@ def _merged(mask, padding, samples: int, heads: int, keys: int):
 
 
 def _with_weights(q, k, v, mask, dropout_p: float):
-    """(result (N x heads, L, D), probabilities (N x heads, L, S)), by the formula as it stands."""
-    scaled = q * math.sqrt(1 / max(q.shape[-1], 1))
+    """(result (N, heads, L, D), probabilities (N, heads, L, S)), by the formula as it stands."""
+    together = q.shape[0] * q.shape[1]
+    lead, scaled = q.shape[:2], q * math.sqrt(1 / max(q.shape[-1], 1))
+    scaled, k, v = (x.reshape(together, x.shape[2], x.shape[3]) for x in (scaled, k, v))
     scores = scaled.bmm(k.transpose(-2, -1)) if mask is None else mask.baddbmm(scaled, k.transpose(-2, -1))
     weights = functional_dropout(scores.softmax(-1), dropout_p)
-    return weights.bmm(v), weights
+    return tuple(x.reshape((*lead, *x.shape[1:])) for x in (weights.bmm(v), weights))

@@ -5,8 +5,6 @@ Widths are pairs (before, after), the last dimension first; a negative width cut
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from flambeau import dtypes, literals
@@ -76,21 +74,10 @@ def pad(input, pad, mode="constant", value=None):
     _check_widths(input, widths, mode)
     if not any(widths):
         return input.clone()
-    from flambeau.ops.rows import _index_select
+    from flambeau.ops.rows import pick
 
-    sizes = tuple(input.shape[-count:])
-    flat = input.new_tensor(_places(mode, sizes, widths), dtype=dtypes.int64)
-    shape = [n + before + after for n, before, after in zip(sizes, widths[-2::-2], widths[::-2], strict=True)]
-    return _index_select(input.flatten(-count), input.dim() - count, flat).reshape((*input.shape[:-count], *shape))
-
-
-@lru_cache(64)
-def _places(mode: str, sizes: tuple[int, ...], widths: tuple[int, ...]) -> np.ndarray:
-    """Where each element of the result comes from, counted over the dimensions that are padded."""
-    flat = np.zeros((), np.int64)
-    for n, before, after in zip(sizes, widths[-2::-2], widths[::-2], strict=True):
-        flat = flat[..., None] * n + CONTINUED[mode](np.arange(-before, n + after), n, before, after)
-    return flat.reshape(-1)
+    sides = zip(input.shape[-count:], widths[-2::-2], widths[::-2], strict=True)
+    return pick(input, [CONTINUED[mode](np.arange(-before, n + after), n, before, after) for n, before, after in sides])
 
 
 def _ring(i, n: int, before: int, after: int):

@@ -20,7 +20,7 @@ from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole
 
-NAMES = {1: "Pool1D", 2: "Pool2D", 3: "Pool3D"}
+DIMENSIONS = (1, 2, 3)
 
 
 # -- array operations ------------------------------------------------------------------------------------------------------
@@ -128,18 +128,27 @@ def _both(input, sizes, n: int):
     return [(shape, input.dtype), (shape, dtypes.int64.numpy)]
 
 
-MAX_POOL = {n: _max_pool_op(n) for n in NAMES}
-ADAPTIVE_MAX = {n: _adaptive_max_op(n) for n in NAMES}
+MAX_POOL = {n: _max_pool_op(n) for n in DIMENSIONS}
+ADAPTIVE_MAX = {n: _adaptive_max_op(n) for n in DIMENSIONS}
 FRACTIONAL = {n: _fractional_op(n) for n in (2, 3)}
-AVG_POOL = {(n, back): _avg_pool_op(n, back) for n in NAMES for back in (False, True)}
-ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in NAMES for back in (False, True)}
+AVG_POOL = {(n, back): _avg_pool_op(n, back) for n in DIMENSIONS for back in (False, True)}
+ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in DIMENSIONS for back in (False, True)}
 
 
+@on_arrays(name="_spread", public=False, method=False, grad_name="MaxPoolBackwardBackward0")
 def _spread(values, indices, sizes):
     """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
-    lead = tuple(values.shape[: values.dim() - len(sizes)])
-    flat = values.new_zeros((*lead, math.prod(sizes)))
-    return flat.scatter_add(-1, indices.reshape(*lead, -1), values.reshape(*lead, -1)).reshape(*lead, *sizes)
+    return kernels.spread(values, indices, sizes)
+
+
+_spread.meta(lambda values, indices, sizes: ((*values.shape[: len(values.shape) - len(sizes)], *sizes), values.dtype))
+_spread.derivative(values=lambda grad, indices, sizes: _picked(grad, indices, len(sizes)))
+
+
+def _picked(x, indices, n: int):
+    """The numbers at these places of a plane: (*, *S), (*, *P) -> (*, *P)."""
+    lead = tuple(indices.shape[: indices.dim() - n])
+    return x.reshape(*lead, -1).gather(-1, indices.reshape(*lead, -1)).reshape(tuple(indices.shape))
 
 
 # -- windows that slide ----------------------------------------------------------------------------------------------------
@@ -178,7 +187,7 @@ def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, 
     return sizes, kernel, stride, padding, dilation
 
 
-def _check_input(name: str, n: int, input, empty_spatial: bool = False) -> None:
+def _check_input(name: str, n: int, input) -> None:
     ok = input.dim() in (n + 1, n + 2)
     ok = ok and 0 not in input.shape[1 if input.dim() == n + 2 else 0 :]
     if not ok:
@@ -274,7 +283,7 @@ def _declare_lp_pool(n: int) -> None:
 
 def _adaptive_sizes(name: str, n: int, input, output_size) -> tuple[int, ...]:
     if input.dim() not in (n + 1, n + 2):
-        kind = RuntimeError if n == 1 or input.dim() > n + 2 else ValueError
+        kind = ValueError if n > 1 and input.dim() <= n and isinstance(output_size, (tuple, list)) else RuntimeError
         raise kind(f"{name}: Input dimension should be at least {n + 1}: Expected {n + 1}D or {n + 2}D tensor, but got {list(input.shape)}")
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     if len(given) != n:
@@ -354,10 +363,8 @@ def _declare_fractional(n: int) -> None:
             if count + k - 1 > size:
                 raise RuntimeError(f"{name}(): pool size {k} too large relative to input size {size}: there is no room for {count} windows")
         if samples is None:
-            from flambeau.random_factories import rand
-
             batch = 1 if input.dim() == n + 1 else input.shape[0]
-            samples = rand(batch, input.shape[-n - 1], n, dtype=input.dtype, device=input.device)
+            samples = input.new_empty((batch, input.shape[-n - 1], n)).uniform_()
         return tuple(FRACTIONAL[n](input, samples, sizes, kernel))
 
     def fractional_max_pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
@@ -417,7 +424,7 @@ def _declare_unpool(n: int) -> None:
     composite(name=f"nn.functional.{name}", method=False)(max_unpool)
 
 
-for _n in NAMES:
+for _n in DIMENSIONS:
     _declare_max_pool(_n)
     _declare_lp_pool(_n)
     _declare_adaptive(_n)

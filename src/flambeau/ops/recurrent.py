@@ -133,7 +133,11 @@ def _by_steps(cell: str, gates, weight, bias, h0, c0, sizes, reverse: bool, proj
 def _backward_by_steps(cell: str, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse: bool):
     """The gradients of gates, weight, bias, h0 and c0, made of operations."""
     _, _, kept_of = _by_steps(cell, gates, weight, bias, h0, c0, sizes, reverse)
-    of_gates, of_h_gates, befores, of_h0, of_c0 = [None] * len(sizes), [], [], [], []
+    of_gates: list = [None] * len(sizes)
+    of_h_gates: list = []
+    befores: list = []
+    of_h0: list = []
+    of_c0: list = []
     dh = dc = h0.new_zeros((0, h0.shape[1]))
     for t, first, n, kept in reversed(list(_steps(sizes, reverse))):
         here = slice(first, first + n)
@@ -164,9 +168,9 @@ def _filled(part, n: int):
 
 
 @on_arrays(name="_recurrence", returns="out cell kept")
-def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell):
+def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell, keeps):
     """(outputs, the lstm's cell states, what backward needs), all of them rows. gates (rows, G H), weight (G H, H), h0 and c0 (N, H)."""
-    return recurrent.forward(cell, gates, weight, bias, h0, c0, sizes, reverse)
+    return recurrent.forward(cell, gates, weight, bias, h0, c0, sizes, reverse, keeps)
 
 
 @_recurrence.joint
@@ -194,12 +198,14 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     gates = linear(x, w_ih, b_ih)
     _check_state(gates, h0, c0)
     half = gates.dtype.itemsize == 2
-    given = [t if t is None or not half else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0)]
-    if project is None and recurrent.compiled(cell, given[0]._array, w_hh.shape[1]):
-        out, states, _ = _recurrence(*given, sizes, reverse, cell)
+    if half:
+        gates, w_hh, b_hh, h0, c0, project = (t if t is None else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0, project))
+    if project is None and recurrent.compiled(cell, gates._array, w_hh.shape[1]):
+        # What is made of a tensor that wants a gradient wants one, too, unless nothing is being recorded.
+        keeps = any(t is not None and t.requires_grad and (t[:1] * 1).requires_grad for t in (gates, w_hh, b_hh, h0, c0))
+        out, states, _ = _recurrence(gates, w_hh, b_hh, h0, c0, sizes, reverse, cell, keeps)
     else:
-        project = project if project is None or not half else project.to(dtypes.float32)
-        out, states, _ = _by_steps(cell, *given, sizes, reverse, project)
+        out, states, _ = _by_steps(cell, gates, w_hh, b_hh, h0, c0, sizes, reverse, project)
     last_h, last_c = _last(out, sizes, reverse), None if c0 is None else _last(states, sizes, reverse)
     if half:
         out, last_h, last_c = (t if t is None else t.to(x.dtype) for t in (out, last_h, last_c))
@@ -233,6 +239,7 @@ def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, 
     """(output rows, last h, last c) of all layers; hx and cx (layers * directions, N, H)."""
     ways = 2 if bidirectional else 1
     each, last_h, last_c = len(params) // (layers * ways), [], []
+    hx, cx = hx.unbind(0), cx if cx is None else cx.unbind(0)
     for layer in range(layers):
         outs = []
         for way in range(ways):

@@ -124,6 +124,7 @@ def _(input, from_=None, to=None, *, generator=None):
         fill("randint", input, generator, low=int(low), high=int(high))
 
 
+_random.meta(like_input)
 _random.derivative(input=_zeros)
 
 
@@ -139,6 +140,7 @@ def _(input, p=0.5, *, generator=None):
     fill("bernoulli", input, generator, p=p if hasattr(p, "shape") else float(p))
 
 
+_bernoulli.meta(like_input)
 _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
 
 

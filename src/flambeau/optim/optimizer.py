@@ -13,7 +13,7 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.legacy import typename
@@ -63,11 +63,15 @@ class Optimizer:
             raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, {found}: try [tensor]")
         self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        owners = [_owner(params)]
         groups: list = list(params)
         if not groups:
+            _warn_of_left_out(owners)
             raise ValueError("optimizer got an empty parameter list: are the layers attributes of the module, and not in a plain list?")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            owners.append(_owner(group.get("params")) if isinstance(group, dict) else None)
             self.add_param_group(group)
+        _warn_of_left_out(owners)
 
     # -- what users call in a training loop
 
@@ -283,6 +287,20 @@ def scalar_dtype(is_fused: bool | None = None) -> dtypes.dtype:
 def _to_scalar(x):
     """A number, or a tensor of one element without dimensions."""
     return x.squeeze() if isinstance(x, Tensor) and x.dim() else x
+
+
+def _owner(params: Any) -> Any:
+    """The module whose parameters() or named_parameters() this is, before anything was taken from it; None if it is something else."""
+    frame = getattr(params, "gi_frame", None)
+    return frame.f_locals.get("self") if frame is not None else None
+
+
+def _warn_of_left_out(owners: list) -> None:
+    """Layers in a plain list would silently never learn."""
+    for owner in owners:
+        for path, what in getattr(owner, "_left_out", tuple)():
+            cure = "so the optimizer will not move its parameters. Keep modules in nn.ModuleList or nn.ModuleDict, parameters in nn.ParameterList"
+            errors.warn(f"{type(owner).__name__}.{path} holds a {what}, which is not registered, {cure}")
 
 
 def _take_params(group: dict[str, Any]) -> None:

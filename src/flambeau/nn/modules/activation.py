@@ -390,8 +390,8 @@ class GLU(_Activation):
 # -- distributions ---------------------------------------------------------------------------------------------------------
 
 
-class Softmax(_Activation):
-    """exp(x_i) / sum_j exp(x_j) along `dim`."""
+class _AlongDim(_Activation):
+    """A function of vectors along `dim`; None is a guess, with a warning."""
 
     __constants__ = ["dim"]
     dim: int | None
@@ -404,18 +404,22 @@ class Softmax(_Activation):
         super().__setstate__(state)
         self.__dict__.setdefault("dim", None)  # pickled before there was one
 
+
+class Softmax(_AlongDim):
+    """exp(x_i) / sum_j exp(x_j) along `dim`."""
+
     def forward(self, input: Tensor) -> Tensor:
         return F.softmax(input, self.dim, _stacklevel=5)
 
 
-class Softmin(Softmax):
+class Softmin(_AlongDim):
     """exp(-x_i) / sum_j exp(-x_j) along `dim`."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, self.dim, _stacklevel=5)
 
 
-class LogSoftmax(Softmax):
+class LogSoftmax(_AlongDim):
     """x_i - log(sum_j exp(x_j)) along `dim`."""
 
     def forward(self, input: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         _check(input_, target_)
         single = not target_.dim()
         input, target = (input_.unsqueeze(0), target_.unsqueeze(0)) if single else (input_, target_)
-        outside = (target < 0) | (target >= self.n_classes)
+        outside = target.lt(0) | target.ge(self.n_classes)
         if outside.any():
             raise RuntimeError(
                 f"Target values should be in [0, {self.n_classes - 1}], but values in range [{target.min().item()}, {target.max().item()}] were "
@@ -90,7 +90,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         entry = target  # where in the head: the class itself, or its cluster's entry
         parts = []
         for i, cluster in enumerate(self.tail):
-            rows = ((target >= self.cutoffs[i]) & (target < self.cutoffs[i + 1])).nonzero().squeeze(1)
+            rows = (target.ge(self.cutoffs[i]) & target.lt(self.cutoffs[i + 1])).nonzero().squeeze(1)
             if rows.numel():
                 entry = entry.index_fill(0, rows, self.shortlist_size + i)
                 inside = F.log_softmax(cluster(input.index_select(0, rows)), 1)

@@ -130,7 +130,8 @@ class _Conv(_ConvNd):
         return self._conv_forward(input, self.weight, self.bias)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        convolve, padding = getattr(F, f"conv{self.dims}d"), self.padding
+        convolve = getattr(F, f"conv{self.dims}d")
+        padding: Any = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
@@ -230,16 +231,16 @@ class ConvTranspose3d(_ConvTransposeNd):
     dims = 3
 
 
-class _LazyConv(LazyModuleMixin):
+class _LazyConv(LazyModuleMixin, _ConvNd):
     """A convolution that takes `in_channels` from its first input, and is an ordinary one from then on."""
 
     def __init__(self, out_channels: int, kernel_size: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(0, 0, kernel_size, *args, **kwargs)
         self.out_channels = out_channels
-        wants_bias, place = self.bias is not None, {"device": self.weight.device, "dtype": self.weight.dtype}
-        self.weight = UninitializedParameter(**place)
-        if wants_bias:
-            self.bias = UninitializedParameter(**place)
+        device, dtype = self.weight.device, self.weight.dtype
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if self.bias is not None:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         if not self.has_uninitialized_params() and self.in_channels != 0:

@@ -134,18 +134,19 @@ class LocalResponseNorm(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
-    def extra_repr(self) -> str:
+    def extra_repr(self: Any) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-class CrossMapLRN2d(LocalResponseNorm):
+class CrossMapLRN2d(Module):
     """Local response norm of images as Torch 7 had it, kept for its checkpoints. (N, C, H, W) -> the same.
 
     The first channel stays in the sum once it is in; what its gradient is follows from that.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
-        super().__init__(size, alpha, beta, k)
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 4:
@@ -155,3 +156,5 @@ class CrossMapLRN2d(LocalResponseNorm):
         squares = (input * input).flatten(2)
         totals = input.new_tensor(near).matmul(squares).view_as(input)
         return input * (totals * (self.alpha / self.size) + self.k) ** -self.beta
+
+    extra_repr = LocalResponseNorm.extra_repr

@@ -6,7 +6,7 @@ Shape: (N, C, *) or (C, *) -> the same, with longer *.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flambeau.nn import functional as F
 from flambeau.nn.modules.module import Module
@@ -26,13 +26,7 @@ class _Pad(Module):
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
-        if isinstance(padding, Sequence):
-            if len(padding) != 2 * self.dims:
-                cure = f"a width for each side, {2 * self.dims} of them, or one for all"
-                raise ValueError(f"padding must have length {2 * self.dims}, but got {len(padding)}: give {type(self).__name__} {cure}")
-            self.padding = tuple(padding)
-        else:
-            self.padding = (padding,) * (2 * self.dims)
+        self.padding = tuple(padding) if isinstance(padding, Iterable) else (padding,) * (2 * self.dims)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.pad(input, self.padding, self.mode)
@@ -99,55 +93,69 @@ class ZeroPad3d(ConstantPad3d):
     extra_repr = _Pad.extra_repr
 
 
-class ReflectionPad1d(_Pad):
-    """A sequence continued by its mirror image; the edge itself is not repeated."""
-
+class _ReflectionPadNd(_Pad):
     mode = "reflect"
 
 
-class ReflectionPad2d(ReflectionPad1d):
+class ReflectionPad1d(_ReflectionPadNd):
+    """A sequence continued by its mirror image; the edge itself is not repeated."""
+
+
+class ReflectionPad2d(_ReflectionPadNd):
     """The same with images."""
 
     dims = 2
 
 
-class ReflectionPad3d(ReflectionPad1d):
+class ReflectionPad3d(_ReflectionPadNd):
     """The same with volumes."""
 
     dims = 3
 
 
-class ReplicationPad1d(_Pad):
-    """A sequence continued by its first and last element."""
-
+class _ReplicationPadNd(_Pad):
     mode = "replicate"
 
 
-class ReplicationPad2d(ReplicationPad1d):
+class ReplicationPad1d(_ReplicationPadNd):
+    """A sequence continued by its first and last element."""
+
+
+class ReplicationPad2d(_ReplicationPadNd):
     """The same with images."""
 
     dims = 2
 
 
-class ReplicationPad3d(ReplicationPad1d):
+class ReplicationPad3d(_ReplicationPadNd):
     """The same with volumes."""
 
     dims = 3
 
 
-class CircularPad1d(_Pad):
-    """A sequence continued as if it were a ring."""
-
+class _CircularPadNd(_Pad):
     mode = "circular"
 
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() not in (self.dims + 1, self.dims + 2):
+            raise ValueError(f"expected {self.dims + 1}D or {self.dims + 2}D input (got {input.dim()}D input)")
 
-class CircularPad2d(CircularPad1d):
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPadNd):
+    """A sequence continued as if it were a ring."""
+
+
+class CircularPad2d(_CircularPadNd):
     """The same with images."""
 
     dims = 2
 
 
-class CircularPad3d(CircularPad1d):
+class CircularPad3d(_CircularPadNd):
     """The same with volumes."""
 
     dims = 3

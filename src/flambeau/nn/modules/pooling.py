@@ -19,7 +19,7 @@ class _PoolNd(Module):
     """What pooling layers share: they name a function and the numbers they show."""
 
     dims = 0
-    shown = ("kernel_size", "stride", "padding")
+    shown: tuple[str, ...] = ("kernel_size", "stride", "padding")
 
     def _function(self, name: str) -> Any:
         return getattr(F, f"{name}{self.dims}d")

@@ -97,6 +97,22 @@ class Walks:
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
+    def _left_out(self) -> Iterator[tuple[str, str]]:
+        """(path of an attribute, what is in it) where modules or parameters lie in a plain list, tuple or dictionary.
+
+        Nobody registers those: they are not in parameters(), do not move with the model and are not saved.
+        """
+        known = {id(p) for p in self.parameters()}
+        for path, module in self.named_modules():
+            for name, value in vars(module).items():
+                if type(value) not in (list, tuple, dict) or name in ("_parameters", "_buffers", "_modules"):
+                    continue
+                for item in value.values() if type(value) is dict else value:
+                    inside = item.parameters() if isinstance(item, Walks) else [item] if isinstance(item, Parameter) else ()
+                    if any(p.requires_grad and id(p) not in known for p in inside):
+                        yield f"{path}.{name}" if path else name, f"{type(item).__name__} in a {type(value).__name__}"
+                        break
+
     # -- by path
 
     def get_submodule(self, target: str) -> Module:
