@@ -260,6 +260,7 @@ def bind_inplace(op) -> Callable:
 def bind_choice(op, in_place: bool = False) -> Callable:
     """The function that runs the operation a choice names; or Tensor.<name>_, which runs its in-place form."""
     forward, strict = op.forward, in_place or not op.number_first
+    row_major = op.row_major and not in_place
     arguments = Arguments(op)
 
     def front(*args, out=None, **kwargs):
@@ -272,6 +273,8 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         if strict and args and not isinstance(args[0], Tensor):
             raise not_a_tensor(op, args[0])
         chosen, *operands = forward(*args, **kwargs)
+        if row_major:
+            operands[0] = operands[0].contiguous()
         run = chosen.call_inplace if in_place else chosen.call
         return run(*operands) if out is None else run(*operands, out=out)
 

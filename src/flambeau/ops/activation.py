@@ -134,7 +134,7 @@ def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, gen
     if not training:
         return run(_leaky_relu, inplace, input, (lower + upper) / 2)
     slopes = _slopes(input, lower, upper, generator)
-    return input.mul_(slopes) if inplace else input * slopes
+    return input.mul_(slopes) if inplace else input.contiguous() * slopes
 
 
 @composite(method=False)

@@ -137,7 +137,7 @@ def one_hot(input, num_classes=-1):
     if input.size and int(input.max()) >= n:
         raise RuntimeError(f"Class values must be smaller than num_classes: found class {int(input.max())}, num_classes={n}")
     xp = arrays.module_of(input)
-    return (input[..., None] == xp.arange(n)).astype(xp.int64)
+    return (input[..., None] == xp.arange(n)).astype(xp.int64, order="C")
 
 
 @one_hot.meta

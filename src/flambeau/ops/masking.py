@@ -21,7 +21,7 @@ def _masked_fill(input, mask, value):
 _masked_fill.overlap_ok = True  # every element that is written gets the same value
 
 
-@choice(inplace=True)
+@choice(inplace=True, row_major=True)
 def masked_fill(input, mask, value):
     """`input` with a number (or 0-d tensor) wherever the mask is true; the mask broadcasts.
 

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import channels, rowwise
+from flambeau.kernels import channels, layout, rowwise
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -521,17 +521,17 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
     if not input.numel():  # of any number of dimensions
         return (input.clone(),)
     _check_batch_norm(input, weight, bias, running_mean, running_var, training)
-    x = _wide(input)
+    x = _wide(input) if layout.looks_channels_last(tuple(input.shape), input.stride()) else _wide(input).contiguous()
     w, b = _scale_and_shift(x, weight, bias)
     if training:
-        stored = x.dtype if x is input else _stored_dtype(input, weight, bias, running_mean, running_var)
+        stored = x.dtype if x.dtype is input.dtype else _stored_dtype(input, weight, bias, running_mean, running_var)
         out, mean, rstd, var = _by_channel(x, w, b, float(eps), 0, stored if stored is not x.dtype else None)
         _remember(running_mean, running_var, mean, var, x.numel() / x.shape[1], momentum)
         found = [mean, rstd]
     else:
         rstd, found = (_checked_dtype(running_var, x).detach() + eps).rsqrt(), []
         out = _normalized(x, _checked_dtype(running_mean, x).detach(), rstd * w, b)
-    return out if x is input else out.to(input.dtype), *found
+    return out.to(input.dtype), *found
 
 
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:

@@ -239,4 +239,4 @@ def renorm(input, p, dim, maxnorm):
     wide = dtypes.float32 if input.dtype in (dtypes.float16, dtypes.bfloat16) else None
     norms = vector_norm(input, p, [d for d in range(input.dim()) if d != dim], True, dtype=wide)
     factors = (maxnorm / (norms + 1e-7)).masked_fill(norms <= maxnorm, 1)  # 1e-7: PyTorch's, so that the result stays below
-    return input * factors.to(input.dtype.to_real())
+    return input.contiguous() * factors.to(input.dtype.to_real())

@@ -200,10 +200,11 @@ def pad_packed_sequence(
         steps += [data.new_full((batch, *data.shape[1:]), padding_value)] * (longest - len(counts))
         padded = bind.functions["stack"](steps)
     lengths = factories.tensor([sum(n > i for n in counts) for i in range(batch)], dtype=dtypes.int64)
+    padded = padded.transpose(0, 1) if batch_first else padded
     if sequence.unsorted_indices is not None:
-        padded = padded.index_select(1, sequence.unsorted_indices)
+        padded = padded.index_select(0 if batch_first else 1, sequence.unsorted_indices)
         lengths = lengths[sequence.unsorted_indices.cpu()]
-    return padded.transpose(0, 1) if batch_first else padded, lengths
+    return padded, lengths
 
 
 def pad_sequence(
