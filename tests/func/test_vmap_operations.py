@@ -132,6 +132,15 @@ def test_nested(name):
     close(vmap(vmap(f, in_dims=0), in_dims=1)(*swapped), expected, "outer dimension second")
 
 
+def test_rules_are_of_operations_that_exist():
+    """A rule for an operation that was renamed would never be found."""
+    from flambeau.batching import rules
+    from flambeau.ops import OPS
+
+    for name in (*rules.RULES, *rules.COMPOSED):
+        assert OPS[name].name == name
+
+
 def test_few_operations_loop():
     """Of the operations in the table only those known to loop do."""
     from flambeau.batching import dispatch

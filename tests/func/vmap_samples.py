@@ -223,6 +223,9 @@ LAYERS = {
         lambda t, x, i, w: t.nn.functional.cross_entropy(x, i, w, label_smoothing=0.1), (4, 3), ((4,), "index3"), ((3,), "given")
     ),
     "cross_entropy none": (lambda t, x, i: t.nn.functional.cross_entropy(x, i, reduction="none"), (4, 3, 2), ((4, 2), "index3")),
+    "linear_cross_entropy": (
+        lambda t, x, w, i: t.nn.functional.linear_cross_entropy(x, w, i), (4, 5), (3, 5), ((4,), "index3")
+    ),
     "nll_loss": (lambda t, x, i: t.nn.functional.nll_loss(x, i, ignore_index=1, reduction="sum"), (4, 3), ((4,), "index3")),
     "bce logits": (lambda t, x, y: t.nn.functional.binary_cross_entropy_with_logits(x, y), (3,), ((3,), "unit")),
     "bce": (lambda t, x, y: t.nn.functional.binary_cross_entropy(x, y), ((3,), "unit"), ((3,), "unit")),

@@ -296,7 +296,7 @@ class WrittenThroughView(Node):
     def apply(self, grad):
         result = grad.clone()
         window = self.look(result)
-        (of_written,) = (window.clone(),)
+        of_written = window.clone()
         window.zero_()
         return [result, of_written]
 

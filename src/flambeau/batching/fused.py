@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from flambeau import dtypes
 from flambeau.ops.attention import _as_it_stands
+from flambeau.ops.linear import linear
 from flambeau.ops.normalization import _grouped
 from flambeau.ops.recurrent import _by_steps
 
@@ -134,6 +135,12 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
         total = counted.sum() if weight is None else (weight[at.masked_fill(at == ignore_index, 0).squeeze(dim)] * counted).sum()
         smooth = smooth.sum() / total if reduction == "mean" else smooth.sum()
     return (1 - smoothing) * hard + smoothing / input.shape[dim] * smooth
+
+
+@composed("_linear_cross_entropy")
+def _(input, linear_weight, linear_bias, target, weight, ignore_index, reduction, rows):
+    logits = linear(input, linear_weight, linear_bias)
+    return COMPOSED["_nll_loss"](logits.log_softmax(1), target, weight, ignore_index, reduction)
 
 
 # -- sequences -------------------------------------------------------------------------------------------------------------

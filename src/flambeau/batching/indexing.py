@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import literals
-from flambeau.batching.batched import Batched, front, level_of, lift, wrapped
+from flambeau.batching.batched import Batched, front, level_of, lift
 from flambeau.batching.rules import rule
 from flambeau.eager.indexing import _as_tensor, _Described
 from flambeau.kernels import layout
@@ -217,6 +216,3 @@ def _(op, input, indices, values, accumulate):
 def _kept(input: Batched, indices: list) -> int:
     """How many dimensions of the input no index is about."""
     return input.dim() - sum(0 if i is None else i.dim() if i.dtype.name == "bool" else 1 for i in indices)
-
-
-__all__ = ["getitem", "literals", "setitem", "wrapped"]

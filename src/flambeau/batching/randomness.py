@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.batching.batched import Batched, Level, lift, wrapped
+from flambeau.batching.batched import Batched, Level, front, lift, wrapped
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
@@ -82,8 +82,6 @@ def _same(level: Level, function: Callable, args: tuple, kwargs: dict, tensors: 
 
 
 def _front(value: Any, level: Level, rank: int | None = None) -> Any:
-    from flambeau.batching.batched import front
-
     return front(lift(value, level), rank) if isinstance(value, Tensor) else value
 
 

@@ -21,7 +21,6 @@ from flambeau.batching import fused
 from flambeau.batching.batched import Batched, aligned, front, level_of, lift, wrapped
 from flambeau.kernels import layout
 from flambeau.ops import OPS
-from flambeau.ops.shape_rules import like_input  # noqa: F401
 from flambeau.ranges import arange
 from flambeau.tensor import Tensor
 
@@ -84,7 +83,7 @@ rule(
 rule(*"_flip _c2c _r2c _c2r".split())(_moved("dims"))
 rule(
     *"""softmax log_softmax _softmax_backward _log_softmax_backward cumsum cumprod logcumsumexp cummax cummin _sort topk kthvalue mode
-    _median_dim _nanmedian_dim _max_dim _min_dim _gather _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored _resampled
+    _median_dim _nanmedian_dim _max_dim _min_dim _gather _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored _resampled _bytes
     """.split()
 )(_moved("dim"))
 rule("_rot90")(_moved("dims"))
@@ -93,7 +92,7 @@ rule("transpose")(
     lambda op, input, dim0, dim1: front(input).transpose(*further((dim0, dim1), input.dim())) if input.dim() else _same(input)
 )
 rule("_permute")(lambda op, input, dims: op.call(front(input), (0, *further(dims, input.dim()))))
-rule("unsqueeze", "diag_embed")(_moved("dim", grows=1))
+rule("unsqueeze")(_moved("dim", grows=1))
 rule("diag_embed")(_moved("dim1", "dim2", grows=1))
 rule("diagonal")(_moved("dim1", "dim2"))
 rule("unfold")(
@@ -121,7 +120,7 @@ def _(op, input, dim, keepdim):
     return found.reshape((input.level.size, *(1,) * input.dim())) if keepdim else found
 
 
-def _of_all(name: str, *rest) -> Callable:
+def _of_all(name: str) -> Callable:
     """A reduction of all elements is one over all dimensions but the batch."""
 
     def run(op, input, **options):
@@ -214,7 +213,7 @@ def _leading(op, **by_name):
 rule(
     *"""tril triu linalg.inv linalg.inv_ex linalg_lu_info linalg_solve_triangular cholesky_solve cholesky_inverse linalg.pinv
     linalg_cholesky_ex linalg.qr linalg_svd linalg_svdvals linalg.eigh linalg_eigvalsh linalg.eig linalg_eigvals linalg.lu_factor_ex
-    _permutation linalg.ldl_factor_ex geqrf linalg.det linalg.slogdet linalg.matrix_rank linalg.matrix_exp _cdist linalg_solve_ex""".split()
+    _permutation linalg.ldl_factor_ex linalg_lstsq geqrf linalg.det linalg.slogdet linalg.matrix_rank linalg.matrix_exp _cdist linalg_solve_ex""".split()
 )(_leading)
 
 
@@ -248,7 +247,7 @@ def _folded(op, **by_name):
     return tuple([f.unflatten(0, (size, -1)) for f in found])
 
 
-rule("_im2col", "_col2im", *[f"_{kind}_pool{n}d{form}" for n in (1, 2, 3) for kind, form in (
+rule("_im2col", "_col2im", "_spread", *[f"_{kind}_pool{n}d{form}" for n in (1, 2, 3) for kind, form in (
     ("max", ""), ("adaptive_max", ""), ("avg", ""), ("avg", "_adjoint"), ("adaptive_avg", "_planes"), ("adaptive_avg", "_adjoint"),
 )])(_folded)  # fmt: skip
 

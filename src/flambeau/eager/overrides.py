@@ -69,7 +69,7 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
         if result is not NotImplemented:
             return result
     for value in candidates:
-        told = itself if getattr(value, "_sees_building_blocks", False) else function
+        told = itself if getattr(type(value), "_sees_building_blocks", False) else function
         result = type(value).__torch_function__(told, types, args, kwargs)
         if result is not NotImplemented:
             return result

@@ -113,8 +113,10 @@ def product_into(out, a, b, alpha, beta, addend=None):
             return out
     if addend is not None and beta != 0:
         out[...] = addend
-    if compiled and native.lib.gemm(arrays.contiguous(a), arrays.contiguous(b), out, alpha, beta, None) is not NotImplemented:
-        return out
+    if compiled:
+        for copies in (lambda x: x, arrays.contiguous):  # BLAS reads most views as they are
+            if native.lib.gemm(copies(a), copies(b), out, alpha, beta, None) is not NotImplemented:
+                return out
     if type(out) is not np.ndarray and arrays.cuda().product_into(out, a, b, alpha, beta) is not NotImplemented:
         return out
     wide = FLOAT32 if out.dtype in HALVES else out.dtype

@@ -88,16 +88,18 @@ def _vector_norm_gradient(grad, input, result, ord, dims, keepdim, dtype):
         return x.new_zeros(shape)
     if ord == 1:
         return x.sgn() * grad
+    nothing = norm == 0
+    safe = norm.masked_fill(nothing, 1)  # so that derivatives of this divide by no zero either
     if ord == 2:
-        return x * (grad / norm).masked_fill(norm == 0, 0)
+        return x * (grad / safe).masked_fill(nothing, 0)
     size = x.abs()
     if ord in (inf, -inf):
         chosen = (size == norm).logical_or(size.isnan())
         return x.sgn() * (chosen * (grad / chosen.sum(dims, keepdim=True)))
     if ord < 2:
         along = x.sgn() * (size ** (ord - 1)).masked_fill(x == 0, 0)
-        return along * (grad * norm ** (1 - ord)).masked_fill(norm == 0, 0)
-    return x * size ** (ord - 2) * (grad / norm ** (ord - 1)).masked_fill(norm == 0, 0)
+        return along * (grad * safe ** (1 - ord)).masked_fill(nothing, 0)
+    return x * size ** (ord - 2) * (grad / safe ** (ord - 1)).masked_fill(nothing, 0)
 
 
 _vector_norm.derivative(input=_vector_norm_gradient)
