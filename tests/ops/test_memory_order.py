@@ -33,6 +33,7 @@ OPERATIONS = {
     "one_hot": lambda f, x: f.nn.functional.one_hot((x > 0.5).long(), 2),
     "renorm": lambda f, x: x.renorm(2, 0, 1.0),
     "rrelu": lambda f, x: f.nn.functional.rrelu(x, training=True),
+    "rrelu in evaluation": lambda f, x: f.nn.functional.rrelu(x),
     "softmax": lambda f, x: x.softmax(-1),
     "where": lambda f, x: f.where(x > 0.5, x, 0.0),
 }

@@ -131,10 +131,11 @@ _slopes.meta(lambda input, lower, upper, generator: (input.shape, input.dtype))
 def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, generator=None):
     if lower > upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound: found {lower} > {upper}")
+    input = input if inplace else input.contiguous()  # so is the result, then, as PyTorch's
     if not training:
         return run(_leaky_relu, inplace, input, (lower + upper) / 2)
     slopes = _slopes(input, lower, upper, generator)
-    return input.mul_(slopes) if inplace else input.contiguous() * slopes
+    return input.mul_(slopes) if inplace else input * slopes
 
 
 @composite(method=False)
