@@ -9,6 +9,8 @@ lse = inf, hence probabilities 0: its result and its gradients are 0. On the CPU
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from flambeau.kernels import arrays, gemm, native
@@ -108,11 +110,20 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
 def _room(shape, like: Array) -> Array:
     """Memory for (*, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
     them, they do so here, and whoever joins them need not copy."""
-    axes = list(range(len(shape) - 1))
-    if 0 not in like.strides[:-1] and like.size:
-        axes.sort(key=lambda axis: -like.strides[axis])
-    made = arrays.empty((*(shape[axis] for axis in axes), shape[-1]), like.dtype, arrays.device_of(like))
-    return made.transpose(*(axes.index(axis) for axis in range(len(axes))), len(axes))
+    outer, back = _order(like.strides[:-1] if like.size else (0,))
+    if outer is None:
+        return arrays.empty(shape, like.dtype, arrays.device_of(like))
+    made = arrays.empty((*[shape[axis] for axis in outer], shape[-1]), like.dtype, arrays.device_of(like))
+    return made.transpose(back)
+
+
+@lru_cache(maxsize=256)
+def _order(strides: tuple[int, ...]) -> tuple:
+    """(dimensions from the widest stride on, where each of them went, and the last); (None, None) for row-major order."""
+    outer = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    if 0 in strides or outer == sorted(outer):
+        return None, None
+    return outer, (*[outer.index(axis) for axis in range(len(outer))], len(outer))
 
 
 # -- the compiled loops ------------------------------------------------------------------------------------------------------
@@ -126,22 +137,25 @@ def _compiled(q: Array, k: Array, v: Array) -> bool:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=256)
+def _rows_of_facts(end: int, step: int, facts: tuple[int, ...]) -> Array:
+    """FACTS for each block: where it starts, and what all have in common."""
+    return np.array([(start, *facts) for start in range(0, end, step)], np.int64)
+
+
 def _run(name: str, q, k, v, g, mask, scale: float, causal: bool, **made) -> None:
     """Launch a loop of print_attention.py: give it the first element of each block of queries, or of each head, and the facts."""
     size, lanes = q.itemsize, 256 // q.itemsize
     q, k, v, g = (x if x is None or x.strides[-1] == size or x.shape[-1] == 1 else arrays.contiguous(x) for x in (q, k, v, g))
     forward, queries = name == "forward", q.shape[-2]
     given = {"q": q, "k": k, "v": v, "g": g, **made}
-    ld = {f"ld{n}": x.strides[-2] // size for n, x in given.items() if x is not None and n != "lse"}
-    facts = {"queries": queries, "keys": k.shape[-2], "e": q.shape[-1], "w": v.shape[-1], **ld, "ldo": made["out"].strides[-2] // size}
-    facts |= {"causal": causal, "masked": mask is not None}
+    across = down = 0
     if mask is not None:  # keys in rows, as the scores are held
         mask = mask.swapaxes(-1, -2) if mask.shape[-2] == 1 else arrays.contiguous(mask.swapaxes(-1, -2))
-        facts |= {"across": int(mask.shape[-1] > 1), "down": 0 if mask.shape[-2] == 1 else mask.strides[-2] // size}
-    starts = range(0, queries if forward else 1, lanes)
-    rows = np.zeros((len(starts), len(FACTS)), np.int64)
-    rows[:] = [facts.get(n, 0) for n in FACTS]
-    rows[:, 0] = starts
+        across, down = int(mask.shape[-1] > 1), 0 if mask.shape[-2] == 1 else mask.strides[-2] // size
+    ld = [0 if x is None else x.strides[-2] // size for x in (q, k, v, g, made["out"], made.get("dq"), made.get("dk"), made.get("dv"))]
+    facts = (queries, k.shape[-2], q.shape[-1], v.shape[-1], *ld, int(causal), int(mask is not None), across, down)
+    rows = _rows_of_facts(queries if forward else 1, lanes, facts)
     step = lanes if forward else max(queries, 1)
     views = {
         n: x[..., ::step, 0] if n in ("q", "out", "dq", "g") else x[..., ::step] if n == "lse" else x[..., :1, 0]

@@ -28,6 +28,9 @@ def scaled_dot_product_attention(
     scale       1 / sqrt(E) unless given
     enable_gqa  key and value may have fewer heads (dimension -3) than the query; each then serves several
     """
+    if attn_mask is None and dropout_p == 0 and not enable_gqa and _agree(query, key, value):
+        scale = 1 / math.sqrt(query._array.shape[-1]) if scale is None else float(scale)
+        return _attention(query, key, value, None, scale, bool(is_causal))[0]
     _check(query, key, value, attn_mask, dropout_p)
     dtype, plain = query.dtype, dropout_p > 0 or (attn_mask is not None and attn_mask.requires_grad)
     if plain and is_causal and attn_mask is not None:
@@ -48,6 +51,16 @@ def scaled_dot_product_attention(
         out = _attention(q, k, v, mask, scale, bool(is_causal))[0]
     out = out if heads is None else out.flatten(-4, -3)
     return out if out.dtype is dtype else out.to(dtype)
+
+
+def _agree(query, key, value) -> bool:
+    """The usual case: nothing to check, to expand or to convert."""
+    shapes = query._array.shape, key._array.shape, value._array.shape
+    if min(map(len, shapes)) < 2:
+        return False
+    (*lead, _, e), (*of_key, s, also_e), (*of_value, also_s, _) = shapes
+    same = lead == of_key == of_value and e == also_e > 0 and s == also_s
+    return same and query.dtype in (dtypes.float32, dtypes.float64) and query.dtype is key.dtype is value.dtype
 
 
 def _check(query, key, value, mask, dropout_p) -> None:
