@@ -167,7 +167,7 @@ def write_all(directory: Path) -> list[Path]:
     folds = {f.name: f for f in fold.FOLDS}
     texts["folds.c"] = [fold.print_fold(folds[name], dtype) for name, dtype in fold_instances]
     texts["gemm_loops.c"] = print_gemm.texts()
-    declared.append("extern fl_strip *const FL_NAME(fl_strips)[2];\n")
+    declared.append("extern fl_strip *const FL_NAME(fl_strips)[4];\n")
     texts["table.c"] = [print_c.IN_BLOCKS, *declared, *fold_declarations, table_of(rows, fold_rows)]
     write_headers(directory)
     for name, parts in texts.items():

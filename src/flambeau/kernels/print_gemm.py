@@ -3,20 +3,31 @@
 A tile of 6 rows and 4 vectors of C stays in registers (24 of 32) while K is walked: 4 loads of B and 6 numbers of A, each repeated over a
 vector, feed 24 multiply-adds, so that the two units that do them never wait for memory. Edges have tiles of their own: 1 to 6 rows, 1 to 4
 vectors.
+
+A few rows times a transposed matrix (a linear layer of a small batch) are dot products of rows with rows: both are read as they lie, four
+by four of them at a time, and nothing is copied.
 """
 
 from __future__ import annotations
 
 ROWS, VECTORS = 6, 4
+FEW = 4  # rows of A, and of the transposed B, whose dot products are taken at a time
 TYPES = {"f32": ("float", 16), "f64": ("double", 8)}
 
 
 def texts() -> list[str]:
     """The C of both dtypes, and the table of them (see fl_strip in system.h)."""
-    printed = [text for kind in TYPES for text in _strips(kind)]
-    names = ", ".join(f"strip_{kind}" for kind in TYPES)
-    table = "fl_strip *const FL_NAME(fl_strips)[2] = {%s};\n"
-    return ["#include <string.h>\n#ifdef __AVX512F__\n", *printed, table % names, "#else\n", table % "0", "#endif\n"]
+    printed = [text for kind in TYPES for text in (*_strips(kind), *_dots(kind))]
+    names = ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots") for kind in TYPES)
+    table = "fl_strip *const FL_NAME(fl_strips)[4] = {%s};\n"
+    return [
+        "#include <string.h>\n#ifdef __AVX512F__\n#include <immintrin.h>\n",
+        *printed,
+        table % names,
+        "#else\n",
+        table % "0",
+        "#endif\n",
+    ]
 
 
 def _strips(kind: str):
@@ -67,6 +78,52 @@ def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
         f"static void tile_{kind}_{'keeps' if keeps else rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, const {real} *b, int64_t ldb, const char *soon, int64_t step,\n"
         f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc, {real} *keep) {{\n{body}}}\n"
     )
+
+
+def _dots(kind: str):
+    """C = alpha A B + beta C, where B lies there column after column: `ldb` elements from one to the next."""
+    real, width = TYPES[kind]
+    blocks = [(rows, cols) for rows in range(1, FEW + 1) for cols in (1, FEW)]
+    for rows, cols in blocks:
+        cells = [(i, j) for i in range(rows) for j in range(cols)]
+        lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for i, j in cells) + ";", "int64_t q = 0;"]
+        lines.append(f"for (; q + {width} <= depth; q += {width}) {{")
+        lines += [f"    const vec_{kind} b{j} = *(const vec_{kind} *)(b + {j} * ldb + q);" for j in range(cols)]
+        for i in range(rows):
+            lines.append(f"    const vec_{kind} a{i} = *(const vec_{kind} *)(a + {i} * down + q);")
+            lines += [f"    c{i}{j} += a{i} * b{j};" for j in range(cols)]
+        lines.append("}")
+        add, vector = {"f32": ("_mm512_reduce_add_ps", "__m512"), "f64": ("_mm512_reduce_add_pd", "__m512d")}[kind]
+        lines += [f"to[{i * cols + j}] = {add}(({vector})c{i}{j});" for i, j in cells]
+        lines += ["for (; q < depth; q++) {", *(f"    to[{i * cols + j}] += a[{i} * down + q] * b[{j} * ldb + q];" for i, j in cells), "}"]
+        head = (
+            f"static void dot_{kind}_{rows}_{cols}(int64_t depth, const {real} *a, int64_t down, const {real} *b, int64_t ldb, {real} *to)"
+        )
+        yield head + " {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    table = ", ".join(f"{{dot_{kind}_{rows}_1, dot_{kind}_{rows}_{FEW}}}" for rows in range(1, FEW + 1))
+    yield _DOTS.format(kind=kind, real=real, few=FEW, table=table)
+
+
+_DOTS = """
+static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep) {{
+    static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, {real} *) = {{{table}}};
+    {real} found[{few} * {few}];
+    (void)right, (void)next, (void)soon, (void)keep;
+    for (int64_t j = 0, across; j < cols; j += across) {{
+        across = cols - j < {few} ? 1 : {few};
+        for (int64_t i = 0; i < rows; i += {few}) {{
+            const int64_t some = rows - i < {few} ? rows - i : {few};
+            dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, found);
+            for (int64_t r = 0; r < some; r++) {{
+                {real} *const to = ({real} *)c + (i + r) * ldc + j;
+                const {real} *const from = found + r * across, scale = *(const {real} *)alpha, keep_some = beta ? *(const {real} *)beta : 0;
+                for (int64_t s = 0; s < across; s++) to[s] = beta ? keep_some * to[s] + scale * from[s] : scale * from[s];
+            }}
+        }}
+    }}
+}}
+"""
 
 
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.

@@ -39,5 +39,5 @@ typedef struct {
     int n_pointwise;
     const fl_fold *folds;
     int n_folds;
-    fl_strip *const *strips; /* of matrix products, for float32 and float64, or NULLs */
+    fl_strip *const *strips; /* of matrix products, for float32 and float64, and dots for both, or NULLs */
 } fl_table;
