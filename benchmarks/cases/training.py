@@ -15,7 +15,11 @@ def job(wanted):
     def declare(body):
         def chosen(torch, device):
             own = getattr(torch, "jobs", None)
-            return body(torch, device) if own is None else own[body.__name__](device)
+            if own is None:
+                return body(torch, device)
+            if body.__name__ not in own:
+                raise NotImplementedError(f"{torch.__name__} has no words for {body.__name__}")
+            return own[body.__name__](device)
 
         chosen.__name__, chosen.__doc__, chosen.__module__ = body.__name__, body.__doc__, body.__module__
         return case(wanted=wanted)(chosen)

@@ -154,6 +154,7 @@ def _run(name: str, q, k, v, g, mask, scale: float, causal: bool, **made) -> Non
         mask = mask.swapaxes(-1, -2) if mask.shape[-2] == 1 else arrays.contiguous(mask.swapaxes(-1, -2))
         across, down = int(mask.shape[-1] > 1), 0 if mask.shape[-2] == 1 else mask.strides[-2] // size
     ld = [0 if x is None else x.strides[-2] // size for x in (q, k, v, g, made["out"], made.get("dq"), made.get("dk"), made.get("dv"))]
+    # In the order of FACTS, after the start.
     facts = (queries, k.shape[-2], q.shape[-1], v.shape[-1], *ld, int(causal), int(mask is not None), across, down)
     rows = _rows_of_facts(queries if forward else 1, lanes, facts)
     step = lanes if forward else max(queries, 1)

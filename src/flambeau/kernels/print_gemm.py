@@ -117,8 +117,8 @@ static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a
             dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, found);
             for (int64_t r = 0; r < some; r++) {{
                 {real} *const to = ({real} *)c + (i + r) * ldc + j;
-                const {real} *const from = found + r * across, scale = *(const {real} *)alpha, keep_some = beta ? *(const {real} *)beta : 0;
-                for (int64_t s = 0; s < across; s++) to[s] = beta ? keep_some * to[s] + scale * from[s] : scale * from[s];
+                const {real} *const from = found + r * across, scale = *(const {real} *)alpha, share = beta ? *(const {real} *)beta : 0;
+                for (int64_t s = 0; s < across; s++) to[s] = beta ? share * to[s] + scale * from[s] : scale * from[s];
             }}
         }}
     }}

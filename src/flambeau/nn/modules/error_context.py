@@ -95,8 +95,8 @@ def look(value: Any) -> str:
     if isinstance(value, Tensor):
         try:
             return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} {value.device}"
-        except Exception:
-            return type(value).__name__  # a lazy parameter has no shape yet
+        except Exception:  # a lazy parameter has no shape yet, and no tensor of anybody's own may hide the first problem
+            return type(value).__name__
     if isinstance(value, (tuple, list)) and any(isinstance(v, Tensor) for v in value):
         inside = ", ".join(look(v) for v in value[:4]) + (", ..." if len(value) > 4 else "")
         return f"{type(value).__name__} of {len(value)}: {inside}"
