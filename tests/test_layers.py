@@ -31,7 +31,7 @@ FLOORS: dict[str, int] = {
         ("backends", "cpu", "cuda", "distributions", "func", "hub", "jit", "library", "multiprocessing", "serialization", "testing"), 5
     ),
     **dict.fromkeys(("cli", "doctor", "vision", "compat"), 6),
-    DOOR: 7,
+    **dict.fromkeys((DOOR, "__main__"), 7),
 }
 # (file, room it may import all the same): why
 EXCEPTIONS = {
