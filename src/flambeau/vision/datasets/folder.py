@@ -96,7 +96,7 @@ class ImageFolder(DatasetFolder):
 
 def find_classes(directory: str | os.PathLike) -> tuple[list[str], dict[str, int]]:
     """The names of the folders in order, and the index of each."""
-    classes = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+    classes = sorted(entry.name for entry in os.scandir(os.fspath(directory)) if entry.is_dir())
     if not classes:
         raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
     return classes, {name: i for i, name in enumerate(classes)}
