@@ -60,9 +60,9 @@ def _bind_unary(op) -> Callable:
             array = launch(input._array)
             if array is not NotImplemented:
                 result = wrap(array)
-                if records and (input._needs or (input._base is not None and input.requires_grad)):
-                    if state.grad and record(result, input) is NotImplemented:
-                        record_pointwise(op, result, (input,))
+                wants = records and (input._needs or (input._base is not None and input.requires_grad))
+                if wants and state.grad and record(result, input) is NotImplemented:
+                    record_pointwise(op, result, (input,))
                 return result
         return general(op, (input,), (), out)
 
@@ -83,14 +83,14 @@ def _bind_binary(op, rest: Callable) -> Callable:
                     array = launch(input._array, other._array)
                     if array is not NotImplemented:
                         result = wrap(array)
-                        if records and (
+                        wants = records and (
                             input._needs
                             or other._needs
                             or (input._base is not None and input.requires_grad)
                             or (other._base is not None and other.requires_grad)
-                        ):
-                            if state.grad and record(result, input, other) is NotImplemented:
-                                record_pointwise(op, result, (input, other))
+                        )
+                        if wants and state.grad and record(result, input, other) is NotImplemented:
+                            record_pointwise(op, result, (input, other))
                         return result
                     return rest(op, (input, other), (), out)
                 if type(other) in numbers:
