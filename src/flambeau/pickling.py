@@ -16,7 +16,7 @@ from flambeau.tensor import Tensor, wrap
 from flambeau.untyped_storage import TypedStorage, UntypedStorage, typed_storage, window
 
 # What a tensor keeps in its __dict__ for itself; everything else there was put by the user.
-OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not n.startswith("__") and not callable(v)) | {"_view_mode"}
+OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not n.startswith("__") and not callable(v))
 
 
 def attributes(tensor: Tensor) -> dict[str, Any]:
