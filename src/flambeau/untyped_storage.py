@@ -7,6 +7,7 @@ A tensor is a window on a storage. This file has what moves windows and what rep
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -192,6 +193,15 @@ class UntypedStorage(_Memory):
         if source.nbytes() != self.nbytes():
             raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
         return super().copy_(source)
+
+    @classmethod
+    def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file. With shared=True writes reach the file, which is made long enough; else they stay private."""
+        from flambeau.factories import from_file
+
+        if not shared and (found := os.stat(filename).st_size) < nbytes:
+            raise RuntimeError(f"file <{filename}> size <{found}> is smaller than the required mapping size <{nbytes}>")
+        return from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
 
     def new(self) -> UntypedStorage:
         """An empty storage on the same device."""
@@ -409,6 +419,10 @@ class _LegacyStorage(type):
 
     def __call__(cls, *args, **kwargs):
         return TypedStorage(*args, dtype=cls.dtype, **kwargs)
+
+    def from_file(cls, filename, shared: bool = False, size: int = 0) -> TypedStorage:
+        """A storage over the first `size` elements of a file."""
+        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), dtype=cls.dtype)
 
     def __instancecheck__(cls, instance) -> bool:
         return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
