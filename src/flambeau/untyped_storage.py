@@ -229,7 +229,7 @@ def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
     """All whole elements of a storage as a 1-D array of `dtype` over the same memory."""
     owner, nbytes, size = storage.array, storage.nbytes(), dtype.itemsize
     n = nbytes // size
-    if type(owner) is MetaArray or not n:
+    if type(owner) is MetaArray:
         return arrays.empty((n,), dtype.numpy, storage.device())
     own = arrays.strided_view(owner, (nbytes // owner.itemsize,), (1,))
     return own.view(np.uint8)[: n * size].view(dtype.numpy)

@@ -1,5 +1,7 @@
 """Saving and loading: `torch.save`, `torch.load`, and what surrounds them."""
 
+# ruff: noqa: F401 - names are imported to be public
+
 from __future__ import annotations
 
 from tempfile import mkdtemp
@@ -31,20 +33,23 @@ from flambeau.serialization.options import (
 )
 from flambeau.serialization.saving import DEFAULT_PROTOCOL, FILE_LIKE, _get_layout, save
 from flambeau.serialization.versions import check_module_version_greater_or_equal
+from flambeau.untyped_storage import LEGACY_STORAGES
 
 FileLike = FILE_LIKE
 
 
+class StorageType:
+    """The dtype of a storage by the name of its class: StorageType("FloatStorage").dtype is torch.float32."""
+
+    def __init__(self, name: str):
+        found = LEGACY_STORAGES.get(name)
+        if found is None:
+            raise KeyError(f'pickle storage type "{name}" is not recognized')
+        self.dtype = found.dtype
+
+    def __str__(self) -> str:
+        return f"StorageType(dtype={self.dtype})"
+
+
 class SourceChangeWarning(Warning):
     """For programs that filter it: PyTorch says with it that a class has changed since a module was saved whole."""
-
-
-__all__ = [
-    "DEFAULT_PROTOCOL", "FILE_LIKE", "FileLike", "LoadEndianness", "MAGIC_NUMBER", "MAP_LOCATION", "MAP_PRIVATE", "MAP_SHARED",
-    "PROTOCOL_VERSION", "STORAGE_KEY_SEPARATOR", "SourceChangeWarning", "_get_layout", "add_safe_globals",
-    "check_module_version_greater_or_equal", "clear_safe_globals", "default_restore_location", "get_crc32_options",
-    "get_default_load_endianness", "get_default_mmap_options", "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load",
-    "location_tag", "mkdtemp", "normalize_storage_type", "register_package", "safe_globals", "save", "set_crc32_options",
-    "set_default_load_endianness", "set_default_mmap_options", "skip_data", "storage_to_tensor_type", "validate_cuda_device",
-    "validate_hpu_device",
-]  # fmt: skip

@@ -7,6 +7,7 @@ these is called through a function here that looks at the arguments first.
 from __future__ import annotations
 
 import codecs
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
@@ -91,6 +92,7 @@ def by_default() -> dict[str, Any]:
     found: dict[str, Any] = {
         "_codecs.encode": codecs.encode,
         "builtins.bytearray": bytearray,
+        "builtins.bytes": bytes,  # b"" is pickled as a call of it. PyTorch refuses this one
         "builtins.complex": complex,
         "builtins.set": set,
         "collections.Counter": Counter,
@@ -117,14 +119,11 @@ def by_default() -> dict[str, Any]:
     return found
 
 
-# PyTorch allows these too; Flambeau has no sparse, quantized or nested tensors and no dtypes of less than a byte.
-LACKING = frozenset(
-    """torch.qint8 torch.quint8 torch.qint32 torch.quint4x2 torch.quint2x4 torch.complex32 torch._utils._rebuild_qtensor
-    torch._utils._rebuild_sparse_tensor torch._utils._rebuild_nested_tensor torch._utils._rebuild_wrapper_subclass
-    torch.float8_e4m3fn torch.float8_e4m3fnuz torch.float8_e5m2 torch.float8_e5m2fnuz torch.float8_e8m0fnu torch.float4_e2m1fn_x2
-    torch.QInt8Storage torch.QUInt8Storage torch.QInt32Storage torch.QUInt4x2Storage torch.QUInt2x4Storage""".split()
+# PyTorch allows these too; Flambeau has no sparse, quantized or nested tensors, and no dtypes of less than a byte or with 8 bits of float.
+LACKING = re.compile(
+    r"torch\.(q?u?int\d\w*|bits\w+|float[48]_\w+|complex32|per_\w+|QU?Int\w+|(cuda\.)?sparse\.\w+Tensor|cuda\.\w+Tensor"
+    r"|_utils\._rebuild_(qtensor|sparse_tensor|nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
 )
-
 MOST_PARTS = 1000  # of a key
 
 # -- how each may be called ----------------------------------------------------------------------------------------
@@ -302,6 +301,11 @@ def _bytearray(caller: Caller, args: tuple) -> Any:
     return bytearray(*args)
 
 
+def _bytes(caller: Caller, args: tuple) -> bytes:
+    _need(not args, "bytes() is called without arguments")
+    return b""
+
+
 def _encode(caller: Caller, args: tuple) -> bytes:
     _need(
         len(args) == 2 and type(args[0]) is str is type(args[1]) and args[1] in ("latin1", "latin-1"), "bytes are made of a latin1 string"
@@ -384,6 +388,7 @@ _CALLS: dict[Any, Callable[[Caller, tuple], Any]] = {
     Counter: _counter,
     set: _set,
     bytearray: _bytearray,
+    bytes: _bytes,
     codecs.encode: _encode,
     complex: _complex,
     Size: _size,

@@ -103,7 +103,7 @@ def _weights_only(asked: bool | None, pickle_module: Any) -> bool:
 
 def _open(f: Any, closing: ExitStack) -> Source:
     if isinstance(f, (str, os.PathLike)):
-        f = closing.enter_context(open(f, "rb"))
+        f = closing.enter_context(open(f, "rb"))  # noqa: SIM115 - `closing` is the context manager
     for method in ("read", "seek", "tell"):
         if not hasattr(f, method):
             raise AttributeError(

@@ -7,13 +7,13 @@ proportional to the length of the pickle, and it has no C code to be tricked.
 
 from __future__ import annotations
 
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from pickle import UnpicklingError
 from struct import unpack_from
 from typing import Any
 
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-
+from flambeau.dtypes import ALL
 from flambeau.serialization import allowed
 
 DEEPEST = 1000  # containers inside each other: Python's own functions (repr, ==, copy) give up there
@@ -238,19 +238,17 @@ class Interpreter:
 
 def resolve(name: str) -> Any:
     """What a file calls by this name, if it is allowed."""
-    found = allowed.by_default().get(name, allowed.added())
-    if found is not allowed.added():
-        return found
-    if name in allowed.added():
-        return allowed.added()[name]
-    if name in allowed.LACKING:
+    for known in (allowed.by_default(), allowed.added()):
+        if name in known:
+            return known[name]
+    if allowed.LACKING.fullmatch(name):
         raise UnpicklingError(
-            f"the file holds {name}, which Flambeau does not have: it has dense tensors of {len(allowed.dtypes.ALL)} dtypes"
+            f"the file holds {name}, which Flambeau does not have: its tensors are dense, of {', '.join(d.name for d in ALL)}"
         )
     last = name.rpartition(".")[2]
     raise UnpicklingError(
-        f"Unsupported global: GLOBAL {name} was not an allowed global by default. Please use `torch.serialization.add_safe_globals([{last}])` "
-        f"or the `torch.serialization.safe_globals([{last}])` context manager to allowlist this global if you trust this class/function."
+        f"Unsupported global: GLOBAL {name} was not an allowed global by default. If you trust it, allow it: "
+        f"torch.serialization.add_safe_globals([{last}]), or for one block `with torch.serialization.safe_globals([{last}])`."
     )
 
 
