@@ -66,14 +66,19 @@ def test_shared_storages_stay_shared_and_are_written_once(tmp_path):
     assert same_storage(loaded)
     loaded[0][0, 0] = 100.0
     assert loaded[1][0, 0] == 100.0
-    assert sum(name.startswith("x/data/") for name in zipfile.ZipFile(tmp_path / "x.pt").namelist()) == 1
+    with zipfile.ZipFile(tmp_path / "x.pt") as archive:
+        assert sum(name.startswith("x/data/") for name in archive.namelist()) == 1
 
 
 def test_the_records_are_pytorchs(tmp_path):
     """The archive has other records than PyTorch's, in another order, or with other small contents."""
     flambeau.save({"a": flambeau.ones(3)}, tmp_path / "model.v1.pt")
     torch.save({"a": torch.ones(3)}, tmp_path / "model.v1.pth")
-    ours, theirs = (zipfile.ZipFile(tmp_path / name) for name in ("model.v1.pt", "model.v1.pth"))
+    with zipfile.ZipFile(tmp_path / "model.v1.pt") as ours, zipfile.ZipFile(tmp_path / "model.v1.pth") as theirs:
+        compare_archives(ours, theirs)
+
+
+def compare_archives(ours, theirs):
     assert ours.namelist() == theirs.namelist()
     for name in theirs.namelist():
         if not name.endswith("serialization_id"):

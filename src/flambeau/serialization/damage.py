@@ -29,6 +29,13 @@ def report(file: str, result: Any, damaged: dict[str, Storage]) -> str:
     )
 
 
+def shown(value: Any) -> str:
+    """A value from a file, for a message. Never repr() of a container: one that holds another twice, and so on, is endless."""
+    if isinstance(value, (str, bytes, float)) or (isinstance(value, int) and value.bit_length() < 128):
+        return repr(value[:40] if isinstance(value, (str, bytes)) else value)
+    return f"a {type(value).__name__}"
+
+
 def tensors_in(value: Any) -> Iterator[tuple[str, Tensor]]:
     """(where, tensor) for all tensors in nested containers and attributes of objects: "model.0.weight"."""
     seen: set[int] = set()

@@ -15,6 +15,7 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays
 from flambeau.serialization import safe_pickle
+from flambeau.serialization.damage import shown
 from flambeau.serialization.loading import storage_id, unpickler_class
 from flambeau.serialization.locations import MAP_LOCATION, restorer
 from flambeau.serialization.saving import bytes_of
@@ -48,11 +49,11 @@ def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_
         magic, at = safe_pickle.load_from(data, 0)
     except pickle.UnpicklingError:
         magic = None
-    if magic != MAGIC_NUMBER:
+    if type(magic) is not int or magic != MAGIC_NUMBER:
         raise pickle.UnpicklingError("Invalid magic number; corrupt file? It is neither a zip archive nor in PyTorch's older format")
     version, at = safe_pickle.load_from(data, at)
-    if version != PROTOCOL_VERSION:
-        raise RuntimeError(f"Invalid protocol version: {version!r:.40}, expected {PROTOCOL_VERSION}")
+    if type(version) is not int or version != PROTOCOL_VERSION:
+        raise RuntimeError(f"Invalid protocol version: {shown(version)}, expected {PROTOCOL_VERSION}")
     system, at = safe_pickle.load_from(data, at)
     result, end = next_pickle(at, storages.persistent_load)
     keys, first = safe_pickle.load_from(data, end)
@@ -76,7 +77,7 @@ class _Storages:
         self.found: dict[str, tuple[TypedStorage, TypedStorage]] = {}  # in main memory, and where it was wanted
 
     def persistent_load(self, saved_id: Any) -> Any:
-        if isinstance(saved_id, tuple) and len(saved_id) == 4 and saved_id[0] in ("module", b"module"):
+        if isinstance(saved_id, tuple) and len(saved_id) == 4 and type(saved_id[0]) is str and saved_id[0] == "module":
             return saved_id[1]  # a class and its source at the time: PyTorch warns of changes, and uses the class as it is now
         kind, key, location, count = storage_id(saved_id, 5)
         dtype = getattr(kind, "dtype", dtypes.uint8)
@@ -113,7 +114,7 @@ class _Storages:
         for key in keys:
             key = key.decode("ascii") if isinstance(key, bytes) else key
             if type(key) is not str or key not in self.found:
-                raise pickle.UnpicklingError(f"the file has bytes for a storage {key!r:.40} that nothing uses")
+                raise pickle.UnpicklingError(f"the file has bytes for a storage {shown(key)} that nothing uses")
             memory, wanted = self.found[key]
             count, nbytes = len(memory), memory.nbytes()
             if at + 8 + nbytes > len(data):

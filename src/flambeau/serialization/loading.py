@@ -20,7 +20,7 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays
 from flambeau.serialization import names, safe_pickle
-from flambeau.serialization.damage import report
+from flambeau.serialization.damage import report, shown
 from flambeau.serialization.locations import MAP_LOCATION, destination, restorer
 from flambeau.serialization.options import MAP_SHARED, LoadEndianness, current
 from flambeau.serialization.reading import RecordReader
@@ -201,14 +201,14 @@ class _Storages:
 
 def storage_id(saved_id: Any, length: int) -> tuple[type, str, str, int]:
     """(class, key, location, number of elements) of what a pickle says about a storage."""
-    good = isinstance(saved_id, tuple) and len(saved_id) >= length and saved_id[0] in ("storage", b"storage")
+    good = isinstance(saved_id, tuple) and len(saved_id) >= length and type(saved_id[0]) in (str, bytes) and saved_id[0] in ("storage", b"storage")
     if good:
         kind, key, location, count = saved_id[1:5]
         key, location = (text.decode("ascii") if isinstance(text, bytes) else text for text in (key, location))
         known = kind is UntypedStorage or isinstance(getattr(kind, "dtype", None), dtypes.dtype)
         good = known and type(key) is str and type(location) is str and type(count) is int and count >= 0
     if not good:
-        raise pickle.UnpicklingError(f"the pickle asks for {saved_id!r:.200}, which is no storage")
+        raise pickle.UnpicklingError(f"the pickle asks for {shown(saved_id)}, which is no storage")
     return kind, key, location, count
 
 

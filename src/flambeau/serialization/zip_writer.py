@@ -14,7 +14,7 @@ from flambeau.serialization.checksum import crc32
 
 ALIGNMENT = 64
 CHUNK = 1 << 20  # what is summed and then written, so that it comes from the cache the second time
-LIMIT = 0xFFFFFFFF  # from here on zip needs its 64-bit fields
+LIMIT = MARK = 0xFFFFFFFF  # numbers from LIMIT on go to 64-bit fields, and MARK stands in their place
 SUMMED_LATER, UTF8 = 0x0008, 0x0800  # flags: checksum and size stand behind the record; names are UTF-8
 
 
@@ -35,7 +35,7 @@ class ZipWriter:
         """Add a record; `data` is read in pieces, and not copied."""
         encoded = f"{self.prefix}/{name}".encode()
         size, start, large = len(data), self.position, len(data) >= LIMIT
-        version, shown = (45, LIMIT) if large else (0, 0)
+        version, shown = (45, MARK) if large else (0, 0)
         extra = pack("<HHQQ", 1, 16, size, size) if large else b""
         padding = -(start + 30 + len(encoded) + len(extra) + 4) % ALIGNMENT
         extra += pack("<2sH", b"FB", padding) + b"Z" * padding
@@ -55,10 +55,10 @@ class ZipWriter:
         """Add a record to the directory."""
         wide = (pack("<QQ", size, size) if size >= LIMIT else b"") + (pack("<Q", start) if start >= LIMIT else b"")
         extra = pack("<HH", 1, len(wide)) + wide if wide else b""
-        shown, version = min(size, LIMIT), 45 if wide else 0
+        shown, version = MARK if size >= LIMIT else size, 45 if wide else 0
         entry = pack(
             "<4sHHHHHHIIIHHHHHII", b"PK\1\2", version, version, SUMMED_LATER | UTF8, 0, 0, 0, total, shown, shown, len(name), len(extra),
-            0, 0, 0, 0, min(start, LIMIT),
+            0, 0, 0, 0, MARK if start >= LIMIT else start,
         )  # fmt: skip
         self.directory.append(entry + name + extra)
 
@@ -70,4 +70,4 @@ class ZipWriter:
         self._put(pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, start))
         self._put(pack("<4sIQI", b"PK\6\7", 0, end, 1))
         few = min(count, 0xFFFF)
-        self._put(pack("<4sHHHHIIH", b"PK\5\6", 0, 0, few, few, min(size, LIMIT), min(start, LIMIT), 0))
+        self._put(pack("<4sHHHHIIH", b"PK\5\6", 0, 0, few, few, min(size, MARK), MARK if start >= LIMIT else start, 0))
