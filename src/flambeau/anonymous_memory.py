@@ -26,8 +26,8 @@ class Segment:
     __slots__ = ("__weakref__", "descriptor", "memory")
 
     def __init__(self, descriptor: int, nbytes: int) -> None:
-        self.descriptor: int | None = descriptor
         self.memory = np.frombuffer(mmap.mmap(descriptor, nbytes, **_UNTRACKED), np.uint8)  # (nbytes,) uint8
+        self.descriptor: int | None = descriptor
 
     @classmethod
     def new(cls, nbytes: int) -> Segment:

@@ -6,9 +6,11 @@ Every name of `multiprocessing` is here. Importing this file teaches its pickler
 one function in several processes and passes on the first exception.
 """
 
+# ruff: noqa: F401 - names are imported to be public
+
 import multiprocessing
 import multiprocessing as _multiprocessing
-from multiprocessing import *  # noqa: F403
+from multiprocessing import *
 
 from flambeau.multiprocessing import reductions
 from flambeau.multiprocessing.reductions import init_reductions
@@ -21,7 +23,7 @@ from flambeau.multiprocessing.spawn import (
     start_processes,
 )
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "get_all_sharing_strategies",
     "get_sharing_strategy",
     "set_sharing_strategy",

@@ -71,7 +71,9 @@ def rebuild_storage(sent: Any, nbytes: int) -> UntypedStorage:
     try:
         descriptor = sent.detach()
     except (ConnectionError, FileNotFoundError, EOFError) as problem:
-        raise RuntimeError("this tensor is gone: the process that sent it has ended. It must live until the tensor was received") from problem
+        raise RuntimeError(
+            "this tensor is gone: the process that sent it has ended. It must live until the tensor was received"
+        ) from problem
     storage = _known.get(_identity(descriptor))
     if storage is not None:
         os.close(descriptor)

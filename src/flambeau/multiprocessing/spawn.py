@@ -9,7 +9,15 @@ import traceback
 from multiprocessing import connection
 from typing import Any
 
-__all__ = ["ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext", "spawn", "start_processes"]
+__all__ = [
+    "ProcessContext",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "SpawnContext",
+    "spawn",
+    "start_processes",
+]
 
 
 def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn") -> ProcessContext | None:

@@ -75,7 +75,9 @@ class StackDataset(Dataset):
 
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
         if args and kwargs:
-            raise ValueError("StackDataset takes either data sets (items are tuples) or names=data sets (items are dicts), but both are given")
+            raise ValueError(
+                "StackDataset takes either data sets (items are tuples) or names=data sets (items are dicts), but both are given"
+            )
         parts: Any = args or tuple(kwargs.values())
         if not parts:
             raise ValueError("At least one dataset should be passed to StackDataset")
@@ -202,9 +204,7 @@ class Subset(Dataset[_T_co]):
         return len(self.indices)
 
 
-def random_split(
-    dataset: Dataset, lengths: Sequence[int | float], generator: Generator | None = default_generator
-) -> list[Subset]:
+def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Generator | None = default_generator) -> list[Subset]:
     """Deal the items out at random into parts that do not overlap, of the given lengths, or fractions that add up to 1.
 
     Each part of a fraction has floor(fraction * n) items; what remains goes to the first parts, one each.

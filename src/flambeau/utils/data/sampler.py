@@ -10,7 +10,6 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.factories import as_tensor, empty
-from flambeau.ops.random import multinomial
 from flambeau.random_factories import randint, randperm
 from flambeau.rng import Generator
 
@@ -120,9 +119,7 @@ class WeightedRandomSampler(Sampler[int]):
     [1, 1]
     """
 
-    def __init__(
-        self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Generator | None = None
-    ) -> None:
+    def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Generator | None = None) -> None:
         _check_positive("num_samples", num_samples)
         _check_bool("replacement", replacement)
         self.weights = as_tensor(weights, dtype=dtypes.float64)
@@ -133,7 +130,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        yield from multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator).tolist()
+        yield from self.weights.multinomial(self.num_samples, self.replacement, generator=self.generator).tolist()
 
     def __len__(self) -> int:
         return self.num_samples
