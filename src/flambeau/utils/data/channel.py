@@ -260,7 +260,8 @@ class Table:
             self.returned.append(number)
         else:
             # All arrays of the batch are views of `lease`; it dies when the last of them does, and that is when the segment is free again.
-            lease = np.frombuffer(memory, np.uint8)
+            # (A view of a view refers to the first array of the chain: the memoryview makes `lease` that.)
+            lease = np.frombuffer(memoryview(memory), np.uint8)
             self.held[number] = weakref.ref(lease, _Return(self, number))
             views = [lease[start : start + n] for start, n in places]  # type: ignore[misc]
         if not main:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -51,12 +50,12 @@ def collate(batch, *, collate_fn_map: dict[type | tuple[type, ...], Callable] | 
     if is_namedtuple(elem):
         return elem_type(*[together(samples) for samples in zip(*batch, strict=True)])
     if isinstance(elem, Sequence):
-        lengths = {len(item) for item in batch}
-        if len(lengths) > 1:
-            raise RuntimeError(
-                f"each element in list of batch should be of equal size, but they have {', '.join(map(str, sorted(lengths)))} entries. "
-                "Give the DataLoader a collate_fn that pads them"
-            )
+        for item in batch:
+            if len(item) != len(elem):
+                raise RuntimeError(
+                    f"each element in list of batch should be of equal size, but one has {len(elem)} entries and one has {len(item)}. "
+                    "Give the DataLoader a collate_fn that pads them"
+                )
         return like_sequence(elem, [together(samples) for samples in zip(*batch, strict=True)])
     raise TypeError(default_collate_err_msg_format.format(elem_type))
 
@@ -147,7 +146,7 @@ def collate_numpy_array_fn(batch, *, collate_fn_map=None):
 
 def collate_numpy_scalar_fn(batch, *, collate_fn_map=None) -> Tensor:
     """n NumPy scalars -> (n,)"""
-    return as_tensor(np.array(batch)) if prod([type(x) is type(batch[0]) for x in batch]) else as_tensor(batch)
+    return as_tensor(batch)
 
 
 def collate_float_fn(batch, *, collate_fn_map=None) -> Tensor:
