@@ -328,7 +328,7 @@ def exchange(storage: Storage, memory: Any) -> None:
         if layout.storage_extent(tuple(shape), strides, offset) * dtype.itemsize > replacement.nbytes():
             found = f"{replacement.nbytes()} bytes while a tensor of shape {tuple(shape)} needs more of it"
             raise NotImplementedError(f"a storage cannot shrink to {found}: delete the tensor, or resize_ it first")
-    storage.array, storage.nbytes_ = memory, None
+    storage.array, storage.nbytes_, storage.segment = memory, None, None
     for t, dtype, offset, shape, strides in geometry:
         t._array = window(storage, dtype, offset, shape, strides)
 
