@@ -15,13 +15,26 @@ from __future__ import annotations
 import os
 
 from flambeau.compat import children
-from flambeau.compat.alias import Alias, install, is_installed
+from flambeau.compat.alias import install, is_installed
 from flambeau.compat.alias import uninstall as _uninstall
 
 __all__ = ["install_as_torch", "is_installed", "uninstall"]
 
 
-def install_as_torch() -> Alias:
+class Installed:
+    """What `install_as_torch` returns; leaving a `with` of it uninstalls."""
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(self, *problem) -> None:
+        uninstall()
+
+    def __repr__(self) -> str:
+        return "torch means Flambeau now; flambeau.compat.uninstall() ends it"
+
+
+def install_as_torch() -> Installed:
     """From now on `import torch` imports Flambeau, in this process and in the Python processes it starts.
 
     RuntimeError if PyTorch has been imported already. As a context manager it lasts as long as the `with`:
@@ -31,9 +44,9 @@ def install_as_torch() -> Alias:
     >>> F.__name__
     'flambeau.nn.functional'
     """
-    alias = install()
+    install()
     children.tell(os.environ)
-    return alias
+    return Installed()
 
 
 def uninstall() -> None:

@@ -74,12 +74,6 @@ class Alias:
     def __repr__(self) -> str:
         return "<flambeau.compat: torch means Flambeau>"
 
-    def __enter__(self) -> Alias:
-        return self
-
-    def __exit__(self, *problem) -> None:
-        uninstall()
-
 
 class Borrowed:
     """The loader of a torch name: it hands over the module of Flambeau, imported if need be."""
@@ -161,7 +155,7 @@ def adopt(module: ModuleType) -> None:
 _active: Alias | None = None
 
 
-def install() -> Alias:
+def install() -> None:
     """Let `torch` mean Flambeau in this process. RuntimeError if PyTorch itself is in it already."""
     global _active
     for package in PACKAGES:
@@ -178,7 +172,6 @@ def install() -> Alias:
                 adopt(module)
     if _active not in sys.meta_path:
         sys.meta_path.insert(0, _active)
-    return _active
 
 
 def uninstall() -> None:

@@ -151,19 +151,16 @@ def _compare_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str | No
         close = (a == b) | (np.isfinite(difference) & (difference <= atol + rtol * np.abs(b)))
         if rules.equal_nan:
             close |= np.isnan(a) & np.isnan(b)
-        if close.all():
-            return None
-        difference[close] = 0
-        relative = difference / np.abs(b)
-        relative[close] = 0
+    if close.all():
+        return None
     exact = rtol == 0 and atol == 0
     mismatches = int((~close).sum())
-    integers = not (actual.dtype.is_floating_point or actual.dtype.is_complex)
+    difference, relative = _differences(actual, expected, close)
     return (
         f"Tensor-likes are not {'equal' if exact else 'close'}!\n\n"
         f"Mismatched elements: {mismatches} / {close.size} ({mismatches / close.size:.1%})\n"
-        f"Greatest absolute difference: {_greatest(difference, integers)}{'' if exact else f' (up to {atol} allowed)'}\n"
-        f"Greatest relative difference: {_greatest(relative, False)}{'' if exact else f' (up to {rtol} allowed)'}"
+        f"Greatest absolute difference: {_greatest(difference)}{'' if exact else f' (up to {atol} allowed)'}\n"
+        f"Greatest relative difference: {_greatest(relative)}{'' if exact else f' (up to {rtol} allowed)'}"
     )
 
 
@@ -173,7 +170,19 @@ def _wide(tensor: Tensor) -> np.ndarray:
     return array.astype(np.complex128 if tensor.dtype.is_complex else np.float64)
 
 
-def _greatest(difference: np.ndarray, integers: bool) -> str:
+def _differences(actual: Tensor, expected: Tensor, close: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """|actual - expected|, and that divided by |expected|, in the format of the tensors; 0 where they are close."""
+    common = dtypes.promote_types(actual.dtype, expected.dtype)
+    common = common if common.is_floating_point or common.is_complex else dtypes.int64
+    a, b = (t.detach().cpu().to(common) for t in (actual, expected))
+    difference = (a - b).abs()
+    pair = difference._array.copy(), (difference / b.abs())._array.copy()
+    for array in pair:
+        array[close] = 0
+    return pair
+
+
+def _greatest(difference: np.ndarray) -> str:
     index = np.unravel_index(np.argmax(difference), difference.shape)  # of several, and of NaN, the first
     value = difference[index]
-    return f"{int(value) if integers else float(value)} at index {tuple(map(int, index))}"
+    return f"{int(value) if isinstance(value, np.integer) else float(value)} at index {tuple(map(int, index))}"
