@@ -87,9 +87,9 @@ _ROOMS = frozenset({
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
 _LATER = {name: home for home, names in {
-    "accelerator": "get_device_module",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled",
     "control_flow": "cond while_loop",
+    "accelerator": "get_device_module",
     "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "printing": "set_printoptions",
     "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
