@@ -54,7 +54,8 @@ def test_images_are_saved(tmp_path):
     buffer = io.BytesIO()
     utils.save_image([x, x], buffer, format="png", nrow=1, padding=0)
     expected = (x.detach().numpy().transpose(1, 2, 0) * 255 + 0.5).astype(np.uint8)
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "a.png")), expected)
+    with Image.open(tmp_path / "a.png") as saved:
+        assert np.array_equal(np.asarray(saved), expected)
     assert np.array_equal(np.asarray(Image.open(buffer)), np.concatenate([expected, expected]))
 
 

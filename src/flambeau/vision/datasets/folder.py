@@ -1,7 +1,9 @@
 """A folder for each class, and in it its files:
 
-root/cat/anything.jpg
-root/dog/deeper/another.png
+    root/cat/anything.jpg
+    root/dog/deeper/another.png
+
+Classes are numbered in the order of their names.
 """
 
 from __future__ import annotations
