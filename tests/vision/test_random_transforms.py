@@ -176,6 +176,60 @@ def test_random_erasing(seed, value):
     assert flambeau.equal(x, before)
 
 
+LIST = "Identity ShearX ShearY TranslateX TranslateY Rotate Brightness Color Contrast Sharpness Posterize Solarize AutoContrast Equalize".split()
+BY_HAND = {
+    "Identity": lambda x, m: x,
+    "ShearX": lambda x, m: F.affine(x, 0.0, [0, 0], 1.0, [math.degrees(math.atan(m)), 0.0], center=[0, 0]),
+    "ShearY": lambda x, m: F.affine(x, 0.0, [0, 0], 1.0, [0.0, math.degrees(math.atan(m))], center=[0, 0]),
+    "TranslateX": lambda x, m: F.affine(x, 0.0, [int(m), 0], 1.0, [0.0, 0.0]),
+    "TranslateY": lambda x, m: F.affine(x, 0.0, [0, int(m)], 1.0, [0.0, 0.0]),
+    "Rotate": F.rotate,
+    "Brightness": lambda x, m: F.adjust_brightness(x, 1 + m),
+    "Color": lambda x, m: F.adjust_saturation(x, 1 + m),
+    "Contrast": lambda x, m: F.adjust_contrast(x, 1 + m),
+    "Sharpness": lambda x, m: F.adjust_sharpness(x, 1 + m),
+    "Posterize": lambda x, m: F.posterize(x, int(m)),
+    "Solarize": F.solarize,
+    "AutoContrast": lambda x, m: F.autocontrast(x),
+    "Equalize": lambda x, m: F.equalize(x),
+}
+
+
+def strongest(name: str, wide: bool, bins: int = 31) -> list[float] | None:
+    """The magnitudes of a change, by number."""
+    if name == "Posterize":
+        return (8 - (torch.arange(bins) / ((bins - 1) / (6 if wide else 4))).round()).tolist()
+    if name == "Solarize":
+        return torch.linspace(255, 0, bins).tolist()
+    ends = {"ShearX": 0.3, "ShearY": 0.3, "TranslateX": 150 / 331 * 26, "TranslateY": 150 / 331 * 20, "Rotate": 30}
+    ends |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9)
+    if wide:
+        ends = {name: {"T": 32.0, "R": 135.0}.get(name[0], 0.99) for name in ends}
+    return torch.linspace(0, ends[name], bins).tolist() if name in ends else None
+
+
+def test_augmentation_from_a_list():
+    """Which change, its magnitude where that is random, its sign where it has one; over all changes."""
+    seen = set()
+    for seed in range(60):
+        for made, wide in ((transforms.RandAugment(2, 12), False), (transforms.TrivialAugmentWide(), True)):
+            seeds(seed)
+            found, expected = made(image()), image()
+            for _ in range(1 if wide else 2):
+                name = LIST[whole(14)]
+                magnitudes, magnitude = strongest(name, wide), 0.0
+                if magnitudes is not None:
+                    magnitude = magnitudes[whole(31) if wide else 12]
+                    if name not in ("Posterize", "Solarize") and whole(2):
+                        magnitude = -magnitude
+                expected = BY_HAND[name](expected, magnitude)
+                seen.add(name)
+            # a magnitude may differ in its last bit, and with it a few bytes by one
+            assert (found.int() - expected.int()).abs().gt(1).float().mean() < 0.02, name
+            assert flambeau.rand(1).item() == torch.rand(1).item(), "more or fewer numbers were drawn"
+    assert seen == set(LIST)
+
+
 @each_seed
 def test_blur(seed):
     """The width of the bell."""

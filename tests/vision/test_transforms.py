@@ -409,6 +409,8 @@ RandomSolarize(3.0)                                             | RandomSolarize
 RandomAdjustSharpness(2.0)                                      | RandomAdjustSharpness(sharpness_factor=2.0,p=0.5)
 RandomAutocontrast()                                            | RandomAutocontrast(p=0.5)
 RandomEqualize()                                                | RandomEqualize(p=0.5)
+RandAugment()                                                   | RandAugment(num_ops=2, magnitude=9, num_magnitude_bins=31, interpolation=InterpolationMode.NEAREST, fill=None)
+TrivialAugmentWide()                                            | TrivialAugmentWide(num_magnitude_bins=31, interpolation=InterpolationMode.NEAREST, fill=None)
 """
 
 
@@ -441,6 +443,7 @@ RandomResizedCrop(5, scale=1) TypeError
 GaussianBlur(4) ValueError
 GaussianBlur(3, (2, 1)) ValueError
 RandomChoice(3) TypeError
+RandAugment(magnitude=31) ValueError
 Resize(5, interpolation="bilinear") TypeError
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau.vision.transforms.autoaugment import RandAugment, TrivialAugmentWide
 from flambeau.vision.transforms.colours import (
     ColorJitter,
     GaussianBlur,
@@ -22,8 +23,8 @@ from flambeau.vision.transforms.warps import RandomAffine, RandomHorizontalFlip,
 
 __all__ = [
     "CenterCrop", "ColorJitter", "Compose", "ConvertImageDtype", "FiveCrop", "GaussianBlur", "Grayscale", "InterpolationMode", "Lambda",
-    "LinearTransformation", "Normalize", "PILToTensor", "Pad", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
+    "LinearTransformation", "Normalize", "PILToTensor", "Pad", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
     "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert",
     "RandomOrder", "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip",
-    "Resize", "TenCrop", "ToPILImage", "ToTensor",
+    "Resize", "TenCrop", "ToPILImage", "ToTensor", "TrivialAugmentWide",
 ]  # fmt: skip
