@@ -16,7 +16,7 @@ from test_idx import idx_bytes
 import flambeau
 from flambeau.vision import datasets, transforms
 from flambeau.vision.datasets import utils
-from flambeau.vision.picture import Picture
+from flambeau.vision.picture import Picture, has_pillow
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -53,6 +53,9 @@ def no_pillow(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "PIL"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "PIL", None)
+    has_pillow.cache_clear()
+    yield
+    has_pillow.cache_clear()
 
 
 def test_files_that_are_there_are_read_without_the_network(root, no_network):

@@ -6,6 +6,7 @@ Pillow is imported when an image is first made, and never by asking whether some
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -80,8 +81,9 @@ def pillow(part: str = "Image", what: str = "this") -> Any:
         raise ImportError(f"{what} needs Pillow, which is not installed: pip install 'flambeau[vision]'") from None
 
 
+@cache
 def has_pillow() -> bool:
-    """Whether images are Pillow's here."""
+    """Whether images are Pillow's here. Remembered, as a search in vain would cost more than an image."""
     try:
         import_module("PIL.Image")
     except ModuleNotFoundError:
