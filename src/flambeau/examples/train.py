@@ -405,7 +405,7 @@ def main(argv: list[str] | None = None) -> int:
         run.load(state)
         print(f"resumed {args.resume}: epoch {run.epoch + 1}, batch {run.batch + 1} of {len(run.loader)}")
     count = sum(p.numel() for p in run.model.parameters())
-    framework = f"{torch.__name__} {torch.__version__}, {torch.get_num_threads()} threads" if args.device == "cpu" else args.device
+    framework = f"torch {torch.__version__}, {torch.get_num_threads()} threads" if args.device == "cpu" else args.device
     print(
         f"{args.task}: {args.model.upper()} with {count:,} parameters, {len(run.loader)} batches of {args.batch_size} per epoch ({framework})"
     )
