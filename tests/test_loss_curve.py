@@ -54,8 +54,7 @@ def test_first_200_losses_are_those_of_pytorch():
     images = read(EXAMPLES / "data/mnist", "train")
     ours, theirs = (np.array(losses(framework, *images, 64, 200)) for framework in (flambeau, torch))
     assert theirs[0] > 2 and theirs[-20:].mean() < 0.5  # it has learned something in the meantime
-    np.testing.assert_allclose(ours[:50], theirs[:50], rtol=1e-5)
-    np.testing.assert_allclose(ours, theirs, rtol=2e-3)
+    np.testing.assert_allclose(ours, theirs, rtol=5e-5)
 
 
 if __name__ == "__main__":
@@ -64,6 +63,5 @@ if __name__ == "__main__":
     images = read(Path(sys.argv[1]), "train")
     ours, theirs = (np.array(losses(framework, *images, 64, 938)) for framework in (flambeau, torch))
     apart = np.abs(ours - theirs) / theirs
-    print(
-        f"{len(ours)} losses: equal to {apart[:100].max():.1e} over the first 100, to {apart.max():.1e} over all; the last {ours[-1]:.6f} and {theirs[-1]:.6f}"
-    )
+    for n in (100, 300, 500, 700, 938):
+        print(f"first {n} losses: equal to {apart[:n].max():.1e}")
