@@ -40,7 +40,7 @@ def watch(module: ModuleType, alias: str) -> None:
             try:
                 return before(name)
             except AttributeError as problem:
-                if not str(problem).startswith(plain):
+                if not (str(problem).startswith("module 'flambeau") and f"has no attribute {name!r}" in str(problem)):
                     raise  # something else went wrong while the name was being made
         caller = sys._getframe(1)
         if name.startswith("__") or caller.f_globals.get("__name__", "").partition(".")[0] == "flambeau":
