@@ -142,8 +142,9 @@ class Generator:
     def __reduce__(self) -> tuple:  # a lock cannot be pickled or copied, the state can
         return type(self), (self.device,), self.get_state_bytes()
 
-    def __setstate__(self, state: np.ndarray) -> None:
-        self.set_state_bytes(state)
+    def __setstate__(self, state) -> None:
+        # In PyTorch's files: (seed, offset, bytes of the state as a tensor).
+        self.set_state_bytes(np.asarray(state[2]) if isinstance(state, tuple) else state)
 
     def __repr__(self) -> str:
         return f"Generator(device='{self.device}', initial_seed={self._seed})"
