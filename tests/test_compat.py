@@ -291,10 +291,11 @@ def test_switches_of_libraries():
     assert not cudnn.benchmark
     assert cudnn.set_flags(_benchmark=True) == torch.backends.cudnn.set_flags()
     assert cudnn.set_flags(_benchmark=False)[1] is True
-    matmul.allow_tf32 = True
-    assert flambeau.get_float32_matmul_precision() == "high"
-    matmul.allow_tf32 = False
-    assert flambeau.get_float32_matmul_precision() == "highest"
+    assert matmul.fp32_precision == "none"
+    for allowed, word, precision in ((True, "tf32", "high"), (False, "ieee", "highest")):
+        matmul.allow_tf32 = allowed
+        assert (matmul.fp32_precision, flambeau.get_float32_matmul_precision()) == (word, precision)
+    matmul.fp32_precision = "none"
     with pytest.raises(AttributeError):
         matmul.allow_tf33 = True
     assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
