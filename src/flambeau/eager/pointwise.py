@@ -16,7 +16,7 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments, not_a_tensor
-from flambeau.eager.record import record_one, record_pointwise, record_two, record_written
+from flambeau.eager.record import record_pointwise, record_written
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, layout
 from flambeau.literals import importable
@@ -24,6 +24,7 @@ from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 NUMBERS = {int, float, bool, complex}
+state = modes.state
 
 
 def bind(op) -> Callable:
@@ -52,15 +53,16 @@ def _or_the_other_side(op, operands: tuple, options: tuple, out: Tensor | None):
 
 def _bind_unary(op) -> Callable:
     launch = op.kernel.launch
-    records = op.differentiable
+    records, record = op.differentiable, op.node_class.record
 
     def front(input, *, out=None):
         if out is None and type(input) in PLAIN and not modes.special:
             array = launch(input._array)
             if array is not NotImplemented:
                 result = wrap(array)
-                if records and (input._needs or (input._base is not None and input.requires_grad)):
-                    record_one(op, result, input)
+                wants = records and (input._needs or (input._base is not None and input.requires_grad))
+                if wants and state.grad and record(result, input) is NotImplemented:
+                    record_pointwise(op, result, (input,))
                 return result
         return general(op, (input,), (), out)
 
@@ -70,7 +72,7 @@ def _bind_unary(op) -> Callable:
 def _bind_binary(op, rest: Callable) -> Callable:
     """`rest` is for what the hot path does not know."""
     launch = op.kernel.launch
-    records = op.differentiable
+    records, record = op.differentiable, op.node_class.record
     numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
     first = op.number_first
 
@@ -81,13 +83,14 @@ def _bind_binary(op, rest: Callable) -> Callable:
                     array = launch(input._array, other._array)
                     if array is not NotImplemented:
                         result = wrap(array)
-                        if records and (
+                        wants = records and (
                             input._needs
                             or other._needs
                             or (input._base is not None and input.requires_grad)
                             or (other._base is not None and other.requires_grad)
-                        ):
-                            record_two(op, result, input, other)
+                        )
+                        if wants and state.grad and record(result, input, other) is NotImplemented:
+                            record_pointwise(op, result, (input, other))
                         return result
                     return rest(op, (input, other), (), out)
                 if type(other) in numbers:
@@ -102,7 +105,7 @@ def _bind_binary(op, rest: Callable) -> Callable:
                 return rest(op, (input, other), (), out)
             if array is not NotImplemented:
                 result = wrap(array)
-                if needs and records:
+                if needs and records and state.grad and record(result, input, other) is NotImplemented:
                     record_pointwise(op, result, (input, other))
                 return result
         return rest(op, (input, other), (), out)

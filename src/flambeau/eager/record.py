@@ -2,6 +2,10 @@
 
 What an operation must save depends only on which of its operands want a gradient. So that is worked out once, as a recipe, and every later
 call with the same wants follows it.
+
+Note [recording in one call]: for operands that are no views, all that is left to do then is to make objects: a pair per edge, a tuple per
+saved tensor, the node. `node_class.record(result, *operands)` is compiled (csrc/objects.c) and does exactly what `record_pointwise` and
+`record_array` do below; where it does not know the plan yet, or there is more to it, it answers NotImplemented and they take over.
 """
 
 from __future__ import annotations
@@ -16,12 +20,26 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
-from flambeau.kernels.native import maker
+from flambeau.kernels.native import maker, recorder
 from flambeau.kernels.pointwise import RESULT
+from flambeau.storage import Storage
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 NUMBERS = arrays.NUMBERS
 state = modes.state
+store = maker(Storage, ("array",), version=0)
+RECORDED = (
+    "_array",
+    "_base",
+    "_inference",
+    "_needs",
+    "_node",
+    "_nr",
+    "_stamp",
+    "_storage",
+    "version",
+    "saved",
+)  # of a tensor; a storage; a node
 
 
 # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -33,13 +51,16 @@ class OpNode(Node):
     __slots__ = ("recipe",)
     op: Any = None
     recipes: dict[Any, Any]
+    plans: dict[int, tuple]  # which operands want a gradient, a bit each -> (recipe, what `record` saves)
     make: Callable
+    record: Callable  # record(result, *operands): see Note [recording in one call]
     recipe: Any
 
     def __init_subclass__(cls, **options) -> None:
         super().__init_subclass__(**options)
-        cls.recipes = {}
+        cls.recipes, cls.plans = {}, {}
         cls.make = maker(cls, ("recipe", "edges", "sequence", "shape", "numpy_dtype"), n_outputs=1, saved=None, hooks=None)
+        cls.record = recorder(cls.make, cls.plans, next_sequence, store, (Tensor, Storage, cls), RECORDED)
         if cls.op is not None:
             for name in {*cls.op.parameters, *getattr(cls.op, "returns", ()), "result"}:
                 shown = "self" if name == "input" else name
@@ -208,48 +229,12 @@ def record_pointwise(op, result: Tensor, operands: tuple, options: tuple = ()) -
         return
     edges = [edge_of(v) for v in operands]
     needed = sum([1 << i for i, edge in enumerate(edges) if edge is not None])
-    recipe = op.node_class.recipes.get(needed) or _pointwise_recipe(op, needed)
+    recipe = _pointwise_recipe(op, needed)
     node = _started(op.node_class, recipe, edges, result)
     if recipe.keep:
         node.saved = [save_result(result) if i == RESULT else save(operands[i]) for i in recipe.keep]
     if options:
         node.options = options
-
-
-def record_one(op, result: Tensor, input: Tensor) -> None:
-    """`record_pointwise` for one operand that wants a gradient, and no options."""
-    if state.grad:
-        cls = op.node_class
-        recipe = cls.recipes.get(1) or _pointwise_recipe(op, 1)
-        node = _started(cls, recipe, (edge_of(input),), result)
-        if recipe.keep:
-            saved = node.saved = []
-            for i in recipe.keep:
-                saved.append(save_result(result) if i else save(input))
-
-
-def record_two(op, result: Tensor, input: Tensor, other: Tensor) -> None:
-    """`record_pointwise` for two plain tensors, and no options."""
-    if not state.grad:
-        return
-    if input._base is None:
-        made_by = input._node
-        first = None if not input._needs else (input, LEAF) if made_by is None else (made_by, input._nr)
-    else:
-        first = edge_of(input)
-    if other._base is None:
-        made_by = other._node
-        second = None if not other._needs else (other, LEAF) if made_by is None else (made_by, other._nr)
-    else:
-        second = edge_of(other)
-    cls = op.node_class
-    needed = (first is not None) + 2 * (second is not None)
-    recipe = cls.recipes.get(needed) or _pointwise_recipe(op, needed)
-    node = _started(cls, recipe, (first, second), result)
-    if recipe.keep:
-        saved = node.saved = []
-        for i in recipe.keep:
-            saved.append(save(other) if i == 1 else save_result(result) if i else save(input))
 
 
 def record_written(op, result: Tensor, operands: tuple, options: tuple, before: Before) -> None:
@@ -267,10 +252,11 @@ def record_written(op, result: Tensor, operands: tuple, options: tuple, before: 
 
 
 def _pointwise_recipe(op, needed: int) -> PointwiseRecipe:
-    recipes = op.node_class.recipes
-    if needed not in recipes:
-        recipes[needed] = PointwiseRecipe(op, needed)
-    return recipes[needed]
+    cls = op.node_class
+    if needed not in cls.recipes:
+        recipe = cls.recipes[needed] = PointwiseRecipe(op, needed)
+        cls.plans[needed] = recipe, tuple([0 if i == RESULT else i + 1 for i in recipe.keep])
+    return cls.recipes[needed]
 
 
 def _as_it_was(values: Sequence, i: int, before: Before | None) -> Any:
@@ -317,6 +303,7 @@ class ArrayRecipe:
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
+        self.rest = [(i, *slot) for i, slot in enumerate(self.keep) if self.plain[i]]
         self.frees = not all(self.plain)
 
     def _call(self, op, name: str, key: tuple) -> tuple:
@@ -441,18 +428,7 @@ def _by_operations(grads: tuple) -> bool:
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
     recipe = _view_recipe(op, values)
-    node = _started(op.node_class, recipe, (edge_of(input),), result)
-    saved = node.saved = []
-    for kind, at, fact in recipe.keep:
-        saved.append(values[at] if kind == OPTION else fact(values[at]))
-
-
-def _view_recipe(op, values: tuple) -> ArrayRecipe:
-    recipes = op.node_class.recipes
-    recipe = recipes.get("view")
-    if recipe is None:
-        recipe = recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
-    return recipe
+    _of_view(op, recipe, result, input).saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
 
 
 def record_again(found, result: Tensor, input: Tensor) -> None:
@@ -461,48 +437,41 @@ def record_again(found, result: Tensor, input: Tensor) -> None:
         values = (input, *found.values)
         found.recipe = _view_recipe(found.op, values)
         found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in found.recipe.keep]
-    made_by = input._node
-    edge = (input, LEAF) if made_by is None and input._base is None else edge_of(input)
-    _started(found.op.node_class, found.recipe, (edge,), result).saved = found.saved
+    _of_view(found.op, found.recipe, result, input).saved = found.saved
+
+
+def _of_view(op, recipe: ArrayRecipe, result: Tensor, input: Tensor) -> Any:
+    """The node of one view of `input`."""
+    node = op.node_class.record(result, input) if not modes.special else NotImplemented
+    return _started(op.node_class, recipe, (edge_of(input),), result) if node is NotImplemented else node
+
+
+def _view_recipe(op, values: tuple) -> ArrayRecipe:
+    cls = op.node_class
+    recipe = cls.recipes.get("view")
+    if recipe is None:
+        recipe = cls.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+        cls.plans[1] = recipe, ()
+    return recipe
 
 
 def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
     """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
     if state.grad:
-        edges: list = []
-        needed = 0
-        for v in operands:  # `edge_of`, but they are plain tensors
-            needed += needed
-            if v._base is None:
-                made_by = v._node
-                edge = None if not v._needs else (v, LEAF) if made_by is None else (made_by, v._nr)
-            else:
-                edge = edge_of(v)
-            needed += edge is not None
-            edges.append(edge)
         cls = op.node_class
-        recipe = cls.recipes.get(needed)
-        if recipe is None:
-            recipe = cls.recipes[needed] = ArrayRecipe(op, (*[edge is not None for edge in edges], *[None] * len(options)))
-        array = result._array
-        result._node = node = cls.make(recipe, edges, next_sequence(), array.shape, array.dtype)
-        result._needs = True
-        plain = not modes.special
-        saved = node.saved = []
-        for slot in recipe.keep:
-            kind, at, fact = slot
-            if kind == FACT:
-                saved.append(fact(operands[at]))
-            elif kind == OPTION:
-                saved.append(options[at - len(operands)])
-            elif kind == OPERAND:
-                v = operands[at]
-                s = v._storage
-                saved.append((v, v._array, 0 if s is None else s.version) if plain and not v._inference else save(v))
-            else:
-                saved.append(_saved(slot, operands + options, (result,), (result,), None))
-        if not plain and state.anomaly:
-            remember_origin(node)
+        node = cls.record(result, *operands)
+        if node is not NotImplemented:
+            saved = node.saved
+            for i, kind, at, fact in node.recipe.rest:
+                saved[i] = fact(operands[at]) if kind == FACT else options[at - len(operands)]
+            return
+        record_array(op, (result,), operands + options)
+        recipe = result._node.recipe
+        if not any(kind in (OPERANDS, ALL_RESULTS) for kind, _, _ in recipe.keep):
+            later = len(operands) + 1  # the places of what is left to the loop above
+            which = {OPERAND: lambda at: at + 1, ONE_RESULT: lambda at: 0}
+            keep = tuple([which[kind](at) if kind in which else later for kind, at, _ in recipe.keep])
+            cls.plans[sum([(edge is not None) << i for i, edge in enumerate(result._node.edges)])] = recipe, keep
 
 
 def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Before | None = None) -> None:

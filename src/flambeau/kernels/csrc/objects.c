@@ -1,6 +1,25 @@
-/* Making Python objects of classes with slots: several times as fast as object.__new__ and an assignment for each slot. */
+/* Making Python objects of classes with slots: several times as fast as object.__new__ and an assignment for each slot.
+   And recording a call, which is making a node that points to where its operands came from. */
 #include "launcher.h"
 #include <structmember.h>
+
+#define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
+
+/* Where in an object of this type the slot lies; -1 with an exception if there is none. */
+static Py_ssize_t offset_of(PyTypeObject *type, PyObject *name) {
+    PyObject *slot = PyObject_GetAttr((PyObject *)type, name);
+    Py_ssize_t offset = slot && Py_IS_TYPE(slot, &PyMemberDescr_Type) ? ((PyMemberDescrObject *)slot)->d_member->offset : -1;
+    if (slot && offset < 0) PyErr_Format(PyExc_TypeError, "%R is no slot of %s", name, type->tp_name);
+    Py_XDECREF(slot);
+    return offset;
+}
+
+/* A builtin function that is called with `state`, which lives as long as the program. */
+static PyObject *closure(PyMethodDef *definition, void *state) {
+    PyObject *capsule = PyCapsule_New(state, NULL, NULL), *function = capsule ? PyCFunction_New(definition, capsule) : NULL;
+    Py_XDECREF(capsule);
+    return function;
+}
 
 typedef struct {
     PyTypeObject *type;
@@ -14,7 +33,7 @@ static PyObject *make(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs
         return PyErr_Format(PyExc_TypeError, "%s is made of %zd values, got %zd", m->type->tp_name, m->given, nargs);
     PyObject *made = m->type->tp_alloc(m->type, 0);
     for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(m->values); i++)
-        *(PyObject **)((char *)made + m->offset[i]) = Py_NewRef(i < nargs ? args[i] : PyTuple_GET_ITEM(m->values, i));
+        SLOT(made, m->offset[i]) = Py_NewRef(i < nargs ? args[i] : PyTuple_GET_ITEM(m->values, i));
     return made;
 }
 
@@ -28,13 +47,96 @@ PyObject *fl_maker(PyObject *module, PyObject *args) {
     Maker *m = n == PyTuple_GET_SIZE(values) && given <= n ? PyMem_Malloc(sizeof *m + (size_t)n * sizeof *m->offset) : NULL;
     if (!m) return PyErr_Format(PyExc_ValueError, "maker: %zd slots, %zd values", n, PyTuple_GET_SIZE(values));
     *m = (Maker){(PyTypeObject *)Py_NewRef(type), Py_NewRef(values), given}; /* for good: classes live as long as the program */
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *slot = PyObject_GetAttr((PyObject *)type, PyTuple_GET_ITEM(names, i));
-        if (!slot || !Py_IS_TYPE(slot, &PyMemberDescr_Type)) return PyErr_Format(PyExc_TypeError, "maker: %R is no slot", slot);
-        m->offset[i] = ((PyMemberDescrObject *)slot)->d_member->offset;
-        Py_DECREF(slot);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if ((m->offset[i] = offset_of(type, PyTuple_GET_ITEM(names, i))) < 0) return NULL;
+    return closure(&definition, m);
+}
+
+enum { ARRAY, BASE, INFERENCE, NEEDS, NODE, NR, STAMP, STORAGE, VERSION, SAVED, N_SLOTS }; /* of a tensor; the last two, of a storage and a node */
+typedef struct {
+    PyObject *make, *plans, *next, *store;
+    PyTypeObject *tensor;
+    Py_ssize_t offset[N_SLOTS];
+} Recorder;
+
+/* What a node keeps of an operand, or of its own result: see eager/saved.py. A number is kept as it is. */
+static PyObject *kept(const Recorder *r, PyObject *tensor, bool is_result) {
+    static PyObject *zero;
+    if (!zero && !(zero = PyLong_FromLong(0))) return NULL;
+    if (!PyObject_TypeCheck(tensor, r->tensor)) return Py_NewRef(tensor);
+    PyObject **storage = &SLOT(tensor, r->offset[STORAGE]), *array = SLOT(tensor, r->offset[ARRAY]);
+    if (is_result && *storage == Py_None) {
+        PyObject *made = PyObject_CallOneArg(r->store, array);
+        if (!made) return NULL;
+        Py_SETREF(*storage, made);
     }
-    PyObject *capsule = PyCapsule_New(m, NULL, NULL), *function = capsule ? PyCFunction_New(&definition, capsule) : NULL;
-    Py_XDECREF(capsule);
-    return function;
+    PyObject *version = *storage == Py_None ? zero : SLOT(*storage, r->offset[VERSION]);
+    return is_result ? PyTuple_Pack(5, Py_None, array, version, *storage, zero) : PyTuple_Pack(3, tensor, array, version);
+}
+
+/* Whether a view's history is what its slots say: nobody has written to its base since, and the base has not begun to want a gradient. */
+static bool is_settled(const Recorder *r, PyObject *view, PyObject *base) {
+    const Py_ssize_t *at = r->offset;
+    if (SLOT(view, at[NODE]) == Py_None) return SLOT(view, at[NEEDS]) == Py_False && SLOT(base, at[NEEDS]) == Py_False;
+    return SLOT(view, at[STAMP]) == SLOT(SLOT(view, at[STORAGE]), at[VERSION]);
+}
+
+/* record(result, *operands): the node of `result`, or NotImplemented where there is more to it than a plan that was made before. */
+static PyObject *record(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs) {
+    const Recorder *r = PyCapsule_GetPointer(capsule, NULL);
+    const Py_ssize_t *at = r->offset;
+    PyArrayObject *array = (PyArrayObject *)SLOT(args[0], at[ARRAY]);
+    long needed = 0;
+    for (Py_ssize_t i = 1; i < nargs; i++) {
+        if (!PyObject_TypeCheck(args[i], r->tensor)) continue;
+        PyObject *base = SLOT(args[i], at[BASE]);
+        if (SLOT(args[i], at[INFERENCE]) != Py_False || (base != Py_None && !is_settled(r, args[i], base))) Py_RETURN_NOTIMPLEMENTED;
+        needed |= (long)(SLOT(args[i], at[NEEDS]) == Py_True) << (i - 1);
+    }
+    PyObject *key = PyLong_FromLong(needed), *plan = key ? PyDict_GetItemWithError(r->plans, key) : NULL;
+    Py_XDECREF(key);
+    if (!plan && PyErr_Occurred()) return NULL;
+    if (!plan || !PyArray_CheckExact(array)) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *keep = PyTuple_GET_ITEM(plan, 1), *node = NULL, *saved = NULL, *edges = PyTuple_New(nargs - 1);
+    PyObject *sequence = PyObject_CallNoArgs(r->next), *shape = PyArray_IntTupleFromIntp(PyArray_NDIM(array), PyArray_DIMS(array));
+    for (Py_ssize_t i = 1; edges && i < nargs; i++) {
+        static PyObject *leaf;
+        if (!leaf && !(leaf = PyLong_FromLong(-1))) goto end;
+        PyObject *by = needed >> (i - 1) & 1 ? SLOT(args[i], at[NODE]) : NULL, *edge;
+        if (!by) edge = Py_NewRef(Py_None);
+        else edge = by == Py_None ? PyTuple_Pack(2, args[i], leaf) : PyTuple_Pack(2, by, SLOT(args[i], at[NR]));
+        if (!edge) goto end;
+        PyTuple_SET_ITEM(edges, i - 1, edge);
+    }
+    if (!edges || !sequence || !shape) goto end;
+    if (PyTuple_GET_SIZE(keep) && !(saved = PyList_New(PyTuple_GET_SIZE(keep)))) goto end;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keep); i++) {
+        Py_ssize_t which = PyLong_AsSsize_t(PyTuple_GET_ITEM(keep, i)); /* operand, result, or what Python will put there */
+        PyObject *entry = which < nargs ? kept(r, args[which], !which) : Py_NewRef(Py_None);
+        if (!entry) goto end;
+        PyList_SET_ITEM(saved, i, entry);
+    }
+    node = PyObject_Vectorcall(r->make, (PyObject *[]){PyTuple_GET_ITEM(plan, 0), edges, sequence, shape, (PyObject *)PyArray_DESCR(array)}, 5, NULL);
+    if (!node) goto end;
+    if (saved) Py_SETREF(SLOT(node, at[SAVED]), Py_NewRef(saved));
+    Py_SETREF(SLOT(args[0], at[NODE]), Py_NewRef(node));
+    Py_SETREF(SLOT(args[0], at[NEEDS]), Py_NewRef(Py_True));
+end:
+    Py_XDECREF(edges), Py_XDECREF(sequence), Py_XDECREF(shape), Py_XDECREF(saved);
+    return node;
+}
+
+PyObject *fl_recorder(PyObject *module, PyObject *args) {
+    static PyMethodDef definition = {"record", (PyCFunction)(void (*)(void))record, METH_FASTCALL, "The node of a result."};
+    PyTypeObject *classes[3];
+    PyObject *names;
+    Recorder *r = PyMem_Malloc(sizeof *r);
+    if (!r) return PyErr_NoMemory();
+    if (!PyArg_ParseTuple(args, "OOOO(OOO)O!:recorder", &r->make, &r->plans, &r->next, &r->store, classes, classes + 1, classes + 2, &PyTuple_Type, &names))
+        return NULL;
+    for (int i = 0; i < N_SLOTS; i++)
+        if ((r->offset[i] = offset_of(classes[Py_MAX(i - STORAGE, 0)], PyTuple_GET_ITEM(names, i))) < 0) return NULL;
+    r->tensor = (PyTypeObject *)Py_NewRef(classes[0]);
+    Py_INCREF(r->make), Py_INCREF(r->plans), Py_INCREF(r->next), Py_INCREF(r->store); /* for good: classes live as long as the program */
+    return closure(&definition, r);
 }
