@@ -141,7 +141,7 @@ def test_state_saved_in_the_run_continues_it():
         }  # fmt: skip
         saved.append(pickle.dumps(state))
 
-    _, _, _, (model, optimizer, schedule) = train(flambeau, flambeau.float16, epochs=1, save=save)
+    _, _, _, (model, optimizer, _) = train(flambeau, flambeau.float16, epochs=1, save=save)
     state = pickle.loads(saved[-1])
 
     def one_more(model, optimizer, scaler):
