@@ -51,7 +51,7 @@ def test_without_a_gpu_the_error_says_what_to_do(tmp_path):
     if flambeau.cuda.is_available():
         pytest.skip("there is a GPU")
     for lib in (torch, flambeau):
-        with pytest.raises(RuntimeError, match="map_location=torch.device"):
+        with pytest.raises(RuntimeError, match=r"map_location=torch\.device"):
             lib.load(cuda_file(tmp_path))
 
 
