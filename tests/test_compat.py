@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -355,3 +356,20 @@ def test_downloads_are_whole_or_absent(tmp_path):
     assert list(target.parent.iterdir()) == []
     flambeau.hub.download_url_to_file(source.as_uri(), str(target), hash_prefix="", progress=False)
     assert target.read_bytes() == source.read_bytes() and list(target.parent.iterdir()) == [target]
+
+
+def test_weights_from_an_address(tmp_path, monkeypatch, capsys):
+    """Weights are downloaded once, checked against the checksum in their name, and kept where PyTorch keeps them."""
+    weights = {"w": torch.arange(3.0)}
+    torch.save(weights, tmp_path / "plain.pth")
+    digest = hashlib.sha256((tmp_path / "plain.pth").read_bytes()).hexdigest()
+    source = tmp_path / f"net-{digest[:8]}.pth"
+    (tmp_path / "plain.pth").rename(source)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    assert flambeau.hub.get_dir() == torch.hub.get_dir()
+    found = flambeau.hub.load_state_dict_from_url(source.as_uri(), progress=False, check_hash=True, weights_only=True)
+    assert found["w"].tolist() == [0.0, 1.0, 2.0] and "Downloading" in capsys.readouterr().err
+    url = source.as_uri()
+    source.unlink()
+    assert flambeau.hub.load_state_dict_from_url(url)["w"].tolist() == [0.0, 1.0, 2.0]
+    assert [path.name for path in (tmp_path / "home" / "hub" / "checkpoints").iterdir()] == [source.name]
