@@ -158,7 +158,7 @@ def _axes(alone: bool) -> Any:
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise ImportError("LRFinder.plot draws with matplotlib: pip install matplotlib") from None
+        raise ImportError("LRFinder.plot draws with matplotlib: pip install 'flambeau[plot]'") from None
     return plt.subplots(figsize=(6.4, 4.0))[1]
 
 

@@ -1,8 +1,10 @@
 """Images: data sets, transforms and grids of them. Programs know it as torchvision.
 
-from flambeau.vision import datasets, transforms
+    from flambeau.vision import datasets, transforms
 
-train = datasets.FashionMNIST("data", train=True, download=True, transform=transforms.ToTensor())
+    train = datasets.FashionMNIST("data", train=True, download=True, transform=transforms.ToTensor())
+
+Each part is imported when it is first asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.28.0"  # the torchvision whose names and numbers these are
+from flambeau import version
+
+__version__ = version.torchvision_version  # the torchvision whose names and numbers these are
 
 ROOMS = ("datasets", "io", "ops", "transforms", "utils")
 __all__ = [*ROOMS]

@@ -1,9 +1,9 @@
 """Event files for TensorBoard, through the `tensorboard` package.
 
-with SummaryWriter("runs/first") as writer:
-    writer.add_scalar("loss/train", loss, step)
+    with SummaryWriter("runs/first") as writer:
+        writer.add_scalar("loss/train", loss, step)
 
-tensorboard --logdir runs
+The command `tensorboard --logdir runs` shows them.
 """
 
 from __future__ import annotations

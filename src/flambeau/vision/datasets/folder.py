@@ -1,7 +1,9 @@
 """A folder for each class, and in it its files:
 
-root/cat/anything.jpg
-root/dog/deeper/another.png
+    root/cat/anything.jpg
+    root/dog/deeper/another.png
+
+Classes are numbered in the order of their names.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class ImageFolder(DatasetFolder):
 
 def find_classes(directory: str | os.PathLike) -> tuple[list[str], dict[str, int]]:
     """The names of the folders in order, and the index of each."""
-    classes = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+    classes = sorted(entry.name for entry in os.scandir(os.fspath(directory)) if entry.is_dir())
     if not classes:
         raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
     return classes, {name: i for i, name in enumerate(classes)}

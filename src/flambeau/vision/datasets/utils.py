@@ -62,9 +62,10 @@ def download_from(urls: Iterable[str], goal: Path, md5: str | None = None) -> No
                 return _fetch(url, goal, md5)
             except NETWORK as problem:
                 problems.append(f"{url}: {problem}")
-                if isinstance(problem, urllib.error.HTTPError) and 400 <= problem.code < 500:
+                if isinstance(problem, urllib.error.HTTPError):
                     problem.close()
-                    break  # it will not be there in a second either
+                    if 400 <= problem.code < 500:
+                        break  # it will not be there in a second either
     raise DownloadError("\n".join([f"could not download {goal.name}", *(f"    tried {line}" for line in problems)]))
 
 

@@ -6,10 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-try:
-    from flambeau.utils.data import Dataset
-except ModuleNotFoundError:
-    Dataset = object
+from flambeau.utils.data import Dataset
 
 
 class VisionDataset(Dataset):

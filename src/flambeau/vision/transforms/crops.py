@@ -82,7 +82,8 @@ class RandomCrop(Transform):
 
     def __init__(self, size: Any, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0, padding_mode: str = "constant"):
         super().__init__()
-        self.size = tuple(size_pair(size, TWO))
+        height, width = size_pair(size, TWO)
+        self.size = (height, width)
         self.padding, self.pad_if_needed, self.fill, self.padding_mode = padding, pad_if_needed, fill, padding_mode
 
     @staticmethod

@@ -1,10 +1,12 @@
 """What an image is: a tensor (..., C, H, W), an image of Pillow, or a Picture; and one function for all three.
 
-@on_images
-def hflip(img): ...         # on tensors, and so on Pictures
+    @on_images
+    def hflip(img): ...         # on tensors, and so on Pictures
 
-@hflip.pillow
-def _(img): ...             # the same on Pillow's images
+    @hflip.pillow
+    def _(img): ...             # the same on Pillow's images
+
+Bytes are computed with in floating point and rounded back.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _(img: Any, sides: list[int], fill: Any, mode: str) -> Any:
     img = img.crop((-cut[0], -cut[1], img.width + cut[2], img.height + cut[3])) if any(cut) else img
     left, top, right, bottom = (max(side, 0) for side in sides)
     array = np.asarray(img)
-    padded = np.pad(array, [(top, bottom), (left, right), (0, 0)][: array.ndim], mode=mode)
+    padded = np.pad(array, [(top, bottom), (left, right), (0, 0)][: array.ndim], mode=mode)  # type: ignore[call-overload]
     result = pillow().fromarray(padded)
     if img.mode == "P":
         result.putpalette(img.getpalette())
