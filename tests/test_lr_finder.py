@@ -11,6 +11,7 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn
+from flambeau.utils.data import DataLoader, TensorDataset
 from flambeau.utils.lr_finder import LRFinder
 
 
@@ -110,6 +111,22 @@ def test_gradients_modes_and_generators_are_put_back():
     )
     assert all(p.grad is grad and torch.equal(grad, value) for p, (grad, value) in zip(model.parameters(), gradients, strict=True))
     assert [module.training for module in model] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}, {"generator": torch.Generator()}], ids=str)
+def test_a_loader_goes_on_as_if_nothing_had_happened(options):
+    """Shuffled epochs after a sweep are those without one, with workers that stay and with a generator of the loader's own too."""
+    epochs = []
+    for with_sweep in (False, True):
+        torch.manual_seed(4)
+        if "generator" in options:
+            options["generator"].manual_seed(8)
+        loader = DataLoader(TensorDataset(torch.arange(40.0).view(40, 1), torch.arange(40) % 2), 8, shuffle=True, **options)
+        model = nn.Linear(1, 2)
+        if with_sweep:
+            LRFinder(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()).range_test(loader, num_iter=7)
+        epochs.append([x.flatten().tolist() for _ in range(2) for x, _ in loader])
+    assert epochs[0] == epochs[1]
 
 
 def test_an_error_in_the_middle_puts_everything_back_too():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import socket
 import tarfile
+import urllib.error
 import zipfile
 
 import pytest
@@ -53,7 +55,7 @@ def test_trouble_that_stays_is_reported_and_leaves_no_file(web, tmp_path, troubl
     web.troubles = [trouble] * utils.ATTEMPTS
     with pytest.raises(RuntimeError, match=r"could not download file\.bin") as error:
         utils.download_url(f"{web.url}/file.bin", tmp_path, md5=MD5)
-    assert str(error.value).count(message) == utils.ATTEMPTS
+    assert message in str(error.value) and f"({utils.ATTEMPTS} times)" in str(error.value) and len(web.asked) == utils.ATTEMPTS
     assert os.listdir(tmp_path) == []
 
 
@@ -61,6 +63,34 @@ def test_the_next_mirror_is_asked_when_one_fails(web, tmp_path):
     """A mirror that does not have the file is asked once, then the next one."""
     utils.download_from([f"{web.url}/nowhere", f"{web.url}/file.bin"], tmp_path / "file.bin", MD5)
     assert web.asked == ["/nowhere", "/file.bin"] and (tmp_path / "file.bin").read_bytes() == BODY
+
+
+def test_a_name_that_is_unknown_is_not_tried_again(tmp_path, monkeypatch):
+    """Without a network the answer comes at once, not after several pauses; a name server that is busy is asked again."""
+    for number, attempts in ((socket.EAI_NONAME, 1), (socket.EAI_AGAIN, utils.ATTEMPTS)):
+        asked = []
+
+        def refuse(request, timeout, number=number, asked=asked):
+            asked.append(request)
+            raise urllib.error.URLError(socket.gaierror(number, "no such name"))
+
+        monkeypatch.setattr(utils, "PAUSE", 0.0)
+        monkeypatch.setattr(utils.urllib.request, "urlopen", refuse)
+        with pytest.raises(RuntimeError, match="no such name"):
+            utils.download_url("http://nowhere.invalid/file.bin", tmp_path)
+        assert len(asked) == attempts
+
+
+def test_a_full_disk_is_not_the_networks_fault(web, tmp_path, monkeypatch):
+    """An error of the disk is shown as it is, at once, and leaves no part of the file."""
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(utils.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        utils.download_url(f"{web.url}/file.bin", tmp_path, md5=MD5)
+    assert os.listdir(tmp_path) == [] and len(web.asked) == 1
 
 
 def test_an_interrupted_download_leaves_no_file(web, tmp_path, monkeypatch):

@@ -45,6 +45,20 @@ def same(found: flambeau.Tensor, expected) -> None:
 each_seed = pytest.mark.parametrize("seed", range(6))
 
 
+def test_single_draws_are_pytorchs():
+    """A number, a number between two others and a whole number have the bits that PyTorch's calls give, over several blocks of the stream."""
+    from flambeau.vision.transforms import base
+
+    seeds(11)
+    chosen = random.Random(0)
+    for _ in range(1000):
+        low = chosen.uniform(-50, 50)
+        high = low + chosen.choice([0, 1e-3, 1, 30]) * chosen.random()
+        n = chosen.randint(1, 5000)
+        assert base.chance() == torch.rand(1).item() and base.uniform(low, high) == uniform(low, high)
+        assert base.whole(3, 3 + n) == 3 + whole(n)
+
+
 @each_seed
 def test_random_crop(seed):
     """Row, then column; nothing is drawn when the size is the image's; a margin comes first."""

@@ -17,7 +17,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from itertools import chain
 from typing import Any
 
@@ -29,6 +29,7 @@ from flambeau.optim.lbfgs import LBFGS
 from flambeau.optim.optimizer import Optimizer
 from flambeau.rng import fork_rng
 from flambeau.tensor import Tensor
+from flambeau.utils.data import DataLoader
 
 
 class LRFinder:
@@ -66,7 +67,7 @@ class LRFinder:
         rates = [start_lr * (end_lr / start_lr) ** (i / (num_iter - 1)) for i in range(num_iter)]
         with unchanged(self.model, self.optimizer, loader):
             self.model.train()
-            self._sweep(rates, _endless(loader), smooth, diverge)
+            self._sweep(rates, _endless(_twin(loader)), smooth, diverge)
         return self
 
     def _sweep(self, rates: list[float], batches: Iterator[Any], smooth: float, diverge: float) -> None:
@@ -181,6 +182,15 @@ def _endless(loader: Iterable[Any]) -> Iterator[Any]:
             yield batch
         if empty:
             return
+
+
+def _twin(loader: Iterable[Any]) -> Iterable[Any]:
+    """A loader like this one: its workers, and its place in an epoch, are not touched."""
+    if not isinstance(loader, DataLoader):
+        return loader
+    twin = copy(loader)
+    twin._iterator = None
+    return twin
 
 
 def _shares(optimizer: Optimizer) -> list[float]:

@@ -95,6 +95,30 @@ class MNIST(VisionDataset):
         return len(self.data)
 
     @property
+    def train_data(self) -> Tensor:
+        """The old name of `data`."""
+        return self._renamed("train_data", "data")
+
+    @property
+    def test_data(self) -> Tensor:
+        """The old name of `data`."""
+        return self._renamed("test_data", "data")
+
+    @property
+    def train_labels(self) -> Tensor:
+        """The old name of `targets`."""
+        return self._renamed("train_labels", "targets")
+
+    @property
+    def test_labels(self) -> Tensor:
+        """The old name of `targets`."""
+        return self._renamed("test_labels", "targets")
+
+    def _renamed(self, old: str, new: str) -> Tensor:
+        warnings.warn(f"{old} has been renamed {new}", stacklevel=3)
+        return getattr(self, new)
+
+    @property
     def raw_folder(self) -> str:
         return os.path.join(self.root, type(self).__name__, "raw")
 
@@ -132,7 +156,7 @@ class MNIST(VisionDataset):
                 if plain not in needed:  # the other part: this one can be used
                     warnings.warn(f"{type(self).__name__}: {problem}", stacklevel=3)
                     continue
-                missing = [part for part in needed if self._found(part) is None]
+                missing = [part for part in (file.removesuffix(".gz") for file, _ in self.resources) if self._found(part) is None]
                 raise DownloadError(f"{type(self).__name__}: {problem}\n{self._where(missing)}") from None
             decompress(goal, goal.with_suffix(""))
 

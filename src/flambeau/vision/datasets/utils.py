@@ -14,6 +14,7 @@ import http.client
 import lzma
 import os
 import shutil
+import socket
 import ssl
 import sys
 import tarfile
@@ -23,6 +24,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -45,7 +47,7 @@ class DownloadError(RuntimeError):
 def download_url(url: str, root: PathLike, filename: PathLike | None = None, md5: str | None = None, max_redirect_hops: int = 3) -> None:
     """Fetch a file into the folder `root`, unless it is there already and has this md5."""
     name = os.fspath(filename) if filename else os.path.basename(urllib.parse.urlparse(url).path)
-    download_from([url], Path(root, name), md5)
+    download_from([url], Path(root, name).expanduser(), md5)
 
 
 def download_from(urls: Iterable[str], goal: Path, md5: str | None = None) -> None:
@@ -53,7 +55,7 @@ def download_from(urls: Iterable[str], goal: Path, md5: str | None = None) -> No
     if check_integrity(goal, md5):
         return
     goal.parent.mkdir(parents=True, exist_ok=True)
-    problems = []
+    problems: Counter[str] = Counter()
     for url in urls:
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -61,12 +63,20 @@ def download_from(urls: Iterable[str], goal: Path, md5: str | None = None) -> No
             try:
                 return _fetch(url, goal, md5)
             except NETWORK as problem:
-                problems.append(f"{url}: {problem}")
-                if isinstance(problem, urllib.error.HTTPError):
-                    problem.close()
-                    if 400 <= problem.code < 500:
-                        break  # it will not be there in a second either
-    raise DownloadError("\n".join([f"could not download {goal.name}", *(f"    tried {line}" for line in problems)]))
+                problems[f"{url}: {problem}"] += 1
+                if _lasts(problem):
+                    break
+    tried = [f"    tried {line}{f' ({n} times)' if n > 1 else ''}" for line, n in problems.items()]
+    raise DownloadError("\n".join([f"could not download {goal.name}", *tried]))
+
+
+def _lasts(problem: BaseException) -> bool:
+    """Whether trying again in a second is of no use: the server does not have the file, or its name is unknown here."""
+    if isinstance(problem, urllib.error.HTTPError):
+        problem.close()
+        return 400 <= problem.code < 500
+    reason = getattr(problem, "reason", None)
+    return isinstance(reason, socket.gaierror) and reason.errno == socket.EAI_NONAME
 
 
 def _fetch(url: str, goal: Path, md5: str | None) -> None:

@@ -1,6 +1,6 @@
 """What transforms share: how they show themselves, and how they draw.
 
-Random transforms draw from the default generator with the calls torchvision makes, in its order, so that a seed means the same crops.
+Random transforms draw from the default generator what torchvision draws, in its order, so that a seed means the same crops.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from enum import Enum
 from numbers import Number
 from typing import Any
 
-from flambeau.factories import empty
+import numpy as np
+
+from flambeau.kernels import sampling
 from flambeau.nn.modules.module import Module
-from flambeau.random_factories import rand, randint
+from flambeau.random import default_generator
 
 
 class Transform(Module):
@@ -37,20 +39,35 @@ class Sometimes(Transform):
         self.p = p
 
     def forward(self, img: Any) -> Any:
-        return self.change(img) if rand(1).item() < self.p else img
+        return self.change(img) if chance() < self.p else img
 
     def change(self, img: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not say what it changes: define change(img)")
 
 
+# -- draws ---------------------------------------------------------------------------------------------------------
+
+FLOAT = np.dtype(np.float32)
+
+# A transform draws one number at a time. These are the numbers of the calls that torchvision makes, without a tensor around each.
+
+
+def chance() -> float:
+    """A number in [0, 1): torch.rand(1).item()."""
+    return (default_generator.draw_one() & 0xFFFFFF) * 2.0**-24
+
+
 def uniform(low: float, high: float) -> float:
-    """A number between two others."""
-    return float(empty(1).uniform_(low, high).item())
+    """A number between two others: torch.empty(1).uniform_(low, high).item()."""
+    return float(sampling.uniform(default_generator, (1,), FLOAT, low, high)[0])
 
 
 def whole(low: int, high: int) -> int:
-    """A whole number, from low to just below high."""
-    return int(randint(low, high, size=(1,)).item())
+    """A whole number, from low to just below high: torch.randint(low, high, (1,)).item()."""
+    return low + default_generator.draw_one() % (high - low)
+
+
+# -- options -------------------------------------------------------------------------------------------------------
 
 
 def size_pair(size: Any, message: str) -> tuple[int, int]:

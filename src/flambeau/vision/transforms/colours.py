@@ -5,9 +5,9 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-from flambeau.random_factories import rand, randperm
+from flambeau.random_factories import randperm
 from flambeau.vision.transforms import functional as F
-from flambeau.vision.transforms.base import Sometimes, Transform, size_pair, uniform
+from flambeau.vision.transforms.base import Sometimes, Transform, chance, size_pair, uniform
 
 ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
 
@@ -81,7 +81,7 @@ class RandomGrayscale(Transform):
 
     def forward(self, img: Any) -> Any:
         channels = F.get_dimensions(img)[0]
-        return F.rgb_to_grayscale(img, channels) if rand(1) < self.p else img
+        return F.rgb_to_grayscale(img, channels) if chance() < self.p else img
 
 
 class GaussianBlur(Transform):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.nn.modules.module import Module
-from flambeau.random_factories import rand
+from flambeau.vision.transforms.base import chance
 
 
 def _lines(owner: Any, transforms: Any, first: tuple[str, ...] = ()) -> str:
@@ -57,7 +57,7 @@ class RandomApply(Module):
         self.p = p
 
     def forward(self, img: Any) -> Any:
-        if self.p < rand(1):
+        if self.p < chance():
             return img
         for transform in self.transforms:
             img = transform(img)

@@ -8,10 +8,9 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.factories import empty, tensor
-from flambeau.random_factories import rand
 from flambeau.tensor import Tensor
 from flambeau.vision.transforms import functional as F
-from flambeau.vision.transforms.base import Transform, size_pair, uniform, whole
+from flambeau.vision.transforms.base import Transform, chance, size_pair, uniform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, interpolation_mode
 
 TWO = "Please provide only two dimensions (h, w) for size."
@@ -235,7 +234,7 @@ class RandomErasing(Transform):
         return 0, 0, h, w, img
 
     def forward(self, img: Tensor) -> Tensor:
-        if rand(1) >= self.p:
+        if chance() >= self.p:
             return img
         if isinstance(self.value, Number):
             value: list[float] | None = [float(self.value)]  # type: ignore[arg-type]

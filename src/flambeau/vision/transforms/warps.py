@@ -5,9 +5,8 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-from flambeau.random_factories import rand
 from flambeau.vision.transforms import functional as F
-from flambeau.vision.transforms.base import Sometimes, Transform, angles, sequence_of, uniform, whole
+from flambeau.vision.transforms.base import Sometimes, Transform, angles, chance, sequence_of, uniform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, interpolation_mode
 
 
@@ -148,6 +147,6 @@ class RandomPerspective(Transform):
 
     def forward(self, img: Any) -> Any:
         _, h, w = F.get_dimensions(img)
-        if rand(1) >= self.p:
+        if chance() >= self.p:
             return img
         return F.perspective(img, *self.get_params(w, h, self.distortion_scale), self.interpolation, self.fill)
