@@ -41,7 +41,7 @@ def epochs(d, times=2, **options):
         {"num_workers": 2, "batch_size": None, "shuffle": True},
         {"num_workers": 2, "sampler": [3, 3, 1], "worker_init_fn": random.seed},
     ],
-    ids=str,
+    ids="-".join,
 )
 def test_seeds_and_streams_are_pytorchs(options):
     """torch, random and numpy give other numbers in some worker than under PyTorch, or the main process draws others."""
