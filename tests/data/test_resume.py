@@ -233,7 +233,7 @@ def test_out_of_order_resumes_with_what_is_left():
     make = lambda: DataLoader(range(20), 2, num_workers=2, in_order=False)  # noqa: E731
     seen, state = run(make, 1, stop=4)
     rest, _ = run(make, 1, state=state)
-    assert sorted(sum([b for _, b, _ in seen + rest], [])) == list(range(20))
+    assert sorted(i for _, batch, _ in seen + rest for i in batch) == list(range(20))
 
 
 def test_another_number_of_workers():

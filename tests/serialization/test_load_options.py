@@ -38,7 +38,9 @@ def cuda_file(tmp_path):
     return made
 
 
-@pytest.mark.parametrize("where", ["cpu", flambeau.device("cpu"), {"cuda:0": "cpu"}, lambda storage, place: storage, b"cpu"], ids=repr)
+@pytest.mark.parametrize(
+    "where", ["cpu", flambeau.device("cpu"), {"cuda:0": "cpu"}, lambda storage, place: storage, b"cpu"], ids=lambda w: type(w).__name__
+)
 def test_tensors_of_a_gpu_come_to_the_cpu(where, tmp_path):
     """A form of map_location is not understood."""
     loaded = flambeau.load(cuda_file(tmp_path), map_location=where)
