@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -32,11 +33,15 @@ with flambeau.compat.install_as_torch():
     from torch import nn, optim as same_optim
     from torch.nn.modules.linear import Linear
     import torch.nn.modules.conv as conv
-    import torch.random, torch.storage
+    import torch.random, torch.storage, torch.cuda.amp, torch.utils.data
+    import torchvision, torchvision.transforms as transforms
+    from torchvision.datasets import FashionMNIST
     found["one object"] = [
         torch is flambeau, F is flambeau.nn.functional, optim is same_optim is flambeau.optim, Linear is flambeau.nn.Linear,
         conv is sys.modules["flambeau.nn.modules.conv"], torch.random is flambeau.rng, torch.storage is flambeau.storage,
         isinstance(flambeau.ones(1), torch.Tensor), importlib.import_module("torch.fft") is flambeau.fft,
+        torchvision is flambeau.vision, transforms is flambeau.vision.transforms, FashionMNIST is flambeau.vision.datasets.FashionMNIST,
+        torch.cuda.amp.GradScaler is not None, importlib.metadata.version("torchvision") == flambeau.version.torchvision_version,
     ]
     modules = [m for name, m in list(sys.modules.items()) if name.split(".")[0] == "flambeau"]
     found["own names"] = [m.__name__ for m in modules if m.__spec__ is None or m.__spec__.name != m.__name__ or m.__name__[:8] != "flambeau"]
@@ -128,12 +133,12 @@ def test_missing_names_are_named(found):
         "torch.nn.functional.no_function": ("AttributeError", "torch.nn.functional.no_function"),
         "torch.backends.no_library": ("AttributeError", "torch.backends.no_library"),
         "from torch.optim.no_file import X": ("ModuleNotFoundError", "torch.optim.no_file"),
+        "import torchvision.no_part": ("ModuleNotFoundError", "torchvision.no_part"),
         "torch.optim.lr_scheduler.NoLR": ("AttributeError", "torch.optim.lr_scheduler.NoLR"),
     }
     for code, (kind, name) in expected.items():
         assert errors[code][0] == kind and errors[code][1].startswith(f"{name} is not in Flambeau yet"), code
     assert errors["import torch.no_room"][2] == "torch.no_room" and errors["torch.no_name"][2] == "no_name"
-    assert errors["import torchvision.no_part"][0] == "ModuleNotFoundError" and "torchvision" in errors["import torchvision.no_part"][1]
     assert found["dunder"] == "module 'flambeau' has no attribute '__no_dunder__'"
 
 
@@ -291,10 +296,11 @@ def test_switches_of_libraries():
     assert not cudnn.benchmark
     assert cudnn.set_flags(_benchmark=True) == torch.backends.cudnn.set_flags()
     assert cudnn.set_flags(_benchmark=False)[1] is True
-    matmul.allow_tf32 = True
-    assert flambeau.get_float32_matmul_precision() == "high"
-    matmul.allow_tf32 = False
-    assert flambeau.get_float32_matmul_precision() == "highest"
+    assert matmul.fp32_precision == "none"
+    for allowed, word, precision in ((True, "tf32", "high"), (False, "ieee", "highest")):
+        matmul.allow_tf32 = allowed
+        assert (matmul.fp32_precision, flambeau.get_float32_matmul_precision()) == (word, precision)
+    matmul.fp32_precision = "none"
     with pytest.raises(AttributeError):
         matmul.allow_tf33 = True
     assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
@@ -354,3 +360,20 @@ def test_downloads_are_whole_or_absent(tmp_path):
     assert list(target.parent.iterdir()) == []
     flambeau.hub.download_url_to_file(source.as_uri(), str(target), hash_prefix="", progress=False)
     assert target.read_bytes() == source.read_bytes() and list(target.parent.iterdir()) == [target]
+
+
+def test_weights_from_an_address(tmp_path, monkeypatch, capsys):
+    """Weights are downloaded once, checked against the checksum in their name, and kept where PyTorch keeps them."""
+    weights = {"w": torch.arange(3.0)}
+    torch.save(weights, tmp_path / "plain.pth")
+    digest = hashlib.sha256((tmp_path / "plain.pth").read_bytes()).hexdigest()
+    source = tmp_path / f"net-{digest[:8]}.pth"
+    (tmp_path / "plain.pth").rename(source)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    assert flambeau.hub.get_dir() == torch.hub.get_dir()
+    found = flambeau.hub.load_state_dict_from_url(source.as_uri(), progress=False, check_hash=True, weights_only=True)
+    assert found["w"].tolist() == [0.0, 1.0, 2.0] and "Downloading" in capsys.readouterr().err
+    url = source.as_uri()
+    source.unlink()
+    assert flambeau.hub.load_state_dict_from_url(url)["w"].tolist() == [0.0, 1.0, 2.0]
+    assert [path.name for path in (tmp_path / "home" / "hub" / "checkpoints").iterdir()] == [source.name]

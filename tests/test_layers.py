@@ -44,7 +44,7 @@ FLOORS: dict[str, int] = {
         ),
         5,
     ),
-    **dict.fromkeys(("cli", "doctor", "vision", "compat"), 6),
+    **dict.fromkeys(("cli", "doctor", "vision", "compat", "examples"), 6),
     **dict.fromkeys((DOOR, "__main__"), 7),
 }
 # (file, room it may import all the same): why

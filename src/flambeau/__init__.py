@@ -87,6 +87,11 @@ _ROOMS = frozenset({
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
 _LATER = {name: home for home, names in {
+    "amp.autocast_mode": """autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype
+        get_autocast_gpu_dtype get_autocast_ipu_dtype get_autocast_xla_dtype is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled
+        is_autocast_ipu_enabled is_autocast_xla_enabled set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled
+        set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype
+        set_autocast_xla_enabled""",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled",
     "control_flow": "cond while_loop",
     "accelerator": "get_device_module",
@@ -101,7 +106,7 @@ _LATER = {name: home for home, names in {
     "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
 }.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
-    "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "get_autocast_dtype": "amp", "is_autocast_enabled": "amp",
+    "GradScaler": "amp", "autocast": "amp", "compile": "compiler",
     "load": "serialization", "save": "serialization", "vmap": "func",
     "ScriptFunction": "jit", "ScriptModule": "jit",
 }  # fmt: skip

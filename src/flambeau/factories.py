@@ -48,7 +48,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             if draws and modes.special and modes.state.draw is not None:
                 return modes.state.draw(front, args, kwargs)
             relevant = () if copies else (*args, *kwargs.values())
-            if overrides.needed(relevant):
+            if overrides.overridden(relevant):
                 return overrides.call(front, relevant, args, kwargs)
         if sized and "size" in kwargs:
             args = (*args, kwargs.pop("size"))

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import urllib.request
 import zipfile
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
@@ -49,7 +50,7 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
     request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
     with urllib.request.urlopen(request) as source, contextlib.ExitStack() as undo:
         partial = tempfile.NamedTemporaryFile(dir=os.path.dirname(dst) or ".", suffix=".partial", delete=False)  # noqa: SIM115 - closed below
-        undo.callback(lambda: os.path.exists(partial.name) and os.remove(partial.name))
+        undo.push(lambda *problem: Path(partial.name).unlink(missing_ok=True))
         undo.callback(partial.close)
         size = int(source.headers.get("Content-Length") or 0) or None
         with tqdm(total=size, disable=not progress, unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr) as bar:

@@ -21,7 +21,7 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.eager import bind, overrides
-from flambeau.eager.overrides import NOWRAP, needed
+from flambeau.eager.overrides import NOWRAP, overridden
 from flambeau.tensor import Tensor
 
 __all__ = [
@@ -80,17 +80,17 @@ class BaseTorchFunctionMode(TorchFunctionMode):
 
 def has_torch_function(relevant_args: Iterable) -> bool:
     """Whether a mode is active or some of the arguments override operations."""
-    return needed(relevant_args)
+    return overridden(relevant_args)
 
 
 def has_torch_function_unary(argument: Any) -> bool:
     """`has_torch_function` of one argument."""
-    return needed((argument,))
+    return overridden((argument,))
 
 
 def has_torch_function_variadic(*arguments: Any) -> bool:
     """`has_torch_function` of the arguments."""
-    return needed(arguments)
+    return overridden(arguments)
 
 
 def handle_torch_function(public_api: Callable, relevant_args: Iterable, *args: Any, **kwargs: Any) -> Any:
@@ -105,7 +105,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable:
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
             relevant = tuple(dispatcher(*args, **kwargs))
-            if needed(relevant):
+            if overridden(relevant):
                 return overrides.call(wrapped, relevant, args, kwargs)
             return function(*args, **kwargs)
 

@@ -10,6 +10,7 @@ import gc
 import os
 import pickle
 import warnings
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -162,11 +163,12 @@ class UntypedStorage(_Memory):
 
     @classmethod
     def _of(cls, storage: Storage) -> UntypedStorage:
-        """The public face of a storage: one object for its whole life, so that `is` and pickle's memo see what is shared."""
-        if storage.public is None:
-            storage.public = self = object.__new__(cls)
-            self._storage = storage
-        return storage.public
+        """The public face of a storage: one object for as long as somebody holds it, so that `is` and pickle's memo see what is shared."""
+        self = None if storage.public is None else storage.public()
+        if self is None:
+            self = object.__new__(cls)
+            self._storage, storage.public = storage, weakref.ref(self)  # weakly: a cycle would keep the memory until the collector comes
+        return self
 
     _over = _of
 

@@ -51,8 +51,8 @@ class Trouble:
             raise KeyError("no such thing")
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.kind == "segv":
-            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.kind == "term":
+            os.kill(os.getpid(), signal.SIGTERM)
         if self.kind == "exit":
             os._exit(3)
         if self.kind == "sleep":

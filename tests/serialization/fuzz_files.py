@@ -23,7 +23,19 @@ from flambeau.kernels import native
 from flambeau.serialization.zip_writer import ZipWriter
 
 REFUSALS = (pickle.UnpicklingError, RuntimeError, EOFError)
-FORBIDDEN = ("compile", "ctypes.dlopen", "exec", "import", "open", "os.system", "os.exec", "os.fork", "os.remove", "socket.connect", "subprocess.Popen")
+FORBIDDEN = (
+    "compile",
+    "ctypes.dlopen",
+    "exec",
+    "import",
+    "open",
+    "os.system",
+    "os.exec",
+    "os.fork",
+    "os.remove",
+    "socket.connect",
+    "subprocess.Popen",
+)
 
 # -- pickles ---------------------------------------------------------------------------------------------------------
 
@@ -48,7 +60,9 @@ def number(chance: random.Random) -> bytes:
 
 
 def text(chance: random.Random) -> bytes:
-    value = chance.choice([b"cpu", b"xla:0", b"meta", b"0", b"1", b"2", b"latin1", b"conj", b"_array", b"__class__", b"x" * 50, b"\xff\xfe", "é".encode()])
+    value = chance.choice(
+        [b"cpu", b"xla:0", b"meta", b"0", b"1", b"2", b"latin1", b"conj", b"_array", b"__class__", b"x" * 50, b"\xff\xfe", "é".encode()]
+    )
     length = len(value) if chance.random() < 0.95 else chance.choice([2**32 - 1, 1000, 0])
     return b"X" + struct.pack("<I", length) + value
 
@@ -156,7 +170,9 @@ def lie(chance: random.Random, made: bytearray) -> None:
         if not found:
             continue
         at = chance.choice(found) + chance.randrange(4, 56)
-        lies = chance.choice([struct.pack("<I", chance.choice([0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 64])), struct.pack("<Q", 2**63), b"\xff\xfe", bytes(8)])
+        lies = chance.choice(
+            [struct.pack("<I", chance.choice([0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 64])), struct.pack("<Q", 2**63), b"\xff\xfe", bytes(8)]
+        )
         made[at : at + len(lies)] = lies
     if chance.random() < 0.2:
         del made[chance.randrange(len(made)) :]
@@ -167,7 +183,13 @@ def hostile(chance: random.Random) -> bytes:
     data = pickled(chance)
     if chance.random() < 0.15:  # the older format: pickles in a row, then storages
         head = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({"little_endian": True}, 2)
-        return head + data + pickle.dumps(chance.choice([["0"], ["0", "1"], [1], "0"]), 2) + struct.pack("<q", chance.choice([4, 2**62])) + bytes(16)
+        return (
+            head
+            + data
+            + pickle.dumps(chance.choice([["0"], ["0", "1"], [1], "0"]), 2)
+            + struct.pack("<q", chance.choice([4, 2**62]))
+            + bytes(16)
+        )
     return archive(chance, data)
 
 

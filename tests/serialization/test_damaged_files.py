@@ -16,7 +16,10 @@ from flambeau.serialization.zip_reader import ZipReader
 
 
 def model() -> dict:
-    return {"model": {"encoder.weight": flambeau.arange(300.0), "encoder.bias": flambeau.ones(7)}, "list": [flambeau.zeros(3, dtype=flambeau.int64)]}
+    return {
+        "model": {"encoder.weight": flambeau.arange(300.0), "encoder.bias": flambeau.ones(7)},
+        "list": [flambeau.zeros(3, dtype=flambeau.int64)],
+    }
 
 
 def places(data: bytes) -> dict[str, tuple[int, int]]:

@@ -98,7 +98,15 @@ def test_nothing_runs(data):
     refused(archive(data), "Weights only load failed")
 
 
-def tensor_pickle(function=b"torch._utils\n_rebuild_tensor_v2", offset=b"K\0", size=b"K\4\x85", stride=b"K\1\x85", after=b"", kind=b"torch\nFloatStorage", count=b"K\4"):
+def tensor_pickle(
+    function=b"torch._utils\n_rebuild_tensor_v2",
+    offset=b"K\0",
+    size=b"K\4\x85",
+    stride=b"K\1\x85",
+    after=b"",
+    kind=b"torch\nFloatStorage",
+    count=b"K\4",
+):
     storage = b"(X\x07\0\0\0storagec" + kind + b"\nX\1\0\0\0" + b"0X\3\0\0\0cpu" + count + b"tQ"
     return b"\x80\x02c" + function + b"\n(" + storage + offset + size + stride + b"\x89ccollections\nOrderedDict\n)R" + after + b"tR"
 
@@ -142,14 +150,19 @@ def test_the_inside_of_a_tensor_cannot_be_set(name):
     parameter = b"\x80\x02ctorch._utils\n_rebuild_parameter_with_state\n(" + inner + b"\x88N" + state + b"tR."
     refused(archive(parameter, data_0=bytes(16)), "may not set")
     arguments = inner[inner.index(b"(") : -1]  # without the call
-    typed = b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n" + arguments + state + b"tR."
+    typed = (
+        b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n" + arguments + state + b"tR."
+    )
     refused(archive(typed, data_0=bytes(16)), "may not set")
 
 
 # -- pickles that want to grow -----------------------------------------------------------------------------------------
 
 BOMBS = {
-    "copies of one text": (b"X\x00\x00\x01\x00" + b"x" * 65536 + b"q\0" + b"c_codecs\nencode\nh\0X\6\0\0\0latin1\x86R0" * 3000 + b"N", "over and over"),
+    "copies of one text": (
+        b"X\x00\x00\x01\x00" + b"x" * 65536 + b"q\0" + b"c_codecs\nencode\nh\0X\6\0\0\0latin1\x86R0" * 3000 + b"N",
+        "over and over",
+    ),
     "copies of one list": (b"](" + b"K\1" * 3000 + b"eq\0" + b"c__builtin__\nset\nh\0\x85R0" * 2000 + b"N", "over and over"),
     "copies of one state": (
         b"}(" + b"".join(b"X\4\0\0\0%04dN" % i for i in range(3000)) + b"uq\0" + b"ccollections\nOrderedDict\n)Rh\0b0" * 2000 + b"N",

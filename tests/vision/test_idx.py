@@ -58,6 +58,7 @@ WHOLE = idx_bytes(np.arange(12, dtype=np.uint8).reshape(3, 4))
         (gzip.compress(WHOLE[:-1]), "the file has 11"),
         (gzip.compress(WHOLE + b"x"), "the file has more"),
     ],
+    ids=range(11),
 )
 def test_a_file_that_is_wrong_is_named_with_what_is_wrong(tmp_path, content, message):
     """A damaged file must not give wrong images: the error names it and says what is the matter."""

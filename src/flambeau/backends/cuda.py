@@ -23,9 +23,10 @@ def is_built() -> bool:
 class _Matmul:
     """How exact matrix products on GPUs are. Other names than these are refused, so that a misspelt one is noticed."""
 
-    __slots__ = ("allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction")
+    __slots__ = ("_word", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction")
 
     def __init__(self) -> None:
+        self._word = "none"
         self.allow_fp16_reduced_precision_reduction = True
         self.allow_bf16_reduced_precision_reduction = True
         self.allow_fp16_accumulation = False
@@ -37,16 +38,19 @@ class _Matmul:
 
     @allow_tf32.setter
     def allow_tf32(self, allowed: bool) -> None:
-        _settings.set_float32_matmul_precision("high" if allowed else "highest")
+        self.fp32_precision = "tf32" if allowed else "ieee"
 
     @property
     def fp32_precision(self) -> str:
-        """The same as a word: "tf32" or "ieee"; "none" as long as nobody has asked for shorter factors."""
-        return "tf32" if self.allow_tf32 else "none"
+        """The same as a word: "tf32" or "ieee"; "none" as long as nobody has said anything."""
+        return "tf32" if self.allow_tf32 else self._word
 
     @fp32_precision.setter
     def fp32_precision(self, precision: str) -> None:
-        self.allow_tf32 = precision == "tf32"
+        if precision not in ("none", "ieee", "tf32"):
+            raise RuntimeError(f"Invalid precision {precision!r} for CUDA's products: there are 'none', 'ieee' and 'tf32'")
+        _settings.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        self._word = "ieee" if precision == "tf32" else precision
 
 
 matmul = _Matmul()

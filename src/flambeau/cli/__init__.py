@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-COMMANDS: tuple[str, ...] = ("run", "info")
+COMMANDS: tuple[str, ...] = ("train", "sample", "run", "info")
 
 
 def main(argv: list[str] | None = None) -> int:

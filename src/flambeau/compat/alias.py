@@ -42,7 +42,8 @@ class Alias:
             if being_imported():
                 raise no_module(name)
             return None  # somebody only wants to know whether it is there
-        spec = ModuleSpec(name, Borrowed(real), origin=real.origin, is_package=real.submodule_search_locations is not None)
+        loader: Any = Borrowed(real)
+        spec = ModuleSpec(name, loader, origin=real.origin, is_package=real.submodule_search_locations is not None)
         spec.submodule_search_locations = real.submodule_search_locations
         spec.has_location = real.has_location
         return spec
@@ -85,7 +86,7 @@ class Borrowed:
         try:
             __import__(self.real.name)
         except ModuleNotFoundError as problem:
-            if (problem.name or "").startswith("flambeau"):
+            if self.real.name != "flambeau":
                 raise
             sentence = f"torch means Flambeau here, and {sys.executable} cannot import Flambeau: {problem}"
             raise ModuleNotFoundError(sentence, name=problem.name) from problem

@@ -40,11 +40,12 @@ def watch(module: ModuleType, alias: str) -> None:
             try:
                 return before(name)
             except AttributeError as problem:
-                if not str(problem).startswith(plain):
+                if not (str(problem).startswith("module 'flambeau") and f"has no attribute {name!r}" in str(problem)):
                     raise  # something else went wrong while the name was being made
-        if name.startswith("__"):
-            raise AttributeError(plain, name=name, obj=module)
-        return _refuse(module, name, f"{alias}.{name}", sys._getframe(1))
+        caller = sys._getframe(1)
+        if name.startswith("__") or caller.f_globals.get("__name__", "").partition(".")[0] == "flambeau":
+            raise AttributeError(plain, name=name, obj=module)  # not a program's business
+        return _refuse(module, name, f"{alias}.{name}", caller)
 
     __getattr__.watched = before  # type: ignore[attr-defined]
     module.__getattr__ = __getattr__  # type: ignore[method-assign]
@@ -62,8 +63,7 @@ def unwatch(module: ModuleType) -> None:
 
 
 def _refuse(module: ModuleType, name: str, full_name: str, caller: FrameType) -> Any:
-    inside = caller.f_globals.get("__name__", "").partition(".")[0]
-    if inside != "flambeau" and "importlib" not in caller.f_code.co_filename:  # the import system asks, then imports
+    if "importlib" not in caller.f_code.co_filename:  # the import system asks, then imports
         note(full_name, caller)
     if _is_from_import(caller):
         raise ImportError(sentence(full_name), name=module.__name__, path=getattr(module, "__file__", None))

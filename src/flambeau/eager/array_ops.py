@@ -146,8 +146,6 @@ def _wrapped(op, values: tuple, found, needs: bool):
 
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
-    if modes.special and modes.state.autocast:
-        by_name = modes.state.autocast["adapt_named"](op, by_name)
     given, found = compute(op, by_name)
     results = _wrapped(op, tuple(given.values()), found, any(t.requires_grad for t in _tensors(given.values())))
     if modes.special and modes.state.inference:

@@ -24,7 +24,7 @@ from flambeau.tensor import PLAIN, Tensor, wrap
 
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
-    if (modes.special or type(self) not in PLAIN) and overrides.needed((self, index)):
+    if (modes.special or type(self) not in PLAIN) and overrides.overridden((self, index)):
         return overrides.call(getitem, (self, index), (self, index), {})
     array = self._array
     if type(array) is np.ndarray:
@@ -46,7 +46,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
-    if (modes.special or type(self) not in PLAIN or type(value) not in PLAIN) and overrides.needed((self, index, value)):
+    if (modes.special or type(self) not in PLAIN or type(value) not in PLAIN) and overrides.overridden((self, index, value)):
         overrides.call(setitem, (self, index, value), (self, index, value), {})
         return
     is_tensor = isinstance(value, Tensor)

@@ -28,6 +28,18 @@ def has_override(value: Any) -> bool:
 
 
 def needed(values: Iterable) -> bool:
+    """Whether an operation has to ask somebody before it runs: autocast, a function mode, or the class of an argument."""
+    if modes.special and state.autocast is not None:
+        if not state.passing:
+            return True
+        if not overridden(values):
+            state.passing = False  # autocast has been asked, and lets this one operation through
+            return False
+        return True
+    return overridden(values)
+
+
+def overridden(values: Iterable) -> bool:
     """Whether a function mode is active or an argument overrides operations."""
     if modes.special:
         if state.function_modes and not state.modes_disabled:
@@ -57,7 +69,8 @@ _OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
 
 
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
-    """Ask the modes, then the arguments' classes (subclasses before their parents), for the result."""
+    """Ask the modes, then the arguments' classes (subclasses before their parents), for the result. Autocast comes after them, but before
+    classes that see building blocks: those carry operations out."""
     itself, function = function, getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
     if state.function_modes and not state.modes_disabled:
@@ -68,14 +81,22 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
             state.function_modes.append(mode)
         if result is not NotImplemented:
             return result
+    if state.autocast is not None and hasattr(itself, "op"):
+        if not state.passing and not any(not _sees_building_blocks(v) for v in candidates):
+            return state.autocast.run(itself, itself.op, args, kwargs)
+        state.passing = False
     for value in candidates:
-        told = itself if getattr(type(value), "_sees_building_blocks", False) else function
+        told = itself if _sees_building_blocks(value) else function
         result = type(value).__torch_function__(told, types, args, kwargs)
         if result is not NotImplemented:
             return result
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)
     what = "all __torch_function__ handlers returned NotImplemented: no implementation found for types"
     raise TypeError(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
+
+
+def _sees_building_blocks(value: Any) -> bool:
+    return getattr(type(value), "_sees_building_blocks", False)
 
 
 def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
@@ -197,7 +218,7 @@ def _asking(function: Callable) -> Callable:
 
     def member(self, *args, **kwargs):
         relevant = (self, *args, *kwargs.values())
-        if needed(relevant):
+        if overridden(relevant):
             return call(function, relevant, (self, *args), kwargs)
         return function(self, *args, **kwargs)
 

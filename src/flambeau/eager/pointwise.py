@@ -174,8 +174,6 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     if not op.number_first and not isinstance(operands[0], Tensor):
         raise not_a_tensor(op, operands[0])
     operands = tuple([tensor_or_number(op, v) for v in operands])
-    if modes.special and modes.state.autocast:
-        operands = modes.state.autocast["adapt"](op, operands)
     ready, key, out_dtype = prepare(op, operands)
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     if out is not None:

@@ -36,7 +36,7 @@ COMMAND = "flambeau train" if torch.__name__ == "flambeau" else f"python {sys.ar
 
 # What differs from task to task; the command line can change any of it.
 DEFAULTS = {
-    "mnist": dict(model="mlp", epochs=20, batch_size=64, lr=3e-3, weight_decay=1e-2, warmup=100, clip=1.0, patience=5),
+    "mnist": dict(model="mlp", epochs=15, batch_size=64, lr=3e-3, weight_decay=1e-2, warmup=100, clip=1.0, patience=5),
     "fashion": dict(model="mlp", epochs=10, batch_size=64, lr=1e-3, weight_decay=1e-2, warmup=200, clip=1.0, patience=4),
     "shakespeare": dict(model="gpt", epochs=10, batch_size=32, lr=1e-3, weight_decay=1e-1, warmup=100, clip=1.0, patience=5),
 }
@@ -111,9 +111,15 @@ class GPT(nn.Module):
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
+def contents(path: Path) -> bytes:
+    """What is in a file, packed or not."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return file.read()
+
+
 def read_idx(path: Path) -> torch.Tensor:
     """A file in MNIST's format: two zeros, the type (8: bytes), the number of dimensions, their sizes, then the bytes."""
-    raw = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
+    raw = contents(path)
     sizes = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(raw[3])]
     if raw[:3] != b"\0\0\x08" or len(raw) != 4 + 4 * len(sizes) + math.prod(sizes):
         raise ValueError(f"{path} is no whole idx file of bytes; fetch it again")
@@ -167,7 +173,7 @@ def make_data(args, generator: torch.Generator) -> tuple:
     options = dict(batch_size=args.batch_size, num_workers=args.workers, pin_memory=args.device.startswith("cuda"))
     if args.task == "shakespeare":
         path = Path(args.data) if args.data else HERE / "shakespeare.txt.gz"
-        text = (gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()).decode()
+        text = contents(path).decode()
         characters = "".join(sorted(set(text)))
         code = {c: i for i, c in enumerate(characters)}
         codes = torch.tensor([code[c] for c in text])
@@ -225,6 +231,15 @@ def evaluate(model: nn.Module, loader: DataLoader, device: str) -> tuple[float, 
     return total / count, right / count
 
 
+def event_files(folder: Path):
+    """Where TensorBoard will find the numbers of the run; None where it is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder))
+
+
 class Run:
     """A run: what it trains, how far it has come, and where it leaves what it made."""
 
@@ -242,6 +257,7 @@ class Run:
         self.history: list[dict] = []
         self.best, self.bad_epochs = math.inf, 0
         self.interrupted = False
+        self.writer = event_files(self.folder)
 
     def state(self) -> dict:
         """Everything that decides how the run goes on. Plain data and tensors, so that loading it can run no code."""
@@ -300,7 +316,9 @@ class Run:
             self.sums = [self.sums[0] + loss.item() * y.numel(), self.sums[1] + right, self.sums[2] + y.numel()]
             if not bar.disable and self.batch % 10 == 0:
                 mean, share = self.sums[0] / self.sums[2], self.sums[1] / self.sums[2]
-                bar.set_postfix_str(f"loss {mean:.4f}, accuracy {share:6.2%}, {seen / (time.perf_counter() - started):,.0f} samples/s", False)
+                bar.set_postfix_str(
+                    f"loss {mean:.4f}, accuracy {share:6.2%}, {seen / (time.perf_counter() - started):,.0f} samples/s", False
+                )
             if self.interrupted:
                 bar.close()
                 raise KeyboardInterrupt
@@ -318,22 +336,13 @@ class Run:
         torch.save(self.state(), self.folder / "last.pt")
         if better:
             torch.save(self.state(), self.folder / "best.pt")
-        self.log(row)
+        for name, value in row.items() if self.writer else ():
+            self.writer.add_scalar(name.replace(" ", "/"), value, row["epoch"])
         print(
             f"epoch {row['epoch']:2}/{self.args.epochs}   loss {row['loss']:.4f}   accuracy {row['accuracy']:6.2%}   "
             f"validation loss {valid_loss:.4f}   accuracy {valid_accuracy:6.2%}   {self.speed:8,.0f} samples/s{'   *' if better else ''}",
             flush=True,
         )
-
-    def log(self, row: dict) -> None:
-        """The numbers of an epoch for TensorBoard, where it is installed."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            return
-        with SummaryWriter(str(self.folder)) as writer:
-            for name, value in row.items():
-                writer.add_scalar(name.replace(" ", "/"), value, row["epoch"])
 
     def plot(self) -> Path | None:
         """The curves as a picture, where matplotlib is installed."""
@@ -396,8 +405,10 @@ def main(argv: list[str] | None = None) -> int:
         run.load(state)
         print(f"resumed {args.resume}: epoch {run.epoch + 1}, batch {run.batch + 1} of {len(run.loader)}")
     count = sum(p.numel() for p in run.model.parameters())
-    framework = f"{torch.__name__} {torch.__version__}, {torch.get_num_threads()} threads" if args.device == "cpu" else args.device
-    print(f"{args.task}: {args.model.upper()} with {count:,} parameters, {len(run.loader)} batches of {args.batch_size} per epoch ({framework})")
+    framework = f"torch {torch.__version__}, {torch.get_num_threads()} threads" if args.device == "cpu" else args.device
+    print(
+        f"{args.task}: {args.model.upper()} with {count:,} parameters, {len(run.loader)} batches of {args.batch_size} per epoch ({framework})"
+    )
     started = time.perf_counter()
     try:
         run.train()
@@ -406,6 +417,9 @@ def main(argv: list[str] | None = None) -> int:
         torch.save(run.state(), last)
         print(f"\ninterrupted in epoch {run.epoch + 1}, after batch {run.batch}. To go on from there:\n  {COMMAND} --resume {last}")
         return 130
+    finally:
+        if run.writer:
+            run.writer.close()
     best = min(run.history, key=lambda row: row["valid loss"])
     print(f"best: validation loss {best['valid loss']:.4f}, accuracy {best['valid accuracy']:.2%} after epoch {best['epoch']}; "
           f"{time.perf_counter() - started:.1f} s in all")  # fmt: skip

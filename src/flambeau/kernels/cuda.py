@@ -22,7 +22,17 @@ from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels.cuda_gemm import product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
-from flambeau.kernels.cuda_random import Generator, binomial, default_generator, draw, manual_seed_all, multinomial, permutation, poisson
+from flambeau.kernels.cuda_random import (
+    Generator,
+    binomial,
+    default_generator,
+    draw,
+    gamma,
+    manual_seed_all,
+    multinomial,
+    permutation,
+    poisson,
+)
 from flambeau.kernels.cuda_scatter import add_rows, combine_at, multiply_in_rounds
 from flambeau.kernels.cuda_updates import update
 

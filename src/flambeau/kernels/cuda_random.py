@@ -247,6 +247,12 @@ def binomial(generator: Generator, count, prob):
         return arrays.cast(drawn.astype(np.float64), count.dtype)
 
 
+def gamma(generator: Generator, shape):
+    """A gamma number of scale 1 for each shape parameter. -> float64"""
+    with Device(shape.data.device_id):
+        return _cupys(generator, shape.size).standard_gamma(cupy.ascontiguousarray(shape.astype(np.float64)), shape.shape)
+
+
 def _cupys(generator: Generator, count: int):
     """A generator of CuPy's, for distributions that are found by rejection; it starts where ours stands."""
     offset = generator.take((count + 3) // 4 * 4)

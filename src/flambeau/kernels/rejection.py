@@ -1,10 +1,12 @@
-"""Poisson and binomial numbers: counts of rare events and of successes. Word for word PyTorch's, so one uniform number at a time.
+"""Poisson, binomial and gamma numbers: counts of rare events, of successes, and waiting times. Word for word PyTorch's, so one uniform
+number at a time.
 
 Small means: waiting times between events are added up until time is over (for Poisson their exponentials are multiplied, which is Knuth's
 algorithm). Means of 10 and more: transformed rejection, the algorithms PTRS and BTRS of W. Hörmann, "The transformed rejection method for
 generating Poisson random variables", Insurance: Mathematics and Economics 12 (1993), and "The generation of binomial random variates",
 Journal of Statistical Computation and Simulation 46 (1993): a point (u, v) is drawn under a hat that a transformed uniform number makes,
-and most points are accepted without a logarithm.
+and most points are accepted without a logarithm. Gamma numbers are cubes of shifted normal ones, most of which are accepted as they are: G. Marsaglia
+and W. W. Tsang, "A simple method for generating gamma variables", ACM Transactions on Mathematical Software 26 (2000).
 """
 
 from __future__ import annotations
@@ -41,6 +43,16 @@ def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.nd
         raise RuntimeError(f"binomial: expected count and prob of one dtype, but found {count.dtype.name} and {prob.dtype.name}")
     number = _wide(count.dtype)
     return _one_by_one(generator, _binomial, count.dtype, *np.broadcast_arrays(count.astype(number), prob.astype(number)))
+
+
+def gamma(generator: Generator, shape: np.ndarray) -> np.ndarray:
+    """One gamma number of scale 1 for each shape parameter, in order. -> float64"""
+    with generator.lock:
+        waiting = [generator.next_normal]
+        shapes = shape.astype(_wide(shape.dtype))
+        found = _one_by_one(generator, lambda a, uniforms: _gamma(a, uniforms, waiting), np.dtype(np.float64), shapes)
+        generator.next_normal = waiting[0]
+    return found
 
 
 def _wide(dtype: np.dtype) -> type:
@@ -157,3 +169,38 @@ def _stirling_tail(k: float) -> float:
         return math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi))
     square = (k + 1) ** 2
     return (1 / 12 - (1 / 360 - 1 / 1260 / square) / square) / (k + 1)
+
+
+# -- gamma ---------------------------------------------------------------------------------------------------------
+
+
+THIRD, SQUEEZE = np.float32(1) / np.float32(3), float(np.float32(0.0331))  # PyTorch's constants have the digits of float32
+
+
+def _gamma(a: Any, uniforms: Uniforms, waiting: list[float | None]) -> float:
+    """A gamma number of shape a; below 1, one of shape a + 1 times a power of a uniform number. What is computed of a alone has its precision."""
+    if a == 0 or math.isnan(a):
+        return float(a)
+    scale = 1.0
+    if a < 1:
+        scale, a = (1 - next(uniforms)) ** float(1 / a), a + 1
+    d = float(a - type(a)(THIRD))
+    c = 1 / math.sqrt(9 * d)
+    while True:
+        x = _normal(uniforms, waiting)
+        y = 1 + c * x
+        if y <= 0:
+            continue
+        v, u, square = y * y * y, 1 - next(uniforms), x * x
+        if u < 1 - SQUEEZE * square * square or math.log(u) < 0.5 * square + d * (1 - v + math.log(v)):
+            return scale * d * v
+
+
+def _normal(uniforms: Uniforms, waiting: list[float | None]) -> float:
+    """A standard normal number; of each pair the sine waits."""
+    found, waiting[0] = waiting[0], None
+    if found is None:
+        theta = 2 * math.pi * next(uniforms)
+        radius = math.sqrt(-2 * math.log1p(-next(uniforms)))
+        found, waiting[0] = radius * math.cos(theta), radius * math.sin(theta)
+    return found

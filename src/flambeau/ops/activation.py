@@ -267,7 +267,7 @@ def _mish_slope(x, t):
     return t + x * (e.sigmoid(x) * (1 - t * t))
 
 
-@block(public=True, name="nn.functional.softplus", autocast="float32")
+@block(public=True, name="nn.functional.softplus")
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta * x)) / beta, the smooth relu; x itself where beta * x is above the threshold."""
     z = input * beta

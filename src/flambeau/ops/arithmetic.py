@@ -109,19 +109,19 @@ def neg(input):
 # -- products --------------------------------------------------------------------------------------------------------
 
 
-@pointwise(inplace=True, number_first=True, aliases=("multiply",), autocast="widest", unrounded="other")
+@pointwise(inplace=True, number_first=True, aliases=("multiply",), unrounded="other")
 def mul(input, other):
     """input * other, elementwise. Shapes broadcast."""
     return input * other
 
 
-@pointwise(inplace=True, dtypes="number", autocast="widest")
+@pointwise(inplace=True, dtypes="number")
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     return input + value * tensor1 * tensor2
 
 
-@block(dtypes="float", autocast="widest")
+@block(dtypes="float")
 def _addcdiv(input, tensor1, tensor2, value=1):
     """input + value * tensor1 / tensor2."""
     return input + value * (tensor1 / tensor2)

@@ -56,6 +56,7 @@ ON_DEMAND = {
     "spectrogram": "stft istft",
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
+    "gamma_sampling": "_standard_gamma() _sample_dirichlet() _standard_gamma_grad() _dirichlet_grad()",
     "linear": "nn.functional.*",
     "dropout": """nn.functional.* dropout() dropout_() feature_dropout() feature_dropout_() alpha_dropout() alpha_dropout_()
                   feature_alpha_dropout() feature_alpha_dropout_() native_dropout()""",

@@ -25,7 +25,7 @@ INT64 = dtypes.int64.numpy
 # -- the fused operation -----------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="NllLossBackward0")
+@on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
     """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
     rows, labels = _rows(input), flat_target(target)
@@ -191,7 +191,7 @@ def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
 # -- of logarithms of probabilities ------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="NllLossBackward0")
+@on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _nll_loss(input, target, weight, ignore_index, reduction):
     """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none"."""
     xp, dim = arrays.module_of(input), 1 if input.ndim > 1 else 0

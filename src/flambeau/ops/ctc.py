@@ -23,7 +23,7 @@ from flambeau.ops.loss_reduction import chosen, reduced
 from flambeau.ops.scattering import check_tensor
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="CtcLossBackward0")
+@on_arrays(public=False, method=False, grad_name="CtcLossBackward0")
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, kept):
     """-log(P) of every sample. log_probs (T, N, C), targets (N, S), lengths: tuples of N -> (N). Fills `kept` with what backward needs."""
     xp = arrays.module_of(log_probs)

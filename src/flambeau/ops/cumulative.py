@@ -15,7 +15,7 @@ from flambeau.ops.views import whole
 def _declare(name: str, doc: str):
     """Declare cumsum or cumprod."""
 
-    @on_arrays(name=name, inplace=True, autocast="float32", doc=doc)
+    @on_arrays(name=name, inplace=True, doc=doc)
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
 

@@ -48,7 +48,6 @@ class Op:
     method    whether it is a Tensor method (its name, if another)
     attribute whether it is an attribute instead, x.real without parentheses; "writable": x.real = y is an in-place write
     inplace   whether Tensor.<name>_ exists
-    autocast  "keep", "half", "float32" or "widest": what autocast does with its operands
     aliases   further public names
     grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0
     shown     the name in messages and tracebacks, where it is another
@@ -60,7 +59,7 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
 
     def __init__(
-        self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, autocast="keep", aliases=(),
+        self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
         grad_name=None, shown=None, doc=None,
     ):  # fmt: skip
         self.forward = function
@@ -74,7 +73,6 @@ class Op:
         self.method: str | None = (self.short if method is True else method) or None
         self.attribute: bool | str = attribute
         self.inplace: bool = inplace
-        self.autocast: str = autocast
         self.aliases: tuple[str, ...] = tuple(aliases)
         self.grad_name: str | None = grad_name
         self.__doc__ = doc or function.__doc__

@@ -18,7 +18,7 @@ AT_ONCE = 1 << 20  # elements of differences held in memory at a time
 BY_PRODUCT = 25  # beyond so many points in either set, PyTorch computes Euclidean distances by a matrix product
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="CdistBackward0")
+@on_arrays(public=False, method=False, grad_name="CdistBackward0")
 def _cdist(x1, x2, p, by_product):
     """(..., P, M), (..., R, M) -> (..., P, R). by_product: |x|^2 + |y|^2 - 2 x y, which is fast, and inexact for points close together."""
     xp = arrays.module_of(x1)

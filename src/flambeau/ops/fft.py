@@ -24,7 +24,7 @@ from flambeau.ops.views import whole
 # -- primitives ------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="FftC2CBackward0")
+@on_arrays(public=False, method=False, grad_name="FftC2CBackward0")
 def _c2c(input, dims, scale, forward):
     """The transform over `dims`, with -i in the exponent if `forward`, else +i. Complex (or real) -> complex."""
     fft = arrays.module_of(input).fft
@@ -35,14 +35,14 @@ def _c2c(input, dims, scale, forward):
     return _scaled(found, scale)
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="FftR2CBackward0")
+@on_arrays(public=False, method=False, grad_name="FftR2CBackward0")
 def _r2c(input, dims, scale):
     """The transform of a real tensor over `dims`: of the last of them only the frequencies 0, ..., n // 2."""
     fft = arrays.module_of(input).fft
     return _scaled(fft.rfft(input, axis=dims[0]) if len(dims) == 1 else fft.rfftn(input, axes=dims), scale)
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="FftC2RBackward0")
+@on_arrays(public=False, method=False, grad_name="FftC2RBackward0")
 def _c2r(input, dims, scale, n):
     """The backward transform to real numbers, n of them along the last of `dims`, of which `input` has the first half of the spectrum."""
     fft = arrays.module_of(input).fft

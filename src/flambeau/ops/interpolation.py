@@ -25,7 +25,7 @@ from flambeau.ops.formats import channels_last, channels_last_3d
 from flambeau.ops.rows import pick
 
 
-@on_arrays(public=False, method=False, autocast="float32")
+@on_arrays(public=False, method=False)
 def _resampled(input, dim, key, backward):
     """The weighted gather along `dim` by the table that `key` describes, or by that table turned round. (*, n, *) -> (*, m, *)."""
     return mix(input, dim, _turned(key) if backward else _table(key))

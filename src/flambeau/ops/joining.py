@@ -11,7 +11,7 @@ from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
 
 
-@on_arrays(promote=("tensors",), autocast="widest")
+@on_arrays(promote=("tensors",))
 def _cat(tensors, dim):
     """Arrays one after the other along a dimension; all other dimensions agree."""
     first = tensors[0]
@@ -94,7 +94,7 @@ def _without_empty(tensors) -> tuple[list, list]:
     return [t.to(common) for t in real], [t._array.shape for t in real]
 
 
-@on_arrays(promote=("tensors",), autocast="widest")
+@on_arrays(promote=("tensors",))
 def _stack(tensors, dim):
     """Arrays of one shape side by side along a new dimension."""
     first = tensors[0]

@@ -10,7 +10,7 @@ from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
 
 
-@on_arrays(name="nn.functional.linear", method=False, autocast="half", grad_name="AddmmBackward0")
+@on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0")
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
     shape = _check(input, weight, bias)
@@ -97,7 +97,7 @@ def _(input, weight, bias=None):
     return _check(input, weight, bias), input.dtype
 
 
-@composite(name="nn.functional.bilinear", method=False, autocast="half")
+@composite(name="nn.functional.bilinear", method=False)
 def bilinear(input1, input2, weight, bias=None):
     """y_o = x₁ᵀ A_o x₂ + b_o. input1 (*, m), input2 (*, n), weight (out, m, n), bias (out,) -> (*, out)."""
     if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:

@@ -21,7 +21,7 @@ from flambeau.ops.declare import composite, pointwise
 from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting
 from flambeau.ops.scattering import check_tensor
 
-block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False, numbers=False, autocast="float32")
+block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False, numbers=False)
 functional = functools.partial(composite, method=False)
 
 # -- distances ---------------------------------------------------------------------------------------------------------------

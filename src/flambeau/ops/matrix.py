@@ -27,7 +27,7 @@ def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = 
     """
 
     def declare(function) -> ArrayOp:
-        op: ArrayOp = on_arrays(name=name, autocast="float32", **{"method": False} | options)(function)
+        op: ArrayOp = on_arrays(name=name, **{"method": False} | options)(function)
         shown, first, compute = name.replace("linalg_", "linalg."), op.parameters[0], op.forward
 
         @wraps(function)

@@ -23,7 +23,7 @@ from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
 
-inner = functools.partial(on_arrays, public=False, method=False, autocast="float32")
+inner = functools.partial(on_arrays, public=False, method=False)
 block = functools.partial(pointwise, public=False, method=False, dtypes=("float32", "float64"), complex=False)
 
 

@@ -21,7 +21,7 @@ from flambeau.ops.views import whole
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(public=False, method=False, autocast="float32", grad_name="LinalgVectorNormBackward0")
+@on_arrays(public=False, method=False, grad_name="LinalgVectorNormBackward0")
 def _vector_norm(input, ord, dims, keepdim, dtype):
     """The norm of order `ord` over `dims`, in the real dtype of `dtype`."""
     out_dtype = _norm_dtype(input, dtype)

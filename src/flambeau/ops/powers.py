@@ -10,7 +10,7 @@ from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
 
-block = functools.partial(pointwise, public=False, method=False, shown="pow", autocast="float32")
+block = functools.partial(pointwise, public=False, method=False, shown="pow")
 
 
 @choice(inplace=True, number_first=True)
@@ -97,8 +97,8 @@ def double_precision(input, exponent) -> dtypes.dtype:
 # -- roots -----------------------------------------------------------------------------------------------------------
 
 sqrt = unary("sqrt", "The square root.", rule="float", inplace=True)
-rsqrt = unary("rsqrt", "1 / sqrt(input).", rule="float", inplace=True, autocast="float32")
-reciprocal = unary("reciprocal", "1 / input.", rule="float", inplace=True, autocast="float32")
+rsqrt = unary("rsqrt", "1 / sqrt(input).", rule="float", inplace=True)
+reciprocal = unary("reciprocal", "1 / input.", rule="float", inplace=True)
 
 
 @pointwise(inplace=True, dtypes="float", complex=False, numbers=False)

@@ -13,7 +13,7 @@ from flambeau.ops.matrix import adjoint, conj
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(autocast="half")
+@on_arrays
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
     if input.ndim == 2:
@@ -62,7 +62,7 @@ def _(input, mat2):
     return (input.shape[0], mat2.shape[1]), input.dtype
 
 
-@on_arrays(autocast="half")
+@on_arrays
 def bmm(input, mat2):
     """The products of two batches of matrices. (B, M, K), (B, K, N) -> (B, M, N)."""
     if input.ndim == 3:
@@ -82,7 +82,7 @@ def _(input, mat2):
     return (input.shape[0], input.shape[1], mat2.shape[2]), input.dtype
 
 
-@on_arrays(public=False, method=False, autocast="half", grad_name="UnsafeViewBackward0")
+@on_arrays(public=False, method=False, grad_name="UnsafeViewBackward0")
 def _matmul(input, other):
     """Products of matrices whose leading dimensions broadcast. (..., M, K), (..., K, N) -> (..., M, N)."""
     _check_broadcast(input, other)
@@ -142,7 +142,7 @@ def _count(shape) -> int:
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(autocast="half")
+@on_arrays
 def mv(input, vec):
     """The product of a matrix and a vector. (M, K), (K) -> (M)."""
     _check_vector("mv", input, vec)
@@ -221,7 +221,7 @@ def _accumulate(input, mat1, mat2, beta, alpha):
     return gemm.product_into(out, mat1, mat2, alpha, beta, input)
 
 
-@on_arrays(inplace=True, autocast="half")
+@on_arrays(inplace=True)
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
     _check_addmm(input, mat1, mat2)
@@ -246,7 +246,7 @@ def _(input, mat1, mat2, *, beta=1, alpha=1):
     return (mat1.shape[0], mat2.shape[1]), mat1.dtype
 
 
-@on_arrays(inplace=True, autocast="half")
+@on_arrays(inplace=True)
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2). input broadcasts to (B, M, N); batch1 (B, M, K), batch2 (B, K, N) -> (B, M, N)."""
     _check_baddbmm(input, batch1, batch2)

@@ -58,8 +58,8 @@ def checked_dtype(name: str, dtype) -> dtypes.dtype:
 
 # -- sums ------------------------------------------------------------------------------------------------------------------
 
-_sum_all = _over_all("sum", partial(summed_dtype, "sum"), autocast="float32", grad_name="SumBackward0")
-_sum = _over_dims("sum", partial(summed_dtype, "sum"), autocast="float32", grad_name="SumBackward1")
+_sum_all = _over_all("sum", partial(summed_dtype, "sum"), grad_name="SumBackward0")
+_sum = _over_dims("sum", partial(summed_dtype, "sum"), grad_name="SumBackward1")
 _sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_shape))
 _sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, input_shape, (0,) * len(input_shape), 0))
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
@@ -156,8 +156,8 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
 # -- products --------------------------------------------------------------------------------------------------------------
 
 
-_prod_all = _over_all("prod", partial(summed_dtype, "prod"), autocast="float32", grad_name="ProdBackward0")
-_prod = _over_dims("prod", partial(summed_dtype, "prod"), autocast="float32", grad_name="ProdBackward1")
+_prod_all = _over_all("prod", partial(summed_dtype, "prod"), grad_name="ProdBackward0")
+_prod = _over_dims("prod", partial(summed_dtype, "prod"), grad_name="ProdBackward1")
 _prod_all.derivative(
     input=lambda grad, input, result: _prod_backward(grad, input.reshape(-1), result, (0,), False).reshape(tuple(input.shape))
 )
@@ -240,7 +240,7 @@ def float_dtype(array, dtype=None):
     return dtypes.get_default_dtype().numpy if array.dtype.kind in "biu" else array.dtype
 
 
-_logsumexp = _over_dims("logsumexp", float_dtype, autocast="float32")
+_logsumexp = _over_dims("logsumexp", float_dtype)
 
 
 def _logsumexp_backward(grad, input, result, dims, keepdim):

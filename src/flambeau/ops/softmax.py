@@ -10,13 +10,13 @@ from flambeau.ops.reductions import checked_dtype
 from flambeau.ops.views import whole
 
 
-@on_arrays(autocast="float32", out="same", aliases=("special.softmax",))
+@on_arrays(out="same", aliases=("special.softmax",))
 def softmax(input, dim, dtype=None):
     """exp(x_i) / sum_j exp(x_j) along `dim`. Same shape; `dtype` is what it is computed in."""
     return rowwise.softmax(*_rows("softmax", input, dim, dtype))
 
 
-@on_arrays(autocast="float32", out="same", aliases=("special.log_softmax",))
+@on_arrays(out="same", aliases=("special.log_softmax",))
 def log_softmax(input, dim, dtype=None):
     """x_i - log(sum_j exp(x_j)) along `dim`: the logarithm of softmax, without its underflow. Same shape."""
     return rowwise.log_softmax(*_rows("log_softmax", input, dim, dtype))

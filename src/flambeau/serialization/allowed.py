@@ -239,7 +239,8 @@ def _set_state(instance: Any, state: Any) -> None:
         setstate(state)
         return
     attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
-    vars(instance).update(attributes or {})
+    if attributes:
+        vars(instance).update(attributes)
     for name, value in (slots or {}).items():
         setattr(instance, name, value)
 

@@ -30,6 +30,7 @@ calls = SimpleNamespace(
     replace=os.replace,
     unlink=os.unlink,
 )
+LARGE = 32 << 20
 SYNC_EVERY = 32 << 20  # bytes after which the disk is set to work while we go on: 0.3 s instead of 0.5 for 500 MB
 
 
@@ -51,6 +52,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Writer]:
         return
     temporary = os.path.join(folder, f".{os.path.basename(target)[:80]}.{secrets.token_hex(4)}.tmp")
     descriptor = calls.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    old = None
     try:
         writer = Writer(descriptor)
         try:
@@ -61,11 +63,15 @@ def replacing(path: str | os.PathLike) -> Iterator[Writer]:
         finally:
             writer.wait()
             calls.close(descriptor)
+        old = _held(target, before)
         calls.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             calls.unlink(temporary)
         raise
+    finally:
+        if old is not None:
+            threading.Thread(target=os.close, args=(old,), name="flambeau.save", daemon=True).start()
     _sync_folder(folder)
 
 
@@ -124,6 +130,17 @@ def _existing(target: str) -> os.stat_result | None:
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "Permission denied: the file may not be written", target)
     return found
+
+
+def _held(target: str, before: os.stat_result | None) -> int | None:
+    """A descriptor of a large file that is about to be replaced. The system frees it with its last descriptor, which takes a fifth of a
+    second for 500 MB, and a thread can wait for that."""
+    if before is None or before.st_size < LARGE or os.name == "nt":
+        return None
+    try:
+        return os.open(target, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return None
 
 
 def _inherit(descriptor: int, before: os.stat_result) -> None:

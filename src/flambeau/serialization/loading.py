@@ -201,7 +201,12 @@ class _Storages:
 
 def storage_id(saved_id: Any, length: int) -> tuple[type, str, str, int]:
     """(class, key, location, number of elements) of what a pickle says about a storage."""
-    good = isinstance(saved_id, tuple) and len(saved_id) >= length and type(saved_id[0]) in (str, bytes) and saved_id[0] in ("storage", b"storage")
+    good = (
+        isinstance(saved_id, tuple)
+        and len(saved_id) >= length
+        and type(saved_id[0]) in (str, bytes)
+        and saved_id[0] in ("storage", b"storage")
+    )
     if good:
         kind, key, location, count = saved_id[1:5]
         key, location = (text.decode("ascii") if isinstance(text, bytes) else text for text in (key, location))

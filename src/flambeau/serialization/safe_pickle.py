@@ -78,6 +78,11 @@ class Interpreter:
         self.at += size
         return piece
 
+    def byte(self) -> int:
+        value = self.data[self.at]
+        self.at += 1
+        return value
+
     def number(self, form: str, size: int) -> Any:
         return unpack_from(form, self.take(size))[0]
 
@@ -203,7 +208,7 @@ class Interpreter:
         self.put(len(self.memo))
 
     def set_protocol(self) -> None:
-        self.protocol = self.take(1)[0]
+        self.protocol = self.byte()
         if self.protocol > 5:
             raise UnpicklingError(f"unsupported pickle protocol {self.protocol}: known are 0 to 5")
 
@@ -310,7 +315,7 @@ def unsafe_globals(data: bytes) -> list[str]:
 
 def _sized(method: Callable, form: str, size: int) -> Callable:
     """The instruction `method` whose argument is a number of `size` bytes."""
-    return lambda self: method(self, self.number(form, size))
+    return lambda self: method(self, self.byte() if size == 1 else self.number(form, size))
 
 
 def _pushes(make: Callable[[Interpreter], Any]) -> Callable[[Interpreter], None]:
@@ -372,7 +377,7 @@ INSTRUCTIONS: dict[int, Callable[[Interpreter], None]] = {
         0x88: _pushes(lambda self: True),
         0x89: _pushes(lambda self: False),
         "J": _pushes(lambda self: self.number("<i", 4)),
-        "K": _pushes(lambda self: self.number("<B", 1)),
+        "K": _pushes(Interpreter.byte),
         "M": _pushes(lambda self: self.number("<H", 2)),
         "G": _pushes(lambda self: self.number(">d", 8)),
         0x8A: _sized(Interpreter.long, "<B", 1),

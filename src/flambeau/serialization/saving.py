@@ -140,9 +140,10 @@ class _Storages:
 
     def persistent_id(self, obj: Any) -> tuple | None:
         """What stands for a storage in the pickle; None for everything else."""
-        if isinstance(obj, TypedStorage):
+        given = type(obj)
+        if given is TypedStorage:
             dtype, kind = obj.dtype, LEGACY_STORAGES.get(storage_name(obj.dtype), UntypedStorage)
-        elif isinstance(obj, UntypedStorage):
+        elif given is UntypedStorage:
             dtype, kind = dtypes.uint8, UntypedStorage
         else:
             return None
@@ -165,7 +166,7 @@ def _pickler_class(module: Any) -> Any:
     if not hasattr(base, "save_global"):
         return type("Pickler", (base,), {})
     functions = {FunctionType: _TorchNames.save_global} if module is pickle else {}  # dill has its own way with functions
-    return type("Pickler", (_TorchNames, base), {"dispatch": base.dispatch | functions})
+    return type("Pickler", (_TorchNames, base), {"dispatch": base.dispatch | _OWN_WAYS | functions})
 
 
 class _TorchNames:
@@ -185,12 +186,16 @@ class _TorchNames:
             self.write(pickle.GLOBAL + f"{module}\n{name}\n".encode())
         self.memoize(obj)
 
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, layouts.layout):
-            return _get_layout, (str(obj),)
-        if type(obj) is Generator:
-            return Generator, (obj.device,), (obj.initial_seed(), None, get_state(obj))
-        return NotImplemented
+
+def _save_layout(pickler: Any, obj: layouts.layout) -> None:
+    pickler.save_reduce(_get_layout, (str(obj),), obj=obj)
+
+
+def _save_generator(pickler: Any, obj: Generator) -> None:
+    pickler.save_reduce(Generator, (obj.device,), (obj.initial_seed(), None, get_state(obj)), obj=obj)
+
+
+_OWN_WAYS = {layouts.layout: _save_layout, Generator: _save_generator}  # what PyTorch's files say about these
 
 
 def _get_layout(name: str) -> layouts.layout:

@@ -226,8 +226,8 @@ class TreeSpec:
     def __init__(self, type: Any, context: Context = None, children_specs: list[TreeSpec] | None = None):
         self.type, self.context, self.children_specs = type, context, children_specs or []
         self.num_children = len(self.children_specs)
-        self.num_leaves = 1 if type is None else sum(child.num_leaves for child in self.children_specs)
-        self.num_nodes = 1 + sum(child.num_nodes for child in self.children_specs)
+        self.num_leaves: int = 1 if type is None else sum(child.num_leaves for child in self.children_specs)
+        self.num_nodes: int = 1 + sum(child.num_nodes for child in self.children_specs)
 
     def is_leaf(self) -> bool:
         """Whether it stands for a leaf."""

@@ -26,7 +26,7 @@ def make_way():
     try:
         import sitecustomize  # noqa: F401 - another one
     except ImportError as problem:
-        if problem.name != "sitecustomize":
+        if getattr(problem, "name", "sitecustomize") != "sitecustomize":
             raise
         if this is not None:
             sys.modules["sitecustomize"] = this

@@ -7,6 +7,7 @@ import numbers
 import warnings
 from typing import Any
 
+from flambeau.autograd import modes
 from flambeau.factories import empty, zeros
 from flambeau.nn import init
 from flambeau.nn.modules.module import Module
@@ -100,7 +101,7 @@ class RNNBase(Module):
         """RuntimeError or ValueError unless the input fits the weights."""
         expected = 2 if batch_sizes is not None else 3
         weight = getattr(self, self._flat_weights_names[0])
-        if input.dtype is not weight.dtype:
+        if input.dtype is not weight.dtype and modes.state.autocast is None:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"

@@ -301,7 +301,11 @@ class _BaseDataLoaderIter:
         self._pin_memory = loader.pin_memory and _can_pin()
         self._resumed, loader._resume = loader._resume, None
         self._begin(loader)
-        self._base_seed: int = draw_seed(loader.generator) if self._resumed is None else self._resumed["epoch"]["base_seed"]
+        if self._resumed is None:
+            self._base_seed: int = draw_seed(loader.generator)
+            self._progress.seeded = True
+        else:
+            self._base_seed = self._resumed["epoch"]["base_seed"]
         self._progress.base_seed = self._base_seed
 
     def _begin(self, loader: DataLoader) -> None:
@@ -313,18 +317,18 @@ class _BaseDataLoaderIter:
         if epoch is None or epoch["finished"]:
             self._sampler_iter = order.batches(self._index_sampler)
         else:
-            progress.start, progress.turn = epoch["start"], epoch["turn"]
+            progress.start, progress.seeded, progress.turn = epoch["start"], epoch["seeded"], epoch["turn"]
             self._num_yielded = progress.yielded = progress.drawn = epoch["yielded"]
             progress.ahead = set(epoch["ahead"])
             with resume.replaying(loader, epoch["start"]):
-                self._sampler_iter = self._replay(epoch)
-        if epoch is not None and self._num_workers == len(epoch["workers"]):
+                self._sampler_iter = self._replay(loader, epoch)
+        if epoch is not None and self._num_workers == self._resumed["num_workers"]:  # type: ignore[index]
             progress.workers = [{**w, "random": streams.with_arrays(w["random"])} for w in epoch["workers"]]
 
-    def _replay(self, epoch: dict) -> Iterator[Any]:
+    def _replay(self, loader: DataLoader, epoch: dict) -> Iterator[Any]:
         if self._dataset_kind == _DatasetKind.Iterable:
             return iter(self._index_sampler)
-        return resume.replayed_batches(self._index_sampler, epoch)
+        return resume.replayed_batches(loader, epoch)
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self
@@ -533,7 +537,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         for i, (number, kind, standing), unpack in messages:
             if kind == worker.END:
                 del self._tasks[number]
-                self._note(i, {"ended": True})
                 self._workers_status[i] = False
                 if not self._persistent_workers:
                     self._pool.finish(i)

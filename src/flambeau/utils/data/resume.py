@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau.utils.data import order, streams
+from flambeau.utils.data.sampler import draw_seed
 
 VERSION = 1
 NEW_WORKER = {"random": None, "fetched": 0, "ended": False, "iterator": None, "dataset": None}
@@ -28,6 +29,7 @@ class Progress:
     def __init__(self, loader: Any) -> None:
         self.start = order_of(loader)
         self.base_seed = 0
+        self.seeded = False  # whether the seed of the workers was drawn in this epoch
         self.yielded = 0  # batches the program has got, without a gap
         self.ahead: set[int] = set()  # numbers of later batches it has got too (in_order=False)
         self.drawn = 0  # batches of indices taken from the sampler
@@ -46,6 +48,7 @@ def state_dict(loader: Any, progress: Progress | None) -> dict:
         state["epoch"] = {
             "start": progress.start,
             "base_seed": progress.base_seed,
+            "seeded": progress.seeded,
             "yielded": progress.yielded,
             "ahead": sorted(progress.ahead),
             "drawn": progress.drawn > progress.yielded,
@@ -132,9 +135,11 @@ def replaying(loader: Any, start: dict) -> Iterator[None]:
         streams.restore(streams.GLOBAL, mine)
 
 
-def replayed_batches(index_sampler: Any, epoch: dict) -> Iterator[Any]:
+def replayed_batches(loader: Any, epoch: dict) -> Iterator[Any]:
     """The batches of indices that are left in an epoch."""
-    left = order.batches(index_sampler)
+    left = order.batches(loader._index_sampler)
+    if epoch["seeded"]:
+        draw_seed(loader.generator)  # as it was drawn then, after samplers that draw at once and before those that draw when asked
     for _ in range(epoch["yielded"]):
         next(left, None)
     if epoch["drawn"]:  # what a sampler draws when it is first asked was drawn in the epoch that is replayed

@@ -593,7 +593,5 @@ __all__ += [n for n, found in globals().items() if getattr(found, "__module__", 
 
 def __getattr__(name: str):
     if name == "amp":  # imported when asked for
-        from flambeau import amp
-
-        return amp
+        return importlib.import_module("flambeau.cuda.amp")
     raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")

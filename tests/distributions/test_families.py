@@ -1,0 +1,269 @@
+"""Every distribution against PyTorch's: shapes, reprs, moments, densities, entropies and their gradients, draws bit by bit."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from families import FAMILIES, REDRAWN
+
+import flambeau
+
+torch = pytest.importorskip("torch")
+FRAMEWORKS = (torch, flambeau)
+
+
+def make(f, text: str, dtype: str = "float64"):
+    """(the distribution, the tensors it was made of)."""
+    leaves = []
+
+    def v(*numbers):
+        leaves.append(f.tensor(numbers if len(numbers) > 1 else numbers[0], dtype=getattr(f, dtype), requires_grad=True))
+        return leaves[-1]
+
+    return eval(f"D.{text}", {"D": f.distributions, "v": v, "t": lambda x: tensor(f, x, dtype)}), leaves
+
+
+def tensor(f, x, dtype: str = "float64"):
+    found = f.tensor(x)
+    return found.to(getattr(f, dtype)) if found.is_floating_point() else found
+
+
+def value_for(f, text: str, dtype: str = "float64"):
+    what = FAMILIES[text]
+    if what != "draw":
+        return eval(what, {"t": lambda x: tensor(f, x, dtype)})
+    f.manual_seed(4)
+    return make(f, text, dtype)[0].sample()
+
+
+def answer(question, *args):
+    """What a question gives: an array, or the name of an error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = question(*args)
+    except (NotImplementedError, ValueError, AttributeError) as problem:
+        return type(problem).__name__
+    return found.detach().numpy() if hasattr(found, "detach") else np.asarray(found)
+
+
+def assert_same(ours, theirs, rtol: float = 1e-6, what: str = "") -> None:
+    if isinstance(theirs, str) or isinstance(ours, str):
+        assert ours == theirs, what
+        return
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5 if theirs.dtype == np.float32 else rtol, atol=1e-9, err_msg=what)
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, what
+
+
+@pytest.mark.parametrize("text", FAMILIES)
+def test_shapes_reprs_and_facts(text: str):
+    """Batch shape, event shape, repr, support or one of the facts about a distribution is not PyTorch's."""
+    theirs, ours = (make(f, text)[0] for f in FRAMEWORKS)
+    assert repr(ours) == repr(theirs)
+    assert tuple(ours.batch_shape) == tuple(theirs.batch_shape) and tuple(ours.event_shape) == tuple(theirs.event_shape)
+    assert ours.has_rsample == theirs.has_rsample and ours.has_enumerate_support == theirs.has_enumerate_support
+    assert repr(ours.support).split("(")[0] == repr(theirs.support).split("(")[0]
+    assert ours.support.event_dim == theirs.support.event_dim and ours.support.is_discrete == theirs.support.is_discrete
+
+
+@pytest.mark.parametrize("text", FAMILIES)
+def test_numbers(text: str):
+    """A moment, a density, a cumulative probability, a quantile or the entropy is not PyTorch's."""
+    theirs, ours = (make(f, text)[0] for f in FRAMEWORKS)
+    for name in ("mean", "mode", "variance", "stddev"):
+        assert_same(answer(lambda d, n=name: getattr(d, n), ours), answer(lambda d, n=name: getattr(d, n), theirs), what=name)
+    for name in ("entropy", "perplexity"):
+        assert_same(answer(getattr(ours, name)), answer(getattr(theirs, name)), what=name)
+    for name in ("log_prob", "cdf"):
+        values = (value_for(f, text) for f in FRAMEWORKS)
+        expected, found = (answer(getattr(d, name), x) for d, x in zip((theirs, ours), values, strict=True))
+        assert_same(found, expected, what=name)
+    ranks = [f.full(tuple(ours.batch_shape), 0.3, dtype=f.float64) for f in FRAMEWORKS]
+    assert_same(answer(ours.icdf, ranks[1]), answer(theirs.icdf, ranks[0]), what="icdf")
+    for expand in (True, False):
+        assert_same(answer(ours.enumerate_support, expand), answer(theirs.enumerate_support, expand), what="enumerate_support")
+
+
+@pytest.mark.parametrize("question", ["log_prob", "entropy"])
+@pytest.mark.parametrize("text", FAMILIES)
+def test_gradients_of_densities(text: str, question: str):
+    """The gradient of a density or an entropy with respect to a parameter is not PyTorch's."""
+    found = []
+    for f in FRAMEWORKS:
+        d, leaves = make(f, text)
+        try:
+            out = d.log_prob(value_for(f, text)) if question == "log_prob" else d.entropy()
+        except NotImplementedError:
+            found.append(None)
+            continue
+        if not leaves or not out.requires_grad:
+            found.append(None)
+            continue
+        grads = f.autograd.grad(out.sum(), leaves, allow_unused=True)
+        found.append([None if g is None else g.numpy() for g in grads])
+    theirs, ours = found
+    assert (ours is None) == (theirs is None)
+    for a, b in zip(ours or (), theirs or (), strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
+
+
+ROUNDING = {"float32": {"rtol": 4e-6, "atol": 1e-6}, "float64": {"rtol": 1e-12, "atol": 1e-12}, "int64": {}}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("text", [text for text in FAMILIES if text not in REDRAWN])
+def test_draws_are_pytorchs(text: str, dtype: str):
+    """For the same seed, draws differ from PyTorch's, or leave the generator elsewhere."""
+    found = []
+    for f in FRAMEWORKS:
+        d, _ = make(f, text, dtype)
+        f.manual_seed(7)
+        drawn = d.sample((4, 3))
+        assert not drawn.requires_grad
+        found.append((drawn.numpy(), f.rand(1).item()))
+    (theirs, their_next), (ours, our_next) = found
+    assert our_next == their_next
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours, theirs, **ROUNDING[theirs.dtype.name])
+
+
+@pytest.mark.parametrize("text", ["Normal(v(0.5, -1.0), v(1.5, 0.3))", "Uniform(v(0.0, -1.0), v(1.5, 0.3))", "Bernoulli(v(0.3, 0.8))",
+                                  "Categorical(v(0.2, 0.5, 0.9))", "Exponential(v(1.5, 0.3))", "Cauchy(v(0.5, -1.0), v(1.5, 0.3))",
+                                  "Gamma(v(1.5, 0.3), v(2.0, 0.5))", "Poisson(v(0.5, 12.0))", "Beta(v(0.5, 2.0), v(1.5, 3.0))",
+                                  "Geometric(v(0.3, 0.8))", "Binomial(5, v(0.3, 0.8))"])  # fmt: skip
+def test_draws_are_the_same_bits(text: str):
+    """For the same seed, draws of common distributions are PyTorch's only up to rounding."""
+    found = []
+    for f in FRAMEWORKS:
+        d, _ = make(f, text, "float32")
+        f.manual_seed(11)
+        found.append([d.sample((n,)).numpy() for n in (1, 3, 50)])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+IMPLICIT = ("Beta", "Chi2", "Dirichlet", "Gamma", "InverseGamma", "StudentT", "FisherSnedecor")
+
+
+@pytest.mark.parametrize("text", [text for text in FAMILIES if text not in REDRAWN])
+def test_gradients_of_draws(text: str):
+    """The gradient of a draw with respect to a parameter is not PyTorch's (who approximates those of gamma numbers to three digits)."""
+    found = []
+    for f in FRAMEWORKS:
+        d, leaves = make(f, text)
+        if not d.has_rsample or not leaves:
+            return
+        f.manual_seed(3)
+        drawn = d.rsample((3,))
+        found.append([g.numpy() for g in f.autograd.grad((drawn * drawn).sum(), leaves, allow_unused=True) if g is not None])
+    rtol = 5e-3 if text.startswith(IMPLICIT) else 1e-6
+    assert len(found[0]) == len(found[1])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", FAMILIES)
+def test_expand(text: str):
+    """An expanded distribution has other shapes, densities or draws than PyTorch's."""
+    found = []
+    for f in FRAMEWORKS:
+        d, _ = make(f, text)
+        wide = d.expand((5, *d.batch_shape))
+        again = wide.expand((2, 5, *d.batch_shape))
+        x = value_for(f, text)
+        f.manual_seed(5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            drawn = wide.sample((2,))
+        found.append(
+            (tuple(wide.batch_shape), tuple(again.batch_shape), answer(wide.log_prob, x), drawn.numpy(), repr(type(wide).__name__))
+        )
+    theirs, ours = found
+    assert ours[:2] == theirs[:2] and ours[4] == theirs[4]
+    assert_same(ours[2], theirs[2])
+    if text not in REDRAWN:
+        np.testing.assert_allclose(ours[3], theirs[3], **ROUNDING[theirs[3].dtype.name])
+
+
+MISUSES = {
+    "a negative scale": lambda f, D: D.Normal(0.0, -1.0),
+    "one of many scales is negative": lambda f, D: D.Normal(f.zeros(2), f.tensor([1.0, -1.0])),
+    "a value that is NaN": lambda f, D: D.Normal(0.0, 1.0).log_prob(f.tensor(float("nan"))),
+    "a value that is no tensor": lambda f, D: D.Normal(0.0, 1.0).log_prob(3),
+    "half a success": lambda f, D: D.Bernoulli(0.3).log_prob(f.tensor(0.5)),
+    "a shape that does not fit": lambda f, D: D.Normal(f.zeros(3), 1.0).log_prob(f.zeros(2)),
+    "neither probs nor logits": lambda f, D: D.Bernoulli(),
+    "both probs and logits": lambda f, D: D.Categorical(f.ones(2), f.ones(2)),
+    "categories without a dimension": lambda f, D: D.Categorical(probs=f.tensor(1.0)),
+    "negative weights": lambda f, D: D.Categorical(f.tensor([0.1, -1.0])),
+    "bounds in the wrong order": lambda f, D: D.Uniform(1.0, 0.0),
+    "outside of the bounds": lambda f, D: D.Uniform(0.0, 1.0).log_prob(f.tensor(2.0)),
+    "no covariance": lambda f, D: D.MultivariateNormal(f.zeros(2)),
+    "a covariance that is none": lambda f, D: D.MultivariateNormal(f.zeros(2), f.tensor([[1.0, 2.0], [2.0, 1.0]])),
+    "too many event dimensions": lambda f, D: D.Independent(D.Normal(0.0, 1.0), 1),
+    "text as a parameter": lambda f, D: D.Normal("a", 1),
+    "transforms that are none": lambda f, D: D.TransformedDistribution(D.Normal(0.0, 1.0), "exp"),
+    "a mixture of what is no category": lambda f, D: D.MixtureSameFamily(D.Normal(0.0, 1.0), D.Normal(f.zeros(2), 1.0)),
+    "few degrees of freedom": lambda f, D: D.Wishart(f.tensor(0.5), f.eye(2)),
+    "a default that is no bool": lambda f, D: D.Distribution.set_default_validate_args(3),
+}
+
+
+@pytest.mark.parametrize("what", MISUSES)
+def test_misuse(what: str):
+    """A misuse that PyTorch refuses passes silently, raises another type of error, or says less."""
+    said = []
+    for f in FRAMEWORKS:
+        with pytest.raises(ValueError) as caught:
+            MISUSES[what](f, f.distributions)
+        said.append(str(caught.value).split(":")[0][:60])
+    assert said[0] == said[1] or what in ("transforms that are none", "few degrees of freedom", "a default that is no bool")
+
+
+def test_validation_can_be_switched_off():
+    """validate_args=False checks all the same."""
+    d = flambeau.distributions.Normal(0.0, -1.0, validate_args=False)
+    assert d.log_prob(flambeau.tensor(float("nan"))).isnan()
+    for f in FRAMEWORKS:
+        f.distributions.Distribution.set_default_validate_args(False)
+        try:
+            f.distributions.Normal(0.0, -1.0)
+        finally:
+            f.distributions.Distribution.set_default_validate_args(True)
+
+
+def test_missing_methods_say_so():
+    """What a distribution does not have is an error that names it."""
+    D = flambeau.distributions
+    for call in (
+        lambda: D.Bernoulli(0.3).rsample(), lambda: D.Normal(0.0, 1.0).enumerate_support(), lambda: D.Beta(1.0, 2.0).cdf(flambeau.tensor(0.3))
+    ):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=r"Bernoulli|Normal|Beta"):
+            call()
+
+
+def test_pytorchs_file_names():
+    """`from torch.distributions.normal import Normal` and its kin are not found."""
+    from flambeau.distributions.categorical import Categorical
+    from flambeau.distributions.multivariate_normal import MultivariateNormal
+    from flambeau.distributions.normal import Normal
+
+    assert (Normal, Categorical, MultivariateNormal) == tuple(
+        getattr(flambeau.distributions, n) for n in ("Normal", "Categorical", "MultivariateNormal")
+    )
+
+
+def test_wishart_draws():
+    """Draws of a Wishart distribution are not positive definite, have another mean, or no gradient."""
+    scale = flambeau.tensor([[1.0, 0.2], [0.2, 2.0]], dtype=flambeau.float64, requires_grad=True)
+    d = flambeau.distributions.Wishart(flambeau.tensor(5.0, dtype=flambeau.float64), scale)
+    flambeau.manual_seed(0)
+    drawn = d.rsample((4000,))
+    assert bool(d.support.check(drawn).all())
+    np.testing.assert_allclose(drawn.mean(0).detach().numpy(), d.mean.detach().numpy(), rtol=0.1, atol=0.15)
+    (slope,) = flambeau.autograd.grad(drawn.sum((-2, -1)).mean(), scale)
+    assert bool(slope.isfinite().all())

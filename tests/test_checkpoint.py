@@ -1,0 +1,348 @@
+"""Gradient checkpointing: the same gradients, in less memory, by running forward again."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import flambeau
+from flambeau import nn
+from flambeau.autograd import modes
+from flambeau.kernels import native
+from flambeau.utils.checkpoint import (
+    CheckpointError,
+    checkpoint,
+    checkpoint_sequential,
+    get_device_states,
+    noop_context_fn,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+    set_device_states,
+)
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch.utils.checkpoint")
+
+both_ways = pytest.mark.parametrize("reentrant", [False, True])
+
+
+class Net(nn.Module):
+    """Two layers with dropout between them, that count how often they are run."""
+
+    def __init__(self, width: int = 8):
+        super().__init__()
+        self.a, self.b, self.drop = nn.Linear(width, width), nn.Linear(width, width), nn.Dropout(0.5)
+        self.runs = 0
+
+    def forward(self, x, scale=1.0):
+        self.runs += 1
+        return self.b(self.drop(self.a(x).tanh())) * scale
+
+
+def gradients(net, x, run) -> list:
+    flambeau.manual_seed(3)
+    net.zero_grad()
+    x.grad = None
+    out = run(net, x)
+    after = flambeau.rand(1).item()
+    out.square().sum().backward()
+    return [out.detach().numpy(), np.array(after), x.grad.numpy().copy(), *[p.grad.numpy().copy() for p in net.parameters()]]
+
+
+def assert_same(ours: list, theirs: list) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@both_ways
+def test_gradients_and_dropout_masks_are_the_same(reentrant: bool):
+    """Outputs, gradients or the random numbers drawn afterwards differ from a run without checkpoints."""
+    net, x = Net(), flambeau.randn(4, 8, requires_grad=True)
+    plain = gradients(net, x, lambda net, x: net(x))
+    kept = gradients(net, x, lambda net, x: checkpoint(net, x, use_reentrant=reentrant))
+    assert_same(kept, plain)
+    assert net.runs == 3  # once without, once in forward, once more in backward
+
+
+@both_ways
+def test_random_state_may_be_left_alone(reentrant: bool):
+    """preserve_rng_state=False: the rerun draws other numbers, and the stream goes on where it is."""
+    net, x = Net(), flambeau.randn(4, 8, requires_grad=True)
+    for preserve in (True, False):
+        out = checkpoint(net, x, use_reentrant=reentrant, preserve_rng_state=preserve)
+        before = flambeau.get_rng_state()
+        out.sum().backward()
+        assert flambeau.equal(flambeau.get_rng_state(), before) is preserve
+
+
+def test_gradients_equal_pytorchs():
+    """The gradients of a checkpointed function are not PyTorch's of the same function."""
+
+    def run(framework):
+        x = framework.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        w = framework.linspace(0, 1, 16).reshape(4, 4).requires_grad_()
+        y = framework.utils.checkpoint.checkpoint(lambda a, b, *, k: (a @ b).sin() * k, x, w, k=2.0, use_reentrant=False)
+        (y * x).sum().backward()
+        return x.grad.numpy(), w.grad.numpy()
+
+    for ours, theirs in zip(run(flambeau), run(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_nested():
+    """A checkpoint inside a checkpoint, three deep, gives other gradients."""
+    net, x = Net(), flambeau.randn(4, 8, requires_grad=True)
+
+    def run(wrap):
+        def inner(x):
+            return wrap(lambda y: net(y).exp().log1p(), x.sin())
+
+        def middle(x):
+            return wrap(inner, x.cos()) * x
+
+        return lambda net, x: wrap(lambda y: middle(y.tanh()).sum(0), x)
+
+    plain = gradients(net, x, run(lambda f, x: f(x)))
+    assert_same(gradients(net, x, run(lambda f, x: checkpoint(f, x, use_reentrant=False))), plain)
+
+
+def test_second_derivatives_and_retained_graphs():
+    """create_graph, retain_graph, autograd.grad and backward(inputs=) do not work through a checkpoint."""
+    x = flambeau.linspace(0.1, 1, 5, requires_grad=True)
+    y = checkpoint(lambda x: x.sin().exp(), x, use_reentrant=False)
+    (first,) = flambeau.autograd.grad(y.sum(), x, create_graph=True)
+    (second,) = flambeau.autograd.grad(first.sum(), x)
+    s, c, e = x.detach().sin(), x.detach().cos(), x.detach().sin().exp()
+    np.testing.assert_allclose(second.numpy(), (e * c * c - e * s).numpy(), rtol=1e-5, atol=1e-6)
+    z = checkpoint(lambda x: x.sin().exp(), x, use_reentrant=False).sum()
+    for _ in range(3):
+        z.backward(retain_graph=True)
+    np.testing.assert_allclose(x.grad.numpy(), 3 * (e * c).numpy(), rtol=1e-5)
+    x.grad = None
+    z.backward(inputs=[x])
+    np.testing.assert_allclose(x.grad.numpy(), (e * c).numpy(), rtol=1e-5)
+    with pytest.raises(RuntimeError, match="second time"):
+        z.backward()
+
+
+def test_parameters_without_an_input_that_requires_grad():
+    """Without reentrance, a function of data alone gives its parameters no gradient. With it, it is a warning."""
+    net, x = Net(), flambeau.randn(4, 8)
+    checkpoint(net, x, use_reentrant=False).sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+    with pytest.warns(UserWarning, match="None of the inputs have requires_grad"):
+        assert not checkpoint(net, x, use_reentrant=True).requires_grad
+
+
+def test_early_stop():
+    """The rerun goes on after backward has all it needs, or stops where it was told not to."""
+    reached = []
+
+    def function(x):
+        y = x.sin()
+        z = y + 1
+        reached.append(1)
+        return z
+
+    x = flambeau.ones(2, requires_grad=True)
+    checkpoint(function, x, use_reentrant=False).sum().backward()
+    assert len(reached) == 1
+    checkpoint(function, x, use_reentrant=False, early_stop=False).sum().backward()
+    assert len(reached) == 3
+    with set_checkpoint_early_stop(False):
+        out = checkpoint(function, x, use_reentrant=False).sum()
+    out.backward()
+    assert len(reached) == 5
+
+
+def changing(*functions):
+    """A function that does something else every time."""
+    left = list(functions)
+    return lambda x: left.pop(0)(x)
+
+
+def sin_cos(x):
+    return x.sin().cos()
+
+
+DIFFERENT = {
+    "another shape": (lambda x: x[:2].sin().cos(), {}, "(?s)different metadata.*position 0.*\\(3,\\).*\\(2,\\).*position 1"),
+    "another dtype": (lambda x: x.double().sin().cos(), {}, "(?s)different metadata.*float32.*float64"),
+    "fewer tensors": (lambda x: x.sin(), {}, "(?s)different number of tensors.*forward: 2.*recomputation: 1"),
+    "more tensors": (lambda x: x.sin().cos().exp(), {"early_stop": False}, "more tensors during recomputation"),
+    "with the operations": (lambda x: x[:2].sin().cos(), {"debug": True}, "(?s)in forward: sin, cos.*rerun: .*sin, cos"),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_functions_that_compute_something_else_are_noticed(what: str):
+    """A function that does not do the same again gives wrong gradients silently, or the error does not say what differs."""
+    other, options, words = DIFFERENT[what]
+    x = flambeau.ones(3, requires_grad=True)
+    out = checkpoint(changing(sin_cos, other), x, use_reentrant=False, **options)
+    with pytest.raises(CheckpointError, match=words):
+        out.sum().backward()
+    assert modes.special == 0 and modes.state.pack_hooks == []
+
+
+def test_determinism_check_can_be_switched_off():
+    """determinism_check="none" compares shapes all the same."""
+    x = flambeau.ones(3, requires_grad=True)
+    out = checkpoint(changing(sin_cos, lambda x: x.double().sin().cos()), x, use_reentrant=False, determinism_check="none")
+    out.sum().backward()
+    assert x.grad is not None
+
+
+def test_contexts_and_debug_setting():
+    """context_fn's contexts are not entered, each once around its run."""
+    seen = []
+
+    class Note:
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            seen.append(self.name)
+
+        def __exit__(self, *exc):
+            seen.append(f"end of {self.name}")
+
+    x = flambeau.ones(3, requires_grad=True)
+    out = checkpoint(sin_cos, x, use_reentrant=False, context_fn=lambda: (Note("forward"), Note("rerun")))
+    assert seen == ["forward", "end of forward"]
+    out.sum().backward()
+    assert seen[2:] == ["rerun", "end of rerun"]
+    with set_checkpoint_debug_enabled(True):
+        out = checkpoint(changing(sin_cos, lambda x: x.sin()), x, use_reentrant=False)
+    with pytest.raises(CheckpointError, match="Operations in forward: sin, cos"):
+        out.sum().backward()
+    assert len(noop_context_fn()) == 2
+
+
+@both_ways
+def test_autocast_of_forward_holds_in_the_rerun(reentrant: bool):
+    """The rerun, in a backward outside the region, computes in float32 what forward computed in bfloat16; or the other way round."""
+    net, x, seen = Net(), flambeau.randn(4, 8, requires_grad=True), []
+
+    def function(x):
+        y = net(x)
+        seen.append((y.dtype, flambeau.is_autocast_enabled("cpu")))
+        return y * 1
+
+    with flambeau.autocast("cpu", flambeau.bfloat16):
+        inside = checkpoint(function, x, use_reentrant=reentrant, **({} if reentrant else {"early_stop": False}))
+    outside = checkpoint(function, x, use_reentrant=reentrant, **({} if reentrant else {"early_stop": False}))
+    inside.float().sum().backward()
+    with flambeau.autocast("cpu", flambeau.bfloat16):
+        outside.sum().backward()
+    cast, plain = (flambeau.bfloat16, True), (flambeau.float32, False)
+    assert seen == [cast, plain, cast, plain]
+
+
+@both_ways
+def test_sequential(reentrant: bool):
+    """checkpoint_sequential gives other gradients, or runs a segment too often or too seldom."""
+    layers = [Net() for _ in range(5)]
+    x = flambeau.randn(4, 8, requires_grad=True)
+    net = nn.Sequential(*layers)
+    plain = gradients(net, x, lambda net, x: net(x))
+    assert_same(gradients(net, x, lambda net, x: checkpoint_sequential(net, 2, x, use_reentrant=reentrant)), plain)
+    assert [layer.runs for layer in layers] == [3, 3, 2, 2, 2]
+    assert_same(gradients(net, x, lambda net, x: checkpoint_sequential(layers, 5, x, use_reentrant=reentrant)), plain)
+    with pytest.raises(ValueError, match="must not be zero"):
+        checkpoint_sequential(net, 6, x, use_reentrant=reentrant)
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: foo"):
+        checkpoint_sequential(net, 2, x, use_reentrant=reentrant, foo=1)
+
+
+def test_several_outputs_and_arguments_that_are_no_tensors():
+    """Tuples of results, numbers and None among arguments and results, in the reentrant form too."""
+
+    def function(a, n, none, b):
+        return a * n, None, (b.sin() if none is None else b)
+
+    for reentrant in (False, True):
+        a, b = flambeau.ones(3, requires_grad=True), flambeau.ones(3)
+        first, nothing, second = checkpoint(function, a, 3, None, b, use_reentrant=reentrant)
+        assert nothing is None
+        (first.sum() + second.sum()).backward()
+        assert a.grad.tolist() == [3.0] * 3 and b.grad is None
+
+
+MISUSES = {
+    "keywords with reentrance": (dict(use_reentrant=True, foo=3), ValueError, "Unexpected keyword arguments: foo"),
+    "contexts with reentrance": (dict(use_reentrant=True, context_fn=lambda: 1), ValueError, "only supported when use_reentrant=False"),
+    "debug with reentrance": (dict(use_reentrant=True, debug=True), ValueError, "only supported when use_reentrant=False"),
+    "an unknown check": (dict(use_reentrant=False, determinism_check="foo"), ValueError, "should be one of"),
+    "keywords the function does not take": (dict(use_reentrant=False, foo=3), TypeError, "foo"),
+}
+
+
+@pytest.mark.parametrize("what", MISUSES)
+def test_misuse(what: str):
+    """A misuse that PyTorch refuses passes silently, or raises another type of error or other words."""
+    options, error, words = MISUSES[what]
+    for framework in (torch, flambeau):
+        x = framework.ones(3, requires_grad=True)
+        with pytest.raises(error, match=words):
+            framework.utils.checkpoint.checkpoint(sin_cos, x, **options)
+
+
+def test_misuse_in_backward():
+    """autograd.grad through the reentrant form, or a function that gives nothing differentiable: errors that say so."""
+    for framework in (torch, flambeau):
+        x = framework.ones(3, requires_grad=True)
+        run = framework.utils.checkpoint.checkpoint
+        with pytest.raises(RuntimeError, match=r"incompatible with \.grad\(\)"):
+            framework.autograd.grad(run(sin_cos, x, use_reentrant=True).sum(), x)
+        with pytest.raises(RuntimeError, match="none of output has requires_grad"):
+            run(lambda x: x.detach(), x, use_reentrant=True).sum().backward()
+        with pytest.warns(UserWarning, match="use_reentrant parameter should be passed explicitly"):
+            run(sin_cos, x)
+
+
+def test_device_states_without_a_gpu():
+    """The states of GPUs that no tensor is on are an empty list."""
+    assert get_device_states(flambeau.ones(2), [flambeau.ones(1)]) == ([], [])
+    set_device_states([], [])
+
+
+class Block(nn.Module):
+    """A transformer's layer: attention and two linear layers, with dropout."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.1, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.skipif(native.lib is None, reason="without the extension, memory is not counted")
+def test_activation_memory_of_a_transformer():
+    """Checkpointing every layer of twelve saves less than 60 % of what forward keeps, or gives other gradients."""
+    flambeau.manual_seed(0)
+    blocks = nn.ModuleList(Block(32, 4) for _ in range(12))
+    x = flambeau.randn(2, 32, 32)
+
+    def step(use: bool):
+        flambeau.manual_seed(1)
+        for p in blocks.parameters():
+            p.grad = None
+        gc.collect()
+        before, y = native.lib.pool_stats()["live"], x
+        for block in blocks:
+            y = checkpoint(block, y, use_reentrant=False) if use else block(y)
+        loss = y.square().mean()
+        gc.collect()
+        kept = native.lib.pool_stats()["live"] - before
+        loss.backward()
+        return kept, [p.grad.numpy().copy() for p in blocks.parameters()]
+
+    step(False)
+    everything, plain = step(False)
+    little, again = step(True)
+    assert_same(again, plain)
+    assert little < 0.4 * everything, f"{little / everything:.0%} of the memory is kept"
