@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
 
 
 def weights(path: Path) -> dict[str, np.ndarray]:
-    return {name: t.numpy() for name, t in flambeau.load(path)["model"].items()}
+    return {name: t.numpy() for name, t in flambeau.load(path, map_location="cpu")["model"].items()}
 
 
 @pytest.fixture(scope="module")

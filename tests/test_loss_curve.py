@@ -54,7 +54,8 @@ def test_first_200_losses_are_those_of_pytorch():
     images = read(EXAMPLES / "data/mnist", "train")
     ours, theirs = (np.array(losses(framework, *images, 64, 200)) for framework in (flambeau, torch))
     assert theirs[0] > 2 and theirs[-20:].mean() < 0.5  # it has learned something in the meantime
-    np.testing.assert_allclose(ours, theirs, rtol=5e-5)
+    np.testing.assert_allclose(ours[:100], theirs[:100], rtol=2e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=5e-2)  # on some CPU a unit may by now stand on the other side of ReLU's corner
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ for epoch in range(NUM_EPOCHS):
     print(f"Epoch {epoch + 1:2d}/{NUM_EPOCHS}  Train {train_loss:.3f} {train_acc:.3f}  Test {test_loss:.3f} {test_acc:.3f}")
 
 torch.save(model.state_dict(), "weights.pth")
-loaded = Classifier(HIDDEN_DIM)
+loaded = Classifier(HIDDEN_DIM).to(device)
 print(loaded.load_state_dict(torch.load("weights.pth", weights_only=True)))
 print(evaluate(loaded, test_loader, criterion, device) == evaluate(model, test_loader, criterion, device))
 torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "test_acc": test_acc}, "checkpoint.pth")
