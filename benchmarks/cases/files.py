@@ -7,39 +7,53 @@ checksums; Flambeau's does. What was saved is overwritten each time, as the chec
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 
 from benchmarks.case import case
 
 
-def state_dict(torch, device, megabytes=500):
+class Checkpoint:
+    """A file in a folder that goes when nobody needs it any more."""
+
+    def __init__(self):
+        folder = tempfile.mkdtemp(prefix="flambeau-benchmark-")
+        self.path = os.path.join(folder, "checkpoint.pt")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+
+MEGABYTES = 500
+
+
+def state_dict(torch, device):
     """100 weights of 5 MB."""
     torch.manual_seed(0)
-    return {f"layers.{i}.weight": torch.randn(1250, 1000, device=device) for i in range(megabytes // 5)}
+    return {f"layers.{i}.weight": torch.randn(1250, 1000, device=device) for i in range(MEGABYTES // 5)}
 
 
 @case(wanted=1.0)
 def save(torch, device):
     """torch.save of a state dict of 500 MB."""
-    state, folder = state_dict(torch, device), tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    return lambda: torch.save(state, os.path.join(folder.name, "checkpoint.pt"))
+    state, file = state_dict(torch, device), Checkpoint()
+    return lambda: torch.save(state, file.path)
 
 
 @case(wanted=1.0, mmap=[False, True])
 def load(torch, device, mmap):
     """torch.load of a state dict of 500 MB that the system has in memory."""
-    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    torch.save(state_dict(torch, device), os.path.join(folder.name, "checkpoint.pt"))
-    return lambda: torch.load(os.path.join(folder.name, "checkpoint.pt"), mmap=mmap)
+    file = Checkpoint()
+    torch.save(state_dict(torch, device), file.path)
+    return lambda: torch.load(file.path, mmap=mmap)
 
 
 @case(wanted=1.0)
 def small_tensors(torch, device):
     """torch.save and torch.load of 2,000 tensors of 10 numbers."""
-    state, folder = {f"t{i}": torch.randn(10, device=device) for i in range(2000)}, tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    state, file = {f"t{i}": torch.randn(10, device=device) for i in range(2000)}, Checkpoint()
 
     def both():
-        torch.save(state, os.path.join(folder.name, "checkpoint.pt"))
-        return torch.load(os.path.join(folder.name, "checkpoint.pt"))
+        torch.save(state, file.path)
+        return torch.load(file.path)
 
     return both

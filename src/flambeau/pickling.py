@@ -95,7 +95,7 @@ def _rebuilding(self: Tensor) -> tuple[Callable, tuple]:
     geometry = tuple(self.shape), tuple(self.stride())
     if self.is_meta:
         return _rebuild_meta_tensor_no_storage, (self.dtype, *geometry, self.requires_grad)
-    rest = self.storage_offset(), *geometry, self.requires_grad, OrderedDict()
+    rest: tuple = self.storage_offset(), *geometry, self.requires_grad, OrderedDict()
     if self.dtype in _WITH_OLD_STORAGES:
         return _rebuild_tensor_v2, (typed_storage(self), *rest)
     return _rebuild_tensor_v3, (self.untyped_storage(), *rest, self.dtype)

@@ -1,7 +1,6 @@
 """A small training run that saves a checkpoint after every step, and kills itself after one: killed_training.py FOLDER WORKERS STEP."""
 
 import os
-import pickle
 import random
 import signal
 import sys
@@ -32,26 +31,30 @@ def main(folder, workers, kill_at):
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=3)
     loader = DataLoader(Augmented(), 4, shuffle=True, num_workers=workers)
-    start, step, checkpoint = 0, 0, folder / "checkpoint"
+    parts = (model, optimizer, schedule, scaler, loader)
+    start, step, checkpoint = 0, 0, folder / "checkpoint.pt"
     if checkpoint.exists():
-        saved = pickle.loads(checkpoint.read_bytes())
+        saved = torch.load(checkpoint)  # plain data and tensors: nothing in it can run
         start, step = saved["epoch"], saved["step"]
-        for part, state in zip((model, optimizer, schedule, loader), saved["states"], strict=True):
+        for part, state in zip(parts, saved["states"], strict=True):
             part.load_state_dict(state)
-        torch.set_rng_state(saved["rng"][0]), random.setstate(saved["rng"][1]), np.random.set_state(saved["rng"][2])
+        torch.set_rng_state(saved["torch"]), random.setstate(saved["python"]), np.random.set_state(saved["numpy"])
     for epoch in range(start, 3):
         for x, y in loader:
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             schedule.step()
             step += 1
-            states = [part.state_dict() for part in (model, optimizer, schedule, loader)]
-            rng = torch.get_rng_state(), random.getstate(), np.random.get_state()
-            temporary = folder / "temporary"
-            temporary.write_bytes(pickle.dumps({"epoch": epoch, "step": step, "states": states, "rng": rng}))
-            os.replace(temporary, checkpoint)
+            name, keys, *rest = np.random.get_state()
+            saved = {"epoch": epoch, "step": step, "states": [part.state_dict() for part in parts]}
+            saved |= {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": (name, keys.tolist(), *rest)}
+            torch.save(saved, checkpoint)
             if step == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
     weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())

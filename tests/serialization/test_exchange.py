@@ -160,6 +160,18 @@ def test_whole_modules_travel_both_ways(tmp_path):
         assert torch.equal(a, b)
 
 
+def test_several_objects_in_one_file_of_the_older_format(tmp_path):
+    """After loading an object, the file does not stand where the next one begins."""
+    with open(tmp_path / "x.pt", "w+b") as file:
+        for i in range(3):
+            torch.save(torch.full((i,), float(i)), file, _use_new_zipfile_serialization=False)
+        torch.save(network(torch), file, _use_new_zipfile_serialization=False)
+        for buffer in (file, io.BytesIO((tmp_path / "x.pt").read_bytes())):
+            buffer.seek(0)
+            assert [flambeau.load(buffer).tolist() for _ in range(3)] == [[], [1], [2, 2]]
+            assert type(flambeau.load(buffer, weights_only=False)[4]) is flambeau.nn.Linear
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -28,8 +28,8 @@ PROTOCOL_VERSION = 1001
 STORAGE_KEY_SEPARATOR = ","
 
 
-def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_module: Any, options: dict[str, Any]) -> Any:
-    """The object in a file of the old format."""
+def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_module: Any, options: dict[str, Any]) -> tuple[Any, int]:
+    """The object in a file of the old format, and how many bytes it took: another one may follow."""
     if source.size >= 262 and source.read(257, 5) == b"ustar":
         raise RuntimeError(
             f"{source.name} is in PyTorch's oldest format (a tar archive, before 0.1.10), which is not read here. PyTorch does: load it there "
@@ -58,9 +58,11 @@ def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_
     result, end = next_pickle(at, storages.persistent_load)
     keys, first = safe_pickle.load_from(data, end)
     little = not isinstance(system, dict) or system.get("little_endian", True)
-    storages.fill(data, first, keys, swapped=bool(little) != (sys.byteorder == "little"))
-    # A conjugated tensor is computed from its elements, which are there only now.
-    return next_pickle(at, storages.persistent_load)[0] if data.find(b"conj", at, end) > 0 or data.find(b"neg", at, end) > 0 else result
+    last = storages.fill(data, first, keys, swapped=bool(little) != (sys.byteorder == "little"))
+    if data.find(b"conj", at, end) > 0 or data.find(b"neg", at, end) > 0:
+        # A conjugated tensor is computed from its elements, which are there only now.
+        result, _ = next_pickle(at, storages.persistent_load)
+    return result, last
 
 
 def _no_storage(saved_id: Any) -> Any:
@@ -108,7 +110,8 @@ class _Storages:
             self.found[name] = (part, part)
         return self.found[name][1]
 
-    def fill(self, data: bytes, at: int, keys: Any, swapped: bool) -> None:
+    def fill(self, data: bytes, at: int, keys: Any, swapped: bool) -> int:
+        """Read the bytes of all storages; where they end."""
         if not isinstance(keys, list):
             raise pickle.UnpicklingError("the list of storages is missing")
         for key in keys:
@@ -133,6 +136,7 @@ class _Storages:
             if wanted._storage is not memory._storage and wanted.device.type != "meta":
                 wanted.untyped().copy_(memory.untyped().to(device=wanted.device))
             at += 8 + nbytes
+        return at
 
 
 def write(write: Callable, data: bytes, storages: dict[str, TypedStorage], module: Any, protocol: int) -> None:

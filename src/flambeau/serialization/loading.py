@@ -81,9 +81,12 @@ def load(
         from flambeau.serialization import legacy_format
 
         try:
-            return legacy_format.read(source, map_location, weights_only, pickle_module, pickle_load_args)
+            result, size = legacy_format.read(source, map_location, weights_only, pickle_module, pickle_load_args)
         except pickle.UnpicklingError as problem:
             raise _explained(problem, source.name, weights_only) from None
+        if not is_path:
+            f.seek(source.base + size)  # type: ignore[union-attr]
+        return result
 
 
 def _weights_only(asked: bool | None, pickle_module: Any) -> bool:

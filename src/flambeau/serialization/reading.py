@@ -17,7 +17,7 @@ from flambeau.kernels import arrays
 from flambeau.serialization.checksum import combine, crc32
 from flambeau.serialization.zip_reader import Record, ZipReader
 
-CHUNK, PIECE = 1 << 18, 8 << 20
+CHUNK, PIECE = 1 << 17, 8 << 20
 MOST_THREADS = 8
 WORTH_THREADS = 4 << 20  # bytes of an archive
 

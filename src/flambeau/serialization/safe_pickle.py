@@ -336,7 +336,7 @@ def _tuple(size: int) -> Callable[[Interpreter], None]:
 
 STOP = ord(".")
 INSTRUCTIONS: dict[int, Callable[[Interpreter], None]] = {
-    byte if isinstance(byte, int) else ord(byte): instruction
+    ord(byte) if isinstance(byte, str) else byte: instruction  # type: ignore[misc]
     for byte, instruction in {
         0x80: Interpreter.set_protocol,
         0x95: Interpreter.frame,

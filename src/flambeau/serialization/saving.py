@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import IO, Any, TypeAlias
 
-import numpy as np
-
 from flambeau import devices, dtypes, layouts
 from flambeau.kernels import arrays
 from flambeau.random import Generator
@@ -83,7 +81,7 @@ def _write_archive(write: Callable, prefix: str, data: bytes, storages: dict[str
 def bytes_of(storage: TypedStorage) -> memoryview:
     """The bytes of a storage, without a copy if they are in main memory."""
     if current.skip_data:
-        return memoryview(np.zeros(storage.nbytes(), np.uint8))
+        return memoryview(bytes(storage.nbytes()))
     return memoryview(arrays.to_device(flat_view(storage._storage, dtypes.uint8), devices.cpu))
 
 

@@ -13,6 +13,7 @@ class Source:
 
     name: str
     size: int
+    base: int  # where they begin in the file
     parallel = False  # whether several threads may read at once
 
     def read_into(self, at: int, memory: memoryview) -> None:

@@ -67,7 +67,8 @@ class ZipReader:
         if count * 46 > size:
             self.refuse(f"its directory of {size} bytes is too short for {count} records")
         directory = self.source.read(start, size)
-        entries, at = [], 0
+        entries: list[tuple[str, int, int, int]] = []
+        at = 0
         for _ in range(count):
             if directory[at : at + 4] != ENTRY or at + 46 > size:
                 self.refuse("its directory is damaged")
