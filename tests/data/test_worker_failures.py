@@ -224,7 +224,7 @@ def test_workers_end_with_the_program(program, todo, code):
     """However a program ends in the middle of an epoch, its workers end too, without noise on stderr."""
     before = segments()
     process, pids = program(todo)
-    out, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=30)
     assert process.returncode == code, err
     assert ("a bug in the program" in err and "Exception ignored" not in err) if todo == "raise" else err == ""
     assert gone(pids) and segments() <= before

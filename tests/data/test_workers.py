@@ -66,7 +66,9 @@ def test_order_does_not_depend_on_workers(workers):
     assert seen == [b.tolist() for b in DataLoader(range(23), 4, shuffle=True)]
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 3}, {"batch_size": 3, "drop_last": True}, {"batch_size": None}, {"prefetch_factor": 5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 3}, {"batch_size": 3, "drop_last": True}, {"batch_size": None}, {"prefetch_factor": 5}], ids=str
+)
 @pytest.mark.parametrize("n", [0, 1, 10, 13])
 def test_streams_are_shared_out(options, n):
     """An IterableDataset that takes its share by get_worker_info gives PyTorch's batches in PyTorch's order, in every epoch."""

@@ -31,7 +31,7 @@ from flambeau.multiprocessing.reductions import refuse_history
 from flambeau.tensor import Tensor, wrap
 from flambeau.untyped_storage import UntypedStorage
 
-INLINE = 16 << 10  # bytes up to which a batch goes through the socket: see benchmarks/cases/data.py
+INLINE = 32 << 10  # bytes up to which a batch goes through the socket: see benchmarks/cases/data.py
 ALIGN = 64  # a cache line
 HELD = 32  # segments of one worker that tensors of the loader may keep; batches beyond are copied, so that descriptors do not run out
 SPARE = 4  # unused segments a worker keeps
