@@ -177,7 +177,7 @@ class Shelf:
         self.count += 1
         # An eighth more than needed, in whole pages, so that batches of slightly varying size fit too.
         self.segments[self.count] = segment = Segment.new(-(-(nbytes + nbytes // 8) // 4096) * 4096)
-        return self.count, segment, True, self._drop(0 if self.free else SPARE)  # those that are free were too small
+        return self.count, segment, True, self._drop(0)  # those that are free were too small
 
     def _drop(self, keep: int) -> list[int]:
         dropped = self.free[: max(0, len(self.free) - keep)]
