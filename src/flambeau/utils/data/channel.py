@@ -159,7 +159,7 @@ class Shelf:
             places.append((end, view.nbytes))
             end += -(-view.nbytes // ALIGN) * ALIGN
         number, segment, fresh, dropped = self._segment(end)
-        memory = memoryview(segment.memory)
+        memory = segment.memory.data
         for (start, n), view in zip(places, views, strict=True):
             memory[start : start + n] = view
         lying = (number, segment.nbytes if fresh else 0, places, dropped)
@@ -261,7 +261,7 @@ class Table:
         else:
             # All arrays of the batch are views of `lease`; it dies when the last of them does, and that is when the segment is free again.
             # (A view of a view refers to the first array of the chain: the memoryview makes `lease` that.)
-            lease = np.frombuffer(memoryview(memory), np.uint8)
+            lease = np.frombuffer(memory.data, np.uint8)
             self.held[number] = weakref.ref(lease, _Return(self, number))
             views = [lease[start : start + n] for start, n in places]  # type: ignore[misc]
         if not main:

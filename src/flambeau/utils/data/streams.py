@@ -249,7 +249,7 @@ def _mark_legacy(generator: Any) -> Callable[[], Any]:
         return whole
     import ctypes
 
-    memory = np.frombuffer((ctypes.c_uint32 * 625).from_address(bits.ctypes.state_address), np.uint32)
+    memory = np.ctypeslib.as_array((ctypes.c_uint32 * 625).from_address(bits.ctypes.state_address))
     state = bits.state["state"]
     if not np.array_equal(memory, [*state["key"], state["pos"]]):  # another version of NumPy, with another layout
         return whole
