@@ -33,7 +33,7 @@ from flambeau.untyped_storage import UntypedStorage
 
 INLINE = 32 << 10  # bytes up to which a batch goes through the socket: see benchmarks/cases/data.py
 ALIGN = 64  # a cache line
-HELD = 32  # segments of one worker that tensors of the loader may keep; batches beyond are copied, so that descriptors do not run out
+HELD = 128  # segments that tensors of a loader may keep, of all workers; batches beyond are copied, so that descriptors do not run out
 SPARE = 4  # unused segments a worker keeps
 
 _HEADER = struct.Struct("<QI")  # length of the message, number of descriptors with it
@@ -230,8 +230,9 @@ def _pickled(data: Any, buffers: list) -> bytes:
 class Table:
     """What a loader knows of the segments of one worker: their memory, and which of them tensors are looking at."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, most: int) -> None:
         self.channel = channel
+        self.most = most  # segments that may be held
         self.memory: dict[int, np.ndarray] = {}
         self.held: dict[int, weakref.ref] = {}
         self.returned: list[int] = []  # to be told to the worker with the next task
@@ -255,7 +256,7 @@ class Table:
 
     def _unpack(self, number: int, places: list, main: bytes) -> Any:
         memory = self.memory[number]
-        if len(self.held) >= HELD:
+        if len(self.held) >= self.most:
             views = [bytearray(memory[start : start + n]) for start, n in places]
             self.returned.append(number)
         else:

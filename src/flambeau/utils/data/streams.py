@@ -87,8 +87,8 @@ def _walk(value: Any, depth: int, found: list, seen: set[int]) -> None:
     if id(value) in seen or depth < 0 or type(value) in _PLAIN or len(seen) > MOST:
         return
     seen.add(id(value))
-    if isinstance(value, Generator) and value.device.type != "cpu":
-        return
+    if isinstance(value, random.SystemRandom) or (isinstance(value, Generator) and value.device.type != "cpu"):
+        return  # these do not repeat, or have no business in a worker
     if isinstance(value, KINDS):
         # NumPy's generators are two objects, of which the inner one has the state.
         if id(_bits(value)) not in seen or _bits(value) is value:
