@@ -17,6 +17,7 @@ SUBJECTS = (
     "optim",
     "training",
     "files",
+    "data",
     "startup",
 )
 

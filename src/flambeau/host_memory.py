@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from _thread import RLock
 from typing import Any
 
 from flambeau import devices
@@ -27,11 +28,15 @@ def share(storage: Storage) -> None:
     """Put anonymous shared memory behind a storage and everything that looks at it."""
     from flambeau.untyped_storage import exchange
 
-    if storage.device().type != "cpu" or is_shared(storage) or not storage.nbytes():
-        return
-    segment = shared_copy(storage)
-    exchange(storage, segment.memory)
-    storage.segment = segment
+    with _moving:  # two threads may send one tensor, to worker processes that are started side by side
+        if storage.device().type != "cpu" or is_shared(storage) or not storage.nbytes():
+            return
+        segment = shared_copy(storage)
+        exchange(storage, segment.memory)
+        storage.segment = segment
+
+
+_moving = RLock()
 
 
 def shared_copy(storage: Storage) -> Segment:

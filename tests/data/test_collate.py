@@ -130,6 +130,25 @@ def test_an_index_out_of_range_is_an_error():
             list(d.DataLoader(d.TensorDataset(d.torch.arange(3)), sampler=[0, 5], batch_size=2))
 
 
+def test_indices_of_the_users_own_arrive_as_they_are():
+    """A batch sampler may give arrays, tensors or anything else: the data set gets exactly what is in them."""
+
+    def program(d):
+        class Kinds(d.Dataset):
+            def __len__(self):
+                return 9
+
+            def __getitem__(self, i):
+                return f"{type(i).__name__} {int(i)}"
+
+        batches = [np.array([1, 2]), np.array([3], np.int32), [np.int64(4)], (5, 6)]
+        return list(d.DataLoader(Kinds(), batch_sampler=batches)), [
+            list(d.DataLoader(d.TensorDataset(d.torch.arange(9)), batch_sampler=[*batches, d.torch.tensor([7, 8])]))
+        ]
+
+    same(program)
+
+
 def test_a_batch_does_not_share_memory_with_the_data():
     """Writing into a batch must not change the data set."""
     source = OURS.torch.zeros(4, 2)

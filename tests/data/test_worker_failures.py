@@ -74,7 +74,7 @@ def test_errors_before_the_first_batch_are_raised_here(when):
         list(loader)
 
 
-@pytest.mark.parametrize("kind, words", [("kill", "SIGKILL"), ("term", "SIGTERM"), ("exit", "exit code 3")])
+@pytest.mark.parametrize("kind, words", [("kill", "SIGKILL"), ("term", "SIGTERM"), ("exit", "exit code 3"), ("leave", "exit code 0")])
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"in_order": False}], ids=str)
 def test_a_dead_worker_is_named(kind, words, options):
     """A worker that dies is reported within seconds, with its pid and the signal, and the others are ended."""
@@ -88,6 +88,13 @@ def test_a_dead_worker_is_named(kind, words, options):
     assert time.monotonic() - start < 10 and not any(alive(pid) for pid in pids)
     with pytest.raises(RuntimeError, match="gone"):
         next(iterator)
+
+
+def test_a_worker_that_leaves_when_all_tasks_are_given_out_is_noticed():
+    """The last tasks are with the workers, which may go when they are done: one that goes before must not leave the loader waiting."""
+    loader = DataLoader(Trouble("leave"), 3, num_workers=2, collate_fn=first, prefetch_factor=4)
+    with pytest.raises(RuntimeError, match="exit code 0"):
+        list(loader)
 
 
 def alive(pid: int) -> bool:

@@ -31,9 +31,9 @@ from flambeau.multiprocessing.reductions import refuse_history
 from flambeau.tensor import Tensor, wrap
 from flambeau.untyped_storage import UntypedStorage
 
-INLINE = 16 << 10  # bytes up to which a batch goes through the socket: see benchmarks/cases/data.py
+INLINE = 32 << 10  # bytes up to which a batch goes through the socket: see benchmarks/cases/data.py
 ALIGN = 64  # a cache line
-HELD = 32  # segments of one worker that tensors of the loader may keep; batches beyond are copied, so that descriptors do not run out
+HELD = 128  # segments that tensors of a loader may keep, of all workers; batches beyond are copied, so that descriptors do not run out
 SPARE = 4  # unused segments a worker keeps
 
 _HEADER = struct.Struct("<QI")  # length of the message, number of descriptors with it
@@ -159,7 +159,7 @@ class Shelf:
             places.append((end, view.nbytes))
             end += -(-view.nbytes // ALIGN) * ALIGN
         number, segment, fresh, dropped = self._segment(end)
-        memory = memoryview(segment.memory)
+        memory = segment.memory.data
         for (start, n), view in zip(places, views, strict=True):
             memory[start : start + n] = view
         lying = (number, segment.nbytes if fresh else 0, places, dropped)
@@ -177,7 +177,7 @@ class Shelf:
         self.count += 1
         # An eighth more than needed, in whole pages, so that batches of slightly varying size fit too.
         self.segments[self.count] = segment = Segment.new(-(-(nbytes + nbytes // 8) // 4096) * 4096)
-        return self.count, segment, True, self._drop(0 if self.free else SPARE)  # those that are free were too small
+        return self.count, segment, True, self._drop(0)  # those that are free were too small
 
     def _drop(self, keep: int) -> list[int]:
         dropped = self.free[: max(0, len(self.free) - keep)]
@@ -230,8 +230,9 @@ def _pickled(data: Any, buffers: list) -> bytes:
 class Table:
     """What a loader knows of the segments of one worker: their memory, and which of them tensors are looking at."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, most: int) -> None:
         self.channel = channel
+        self.most = most  # segments that may be held
         self.memory: dict[int, np.ndarray] = {}
         self.held: dict[int, weakref.ref] = {}
         self.returned: list[int] = []  # to be told to the worker with the next task
@@ -255,13 +256,13 @@ class Table:
 
     def _unpack(self, number: int, places: list, main: bytes) -> Any:
         memory = self.memory[number]
-        if len(self.held) >= HELD:
+        if len(self.held) >= self.most:
             views = [bytearray(memory[start : start + n]) for start, n in places]
             self.returned.append(number)
         else:
             # All arrays of the batch are views of `lease`; it dies when the last of them does, and that is when the segment is free again.
             # (A view of a view refers to the first array of the chain: the memoryview makes `lease` that.)
-            lease = np.frombuffer(memoryview(memory), np.uint8)
+            lease = np.frombuffer(memory.data, np.uint8)
             self.held[number] = weakref.ref(lease, _Return(self, number))
             views = [lease[start : start + n] for start, n in places]  # type: ignore[misc]
         if not main:

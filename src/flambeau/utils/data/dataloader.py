@@ -520,6 +520,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 if not self._persistent_workers:
                     self._shutdown_workers()
                 raise StopIteration
+            if self._pool.closed:
+                raise RuntimeError("the workers of this DataLoader are gone: it was shut down, or one of them died. Iterate over it anew")
             number = next(iter(self._tasks if self._in_order else self._ready), None)
             if number in self._ready:
                 return self._give_out(number)  # type: ignore[arg-type]
@@ -543,6 +545,9 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 self._try_put_index()
             else:
                 self._ready[number] = kind, unpack, standing
+        for number, i in self._tasks.items() if self._pool.ended else ():
+            if i in self._pool.ended and number not in self._ready:
+                self._pool.report(i)  # it left with work to do, politely: os._exit(0) in the data set, say
 
     def _give_out(self, number: int) -> Any:
         i = self._tasks.pop(number)

@@ -163,7 +163,7 @@ class ChainDataset(IterableDataset):
             yield from _stream(part)
 
     def __len__(self) -> int:
-        return sum(len(_stream(part)) for part in self.datasets)  # type: ignore[arg-type]
+        return sum([len(_stream(part)) for part in self.datasets])  # type: ignore[arg-type, misc]
 
 
 def _stream(part: Any) -> IterableDataset:
@@ -212,7 +212,7 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Ge
     >>> [len(part) for part in random_split(range(10), [0.75, 0.25])]
     [8, 2]
     """
-    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+    if math.isclose(sum(lengths), 1):
         lengths = _lengths_of_fractions(len(dataset), lengths)  # type: ignore[arg-type]
     if sum(lengths) != len(dataset):  # type: ignore[arg-type]
         raise ValueError(
@@ -222,7 +222,7 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Ge
         )
     order: list[int] = randperm(sum(lengths), generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))
-    return [Subset(dataset, order[end - length : end]) for end, length in zip(ends, lengths, strict=True)]  # type: ignore[misc]
+    return [Subset(dataset, order[end - length : end]) for end, length in zip(ends, lengths, strict=True)]  # type: ignore[index]
 
 
 def _lengths_of_fractions(n: int, fractions: Sequence[int | float]) -> list[int]:

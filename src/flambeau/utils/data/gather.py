@@ -14,6 +14,7 @@ import numpy as np
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
 from flambeau.utils.data.dataset import ConcatDataset, StackDataset, Subset, TensorDataset
+from flambeau.utils.data.order import Indices
 
 Gather = Callable[[np.ndarray], Any]
 LARGE = 1 << 20  # bytes of a batch from which the compiled gather, which splits work over threads, is worth its preparations
@@ -27,10 +28,12 @@ def gatherer(dataset: Any) -> Callable[[Any], Any] | None:
     n = len(dataset)
 
     def batch(indices):
-        if type(indices) is not np.ndarray:
-            if not all(type(i) is int for i in indices):
-                return None
+        if type(indices) is Indices:
+            indices = indices.view(np.ndarray)
+        elif all([type(i) is int for i in indices]):
             indices = np.array(indices, np.int64)
+        else:
+            return None
         # Read as unsigned, negative numbers are large: one pass finds both ends.
         if not indices.size or indices.view(np.uint64).max() >= n:
             return None
@@ -62,14 +65,12 @@ def _rows(t: Any) -> Gather | None:
     """Rows of one tensor. (N, *), (K) -> (K, *)"""
     if type(t) is not Tensor or t.requires_grad or t.is_meta or not t.dim():
         return None
-    source = t._array
-    row = source.nbytes // len(source) if len(source) else 0
-    if type(source) is not np.ndarray or not source.flags.c_contiguous:
-        return lambda indices: t.index_select(0, wrap(indices).to(t.device))
 
     def gather(indices: np.ndarray) -> Tensor:
-        if indices.size * row > LARGE:
-            return t.index_select(0, wrap(indices))
+        source = t._array
+        small = type(source) is np.ndarray and source.flags.c_contiguous and indices.size * source.strides[0] <= LARGE
+        if not small:
+            return t.index_select(0, wrap(indices).to(t.device))
         out = arrays.empty((indices.size, *source.shape[1:]), source.dtype)
         # The indices are in range. mode="clip" spares NumPy a second buffer, which "raise" needs to leave `out` as it was.
         source.take(indices, 0, out, "clip")

@@ -17,6 +17,10 @@ _OWN = {kind: kind.__iter__ for kind in (BatchSampler, DistributedSampler, Rando
 _STRETCH = 1 << 16  # indices of a sequential order made at once
 
 
+class Indices(np.ndarray):
+    """int64 indices that this package has made: in arrays of the user's own, `dataset[i]` would get NumPy's integers."""
+
+
 def batches(index_sampler: Any) -> Iterator[Any]:
     """iter(index_sampler), with arrays instead of lists where that is possible."""
     chunks = _chunks(index_sampler.sampler) if _is_own(index_sampler, BatchSampler) else None
@@ -54,7 +58,7 @@ def _stretches(sampler: SequentialSampler) -> Iterator[np.ndarray]:
 
 def _cut(chunks: Iterable[np.ndarray], size: int, drop_last: bool) -> Iterator[np.ndarray]:
     """Pieces of `size` indices from arrays of any length; the next array is asked for when a piece needs it."""
-    source, rest = iter(chunks), np.empty(0, np.int64)
+    source, rest = iter(chunks), np.empty(0, np.int64).view(Indices)
     while True:
         for start in range(0, len(rest) - size + 1, size):
             yield rest[start : start + size]
@@ -65,4 +69,4 @@ def _cut(chunks: Iterable[np.ndarray], size: int, drop_last: bool) -> Iterator[n
                 if len(rest) and not drop_last:
                     yield rest
                 return
-            rest = np.concatenate([rest, more]) if len(rest) else more
+            rest = (np.concatenate([rest, more]) if len(rest) else more).view(Indices)

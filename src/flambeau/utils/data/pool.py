@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.utils.data._utils import worker
-from flambeau.utils.data.channel import Channel, Table
+from flambeau.utils.data.channel import HELD, Channel, Table
 
 PATIENCE = 5.0  # seconds for a worker to finish the batch it is working on, once nobody wants it any more
 
@@ -33,6 +33,7 @@ class Pool:
         self.processes: list[Any] = []
         self.tables: list[Table] = []
         self.finishing: set[int] = set()  # workers that were told that there is nothing more to do
+        self.ended: set[int] = set()  # those of them that have gone: nothing more will come from them
         self.poll = select.poll()
         self.lines: dict[int, int] = {}  # descriptor of a line -> worker
         self.sentinels: dict[int, int] = {}  # descriptor that shows the end of a process -> worker
@@ -73,7 +74,7 @@ class Pool:
             raise
         finally:
             theirs.close()
-        self.tables.append(Table(ours))
+        self.tables.append(Table(ours, max(HELD // job.num_workers, 4)))
         self.processes.append(process)
 
     # -- messages
@@ -85,7 +86,7 @@ class Pool:
         try:
             table.channel.post(pickle.dumps((task, index, returned), 5))
         except (BrokenPipeError, ConnectionResetError):
-            self._report(i)
+            self.report(i)
         if table.channel.unsent:
             self.poll.modify(table.channel.fileno(), select.POLLIN | select.POLLOUT)
 
@@ -101,23 +102,33 @@ class Pool:
                 if event & select.POLLOUT and self.tables[i].channel.flush():
                     self.poll.modify(descriptor, select.POLLIN)
                 if event & ~select.POLLOUT:
-                    try:
-                        messages.append((i, *self.tables[i].receive()))
-                    except (EOFError, ConnectionResetError):
-                        self._forget(descriptor, i)
-            elif descriptor in self.sentinels:
-                self._forget(descriptor, self.sentinels[descriptor])
+                    messages += self._read(i)
+            else:
+                i = self.sentinels[descriptor]
+                self.poll.unregister(descriptor)
+                while i not in self.ended and _is_readable(self.tables[i].channel):
+                    messages += self._read(i)
+                self._end(i)
         return messages
 
-    def _forget(self, descriptor: int, i: int) -> None:
-        """A line or a process has ended: as it should, or this is the moment to say so."""
-        self.poll.unregister(descriptor)
-        if descriptor in self.sentinels or i not in self.finishing:
-            self.processes[i].join(1)  # the line ends a moment before the process does
-            if i not in self.finishing or self.processes[i].exitcode:
-                self._report(i)
+    def _read(self, i: int) -> list[tuple[int, Any, Callable[[], Any]]]:
+        """The next message of worker i, if it has not ended."""
+        try:
+            return [(i, *self.tables[i].receive())]
+        except (EOFError, ConnectionResetError):
+            self._end(i)
+            return []
 
-    def _report(self, i: int) -> None:
+    def _end(self, i: int) -> None:
+        """Nothing will come from worker i any more: as it should be, or this is the moment to say so."""
+        if i not in self.finishing:
+            self.report(i)
+        if i not in self.ended:
+            self.ended.add(i)
+            self.poll.unregister(self.tables[i].channel.fileno())
+
+    def report(self, i: int) -> None:
+        """End all workers, and say what happened to worker i."""
         process = self.processes[i]
         process.join(1)
         pid, code = process.pid, process.exitcode
@@ -146,6 +157,12 @@ class Pool:
             for process in left:
                 getattr(process, end)()
             _await(left, 2.0)
+
+
+def _is_readable(channel: Channel) -> bool:
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _await(processes: list, seconds: float) -> None:

@@ -70,6 +70,7 @@ def _bits(generator: Any) -> Any:
 
 DEPTH = 6  # of attributes, containers and functions within each other
 WIDE = 256  # entries: a longer container holds data, not transforms
+MOST = 5000  # objects looked at: a data set may hold on to half of the program
 
 
 def find(*roots: Any, apart_from: Any = None) -> list:
@@ -83,16 +84,22 @@ def find(*roots: Any, apart_from: Any = None) -> list:
 
 
 def _walk(value: Any, depth: int, found: list, seen: set[int]) -> None:
-    if id(value) in seen or depth < 0 or type(value) in _PLAIN:
+    if id(value) in seen or depth < 0 or type(value) in _PLAIN or len(seen) > MOST:
         return
     seen.add(id(value))
+    if isinstance(value, random.SystemRandom) or (isinstance(value, Generator) and value.device.type != "cpu"):
+        return  # these do not repeat, or have no business in a worker
     if isinstance(value, KINDS):
         # NumPy's generators are two objects, of which the inner one has the state.
         if id(_bits(value)) not in seen or _bits(value) is value:
             seen.add(id(_bits(value)))
             found.append(value)
         return
-    for part in _parts(value):
+    try:
+        parts = _parts(value)
+    except Exception:  # an attribute that raises when it is looked at is none of our business
+        return
+    for part in parts:
         _walk(part, depth - 1, found, seen)
 
 
@@ -242,7 +249,7 @@ def _mark_legacy(generator: Any) -> Callable[[], Any]:
         return whole
     import ctypes
 
-    memory = np.frombuffer((ctypes.c_uint32 * 625).from_address(bits.ctypes.state_address), np.uint32)
+    memory = np.ctypeslib.as_array((ctypes.c_uint32 * 625).from_address(bits.ctypes.state_address))
     state = bits.state["state"]
     if not np.array_equal(memory, [*state["key"], state["pos"]]):  # another version of NumPy, with another layout
         return whole

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from flambeau.utils.data._utils.collate import default_collate
+from flambeau.tensor import Tensor
+from flambeau.utils.data._utils.collate import collate_tensor_fn, default_collate, default_collate_fn_map
 from flambeau.utils.data.gather import gatherer
+from flambeau.utils.data.order import Indices
 
 
 class _BaseDatasetFetcher:
@@ -29,7 +29,8 @@ class _MapDatasetFetcher(_BaseDatasetFetcher):
 
     def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Callable, drop_last: bool) -> None:
         super().__init__(dataset, auto_collation, collate_fn, drop_last)
-        self.gather = gatherer(dataset) if auto_collation and collate_fn is default_collate else None
+        usual = collate_fn is default_collate and default_collate_fn_map.get(Tensor) is collate_tensor_fn
+        self.gather = gatherer(dataset) if auto_collation and usual else None
 
     def fetch(self, possibly_batched_index: Any) -> Any:
         index = possibly_batched_index
@@ -39,10 +40,14 @@ class _MapDatasetFetcher(_BaseDatasetFetcher):
             batch = self.gather(index)
             if batch is not None:
                 return batch
-        if type(index) is np.ndarray:
+        if type(index) is Indices:
             index = index.tolist()
         if getattr(self.dataset, "__getitems__", None):
-            items = self.dataset.__getitems__(index)
+            try:
+                items = self.dataset.__getitems__(index)
+            except Exception as problem:
+                problem.add_note(f"(raised by dataset.__getitems__({index!r}) for a DataLoader)")
+                raise
         else:
             dataset = self.dataset
             items = []

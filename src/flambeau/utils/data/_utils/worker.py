@@ -222,13 +222,10 @@ class Worker:
 
 
 def standing_of_stream(fetcher: Any, fetched: int) -> dict:
-    """How far a stream is: the batches fetched, and the states that its iterator or the data set give of themselves."""
-    return {
-        "fetched": fetched,
-        "ended": fetcher.ended,
-        "iterator": _state_of(fetcher.dataset_iter),
-        "dataset": _state_of(fetcher.dataset) if fetcher.dataset_iter is not fetcher.dataset else None,
-    }
+    """How far a stream is: the batches fetched, and the state that its iterator, or else the data set, gives of itself."""
+    iterator = _state_of(fetcher.dataset_iter)
+    dataset = _state_of(fetcher.dataset) if iterator is None else None
+    return {"fetched": fetched, "ended": fetcher.ended, "iterator": iterator, "dataset": dataset}
 
 
 def _state_of(value: Any) -> Any:
