@@ -58,38 +58,52 @@ def clipped(grads, most=1.0):
 
 
 def stepping(params, loss_of, decay=0.0, clips=False):
-    """A step that keeps its state between calls. loss_of(params, key) -> loss."""
+    """A step that keeps its state between calls. loss_of(params, key, *batch) -> loss; what is not given to the step is constant."""
 
     @jax.jit
-    def advance(params, mean, square, t, key):
+    def advance(params, mean, square, t, key, *batch):
         key, used = jax.random.split(key)
-        loss, grads = jax.value_and_grad(loss_of)(params, used)
+        loss, grads = jax.value_and_grad(loss_of)(params, used, *batch)
         params, mean, square = adam(params, clipped(grads) if clips else grads, mean, square, t, decay=decay)
         return params, mean, square, t + 1, key, loss
 
     zeros = jax.tree.map(jnp.zeros_like, params)
     state = [params, zeros, zeros, jnp.float32(1), jax.random.key(0)]
 
-    def step():
-        *state[:], loss = advance(*state)
+    def step(*batch):
+        *state[:], loss = advance(*state, *batch)
         return jax.block_until_ready(loss)
 
     return step
 
 
+def mlp_loss(params, key, hidden, y):
+    for layer in params[:2]:
+        key, used = jax.random.split(key)
+        hidden = jax.nn.relu(apply(layer, hidden))
+        hidden = jnp.where(jax.random.bernoulli(used, 0.8, hidden.shape), hidden / 0.8, 0)
+    return cross_entropy(apply(params[2], hidden), y)
+
+
 def mlp_step(device):
     params = [linear(784, 256), linear(256, 128), linear(128, 10)]
     x, y = randn(64, 784), integers(10, 64)
+    return stepping(params, lambda params, key: mlp_loss(params, key, x, y))
 
-    def loss_of(params, key):
-        hidden = x
-        for layer in params[:2]:
-            key, used = jax.random.split(key)
-            hidden = jax.nn.relu(apply(layer, hidden))
-            hidden = jnp.where(jax.random.bernoulli(used, 0.8, hidden.shape), hidden / 0.8, 0)
-        return cross_entropy(apply(params[2], hidden), y)
 
-    return stepping(params, loss_of)
+def mnist_epoch(device):
+    """NumPy gathers the batches: JAX has no loader of its own."""
+    x, y = _numbers.standard_normal((60000, 784), dtype=np.float32), _numbers.integers(0, 10, 60000)
+    step = stepping([linear(784, 256), linear(256, 128), linear(128, 10)], mlp_loss)
+
+    def epoch():
+        order = _numbers.permutation(60000)
+        for start in range(0, 59968, 64):
+            chosen = order[start : start + 64]
+            loss = step(x[chosen], y[chosen])
+        return loss
+
+    return epoch
 
 
 def cnn_step(device):
@@ -156,4 +170,4 @@ def lstm_step(device, width=128):
     return stepping(params, loss_of)
 
 
-jobs = {"mlp_step": mlp_step, "cnn_step": cnn_step, "gpt_step": gpt_step, "lstm_step": lstm_step}
+jobs = {"mlp_step": mlp_step, "mnist_epoch": mnist_epoch, "cnn_step": cnn_step, "gpt_step": gpt_step, "lstm_step": lstm_step}

@@ -28,9 +28,23 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("nn", "optim"), 4),
     **dict.fromkeys(("distributed", "compiler", "profiler", "amp", "utils"), 5),
     **dict.fromkeys(
-        ("backends", "cpu", "cuda", "distributions", "func", "hub", "jit", "library", "multiprocessing", "serialization", "testing"), 5
+        (
+            "accelerator",
+            "backends",
+            "cpu",
+            "cuda",
+            "distributions",
+            "func",
+            "hub",
+            "jit",
+            "library",
+            "multiprocessing",
+            "serialization",
+            "testing",
+        ),
+        5,
     ),
-    **dict.fromkeys(("cli", "doctor", "vision", "compat"), 6),
+    **dict.fromkeys(("cli", "doctor", "vision", "compat", "examples"), 6),
     **dict.fromkeys((DOOR, "__main__"), 7),
 }
 # (file, room it may import all the same): why

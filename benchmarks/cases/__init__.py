@@ -16,6 +16,7 @@ SUBJECTS = (
     "modules",
     "optim",
     "training",
+    "files",
     "startup",
 )
 

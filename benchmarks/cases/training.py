@@ -54,6 +54,29 @@ def mlp_step(torch, device):
     return stepping(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda model: F.cross_entropy(model(x), y))
 
 
+@job(wanted=0.35)
+def mnist_epoch(torch, device):
+    """The step above over 60,000 shuffled samples that a DataLoader gathers, batches of 64."""
+    nn, F, data = torch.nn, torch.nn.functional, torch.utils.data
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
+    ).to(device)  # fmt: skip
+    dataset = data.TensorDataset(torch.randn(60000, 784), torch.randint(0, 10, (60000,)))
+    loader = data.DataLoader(dataset, batch_size=64, shuffle=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def epoch():
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    return epoch
+
+
 @job(wanted=0.7)
 def cnn_step(torch, device):
     """conv 32, pool, conv 64, pool, 128, 10 on a batch of 64 images of 28 x 28, Adam."""

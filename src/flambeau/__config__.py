@@ -8,7 +8,7 @@ import numpy as np
 
 from flambeau.kernels import native
 from flambeau.settings import get_num_threads
-from flambeau.version import __version__
+from flambeau.version import flambeau_version
 
 
 def show() -> str:
@@ -18,7 +18,7 @@ def show() -> str:
     else:
         kernels, variant = f"{len(native.kernels())} compiled kernels", native.lib.variant()
     return (
-        f"Flambeau {__version__}\n"
+        f"Flambeau {flambeau_version}\n"
         f"  - Python {sys.version.split()[0]}, NumPy {np.__version__}\n"
         f"  - Kernels: {kernels}\n"
         f"  - CPU capability usage: {variant}\n"

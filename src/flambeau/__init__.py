@@ -83,6 +83,7 @@ _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
     "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
     "storage", "testing", "types", "utils", "version",
+    "accelerator", "functional", "torch_version",
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
 _LATER = {name: home for home, names in {
@@ -93,6 +94,7 @@ _LATER = {name: home for home, names in {
         set_autocast_xla_enabled""",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled",
     "control_flow": "cond while_loop",
+    "accelerator": "get_device_module",
     "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "printing": "set_printoptions",
     "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
@@ -106,6 +108,7 @@ _LATER = {name: home for home, names in {
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler",
     "load": "serialization", "save": "serialization", "vmap": "func",
+    "ScriptFunction": "jit", "ScriptModule": "jit",
 }  # fmt: skip
 
 

@@ -291,6 +291,13 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
         from flambeau.interop import from_dlpack
 
         return from_dlpack(obj)
+    from flambeau.untyped_storage import UntypedStorage, flat_view, is_storage
+
+    if is_storage(obj):  # its bytes, read as numbers of the dtype
+        known = dtypes.int64 if isinstance(obj, UntypedStorage) else obj.dtype
+        result = wrap(flat_view(obj._storage, dtype or known))
+        result._storage = obj._storage
+        return result
     try:
         memoryview(obj)
     except TypeError:

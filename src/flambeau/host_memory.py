@@ -5,9 +5,8 @@ from __future__ import annotations
 import mmap
 from typing import Any
 
-import numpy as np
-
 from flambeau import devices
+from flambeau.anonymous_memory import Segment
 from flambeau.kernels import arrays
 from flambeau.storage import Storage
 from flambeau.tensor import Tensor, wrap
@@ -26,14 +25,22 @@ def is_shared_(self: Tensor) -> bool:
 
 def share(storage: Storage) -> None:
     """Put anonymous shared memory behind a storage and everything that looks at it."""
-    from flambeau.untyped_storage import UntypedStorage, exchange
+    from flambeau.untyped_storage import exchange
 
-    nbytes = storage.nbytes()
-    if storage.device().type != "cpu" or is_shared(storage) or not nbytes:
+    if storage.device().type != "cpu" or is_shared(storage) or not storage.nbytes():
         return
-    memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
-    memory[...] = UntypedStorage._of(storage)._values()
-    exchange(storage, memory)
+    segment = shared_copy(storage)
+    exchange(storage, segment.memory)
+    storage.segment = segment
+
+
+def shared_copy(storage: Storage) -> Segment:
+    """The bytes of a storage in a new block of shared memory."""
+    from flambeau.untyped_storage import UntypedStorage
+
+    segment = Segment.new(storage.nbytes())
+    segment.memory[...] = UntypedStorage._of(storage)._values()
+    return segment
 
 
 def is_shared(storage: Storage) -> bool:

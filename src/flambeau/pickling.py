@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from flambeau import dtypes
+from flambeau.devices import device
+from flambeau.factories import empty_strided
 from flambeau.tensor import Tensor, wrap
-from flambeau.untyped_storage import TypedStorage, UntypedStorage, typed_storage, window
+from flambeau.untyped_storage import OLD_NAMES, TypedStorage, UntypedStorage, typed_storage, window
 
 # What a tensor keeps in its __dict__ for itself; everything else there was put by the user.
-OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not n.startswith("__") and not callable(v)) | {"_view_mode"}
+OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not n.startswith("__") and not callable(v))
 
 
 def attributes(tensor: Tensor) -> dict[str, Any]:
@@ -27,9 +31,18 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
 def rebuild(storage: Any, storage_offset: int, size, stride, dtype: dtypes.dtype) -> Tensor:
     """A tensor that is a window on a storage."""
     untyped: UntypedStorage = storage.untyped()
+    check_geometry(storage_offset, size, stride, dtype)
     tensor = wrap(window(untyped._storage, dtype, storage_offset, tuple(size), tuple(stride)))
     tensor._storage = untyped._storage
     return tensor
+
+
+def check_geometry(storage_offset: int, size, stride, dtype: dtypes.dtype) -> None:
+    """RuntimeError unless a window has a meaning at all, and numbers that fit a machine word. (`window` looks whether it is inside.)"""
+    if len(size) != len(stride) or storage_offset < 0 or any(n < 0 for n in (*size, *stride)):
+        raise RuntimeError(f"a tensor cannot have sizes {list(size)}, strides {list(stride)} and storage offset {storage_offset}")
+    if prod(n or 1 for n in size) * dtype.itemsize >= 1 << 63 or any(n * dtype.itemsize >= 1 << 63 for n in (storage_offset, *stride)):
+        raise RuntimeError(f"a tensor of sizes {list(size)} and strides {list(stride)} has more elements than can be counted")
 
 
 def _rebuild_tensor(storage: TypedStorage, storage_offset: int, size, stride) -> Tensor:
@@ -37,13 +50,21 @@ def _rebuild_tensor(storage: TypedStorage, storage_offset: int, size, stride) ->
 
 
 def _rebuild_tensor_v2(storage: TypedStorage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None) -> Tensor:
-    return _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, storage.dtype)
+    return _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, storage.dtype, metadata)
 
 
 def _rebuild_tensor_v3(storage: Any, storage_offset, size, stride, requires_grad, backward_hooks, dtype, metadata=None) -> Tensor:
     tensor = rebuild(storage, storage_offset, size, stride, dtype)
+    # PyTorch's x.conj() and x.conj().imag are views that say so; ours are results.
+    tensor = tensor.conj() if metadata and metadata.get("conj") else tensor
+    tensor = -tensor if metadata and metadata.get("neg") else tensor
     tensor._needs = bool(requires_grad)
     return tensor
+
+
+def _rebuild_meta_tensor_no_storage(dtype: dtypes.dtype, size, stride, requires_grad: bool) -> Tensor:
+    check_geometry(0, size, stride, dtype)
+    return empty_strided(tuple(size), tuple(stride), dtype=dtype, device=device("meta"), requires_grad=bool(requires_grad))
 
 
 def _rebuild_from_type_v2(function, new_type: type, args: tuple, state) -> Tensor:
@@ -59,14 +80,28 @@ def _rebuild_from_type_v2(function, new_type: type, args: tuple, state) -> Tenso
 
 
 def _reduce_ex(self: Tensor, protocol: int):
-    args: tuple = (typed_storage(self), self.storage_offset(), tuple(self.shape), self.stride(), self.requires_grad, OrderedDict())
+    function, args = _rebuilding(self)
     state: Any = attributes(self)
     if type(self) is Tensor and not state:
-        return _rebuild_tensor_v2, args
+        return function, args
     own = type(self).__getstate__
     if own is not getattr(object, "__getstate__", None) and own is not Tensor.__getstate__:
         state = self.__getstate__()
-    return _rebuild_from_type_v2, (_rebuild_tensor_v2, type(self), args, state)
+    return _rebuild_from_type_v2, (function, type(self), args, state or None)
+
+
+def _rebuilding(self: Tensor) -> tuple[Callable, tuple]:
+    """What makes this tensor again: a function and its arguments."""
+    geometry = tuple(self.shape), tuple(self.stride())
+    if self.is_meta:
+        return _rebuild_meta_tensor_no_storage, (self.dtype, *geometry, self.requires_grad)
+    rest = self.storage_offset(), *geometry, self.requires_grad, OrderedDict()
+    if self.dtype in _WITH_OLD_STORAGES:
+        return _rebuild_tensor_v2, (typed_storage(self), *rest)
+    return _rebuild_tensor_v3, (self.untyped_storage(), *rest, self.dtype)
+
+
+_WITH_OLD_STORAGES = frozenset(OLD_NAMES.values())  # there is a torch.FloatStorage, but no torch.UInt16Storage
 
 
 def _setstate(self: Tensor, state: tuple) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -104,6 +105,18 @@ class Generator:
             self.words[LEFT], self.words[NEXT] = left, position
         return _temper(out)
 
+    def draw_one(self) -> int:
+        """The next word as a number: a single draw, without the cost of arrays."""
+        with self.lock:
+            words = self.words
+            left, position = int(words[LEFT]), int(words[NEXT])
+            if left == 1:
+                _twist(words[:N])
+                left, position = N + 1, 0
+            word = int(words[position])
+            words[LEFT], words[NEXT] = left - 1, position + 1
+        return _temper(word)
+
     def draw64(self, count: int) -> np.ndarray:
         """The next `count` pairs of words as 64-bit numbers, the earlier word on top. -> (count,) uint64"""
         pairs = self.draw32(2 * count).reshape(count, 2).astype(np.uint64)
@@ -142,8 +155,9 @@ class Generator:
     def __reduce__(self) -> tuple:  # a lock cannot be pickled or copied, the state can
         return type(self), (self.device,), self.get_state_bytes()
 
-    def __setstate__(self, state: np.ndarray) -> None:
-        self.set_state_bytes(state)
+    def __setstate__(self, state) -> None:
+        # In PyTorch's files: (seed, offset, bytes of the state as a tensor).
+        self.set_state_bytes(np.asarray(state[2]) if isinstance(state, tuple) else state)
 
     def __repr__(self) -> str:
         return f"Generator(device='{self.device}', initial_seed={self._seed})"
@@ -182,8 +196,8 @@ def _twist(block: np.ndarray) -> None:
         np.bitwise_xor(source, mix, out=block[start:stop])
 
 
-def _temper(words: np.ndarray) -> np.ndarray:
-    """Scramble words so that consecutive ones look independent, in place; the stream's last step."""
+def _temper(words: Any) -> Any:
+    """Scramble words so that consecutive ones look independent, an array of them in place; the stream's last step."""
     words ^= words >> 11
     words ^= (words << 7) & 0x9D2C5680
     words ^= (words << 15) & 0xEFC60000

@@ -17,7 +17,8 @@ class Storage:
 
     __slots__ = ("__dict__", "__weakref__", "array", "version")
     nbytes_: int | None = None
-    public: Any = None  # the UntypedStorage that users see
+    public: Any = None  # a weak reference to the UntypedStorage that users see
+    segment: Any = None  # the anonymous_memory.Segment it lies in, if other processes can be given it
     changed_at: tuple | None = None  # the `errors.place` of the last in-place write that was not under no_grad
 
     def __init__(self, array):

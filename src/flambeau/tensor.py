@@ -68,7 +68,20 @@ class Tensor(Methods):
 
     # What every operation looks at has a slot, which is read several times as fast as a default on the class. `wrap` sets
     # all of them. The rest is rare.
-    __slots__ = ("__dict__", "__weakref__", "_array", "_base", "_grad", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_array",
+        "_base",
+        "_grad",
+        "_inference",
+        "_needs",
+        "_node",
+        "_nr",
+        "_stamp",
+        "_storage",
+        "_view_mode",
+    )
     _array: Any  # numpy.ndarray, cupy.ndarray or MetaArray
     _storage: Storage | None
     _needs: bool  # takes part in differentiation
@@ -77,6 +90,7 @@ class Tensor(Methods):
     _base: Tensor | None  # the tensor this one is a view of
     _stamp: int  # for views: the version of the storage when `_node` was last made
     _inference: bool  # made in inference mode
+    _view_mode: str | None  # how a view came about, where that forbids writing to it: see eager/inplace.py
     _grad: Tensor | None
     _hooks: dict | None = None  # of a leaf: called with its gradient
     _post_accumulate: dict | None = None
@@ -402,5 +416,5 @@ PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __t
 
 # wrap(array): a new tensor over an array, without history.
 wrap: Callable[[Any], Tensor] = maker(
-    Tensor, ("_array",), _storage=None, _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _inference=False
+    Tensor, ("_array",), _storage=None, _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _inference=False, _view_mode=None
 )

@@ -7,8 +7,10 @@ A tensor is a window on a storage. This file has what moves windows and what rep
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import warnings
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -161,11 +163,12 @@ class UntypedStorage(_Memory):
 
     @classmethod
     def _of(cls, storage: Storage) -> UntypedStorage:
-        """The public face of a storage: one object for its whole life, so that `is` and pickle's memo see what is shared."""
-        if storage.public is None:
-            storage.public = self = object.__new__(cls)
-            self._storage = storage
-        return storage.public
+        """The public face of a storage: one object for as long as somebody holds it, so that `is` and pickle's memo see what is shared."""
+        self = None if storage.public is None else storage.public()
+        if self is None:
+            self = object.__new__(cls)
+            self._storage, storage.public = storage, weakref.ref(self)  # weakly: a cycle would keep the memory until the collector comes
+        return self
 
     _over = _of
 
@@ -193,6 +196,15 @@ class UntypedStorage(_Memory):
             raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
         return super().copy_(source)
 
+    @classmethod
+    def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file. With shared=True writes reach the file, which is made long enough; else they stay private."""
+        from flambeau.factories import from_file
+
+        if not shared and (found := os.stat(filename).st_size) < nbytes:
+            raise RuntimeError(f"file <{filename}> size <{found}> is smaller than the required mapping size <{nbytes}>")
+        return from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
+
     def new(self) -> UntypedStorage:
         """An empty storage on the same device."""
         return UntypedStorage(0, device=self.device)
@@ -219,7 +231,7 @@ def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
     """All whole elements of a storage as a 1-D array of `dtype` over the same memory."""
     owner, nbytes, size = storage.array, storage.nbytes(), dtype.itemsize
     n = nbytes // size
-    if type(owner) is MetaArray or not n:
+    if type(owner) is MetaArray:
         return arrays.empty((n,), dtype.numpy, storage.device())
     own = arrays.strided_view(owner, (nbytes // owner.itemsize,), (1,))
     return own.view(np.uint8)[: n * size].view(dtype.numpy)
@@ -318,7 +330,7 @@ def exchange(storage: Storage, memory: Any) -> None:
         if layout.storage_extent(tuple(shape), strides, offset) * dtype.itemsize > replacement.nbytes():
             found = f"{replacement.nbytes()} bytes while a tensor of shape {tuple(shape)} needs more of it"
             raise NotImplementedError(f"a storage cannot shrink to {found}: delete the tensor, or resize_ it first")
-    storage.array, storage.nbytes_ = memory, None
+    storage.array, storage.nbytes_, storage.segment = memory, None, None
     for t, dtype, offset, shape, strides in geometry:
         t._array = window(storage, dtype, offset, shape, strides)
 
@@ -409,6 +421,10 @@ class _LegacyStorage(type):
 
     def __call__(cls, *args, **kwargs):
         return TypedStorage(*args, dtype=cls.dtype, **kwargs)
+
+    def from_file(cls, filename, shared: bool = False, size: int = 0) -> TypedStorage:
+        """A storage over the first `size` elements of a file."""
+        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), dtype=cls.dtype)
 
     def __instancecheck__(cls, instance) -> bool:
         return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype

@@ -249,6 +249,7 @@ def wrapped(value: Tensor, level: Level, batched: bool = True) -> Batched:
     new._array = Hidden(value, level, batched)
     new._storage = value._shared_storage()
     new._needs, new._node, new._nr, new._base, new._grad, new._stamp, new._inference = False, None, 0, None, None, 0, False
+    new._view_mode = None
     new.value, new.level, new.batched = value, level, batched
     return new
 

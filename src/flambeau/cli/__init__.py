@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = ("train", "sample", "run", "info")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,9 +21,9 @@ def main(argv: list[str] | None = None) -> int:
         print(usage())
         return 0
     if arguments[0] in ("-V", "--version"):
-        from flambeau.version import __version__
+        from flambeau.version import flambeau_version
 
-        print(f"flambeau {__version__}")
+        print(f"flambeau {flambeau_version}")
         return 0
     command, *rest = arguments
     if command not in COMMANDS:

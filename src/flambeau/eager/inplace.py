@@ -60,7 +60,6 @@ def _check_leaf(self: Tensor, operands) -> None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad(), or x.clone().")
 
 
-Tensor._view_mode = None  # how a view came about, where that forbids writing to it
 _VIEW_MODES = {
     "multi": "Output {nr} of {name} is a view and {what} modified inplace. Functions that return multiple views do not allow that: use the "
     "out-of-place form of the operation.",

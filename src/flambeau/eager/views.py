@@ -36,7 +36,7 @@ def bind(op) -> Callable:
         size = array.itemsize
         found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
         if type(found) is list:
-            return several(op, input, found, args, kwargs, arguments)
+            return several(op, input, found, arguments.values((input, *args), kwargs))
         values = (input, *args) if len(args) == most and not kwargs else arguments.values((input, *args), kwargs)
         result = make(input, *found) if retype is None else make_retyped(input, retype(array.dtype), *found)
         if (input._needs or result._base._needs) and state.grad and input._is_float():
@@ -49,11 +49,12 @@ def bind(op) -> Callable:
 
 
 class Remembered:
-    """What a call came down to: one view operation with these arguments, which gave this geometry; and what its node saves, once known."""
+    """What a call came down to: one view operation with these arguments, which gave this geometry (a list of them, if it makes several views);
+    and what its node saves, once known."""
 
     __slots__ = ("geometry", "op", "recipe", "saved", "values")
 
-    def __init__(self, op, geometry: tuple, values: tuple):
+    def __init__(self, op, geometry: tuple | list, values: tuple):
         self.op, self.geometry, self.values, self.recipe = op, geometry, values, None
 
 
@@ -63,16 +64,19 @@ def remembering(front: Callable) -> Callable:
     known: dict[tuple, Remembered] = {}  # dtype, geometry and arguments -> what they came down to
 
     def with_memory(input, *args, **kwargs):
-        if not kwargs and type(input) in PLAIN and not modes.special and type(input._array) is ndarray:
+        if type(input) in PLAIN and not modes.special and type(input._array) is ndarray:
             array = input._array
-            for value in args:
+            given = args if not kwargs else (*args, *kwargs.values())
+            for value in given:
                 if type(value) not in _EXACT:
                     break
             else:
-                key = (array.shape, array.strides, array.dtype, args)
+                key = (array.shape, array.strides, array.dtype, given, *kwargs)
                 found = known.get(key)
                 if found is None:
-                    return watched(known, key, front, input, args)
+                    return watched(known, key, front, input, args, kwargs)
+                if type(found.geometry) is list:
+                    return several(found.op, input, found.geometry, (input, *found.values))
                 result = over(input, strided_view(array, *found.geometry))
                 if (input._needs or (result._base._needs and input._is_float())) and state.grad:
                     record_again(found, result, input)
@@ -89,14 +93,14 @@ watching = 0  # how many calls, over all threads, want to know which views are m
 _counting = threading.Lock()
 
 
-def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple):
+def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple, kwargs: dict):
     """Run `front`, and note in `known` what it came down to, if that was one view of `input`."""
     global watching
     outer, state.views_made = state.views_made, []
     with _counting:
         watching += 1
     try:
-        result = front(input, *args)
+        result = front(input, *args, **kwargs)
         made = state.views_made
     finally:
         with _counting:
@@ -111,7 +115,7 @@ def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple
     return result
 
 
-def note(input: Tensor, result: Tensor, found: Remembered) -> None:
+def note(input: Tensor, result: Tensor | tuple[Tensor, ...], found: Remembered) -> None:
     """Tell whoever wants to know that a view was made."""
     if state.views_made is not None:
         state.views_made.append((input, result, found))
@@ -125,21 +129,17 @@ def make(input: Tensor, shape, strides, offset: int) -> Tensor:
         raise RuntimeError(f"numel: integer multiplication overflow: no tensor has shape {tuple(shape)}") from None
 
 
-_wrap_view = maker(Tensor, ("_array", "_storage", "_base", "_stamp"), _needs=False, _node=None, _nr=0, _grad=None, _inference=False)
+_wrap_view = maker(
+    Tensor, ("_array", "_storage", "_base", "_stamp", "_view_mode", "_inference"), _needs=False, _node=None, _nr=0, _grad=None
+)
 
 
 def over(input: Tensor, array) -> Tensor:
     """A tensor over `array`, which is a view of the memory of `input`."""
     storage = input._storage or input._shared_storage()
     base = input._base
-    result = _wrap_view(array, storage, input if base is None else base, storage.version)
-    if base is not None and input._view_mode is not None:
-        result._view_mode = input._view_mode
-    if not state.grad:
-        result._view_mode = "inference" if state.inference else "no_grad"
-    if input._inference:
-        result._inference = True
-    return result
+    mode = input._view_mode if state.grad else "inference" if state.inference else "no_grad"
+    return _wrap_view(array, storage, input if base is None else base, storage.version, mode, input._inference)
 
 
 def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
@@ -149,11 +149,13 @@ def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
     return result
 
 
-def several(op, input: Tensor, found: list, args, kwargs, arguments) -> tuple[Tensor, ...]:
+def several(op, input: Tensor, found: list, values: tuple) -> tuple[Tensor, ...]:
     """An operation with many views as its result, such as split."""
     results = tuple([make(input, *geometry) for geometry in found])
     if results and input.requires_grad and input._is_float():
-        record_array(op, results, arguments.values((input, *args), kwargs))
+        record_array(op, results, values)
     for r in results:
         r._view_mode = r._view_mode or "multi"
+    if watching:
+        note(input, results, Remembered(op, found, values[1:]))
     return results

@@ -44,12 +44,12 @@ LARGEST = 256  # features of a head for which the compiled loops have room: they
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
-    xp, device = arrays.module_of(q), arrays.device_of(q)
     out = _room((*q.shape[:-1], v.shape[-1]), q)
-    lse = arrays.empty(q.shape[:-1], q.dtype, device)
+    lse = arrays.empty(q.shape[:-1], q.dtype, arrays.device_of(q))
     if _compiled(q, k, v):
-        _run("forward", q, k, v, None, mask, scale, causal, out=out, lse=lse)
+        _run("forward", (out, _rows(q), _rows(k), _rows(v), lse), mask, scale, causal)
         return out, lse
+    xp = arrays.module_of(q)
     if not k.shape[-2]:
         arrays.fill(out, 0)
         arrays.fill(lse, np.inf)
@@ -74,7 +74,7 @@ def backward(
     xp, device = arrays.module_of(q), arrays.device_of(q)
     if _compiled(q, k, v):
         dq, dk, dv = (_room(x.shape, x) for x in (q, k, v))
-        _run("backward", q, k, v, grad, mask, scale, causal, out=out, lse=lse, dq=dq, dk=dk, dv=dv)
+        _run("backward", (dq, _rows(q), _rows(k), _rows(v), _rows(grad), out, lse, dk, dv), mask, scale, causal)
         return dq, dk, dv
     dq, dk, dv = (arrays.zeros(x.shape, x.dtype, device) for x in (q, k, v))
     with np.errstate(all="ignore"):
@@ -137,35 +137,56 @@ def _compiled(q: Array, k: Array, v: Array) -> bool:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=256)
-def _rows_of_facts(end: int, step: int, facts: tuple[int, ...]) -> Array:
-    """FACTS for each block: where it starts, and what all have in common."""
-    return np.array([(start, *facts) for start in range(0, end, step)], np.int64)
+def _run(name: str, operands: tuple, mask, scale: float, causal: bool) -> None:
+    """Launch a loop of print_attention.py: give it the first element of each block of queries, or of each head, and the facts.
 
-
-def _run(name: str, q, k, v, g, mask, scale: float, causal: bool, **made) -> None:
-    """Launch a loop of print_attention.py: give it the first element of each block of queries, or of each head, and the facts."""
-    size, lanes = q.itemsize, 256 // q.itemsize
-    q, k, v, g = (x if x is None or x.strides[-1] == size or x.shape[-1] == 1 else arrays.contiguous(x) for x in (q, k, v, g))
-    forward, queries = name == "forward", q.shape[-2]
-    given = {"q": q, "k": k, "v": v, "g": g, **made}
-    across = down = 0
+    `operands` are those of FORWARD or BACKWARD but for the mask and the facts."""
     if mask is not None:  # keys in rows, as the scores are held
         mask = mask.swapaxes(-1, -2) if mask.shape[-2] == 1 else arrays.contiguous(mask.swapaxes(-1, -2))
-        across, down = int(mask.shape[-1] > 1), 0 if mask.shape[-2] == 1 else mask.strides[-2] // size
-    ld = [0 if x is None else x.strides[-2] // size for x in (q, k, v, g, made["out"], made.get("dq"), made.get("dk"), made.get("dv"))]
-    # In the order of FACTS, after the start.
-    facts = (queries, k.shape[-2], q.shape[-1], v.shape[-1], *ld, int(causal), int(mask is not None), across, down)
-    rows = _rows_of_facts(queries if forward else 1, lanes, facts)
+    size = operands[0].itemsize
+    looks = tuple([(x.shape, x.strides) for x in operands])
+    plan, facts, work = _plan(name, looks, None if mask is None else (mask.shape, mask.strides), size, causal)
+    given = [native.strided_view(mask if at is None else operands[at], shape, strides, 0) for at, shape, strides in plan]
+    if native.kernel(f"attention.{name}").into(*given, facts, work, scale) is NotImplemented:
+        raise RuntimeError(f"attention.{name} did not take operands of shapes {[x.shape for x in operands]}")
+
+
+def _rows(x: Array) -> Array:
+    """An operand whose rows the loops can read: elements beside each other."""
+    return x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else arrays.contiguous(x)
+
+
+@lru_cache(maxsize=1024)
+def _plan(name: str, looks: tuple, mask: tuple | None, size: int, causal: bool) -> tuple:
+    """All that depends on shapes and strides (`looks`) only: per operand of the loop (which of those given it is shown, None being the mask;
+    shape and strides of what it is shown of it), the facts for each block, the work in one of them."""
+    names = [n for n in (FORWARD if name == "forward" else BACKWARD)[:-1] if n != "mask"]
+    look = {n: (shape, tuple([step // size for step in strides])) for n, (shape, strides) in zip(names, looks, strict=True)}
+    forward, lanes = name == "forward", 256 // size
+    (*_, queries, e), _ = look["q"]
+    (*_, keys, w), _ = look["v"]
     step = lanes if forward else max(queries, 1)
-    views = {
-        n: x[..., ::step, 0] if n in ("q", "out", "dq", "g") else x[..., ::step] if n == "lse" else x[..., :1, 0]
-        for n, x in given.items()
-        if x is not None
-    }
-    views |= {"facts": rows[:, 0], "mask": views["q"] if mask is None else mask[..., 0, ::step]}
-    flops = 2 * (lanes if forward else queries) * k.shape[-2] * (q.shape[-1] + v.shape[-1]) * (1 if forward else 2.5)
-    operands = FORWARD if forward else BACKWARD
-    with_out = native.kernel(f"attention.{name}").into(*(views[n] for n in operands), flops / 64, scale)
-    if with_out is NotImplemented:
-        raise RuntimeError(f"attention.{name} did not take operands of shapes {q.shape}, {k.shape}, {v.shape}")
+    across = down = 0
+    if mask is not None:
+        (*_, m, n), (*_, row, _) = mask
+        across, down = int(n > 1), 0 if m == 1 else row // size
+    lds = [look[n][1][-2] if n in look else 0 for n in ("q", "k", "v", "g", "out", "dq", "dk", "dv")]
+    common = (queries, keys, e, w, *lds, int(causal), int(mask is not None), across, down)
+    facts = np.array([(start, *common) for start in range(0, queries if forward else 1, step)], np.int64)[:, 0]  # in the order of FACTS
+    views = [(names.index(n), *_firsts(n, *look[n], step)) for n in names]
+    if mask is None:  # it has to be something: the queries, at which nobody looks
+        shown = (names.index("q"), *_firsts("q", *look["q"], step))
+    else:
+        shape, strides = mask  # (*, keys, queries)
+        shown = None, (*shape[:-2], -(-shape[-1] // step)), (*[s // size for s in strides[:-2]], strides[-1] // size * step)
+    views.insert((FORWARD if forward else BACKWARD).index("mask"), shown)
+    flops = 2 * (lanes if forward else queries) * keys * (e + w) * (1 if forward else 2.5)
+    return tuple(views), facts, flops / 64
+
+
+def _firsts(name: str, shape: tuple, strides: tuple, step: int) -> tuple[tuple, tuple]:
+    """(shape, strides) of the first element of every block of queries, or of the one block of all keys, of an operand."""
+    at = -1 if name == "lse" else -2
+    if name in ("k", "v", "dk", "dv"):
+        return (*shape[:at], 1), strides[: at + 1]
+    return (*shape[:at], -(-shape[at] // step)), (*strides[:at], strides[at] * step)

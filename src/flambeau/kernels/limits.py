@@ -20,14 +20,32 @@ def threads() -> int:
 
 def cpus() -> int:
     """CPUs this process may use: affinity, and the container's quota rounded up; at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, ceil(min([allowed, *map(_cpu_quota, _directories("cpu"))])))
+    return max(1, ceil(min(affinity(), cpu_quota())))
+
+
+def affinity() -> int:
+    """CPUs the system may run this process on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_quota() -> float:
+    """CPUs' worth of time the container may use; infinity without a limit."""
+    return min(map(_cpu_quota, _directories("cpu")), default=inf)
 
 
 def memory() -> float:
     """Bytes this process may use: what is installed, or the container's limit."""
-    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return float(min([installed, *map(_memory_limit, _directories("memory"))]))
+    return float(min(installed_memory(), memory_limit()))
+
+
+def installed_memory() -> int:
+    """Bytes of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_limit() -> float:
+    """Bytes the container may use; infinity without a limit."""
+    return min(map(_memory_limit, _directories("memory")), default=inf)
 
 
 def _cpu_quota(directory: str) -> float:
@@ -39,7 +57,7 @@ def _cpu_quota(directory: str) -> float:
 def _memory_limit(directory: str) -> float:
     # Where there is no limit, version 2 writes "max" and version 1 a number near 2^63.
     found = _numbers(directory, "memory.max") or _numbers(directory, "memory.limit_in_bytes")
-    return found[0] if found else inf
+    return found[0] if found and found[0] < 2**60 else inf
 
 
 def _numbers(directory: str, name: str) -> list[float]:

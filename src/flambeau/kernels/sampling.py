@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -133,9 +133,9 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
     dtype = np.dtype(dtype)
     out = np.empty(shape, dtype)
     if high is None and low == -(2**63):
-        if out.size and dtype.name not in ("int64", "float64", "float32", "bfloat16"):
-            error = RuntimeError if dtype.name in _PLAIN_INTEGERS else NotImplementedError
-            raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {dtype.name}")
+        if out.size and _name(dtype) not in ("int64", "float64", "float32", "bfloat16"):
+            error = RuntimeError if _name(dtype) in _PLAIN_INTEGERS else NotImplementedError
+            raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {_name(dtype)}")
         return _fill_integers(generator, out, 0, 2**64, True)
     low, span = _integer_range(dtype, low, high)
     # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
@@ -148,10 +148,10 @@ def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
     out = np.empty(shape, dtype)
     if out.size == 0:
         return out
-    if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
-        raise NotImplementedError(f"random_: not available for {dtype.name} without bounds; try random_(low, high)")
+    if _name(dtype) not in _MANTISSA and _name(dtype) not in ("bool", *_PLAIN_INTEGERS):
+        raise NotImplementedError(f"random_: not available for {_name(dtype)} without bounds; try random_(low, high)")
     _, largest, digits = _integer_limits(dtype)
-    return _fill_integers(generator, out, 0, (2**digits if digits else int(largest)) + 1, dtype.name in ("int64", "float64"))
+    return _fill_integers(generator, out, 0, (2**digits if digits else int(largest)) + 1, _name(dtype) in ("int64", "float64"))
 
 
 def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, wide: bool) -> np.ndarray:
@@ -185,14 +185,14 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
     """
     dtype = np.dtype(dtype)
     out = np.empty(shape, dtype)
-    if isinstance(p, np.ndarray) and p.dtype.name not in _MANTISSA:
-        raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {p.dtype.name}")
+    if isinstance(p, np.ndarray) and _name(p.dtype) not in _MANTISSA:
+        raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {_name(p.dtype)}")
     if (out.size or not isinstance(p, np.ndarray)) and not _all((p >= 0) & (p <= 1)):
         raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {np.min(p)} to {np.max(p)}")
     if out.size == 0:
         return out
-    if dtype.name not in _MANTISSA and dtype.name not in ("bool", *_PLAIN_INTEGERS):
-        raise NotImplementedError(f"bernoulli: not available for a result of dtype {dtype.name}")
+    if _name(dtype) not in _MANTISSA and _name(dtype) not in ("bool", *_PLAIN_INTEGERS):
+        raise NotImplementedError(f"bernoulli: not available for a result of dtype {_name(dtype)}")
     if isinstance(p, np.ndarray) and p.dtype != np.float64:
         p = p.astype(np.float32)
     with generator.lock:
@@ -460,6 +460,9 @@ _EXPONENT = {"bfloat16": 127, "float16": 15, "float32": 127, "float64": 1023}
 _LARGEST = {name: (2 - 2.0 ** (1 - _MANTISSA[name])) * 2.0**exponent for name, exponent in _EXPONENT.items()}
 
 
+_name = cache(lambda dtype: dtype.name)  # NumPy works it out anew every time, which takes longer than a small sample
+
+
 def _opmath(dtype: np.dtype) -> np.dtype:
     """The dtype the arithmetic happens in: float32 for half precision."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
@@ -468,7 +471,7 @@ def _opmath(dtype: np.dtype) -> np.dtype:
 def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """To `dtype`; to half precision by way of float32, which rounds twice, as PyTorch does."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if dtype.name in ("bfloat16", "float16"):
+        if _name(dtype) in ("bfloat16", "float16"):
             values = values.astype(np.float32)
         return values.astype(dtype)
 
@@ -485,7 +488,7 @@ def _from_float64(name: str, generator, shape: Shape, dtype, sample: Callable, i
     out = np.empty(shape, dtype)
     if out.size == 0:
         return out
-    if not (integers and dtype.name in _PLAIN_INTEGERS):
+    if not (integers and _name(dtype) in _PLAIN_INTEGERS):
         _need_floating(name, dtype, error)
     with generator.lock:
         out.reshape(-1)[:] = _rounded(sample(out.size), dtype)
@@ -496,8 +499,8 @@ def _from_float64(name: str, generator, shape: Shape, dtype, sample: Callable, i
 
 
 def _need_floating(name: str, dtype: np.dtype, error: type[Exception] = NotImplementedError) -> None:
-    if dtype.name not in _MANTISSA:
-        raise error(f"{name}: the samples are real numbers, so the dtype must be floating point, but found {dtype.name}; try x.float()")
+    if _name(dtype) not in _MANTISSA:
+        raise error(f"{name}: the samples are real numbers, so the dtype must be floating point, but found {_name(dtype)}; try x.float()")
 
 
 def _all(condition: bool | np.ndarray) -> bool:
@@ -512,11 +515,11 @@ def _check_std(std: float | np.ndarray) -> None:
 
 
 def _check_uniform_range(dtype: np.dtype, low: float, high: float) -> None:
-    largest = _LARGEST[dtype.name]
+    largest = _LARGEST[_name(dtype)]
     if low > high:
         raise RuntimeError(f"uniform_: the range is [from, to), but found from={low} > to={high}")
     if not (abs(low) <= largest and abs(high) <= largest and high - low <= largest):
-        what = f"from, to and to - from must not exceed the largest {dtype.name}, {largest:g}"
+        what = f"from, to and to - from must not exceed the largest {_name(dtype)}, {largest:g}"
         raise RuntimeError(f"uniform_: {what}, but found from={low}, to={high}")
 
 
@@ -529,28 +532,30 @@ def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, in
         low = _inside(low, 1, dtype)
         end = 2**digits if high is None else _inside(high, -1, dtype)
         if low >= end:
-            raise RuntimeError(f"randint: no {dtype.name} lies between low and high, once they are rounded to it: {low} and {end}")
+            raise RuntimeError(f"randint: no {_name(dtype)} lies between low and high, once they are rounded to it: {low} and {end}")
         end += high is None
     else:
         end = int(largest) + 1 if high is None else high
     for name, bound in (("low", low), ("high - 1", end - 1)):
         if not smallest <= bound <= min(largest, 2**63 - 1):  # PyTorch counts in int64: the upper half of uint64 is out of reach
-            raise RuntimeError(f"randint: {name}={bound} does not fit in {dtype.name}, which holds {smallest} to {largest}")
+            raise RuntimeError(f"randint: {name}={bound} does not fit in {_name(dtype)}, which holds {smallest} to {largest}")
         if digits and abs(bound) > 2**digits:
-            message = f"randint: {name}={bound} is beyond 2**{digits}, from where on {dtype.name} skips integers: some values cannot occur"
+            message = (
+                f"randint: {name}={bound} is beyond 2**{digits}, from where on {_name(dtype)} skips integers: some values cannot occur"
+            )
             warnings.warn(message, stacklevel=3)
     return low, end - low
 
 
 def _integer_limits(dtype: np.dtype) -> tuple[float, float, int]:
     """(smallest, largest, bits of the mantissa or 0) of a dtype that can hold integers."""
-    if dtype.name in _MANTISSA:
-        return -_LARGEST[dtype.name], _LARGEST[dtype.name], _MANTISSA[dtype.name]
+    if _name(dtype) in _MANTISSA:
+        return -_LARGEST[_name(dtype)], _LARGEST[_name(dtype)], _MANTISSA[_name(dtype)]
     if dtype.kind == "b":
         return 0, 1, 0
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), 0
-    raise RuntimeError(f"randint: the dtype must be integer, floating point or bool, but found {dtype.name}")
+    raise RuntimeError(f"randint: the dtype must be integer, floating point or bool, but found {_name(dtype)}")
 
 
 def _inside(bound: int, step: int, dtype: np.dtype) -> int:
@@ -561,26 +566,26 @@ def _inside(bound: int, step: int, dtype: np.dtype) -> int:
     whole = int(stored) if -(2.0**63) <= stored < 2.0**63 else -(2**63)  # a cast to int64 gives that for what is beyond
     if whole >= bound if step > 0 else whole < bound:
         return bound
-    return whole + step * 2 ** max(abs(neighbour).bit_length() - _MANTISSA[dtype.name], 0)
+    return whole + step * 2 ** max(abs(neighbour).bit_length() - _MANTISSA[_name(dtype)], 0)
 
 
 def _check_permutation(n: int, dtype: np.dtype) -> None:
     if n < 0:
         raise RuntimeError(f"randperm: n must not be negative, but found n={n}")
-    if dtype.name in _MANTISSA:
+    if _name(dtype) in _MANTISSA:
         # bfloat16 has no limit in PyTorch; its larger numbers simply coincide.
-        limit = 2**63 if dtype.name == "bfloat16" else 2 ** _MANTISSA[dtype.name] + 1
-    elif dtype.name in _PLAIN_INTEGERS:
+        limit = 2**63 if _name(dtype) == "bfloat16" else 2 ** _MANTISSA[_name(dtype)] + 1
+    elif _name(dtype) in _PLAIN_INTEGERS:
         limit = int(np.iinfo(dtype).max) + 1
     else:
-        raise NotImplementedError(f"randperm: not available for {dtype.name}; try int64")
+        raise NotImplementedError(f"randperm: not available for {_name(dtype)}; try int64")
     if n > limit:
-        raise RuntimeError(f"randperm: {dtype.name} can tell at most {limit} numbers apart, but found n={n}; try int64")
+        raise RuntimeError(f"randperm: {_name(dtype)} can tell at most {limit} numbers apart, but found n={n}; try int64")
 
 
 def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -> None:
-    if probs.dtype.name not in _MANTISSA:
-        raise RuntimeError(f"multinomial: the weights must be floating point, but found {probs.dtype.name}")
+    if _name(probs.dtype) not in _MANTISSA:
+        raise RuntimeError(f"multinomial: the weights must be floating point, but found {_name(probs.dtype)}")
     if probs.ndim not in (1, 2):
         raise RuntimeError(f"multinomial: the weights must have shape (C,) or (R, C), but found {probs.shape}")
     if num_samples <= 0:
@@ -590,9 +595,12 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
         raise RuntimeError(f"multinomial: cannot draw {num_samples} different categories out of {categories}; try replacement=True")
     if categories == 0:
         raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
+    total = probs.sum(-1, dtype=_opmath(probs.dtype))
+    if probs.min(initial=0) >= 0 and np.isfinite(total).all() and total.all():
+        return
     finite = np.isfinite(probs)
     if not (finite & (probs >= 0)).all():
         found = "negative" if finite.all() else "infinite or nan"
         raise RuntimeError(f"multinomial: weights must be finite and 0 or more, but some are {found}")
-    if not (probs.astype(_opmath(probs.dtype)).sum(-1) > 0).all():
+    if not (total > 0).all():
         raise RuntimeError("multinomial: the weights of a row sum to 0, so nothing can be drawn from it")

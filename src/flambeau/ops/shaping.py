@@ -113,19 +113,19 @@ def _cut(input, size, dim):
     return (_split_with_sizes if listed else _split)(input, dim, bounds)
 
 
-@composite
+@composite(as_view=True)
 def split(input, split_size_or_sections=None, dim=0, *, split_size=None):
     """Pieces of a dimension, of one size (the last may be shorter) or of the sizes in a list, as views."""
     return _cut(input, split_size if split_size_or_sections is None else split_size_or_sections, dim)
 
 
-@composite
+@composite(as_view=True)
 def split_with_sizes(input, split_sizes, dim=0):
     """Pieces of a dimension of the given sizes, as views."""
     return _cut(input, tuple(split_sizes), dim)
 
 
-@composite
+@composite(as_view=True)
 def chunk(input, chunks, dim=0):
     """At most `chunks` equal pieces of a dimension (the last may be shorter), as views."""
     return _split(input, dim, layout.chunk_bounds(tuple(input.shape), whole(chunks), whole(dim)))

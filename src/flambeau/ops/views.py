@@ -359,7 +359,7 @@ def _slices_back(grads, input_shape, dim):
     return _stack([like.new_zeros(like.shape) if g is None else g for g in grads], layout.wrap_dim(dim, len(input_shape)))
 
 
-@composite
+@composite(as_view=True)
 def unbind(input, dim=0):
     """All slices along a dimension, which disappears, as a tuple of views."""
     return _unbind(input, dim)

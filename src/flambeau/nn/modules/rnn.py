@@ -70,6 +70,12 @@ class RNNBase(Module):
         for name, weight in zip(self._flat_weights_names, weights, strict=True):
             setattr(self, name, weight)
 
+    def __getstate__(self) -> dict:
+        return super().__getstate__() | {"_flat_weights": self._flat_weights}  # PyTorch's modules keep them, and want them back
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__({name: value for name, value in state.items() if name != "_flat_weights"})
+
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The weights of each layer and direction."""

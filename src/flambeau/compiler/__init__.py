@@ -1,0 +1,47 @@
+"""torch.compiler: asking whether a compiler is at work, and telling it what to leave alone.
+
+These questions and marks are in many programs that never compile anything. Without a compiler the answers are no, and a mark changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = [
+    "allow_in_graph", "assume_constant_result", "cudagraph_mark_step_begin", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting",
+]  # fmt: skip
+
+
+def is_compiling() -> bool:
+    """Whether this code is being captured by a compiler: no."""
+    return False
+
+
+def is_dynamo_compiling() -> bool:
+    """Whether this code is being captured by a compiler: no."""
+    return False
+
+
+def is_exporting() -> bool:
+    """Whether this code is being exported: no."""
+    return False
+
+
+def disable(fn: Callable | None = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Mark a function that is always run as it is, as every function is; with and without parentheses."""
+    return fn if fn is not None else lambda function: function
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Mark a function that a compiler may take as a whole; returned unchanged."""
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """Mark a function whose result a compiler may keep; returned unchanged."""
+    return fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Say that a step begins. Nothing depends on it."""

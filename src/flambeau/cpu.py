@@ -1,0 +1,95 @@
+"""torch.cpu: the CPU spoken to as if it were an accelerator, for programs that speak to whatever there is."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from flambeau.kernels import native
+
+__all__ = [
+    "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "get_capabilities", "is_available", "is_initialized",
+    "set_device", "stream", "synchronize",
+]  # fmt: skip
+
+
+class Stream:
+    """Work on the CPU is done when the call returns: there is nothing to wait for."""
+
+    def __init__(self, priority: int = -1) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing: all work is done."""
+
+    def record_event(self) -> None:
+        """Nothing: all work is done."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing: all work is done."""
+
+
+class Event:
+    """A mark in the work, which is done when it is made."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing: all work is done."""
+
+    def synchronize(self) -> None:
+        """Nothing: all work is done."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing: all work is done."""
+
+
+_stream = Stream()
+
+
+def is_available() -> bool:
+    """True."""
+    return True
+
+
+def is_initialized() -> bool:
+    """True."""
+    return True
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing: all work is done."""
+
+
+def device_count() -> int:
+    """One."""
+    return 1
+
+
+def current_device() -> str:
+    """Its name."""
+    return "cpu"
+
+
+def set_device(device: Any) -> None:
+    """Nothing: there is one."""
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The only one."""
+    return _stream
+
+
+def stream(stream: Stream | None) -> AbstractContextManager[None]:
+    """A `with` that changes nothing."""
+    return nullcontext()
+
+
+StreamContext = nullcontext
+
+
+def get_capabilities() -> dict[str, Any]:
+    """The variant of the kernels in use."""
+    return {"variant": native.lib.variant() if native.lib is not None else None}

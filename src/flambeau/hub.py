@@ -1,0 +1,103 @@
+"""torch.hub: weights from the network, kept in a folder.
+
+The folder is `get_dir()`: what `set_dir` said, or $TORCH_HOME/hub, or ~/.cache/torch/hub as with PyTorch, so that files are downloaded once for both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+__all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
+
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # names such as resnet18-bfd8deac.pth carry the beginning of their checksum
+READ_DATA_CHUNK = 1 << 17
+_dir: str | None = None
+
+
+def get_dir() -> str:
+    """The folder that files are kept in."""
+    if _dir is not None:
+        return _dir
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
+    return os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", cache)), "hub")
+
+
+def set_dir(d: str | os.PathLike) -> None:
+    """Keep files in this folder."""
+    global _dir
+    _dir = os.path.expanduser(d)
+
+
+def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
+    """Download a file. It appears under its name only when it is complete and its SHA-256 begins with `hash_prefix`.
+
+    RuntimeError if the checksum is another, urllib.error.URLError if the file cannot be reached.
+    """
+    from tqdm import tqdm
+
+    dst = os.path.expanduser(dst)
+    checksum = hashlib.sha256()
+    request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
+    with urllib.request.urlopen(request) as source, contextlib.ExitStack() as undo:
+        partial = tempfile.NamedTemporaryFile(dir=os.path.dirname(dst) or ".", suffix=".partial", delete=False)  # noqa: SIM115 - closed below
+        undo.push(lambda *problem: Path(partial.name).unlink(missing_ok=True))
+        undo.callback(partial.close)
+        size = int(source.headers.get("Content-Length") or 0) or None
+        with tqdm(total=size, disable=not progress, unit="B", unit_scale=True, unit_divisor=1024, file=sys.stderr) as bar:
+            while block := source.read(READ_DATA_CHUNK):
+                partial.write(block)
+                checksum.update(block)
+                bar.update(len(block))
+        found = checksum.hexdigest()
+        if hash_prefix and not found.startswith(hash_prefix):
+            raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{found}") of {url}')
+        partial.close()
+        os.replace(partial.name, dst)
+
+
+def load_state_dict_from_url(
+    url: str,
+    model_dir: str | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool = False,
+) -> dict[str, Any]:
+    """The state dictionary at this address, downloaded unless it is in the folder already.
+
+    check_hash: the name ends in the beginning of the file's checksum, as in resnet18-bfd8deac.pth, which is compared. A zip archive with one file
+    in it is unpacked.
+    """
+    from flambeau.serialization import load
+
+    folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else os.path.expanduser(model_dir)
+    os.makedirs(folder, exist_ok=True)
+    name = file_name or os.path.basename(urlparse(url).path)
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        print(f'Downloading: "{url}" to {path}', file=sys.stderr)
+        found = HASH_REGEX.search(name) if check_hash else None
+        download_url_to_file(url, path, found[1] if found else None, progress)
+    return load(_unpacked(path, folder), map_location=map_location, weights_only=weights_only)
+
+
+def _unpacked(path: str, folder: str) -> str:
+    """The file in an old archive around a checkpoint; the path itself otherwise. (Today's checkpoints are zip archives of many files.)"""
+    if not zipfile.is_zipfile(path):
+        return path
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if len(members) != 1 or members[0].is_dir() or "/" in members[0].filename:
+            return path
+        return archive.extract(members[0], folder)

@@ -1,0 +1,134 @@
+"""torch.jit: the marks that TorchScript left in programs. There is no TorchScript here: eager code runs as it is.
+
+Decorators and questions are harmless and work; `script`, `trace`, `load` and `save` say that they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from flambeau.nn.modules.module import Module
+
+__all__ = [
+    "Attribute", "Error", "Final", "ScriptFunction", "ScriptModule", "annotate", "export", "freeze", "ignore", "interface", "is_scripting",
+    "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "trace", "trace_module", "unused",
+]  # fmt: skip
+
+
+class Error(RuntimeError):
+    """What TorchScript would raise."""
+
+
+def is_scripting() -> bool:
+    """Whether this code is being compiled by TorchScript: no."""
+    return False
+
+
+def is_tracing() -> bool:
+    """Whether this code is being recorded: no."""
+    return False
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------------------------
+
+
+def export(fn: Callable) -> Callable:
+    """Mark a method that TorchScript should compile; returned unchanged."""
+    return fn
+
+
+def ignore(drop: Any = False, **kwargs: Any) -> Any:
+    """Mark a function that stays Python; returned unchanged. With and without parentheses."""
+    return drop if callable(drop) else lambda fn: fn
+
+
+def unused(fn: Callable) -> Callable:
+    """Mark a function that TorchScript need not understand; returned unchanged."""
+    return fn
+
+
+def interface(obj: type) -> type:
+    """Mark a class that describes modules; returned unchanged."""
+    return obj
+
+
+def script_if_tracing(fn: Callable) -> Callable:
+    """Mark a function to be compiled when it is recorded; it never is, so it is returned unchanged."""
+    return fn
+
+
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """The value; its type is for TorchScript."""
+    return the_value
+
+
+class Attribute(tuple):
+    """A value of a module with its type, for TorchScript."""
+
+    def __new__(cls, value: Any, type: Any) -> Attribute:
+        return super().__new__(cls, (value, type))
+
+    value = property(lambda self: self[0])
+    type = property(lambda self: self[1])
+
+
+_is = isinstance
+
+
+def isinstance(obj: Any, target_type: Any) -> bool:
+    """Whether an object is of a type such as list[int] or dict[str, Tensor], what is inside included."""
+    kinds = target_type if _is(target_type, tuple) else (target_type,)
+    return any(_matches(obj, kind) for kind in kinds)
+
+
+def _matches(obj: Any, kind: Any) -> bool:
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is None:
+        return obj is None if kind is None else _is(obj, kind)
+    if origin in (Union, UnionType):
+        return any(_matches(obj, option) for option in inside)
+    if not _is(obj, origin):
+        return False
+    if origin is dict:
+        return all(_matches(k, inside[0]) and _matches(v, inside[1]) for k, v in obj.items())
+    if origin is tuple and Ellipsis not in inside:
+        return len(obj) == len(inside) and all(map(_matches, obj, inside))
+    return all(_matches(item, inside[0]) for item in obj)
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------------------------
+
+
+def _missing(name: str, advice: str) -> Callable:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"torch.jit.{name}: there is no TorchScript in Flambeau. {advice}")
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"NotImplementedError: there is no TorchScript. {advice}"
+    return function
+
+
+_AS_IT_IS = "Use the function or module itself: it gives the same results"
+script = _missing("script", _AS_IT_IS)
+trace = _missing("trace", _AS_IT_IS)
+trace_module = _missing("trace_module", _AS_IT_IS)
+freeze = _missing("freeze", _AS_IT_IS)
+optimize_for_inference = _missing("optimize_for_inference", _AS_IT_IS)
+load = _missing("load", "Save the state_dict() with torch.save instead, and load it into a module made by its class")
+save = _missing("save", "Save the state_dict() with torch.save instead")
+
+
+class ScriptModule(Module):
+    """The type of compiled modules, for isinstance(): nothing is of this type."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        script()
+
+
+class ScriptFunction:
+    """The type of compiled functions, for isinstance(): nothing is of this type."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        script()

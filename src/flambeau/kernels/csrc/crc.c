@@ -1,0 +1,80 @@
+/* CRC-32 (zip's), many bytes at a time: fast enough to check a file while it is copied.
+
+   A checksum is the remainder of the message, read as a polynomial over bits, modulo P. So 64 bytes may be replaced by any 64 bytes with
+   the same remainder further on: multiply by x^distance mod P (carry-less, two halves of 64 bits each) and add to the bytes there. The
+   message shrinks to its last 64 bytes, which the table does. Constants: x^(distance + 32) and x^(distance - 32) mod P, bits reversed. */
+#include "launcher.h"
+
+static uint32_t table[256];
+
+static uint32_t bytewise(uint32_t crc, const uint8_t *p, size_t n) {
+    for (const uint8_t *end = p + n; p < end; p++) crc = table[(crc ^ *p) & 255] ^ crc >> 8;
+    return crc;
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define BY_512 0x1c6e41596, 0x154442bd4
+#define BY_2048 0x1322d1430, 0x11542778a
+
+/* Both begin with 64 bytes of message in `last` and leave 64 bytes that stand for all that was read; they return where they stopped. */
+__attribute__((target("pclmul,sse4.1"))) static const uint8_t *fold(uint8_t last[64], const uint8_t *p, const uint8_t *end) {
+    const __m128i k = _mm_set_epi64x(BY_512);
+    __m128i x[4];
+    memcpy(x, last, 64);
+    for (; end - p >= 64; p += 64)
+        for (int i = 0; i < 4; i++) {
+            __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(x[i], k, 0x00), _mm_clmulepi64_si128(x[i], k, 0x11));
+            x[i] = _mm_xor_si128(moved, _mm_loadu_si128((const __m128i *)p + i));
+        }
+    return memcpy(last, x, 64), p;
+}
+
+#define WIDE __attribute__((target("avx512f,vpclmulqdq"))) static
+WIDE inline __m512i moved(__m512i x, __m512i k, __m512i onto) {
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), onto, 0x96);
+}
+
+WIDE const uint8_t *fold_wide(uint8_t last[64], const uint8_t *p, const uint8_t *end) {
+    if (end - p < 448) return p;
+    const __m512i far = _mm512_broadcast_i32x4(_mm_set_epi64x(BY_2048)), near = _mm512_broadcast_i32x4(_mm_set_epi64x(BY_512));
+    __m512i x[4] = {_mm512_loadu_si512(last), _mm512_loadu_si512(p), _mm512_loadu_si512(p + 64), _mm512_loadu_si512(p + 128)};
+    for (p += 192; end - p >= 256; p += 256)
+        for (int i = 0; i < 4; i++) x[i] = moved(x[i], far, _mm512_loadu_si512(p + 64 * i));
+    for (int i = 0; i < 3; i++) x[i + 1] = moved(x[i], near, x[i + 1]);
+    return _mm512_storeu_si512(last, x[3]), p;
+}
+#endif
+
+/* crc32(buffer, crc): as zlib.crc32; NotImplemented on a machine without carry-less products, where zlib is as good. */
+PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    Py_buffer buffer;
+    if (!fl_takes("crc32(buffer, crc)", 2, nargs)) return NULL;
+    uint32_t crc = ~(uint32_t)PyLong_AsUnsignedLongMask(args[1]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    int able = 0;
+#if defined(__x86_64__)
+    able = !__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1") ? 0 : __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f") ? 2 : 1;
+#endif
+    for (uint32_t i = 0; i < 256 && !table[255]; i++) {
+        uint32_t rest = i;
+        for (int bit = 0; bit < 8; bit++) rest = rest >> 1 ^ (rest & 1 ? 0xedb88320u : 0);
+        table[i] = rest;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    const uint8_t *p = buffer.buf, *end = p + buffer.len;
+#if defined(__x86_64__)
+    if (able && buffer.len >= 128) {
+        uint8_t last[64];
+        memcpy(last, p, 64), p += 64;
+        for (int i = 0; i < 4; i++) last[i] ^= (uint8_t)(crc >> 8 * i);
+        if (able == 2) p = fold_wide(last, p, end);
+        p = fold(last, p, end);
+        crc = bytewise(0, last, 64);
+    }
+#endif
+    crc = bytewise(crc, p, (size_t)(end - p));
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&buffer);
+    return able ? PyLong_FromUnsignedLong(~crc & 0xffffffffu) : Py_NewRef(Py_NotImplemented);
+}

@@ -1,0 +1,91 @@
+"""The bytes of records, read into memory and checked, by several threads.
+
+Files are cut into pieces by their sizes. A thread reads a piece in chunks that fit the cache and sums each chunk while it is there, so
+that checking costs a few per cent of reading; the sums of the pieces give that of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from flambeau import devices, settings
+from flambeau.kernels import arrays
+from flambeau.serialization.checksum import combine, crc32
+from flambeau.serialization.zip_reader import Record, ZipReader
+
+CHUNK, PIECE = 1 << 18, 8 << 20
+MOST_THREADS = 8
+WORTH_THREADS = 4 << 20  # bytes of an archive
+
+
+class RecordReader:
+    """Gives the memory of records; as a context manager, it ends its threads. `damaged` says what had the wrong checksum."""
+
+    def __init__(self, archive: ZipReader):
+        self.archive = archive
+        self.memories: dict[str, Any] = {}
+        self.pieces: dict[str, list[tuple[Future | int, int]]] = {}  # (checksum, length)
+        self.pool: ThreadPoolExecutor | None = None
+        self.waiting: list[Record] | None = None
+        threads = min(settings.get_num_threads(), MOST_THREADS)
+        if threads > 1 and archive.source.parallel and archive.source.size >= WORTH_THREADS:
+            self.pool = ThreadPoolExecutor(threads, "flambeau.load")
+
+    def __enter__(self) -> RecordReader:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=True, cancel_futures=True)
+
+    def memory(self, record: Record, ahead: bool) -> np.ndarray:
+        """The bytes of a record. With `ahead`, those of all other storages are read from now on, too: somebody will ask for them."""
+        if ahead and self.pool is not None and self.waiting is None:
+            self.waiting = sorted((r for n, r in self.archive.records.items() if n.startswith("data/")), key=lambda r: r.start)
+            for other in self.waiting:
+                self._start(other)
+        if record.name not in self.memories:
+            self._start(record)
+        for checksum, _ in self.pieces[record.name]:
+            if isinstance(checksum, Future):
+                checksum.result()
+        return self.memories[record.name]
+
+    def damaged(self) -> Sequence[Record]:
+        """The records that were asked for and do not have their checksum."""
+        if not self.archive.has_checksums:
+            return []
+        return [self.archive.records[name] for name in self.pieces if self._sum(name) != self.archive.records[name].crc]
+
+    def _start(self, record: Record) -> None:
+        if record.name in self.memories:
+            return
+        memory = arrays.empty((record.size,), np.dtype(np.uint8), devices.cpu)
+        view = memoryview(memory)
+        self.memories[record.name] = memory
+        self.pieces[record.name] = pieces = []
+        for at in range(0, record.size, PIECE):
+            piece = view[at : at + PIECE]
+            job: Future | int = (
+                self.pool.submit(self._fill, record.start + at, piece) if self.pool else self._fill(record.start + at, piece)
+            )
+            pieces.append((job, len(piece)))
+
+    def _fill(self, start: int, memory: memoryview) -> int:
+        """Read a piece; its checksum."""
+        total = 0
+        for at in range(0, len(memory), CHUNK):
+            chunk = memory[at : at + CHUNK]
+            self.archive.source.read_into(start + at, chunk)
+            total = crc32(chunk, total)
+        return total
+
+    def _sum(self, name: str) -> int:
+        total = 0
+        for checksum, length in self.pieces[name]:
+            total = combine(total, checksum.result() if isinstance(checksum, Future) else checksum, length)
+        return total

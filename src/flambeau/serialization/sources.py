@@ -1,0 +1,88 @@
+"""Where a checkpoint is read from: a file by its descriptor, from several threads at once, or any object with `read` and `seek`."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from typing import Any
+
+
+class Source:
+    """`size` bytes that can be read at any place. `name` is for messages."""
+
+    name: str
+    size: int
+    parallel = False  # whether several threads may read at once
+
+    def read_into(self, at: int, memory: memoryview) -> None:
+        """Fill the memory with the bytes from `at` on."""
+        raise NotImplementedError
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes from `at` on; `size` of them, which the caller has compared with `self.size`."""
+        if at < 0 or at + size > self.size:
+            raise self.ended(at, size)
+        memory = bytearray(size)
+        self.read_into(at, memoryview(memory))
+        return bytes(memory)
+
+    def ended(self, at: int, size: int) -> RuntimeError:
+        return RuntimeError(f"{self.name} cannot be read: bytes {at} to {at + size} are wanted, but there are only {self.size}")
+
+
+class FileSource(Source):
+    """A file of the system."""
+
+    parallel = hasattr(os, "preadv")
+
+    def __init__(self, descriptor: int, name: str, base: int = 0):
+        self.descriptor, self.name, self.base = descriptor, name, base
+        self.size = os.fstat(descriptor).st_size - base
+
+    def read_into(self, at: int, memory: memoryview) -> None:
+        wanted, start = len(memory), at
+        while memory:
+            got = os.preadv(self.descriptor, [memory], self.base + at)
+            if not got:
+                raise self.ended(start, wanted)
+            at, memory = at + got, memory[got:]
+
+
+class StreamSource(Source):
+    """A Python object with `read`, `seek` and `tell`, from where it stands to its end."""
+
+    def __init__(self, file: Any):
+        self.file = file
+        self.name = f"the {type(file).__name__}" if not isinstance(getattr(file, "name", None), str) else file.name
+        self.base = file.tell()
+        file.seek(0, os.SEEK_END)
+        self.size = file.tell() - self.base
+        file.seek(self.base)
+        self.lock = threading.Lock()
+
+    def read_into(self, at: int, memory: memoryview) -> None:
+        wanted, start = len(memory), at
+        with self.lock:
+            self.file.seek(self.base + at)
+            while memory:
+                got = self._next(memory)
+                if not got:
+                    raise self.ended(start, wanted)
+                memory = memory[got:]
+
+    def _next(self, memory: memoryview) -> int:
+        if hasattr(self.file, "readinto"):
+            return self.file.readinto(memory)
+        data = self.file.read(len(memory))
+        memory[: len(data)] = data
+        return len(data)
+
+
+def source_of(file: Any) -> Source:
+    """The source behind an open file object: its descriptor if it is a plain file."""
+    if FileSource.parallel and type(file) in (io.FileIO, io.BufferedReader):
+        raw = file if type(file) is io.FileIO else file.raw
+        if type(raw) is io.FileIO:
+            return FileSource(file.fileno(), str(file.name), file.tell())
+    return StreamSource(file)

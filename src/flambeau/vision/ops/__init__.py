@@ -1,0 +1,24 @@
+"""What detectors of objects need besides layers: boxes, and normalization that does not learn."""
+
+from __future__ import annotations
+
+from flambeau.vision.ops.boxes import (
+    batched_nms,
+    box_area,
+    box_convert,
+    box_iou,
+    clip_boxes_to_image,
+    generalized_box_iou,
+    nms,
+    remove_small_boxes,
+)
+from flambeau.vision.ops.misc import FrozenBatchNorm2d
+
+__all__ = [
+    "FrozenBatchNorm2d", "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image", "generalized_box_iou", "nms",
+    "remove_small_boxes",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(f"flambeau.vision.ops has no {name!r}: it has {', '.join(__all__)}")

@@ -1,0 +1,126 @@
+"""Damage is noticed, and named: no tensor comes back with other bytes than were saved."""
+
+from __future__ import annotations
+
+import io
+import random
+import zipfile
+
+import pytest
+from exchange import torch
+
+import flambeau
+from flambeau.serialization import checksum, options, reading
+from flambeau.serialization.sources import source_of
+from flambeau.serialization.zip_reader import ZipReader
+
+
+def model() -> dict:
+    return {
+        "model": {"encoder.weight": flambeau.arange(300.0), "encoder.bias": flambeau.ones(7)},
+        "list": [flambeau.zeros(3, dtype=flambeau.int64)],
+    }
+
+
+def places(data: bytes) -> dict[str, tuple[int, int]]:
+    """(first byte, last byte + 1) of every record."""
+    return {name: (record.start, record.start + record.size) for name, record in ZipReader(source_of(io.BytesIO(data))).records.items()}
+
+
+@pytest.mark.parametrize("lib", [flambeau, torch], ids=["our file", "PyTorch's file"])
+def test_any_flipped_bit_of_the_elements_is_noticed_and_named(lib):
+    """A flipped bit of a tensor was loaded without a word, or another tensor was blamed."""
+    buffer = io.BytesIO()
+    lib.save({"model": {"encoder.weight": lib.arange(300.0), "encoder.bias": lib.ones(7)}, "list": [lib.zeros(3)]}, buffer)
+    data, chance = buffer.getvalue(), random.Random(0)
+    names = {"data/0": "model.encoder.weight", "data/1": "model.encoder.bias", "data/2": "list.0"}
+    for record, name in names.items():
+        start, end = places(data)[record]
+        for at in {start, end - 1, *(chance.randrange(start, end) for _ in range(20))}:
+            damaged = bytearray(data)
+            damaged[at] ^= 1 << chance.randrange(8)
+            with pytest.raises(RuntimeError, match=f"damaged.*\n *{record}: {name}\n"):
+                flambeau.load(io.BytesIO(damaged))
+
+
+def test_every_byte_of_every_record_is_checked():
+    """A changed byte in data.pkl or in a small record was not noticed."""
+    buffer = io.BytesIO()
+    flambeau.save(model(), buffer)
+    data = buffer.getvalue()
+    for record in ("data.pkl", "byteorder"):
+        for at in range(*places(data)[record]):
+            damaged = bytearray(data)
+            damaged[at] ^= 0x20
+            with pytest.raises(RuntimeError, match=f"record '{record}' is damaged"):
+                flambeau.load(io.BytesIO(damaged))
+
+
+def test_a_file_cut_short_anywhere():
+    """A file that was cut short was loaded, or the error says nothing."""
+    buffer = io.BytesIO()
+    flambeau.save(model(), buffer)
+    data = buffer.getvalue()
+    for length in [*range(4, len(data), 97), len(data) - 1]:
+        with pytest.raises(RuntimeError, match="cannot be read"):
+            flambeau.load(io.BytesIO(data[:length]))
+
+
+def test_damage_inside_a_module_and_in_large_files_read_by_threads(tmp_path, monkeypatch):
+    """Damage is not found when pieces of a record are read by several threads, or inside objects."""
+    monkeypatch.setattr(reading, "WORTH_THREADS", 0)
+    monkeypatch.setattr(reading, "PIECE", 1000)
+    monkeypatch.setattr(reading, "CHUNK", 300)
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(3)
+    try:
+        path = tmp_path / "x.pt"
+        whole = flambeau.nn.Sequential(flambeau.nn.Linear(50, 60), flambeau.nn.Linear(60, 10))
+        flambeau.save(whole, path)
+        back = flambeau.load(path, weights_only=False)
+        assert flambeau.equal(back[0].weight, whole[0].weight)
+        data = bytearray(path.read_bytes())
+        data[places(bytes(data))["data/2"][0] + 2345] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(RuntimeError, match=r"data/2: \S*1\.\S*weight"):
+            flambeau.load(path, weights_only=False)
+        assert flambeau.load(path, weights_only=False, mmap=True) is not None  # not checked, and documented so
+    finally:
+        flambeau.set_num_threads(before)
+
+
+def test_files_without_checksums(tmp_path):
+    """A file written without checksums (an option of PyTorch's) is called damaged."""
+    for lib in (torch, flambeau):
+        lib.serialization.set_crc32_options(False)
+        try:
+            lib.save({"a": lib.ones(3)}, tmp_path / "x.pt")
+        finally:
+            lib.serialization.set_crc32_options(True)
+        assert flambeau.load(tmp_path / "x.pt")["a"].tolist() == [1, 1, 1]
+        assert torch.load(tmp_path / "x.pt")["a"].tolist() == [1, 1, 1]
+    assert options.current.crc32
+
+
+def test_checksums_are_zlibs():
+    """The checksum in C, or of pieces put together, is not CRC-32."""
+    import zlib
+
+    chance = random.Random(1)
+    for length in [*range(0, 700), 4096, 100_003]:
+        data, start = chance.randbytes(length), chance.getrandbits(32)
+        assert checksum.crc32(data, start) == zlib.crc32(data, start)
+        cut = chance.randint(0, length)
+        assert checksum.combine(zlib.crc32(data[:cut]), zlib.crc32(data[cut:]), length - cut) == zlib.crc32(data)
+
+
+def test_64_bit_archives(monkeypatch, tmp_path):
+    """Sizes and places beyond 4 GiB, here pretended, are written as PyTorch and zip programs do not read them."""
+    from flambeau.serialization import zip_writer
+
+    monkeypatch.setattr(zip_writer, "LIMIT", 500)
+    flambeau.save(model(), tmp_path / "x.pt")
+    with zipfile.ZipFile(tmp_path / "x.pt") as archive:
+        assert archive.testzip() is None
+    for lib in (torch, flambeau):
+        assert lib.load(tmp_path / "x.pt")["model"]["encoder.weight"].tolist() == list(range(300))

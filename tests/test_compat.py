@@ -1,0 +1,379 @@
+"""The alias: one module under two names, what is said about missing names, and the small rooms that programs expect to find."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from pathlib import Path
+
+import pytest
+
+import flambeau
+import flambeau.compat
+from flambeau.compat import alias, children
+from flambeau.torch_version import TorchVersion
+
+torch = pytest.importorskip("torch")
+
+# PyTorch is in the process of the tests, so the alias is tried in another one, which reports what it saw.
+TRIAL = """
+import importlib, importlib.metadata, importlib.util, json, os, pickle, sys, threading
+import flambeau, flambeau.compat
+before = dict(os.environ)
+found = {"own version": flambeau.__version__}
+with flambeau.compat.install_as_torch():
+    import torch
+    import torch.nn.functional as F
+    import torch.optim as optim
+    from torch import nn, optim as same_optim
+    from torch.nn.modules.linear import Linear
+    import torch.nn.modules.conv as conv
+    import torch.random, torch.storage, torch.cuda.amp, torch.utils.data
+    import torchvision, torchvision.transforms as transforms
+    from torchvision.datasets import FashionMNIST
+    found["one object"] = [
+        torch is flambeau, F is flambeau.nn.functional, optim is same_optim is flambeau.optim, Linear is flambeau.nn.Linear,
+        conv is sys.modules["flambeau.nn.modules.conv"], torch.random is flambeau.rng, torch.storage is flambeau.storage,
+        isinstance(flambeau.ones(1), torch.Tensor), importlib.import_module("torch.fft") is flambeau.fft,
+        torchvision is flambeau.vision, transforms is flambeau.vision.transforms, FashionMNIST is flambeau.vision.datasets.FashionMNIST,
+        torch.cuda.amp.GradScaler is not None, importlib.metadata.version("torchvision") == flambeau.version.torchvision_version,
+    ]
+    modules = [m for name, m in list(sys.modules.items()) if name.split(".")[0] == "flambeau"]
+    found["own names"] = [m.__name__ for m in modules if m.__spec__ is None or m.__spec__.name != m.__name__ or m.__name__[:8] != "flambeau"]
+    found["pickles"] = pickle.loads(pickle.dumps(nn.Linear(2, 1)))(torch.ones(1, 2)).shape == (1, 1)
+    found["pickles by torch names"] = pickle.loads(b"ctorch.nn.modules.linear\\nLinear\\n.") is Linear
+    found["versions"] = [torch.__version__, importlib.metadata.version("torch"), flambeau.version.flambeau_version, torch.version.cuda]
+    found["version is text"] = isinstance(torch.__version__, str) and torch.__version__ >= "2.8" and torch.__version__ >= (2, 13)
+    found["specs"] = [importlib.util.find_spec(name) is not None for name in ("torch", "torch.nn", "torch.utils.hooks", "torch.no_room")]
+    found["reload"] = [importlib.reload(torch) is flambeau, torch.__version__, torch.ones(1).item(), importlib.reload(F) is F]
+    errors = {}
+    for code in (
+        "import torch.no_room", "import torch.no_room.inner", "from torch import no_name", "from torch.nn import NoLayer",
+        "from torch.nn.functional import no_function", "torch.no_name", "torch.nn.functional.no_function", "torch.backends.no_library",
+        "import torchvision.no_part", "from torch.optim.no_file import X", "torch.optim.lr_scheduler.NoLR",
+    ):
+        try:
+            exec(code, {"torch": torch})
+        except Exception as problem:
+            errors[code] = [type(problem).__name__, str(problem), getattr(problem, "name", None)]
+    found["errors"] = errors
+    try:
+        torch.__no_dunder__
+    except AttributeError as problem:
+        found["dunder"] = str(problem)
+    imported = []
+    threads = [threading.Thread(target=lambda: imported.append(importlib.import_module("torch.testing"))) for _ in range(8)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    found["threads"] = len(set(map(id, imported))) == 1 and len(imported) == 8
+    flambeau.compat.install_as_torch()
+    found["twice"] = sum("Alias" in type(f).__name__ for f in sys.meta_path)
+    found["children are told"] = os.environ["FLAMBEAU_AS_TORCH"]
+found["gone"] = [n for n in sys.modules if n.split(".")[0] in ("torch", "torchvision")], os.environ == before, flambeau.compat.is_installed()
+found["own version again"] = flambeau.__version__
+try:
+    flambeau.no_name
+except AttributeError as problem:
+    found["plain error"] = str(problem)
+try:
+    flambeau.nn.functional.no_name
+except AttributeError as problem:
+    found["plain error of a room"] = str(problem)
+sys.modules["torch"] = type(sys)("torch")
+try:
+    flambeau.compat.install_as_torch()
+except RuntimeError as problem:
+    found["refused"] = str(problem)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict:
+    """What the trial saw."""
+    clean = {name: value for name, value in os.environ.items() if name != "FLAMBEAU_AS_TORCH"}
+    env = clean | {"PYTHONPATH": str(Path(flambeau.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", TRIAL], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_one_module_under_two_names(found):
+    """A torch name gives another object than the flambeau name, or a module has lost its own name or spec."""
+    assert all(found["one object"]) and found["own names"] == []
+    assert found["pickles"] and found["pickles by torch names"] and found["threads"]
+
+
+def test_versions(found):
+    """torch has PyTorch's version, which compares as one, and Flambeau's own stays known; afterwards all is as before."""
+    assert found["versions"] == ["2.13.0+flambeau", "2.13.0", found["own version"], None] and found["version is text"]
+    assert found["own version"] == found["own version again"] == flambeau.version.flambeau_version
+
+
+def test_asking_and_reloading_is_harmless(found):
+    """find_spec must say what is there without raising; a reload must give the same working module."""
+    assert found["specs"] == [True, True, True, False]
+    assert found["reload"] == [True, "2.13.0+flambeau", 1.0, True]
+
+
+def test_missing_names_are_named(found):
+    """An error about something missing must have PyTorch's type and say which name of torch it is."""
+    errors = found["errors"]
+    expected = {
+        "import torch.no_room": ("ModuleNotFoundError", "torch.no_room"),
+        "import torch.no_room.inner": ("ModuleNotFoundError", "torch.no_room"),
+        "from torch import no_name": ("ImportError", "torch.no_name"),
+        "from torch.nn import NoLayer": ("ImportError", "torch.nn.NoLayer"),
+        "from torch.nn.functional import no_function": ("ImportError", "torch.nn.functional.no_function"),
+        "torch.no_name": ("AttributeError", "torch.no_name"),
+        "torch.nn.functional.no_function": ("AttributeError", "torch.nn.functional.no_function"),
+        "torch.backends.no_library": ("AttributeError", "torch.backends.no_library"),
+        "from torch.optim.no_file import X": ("ModuleNotFoundError", "torch.optim.no_file"),
+        "import torchvision.no_part": ("ModuleNotFoundError", "torchvision.no_part"),
+        "torch.optim.lr_scheduler.NoLR": ("AttributeError", "torch.optim.lr_scheduler.NoLR"),
+    }
+    for code, (kind, name) in expected.items():
+        assert errors[code][0] == kind and errors[code][1].startswith(f"{name} is not in Flambeau yet"), code
+    assert errors["import torch.no_room"][2] == "torch.no_room" and errors["torch.no_name"][2] == "no_name"
+    assert found["dunder"] == "module 'flambeau' has no attribute '__no_dunder__'"
+
+
+def test_it_comes_and_goes(found):
+    """Installing twice is once; after uninstalling nothing is left, in this process or for its children."""
+    assert found["twice"] == 1 and found["children are told"] == "1" and found["gone"] == [[], True, False]
+    assert (
+        "torch" not in found["plain error"]
+        and found["plain error of a room"] == "module 'flambeau.nn.functional' has no attribute 'no_name'"
+    )
+
+
+def test_it_refuses_to_replace_pytorch(found):
+    """Where PyTorch has been imported already, torch cannot become Flambeau, and the error says what to do."""
+    assert "restart the kernel" in found["refused"]
+    before = dict(os.environ)
+    with pytest.raises(RuntimeError, match="torch has been imported already"):
+        flambeau.compat.install_as_torch()
+    assert os.environ == before and not flambeau.compat.is_installed() and sys.modules["torch"] is torch
+
+
+def test_names_there_and_back():
+    """A torch name and the module behind it must belong to each other."""
+    for name in ("torch", "torch.nn.functional", "torch.random", "torch.storage", "torchvision", "torchvision.transforms"):
+        assert alias.torch_name(alias.real_name(name)) == name
+    assert alias.torch_name("flambeau.random") is None and alias.torch_name("numpy") is None
+
+
+def test_children_are_told_by_the_environment():
+    """PYTHONPATH must begin with the folder, once, keep the rest, and be as before afterwards."""
+    for before in ({}, {"PYTHONPATH": "/a:/b"}, {"PYTHONPATH": "", "X": "1"}):
+        env = dict(before)
+        children.tell(env)
+        children.tell(env)
+        folders = env["PYTHONPATH"].split(os.pathsep)
+        assert folders[0] == children.STARTUP and folders[1:] == [f for f in before.get("PYTHONPATH", "").split(":") if f]
+        children.forget(env)
+        assert env == {name: value for name, value in before.items() if value}
+
+
+# -- rooms that programs expect ----------------------------------------------------------------------------------------------------------
+
+VERSIONS = ["1.0", "1.0.0", "1.10.2", "1.9", "2.0.0a0", "2.0.0rc1", "2.0.0.dev20230101", "2.0.0", "2.0.0+cpu", "2.0.0+cu118", "2.0.0.post1", "2.13.0", "v3"]  # fmt: skip
+
+
+def test_versions_compare_as_pytorchs():
+    """A version compares with strings and tuples otherwise than in PyTorch."""
+    from torch.torch_version import TorchVersion as Oracle
+
+    for a, b in itertools.product(VERSIONS, [*VERSIONS, (2, 0), (2, 13, 0), (1,), "parrot"]):
+        for compare in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__"):
+            assert getattr(TorchVersion(a), compare)(b) == getattr(Oracle(a), compare)(b), (a, compare, b)
+
+
+Pair = namedtuple("Pair", "x y")
+TREES = [
+    5, None, [], [1, (2, 3)], {"b": 1, "a": [2, None]}, Pair(1, {"z": 2}), deque([1, 2], maxlen=3), OrderedDict(q=1), defaultdict(list, {1: [7]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", TREES, ids=repr)
+def test_trees_are_taken_apart_as_pytorchs(tree):
+    """Leaves, paths or what is put together again differ from torch.utils._pytree's."""
+    from torch.utils import _pytree as theirs
+
+    from flambeau.utils import _pytree as ours
+
+    (leaves, spec), (expected, expected_spec) = ours.tree_flatten(tree), theirs.tree_flatten(tree)
+    assert leaves == expected and (spec.num_leaves, spec.num_nodes) == (expected_spec.num_leaves, expected_spec.num_nodes)
+    assert ours.tree_unflatten(leaves, spec) == tree and type(ours.tree_unflatten(leaves, spec)) is type(tree)
+    paths = [[(m.keystr(path), leaf) for path, leaf in m.tree_flatten_with_path(tree)[0]] for m in (ours, theirs)]
+    assert paths[0] == paths[1]
+    pairs = [m.tree_map(lambda a, b: (a, b), tree, tree) for m in (ours, theirs)]
+    assert pairs[0] == pairs[1]
+
+
+def test_trees_of_registered_classes():
+    """A class that was registered is taken apart; trees that do not fit are refused."""
+    from flambeau.utils import _pytree as pytree
+
+    class Box:
+        def __init__(self, inside):
+            self.inside = inside
+
+    pytree.register_pytree_node(Box, lambda box: ([box.inside], None), lambda items, _: Box(*items))
+    try:
+        assert pytree.tree_map(lambda x: -x, Box([1, 2])).inside == [-1, -2]
+        with pytest.raises(ValueError, match="already registered"):
+            pytree.register_pytree_node(Box, None, None)
+    finally:
+        del pytree.SUPPORTED_NODES[Box]
+    assert pytree.tree_leaves(Box(1))[0].inside == 1
+    assert pytree.tree_map_only(int, lambda x: x + 1, [1, "a", 2.0]) == [2, "a", 2.0]
+    for wrong in ([1], {"a": 1}, (1, 2)):
+        with pytest.raises(ValueError, match="mismatch"):
+            pytree.tree_map(lambda a, b: a, [1, 2], wrong)
+    with pytest.raises(ValueError, match="holds 2 items"):
+        pytree.tree_unflatten([1], pytree.tree_structure([1, 2]))
+
+
+PAIRS = [
+    lambda t: (t.tensor([1.0, 2, 3]), t.tensor([1.0, 2.5, 3])), lambda t: (t.tensor([1, 2]), t.tensor([1, 4])),
+    lambda t: (t.ones(2), t.ones(2).double()), lambda t: (t.ones(2), t.ones(3)), lambda t: (t.ones(2), 1.0), lambda t: (1.0, 1.1),
+    lambda t: (1, 2), lambda t: (True, False), lambda t: (1.0, 1), lambda t: ([t.ones(2), t.zeros(1)], [t.ones(2), t.ones(1)]),
+    lambda t: ({"a": 1.0}, {"b": 1.0}), lambda t: ([1, 2], [1]), lambda t: ({"a": [1.0]}, {"a": [2.0]}), lambda t: ("a", "a"),
+    lambda t: (None, None), lambda t: (t.tensor(float("nan")), t.tensor(float("nan"))), lambda t: (t.tensor([True]), t.tensor([False])),
+    lambda t: (t.tensor([float("inf")]), t.tensor([float("inf")])), lambda t: (t.zeros(0), t.zeros(0)), lambda t: (1 + 1j, 1 + 2j),
+    lambda t: (t.ones(2).bfloat16(), t.ones(2).bfloat16() * 1.01), lambda t: (t.ones(1, device="meta"), t.ones(1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", PAIRS, ids=map(str, range(len(PAIRS))))
+@pytest.mark.parametrize("options", [{}, {"rtol": 0.2, "atol": 0.2}, {"check_dtype": False, "equal_nan": True}], ids=str)
+def test_assert_close_is_pytorchs(make, options):
+    """assert_close accepts, refuses or explains otherwise than PyTorch's."""
+    told = []
+    for framework in (torch, flambeau):
+        try:
+            framework.testing.assert_close(*make(framework), **options)
+            told.append("close")
+        except (AssertionError, TypeError) as problem:
+            told.append(f"{type(problem).__name__}: {problem}".replace("flambeau.tensor.", "torch."))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "uint8", "int8", "bool", "complex64"])
+def test_made_tensors_are_pytorchs(dtype):
+    """make_tensor gives other values, strides or errors for the same seed."""
+    for options in ({}, {"low": 0, "high": 3}, {"low": -1, "high": 2, "exclude_zero": True}, {"noncontiguous": True}):
+        if dtype == "bool" and "low" in options:
+            continue
+        made = []
+        for framework in (torch, flambeau):
+            framework.manual_seed(3)
+            made.append(framework.testing.make_tensor(3, 4, dtype=getattr(framework, dtype), device="cpu", **options))
+        assert made[0].tolist() == made[1].tolist() and made[0].stride() == made[1].stride()
+    with pytest.raises(ValueError, match="must be less than"):
+        flambeau.testing.make_tensor(2, dtype=flambeau.int64, device="cpu", low=3, high=3)
+
+
+def test_switches_of_libraries():
+    """A switch of torch.backends has another default than PyTorch's, or does not keep what it is set to."""
+    for room, names in {
+        "cudnn": "enabled benchmark benchmark_limit deterministic allow_tf32",
+        "mkldnn": "enabled deterministic",
+        "cuda.matmul": "allow_tf32 allow_fp16_reduced_precision_reduction allow_bf16_reduced_precision_reduction allow_fp16_accumulation",
+    }.items():
+        ours, theirs = flambeau.backends, torch.backends
+        for part in room.split("."):
+            ours, theirs = getattr(ours, part), getattr(theirs, part)
+        assert {n: getattr(ours, n) for n in names.split()} == {n: getattr(theirs, n) for n in names.split()}
+    cudnn, matmul = flambeau.backends.cudnn, flambeau.backends.cuda.matmul
+    with cudnn.flags(enabled=True, benchmark=True):
+        assert cudnn.benchmark
+    assert not cudnn.benchmark
+    assert cudnn.set_flags(_benchmark=True) == torch.backends.cudnn.set_flags()
+    assert cudnn.set_flags(_benchmark=False)[1] is True
+    assert matmul.fp32_precision == "none"
+    for allowed, word, precision in ((True, "tf32", "high"), (False, "ieee", "highest")):
+        matmul.allow_tf32 = allowed
+        assert (matmul.fp32_precision, flambeau.get_float32_matmul_precision()) == (word, precision)
+    matmul.fp32_precision = "none"
+    with pytest.raises(AttributeError):
+        matmul.allow_tf33 = True
+    assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
+    with flambeau.backends.cuda.sdp_kernel(enable_flash=False):
+        assert not flambeau.backends.cuda.flash_sdp_enabled() and flambeau.backends.cuda.math_sdp_enabled()
+    assert flambeau.backends.cuda.flash_sdp_enabled()
+
+
+def test_marks_for_compilers_change_nothing():
+    """A decorator that programs carry for a compiler changes the function, or a question is answered with yes."""
+    jit, compiler = flambeau.jit, flambeau.compiler
+
+    def function():
+        return 3
+
+    for mark in (jit.ignore, jit.ignore(drop=True), jit.unused, jit.export, compiler.disable, compiler.disable(), compiler.allow_in_graph):
+        assert mark(function) is function
+    assert not (jit.is_scripting() or jit.is_tracing() or compiler.is_compiling() or compiler.is_exporting())
+    assert jit.annotate(list[int], [1]) == [1] and not isinstance(flambeau.nn.Linear(1, 1), flambeau.ScriptModule)
+    for value, kind in (
+        ([1], list[int]),
+        ([1, "a"], list[int]),
+        (None, int | None),
+        ({"a": [1]}, dict[str, list[int]]),
+        ((1, "a"), tuple[int, str]),
+    ):
+        assert jit.isinstance(value, kind) == torch.jit.isinstance(value, kind), (value, kind)
+    for missing in (jit.script, jit.trace, jit.load, jit.ScriptModule):
+        with pytest.raises(NotImplementedError, match="TorchScript"):
+            missing(function)
+
+
+def test_devices_spoken_to_in_general():
+    """torch.cpu, torch.accelerator and get_device_module answer otherwise than PyTorch where there is no GPU."""
+    assert flambeau.get_device_module("cpu") is flambeau.cpu and flambeau.get_device_module("cuda") is flambeau.cuda
+    assert flambeau.cpu.device_count() == 1 and flambeau.cpu.current_device() == "cpu" and flambeau.cpu.synchronize() is None
+    if not flambeau.cuda.is_available():
+        assert flambeau.accelerator.current_accelerator() is None and flambeau.accelerator.device_count() == 0
+        with pytest.raises(RuntimeError, match="none is available"):
+            flambeau.accelerator.synchronize()
+        assert flambeau.get_device_module() is flambeau.cpu
+
+
+def test_functions_under_their_older_address():
+    """torch.functional lacks a function that torch has."""
+    assert all(getattr(flambeau.functional, name) is getattr(flambeau, name) for name in flambeau.functional.__all__)
+    assert set(flambeau.functional.__all__) == set(torch.functional.__all__)
+
+
+def test_downloads_are_whole_or_absent(tmp_path):
+    """A download with the wrong checksum must leave nothing behind; the right one appears under its name."""
+    source, target = tmp_path / "weights-abc.bin", tmp_path / "kept" / "weights.bin"
+    target.parent.mkdir()
+    source.write_bytes(b"weights" * 1000)
+    with pytest.raises(RuntimeError, match="invalid hash"):
+        flambeau.hub.download_url_to_file(source.as_uri(), str(target), hash_prefix="0000", progress=False)
+    assert list(target.parent.iterdir()) == []
+    flambeau.hub.download_url_to_file(source.as_uri(), str(target), hash_prefix="", progress=False)
+    assert target.read_bytes() == source.read_bytes() and list(target.parent.iterdir()) == [target]
+
+
+def test_weights_from_an_address(tmp_path, monkeypatch, capsys):
+    """Weights are downloaded once, checked against the checksum in their name, and kept where PyTorch keeps them."""
+    weights = {"w": torch.arange(3.0)}
+    torch.save(weights, tmp_path / "plain.pth")
+    digest = hashlib.sha256((tmp_path / "plain.pth").read_bytes()).hexdigest()
+    source = tmp_path / f"net-{digest[:8]}.pth"
+    (tmp_path / "plain.pth").rename(source)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    assert flambeau.hub.get_dir() == torch.hub.get_dir()
+    found = flambeau.hub.load_state_dict_from_url(source.as_uri(), progress=False, check_hash=True, weights_only=True)
+    assert found["w"].tolist() == [0.0, 1.0, 2.0] and "Downloading" in capsys.readouterr().err
+    url = source.as_uri()
+    source.unlink()
+    assert flambeau.hub.load_state_dict_from_url(url)["w"].tolist() == [0.0, 1.0, 2.0]
+    assert [path.name for path in (tmp_path / "home" / "hub" / "checkpoints").iterdir()] == [source.name]
