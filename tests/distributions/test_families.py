@@ -267,3 +267,13 @@ def test_wishart_draws():
     np.testing.assert_allclose(drawn.mean(0).detach().numpy(), d.mean.detach().numpy(), rtol=0.1, atol=0.15)
     (slope,) = flambeau.autograd.grad(drawn.sum((-2, -1)).mean(), scale)
     assert bool(slope.isfinite().all())
+
+
+def test_second_derivatives_of_gamma_draws_are_refused():
+    """The second derivative of a gamma draw, which nobody has, is a number instead of an error; or the first one is an error too."""
+    for f in FRAMEWORKS:
+        a = f.tensor([1.5, 0.4], requires_grad=True)
+        drawn = f.distributions.Gamma(a, f.ones(2)).rsample()
+        (slope,) = f.autograd.grad(drawn.sum(), a, create_graph=True)
+        with pytest.raises((NotImplementedError, RuntimeError), match=r"not implemented|derivative"):
+            slope.sum().backward()

@@ -305,19 +305,16 @@ class GradScaler:
 
 def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
     """Multiply the gradients of one device in place; 1.0 if one was infinite or NaN, else `found_inf`."""
-    on_cpu = inv_scale.is_cpu
-    factor = inv_scale.item() if on_cpu else inv_scale
-    dense = [g._values() if g.is_sparse else g for g in grads]
+    dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]
     norm = bind.functions["linalg.vector_norm"]
-    largest = [norm(g, inf) for g in dense if g.numel()]  # infinite or NaN if an element is
-    if factor != 1.0 if on_cpu else True:
+    largest = [norm(g, inf) for g in dense]  # infinite or NaN if an element is
+    if not inv_scale.is_cpu:
         for g in dense:
-            g.mul_(factor)
-    if on_cpu:
-        finite = all(-inf < v.item() < inf for v in largest)
-    elif largest:
+            g.mul_(inv_scale)
         finite = bind.functions["stack"]([v.float() for v in largest]).isfinite().all()
         return bind.functions["maximum"](found_inf, 1.0 - finite.float())  # no question to the GPU
-    else:
-        finite = True
-    return found_inf if finite else found_inf + 1.0
+    factor = inv_scale.item()
+    if factor != 1.0:
+        for g in dense:
+            g.mul_(factor)
+    return found_inf if all(-inf < v.item() < inf for v in largest) else found_inf + 1.0

@@ -1,18 +1,53 @@
-"""torch.cpu: the CPU as a device among others, for programs that ask every device the same questions.
-
-There is one CPU; its work is done when a call returns, so streams and events have nothing to wait for.
-"""
+"""torch.cpu: the CPU spoken to as if it were an accelerator, for programs that speak to whatever there is."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any
 
-from flambeau.cpu import amp
+from flambeau.kernels import native
 
 __all__ = [
-    "Event", "Stream", "StreamContext", "amp", "current_device", "current_stream", "device_count", "is_available", "is_initialized", "set_device",
-    "stream", "synchronize",
+    "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "get_capabilities", "is_available", "is_initialized",
+    "set_device", "stream", "synchronize",
 ]  # fmt: skip
+
+
+class Stream:
+    """Work on the CPU is done when the call returns: there is nothing to wait for."""
+
+    def __init__(self, priority: int = -1) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing: all work is done."""
+
+    def record_event(self) -> None:
+        """Nothing: all work is done."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing: all work is done."""
+
+
+class Event:
+    """A mark in the work, which is done when it is made."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing: all work is done."""
+
+    def synchronize(self) -> None:
+        """Nothing: all work is done."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing: all work is done."""
+
+
+_stream = Stream()
 
 
 def is_available() -> bool:
@@ -25,79 +60,43 @@ def is_initialized() -> bool:
     return True
 
 
+def synchronize(device: Any = None) -> None:
+    """Nothing: all work is done."""
+
+
 def device_count() -> int:
-    """1."""
+    """One."""
     return 1
 
 
 def current_device() -> str:
-    """ "cpu"."""
+    """Its name."""
     return "cpu"
 
 
 def set_device(device: Any) -> None:
-    """Nothing to choose from."""
-
-
-def synchronize(device: Any = None) -> None:
-    """Nothing to wait for."""
-
-
-class Stream:
-    """The one order in which things happen."""
-
-    def __init__(self, priority: int = -1) -> None:
-        self.priority = priority
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Nothing to wait for."""
-
-    def record_event(self) -> Event:
-        """A moment in this stream: now."""
-        return Event()
-
-    def wait_event(self, event: Event) -> None:
-        """Nothing to wait for."""
-
-
-class Event:
-    """A moment that has passed already."""
-
-    def query(self) -> bool:
-        """True: it has passed."""
-        return True
-
-    def record(self, stream: Stream | None = None) -> None:
-        """Now."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def wait(self, stream: Stream | None = None) -> None:
-        """Nothing to wait for."""
-
-
-_default = Stream()
+    """Nothing: there is one."""
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The one stream there is."""
-    return _default
+    """The only one."""
+    return _stream
 
 
-class StreamContext:
-    """Within it things happen in `stream`, which changes nothing."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc: Any) -> None:
-        pass
+def stream(stream: Stream | None) -> AbstractContextManager[None]:
+    """A `with` that changes nothing."""
+    return nullcontext()
 
 
-def stream(stream: Stream) -> StreamContext:
-    """A context in which things happen in `stream`."""
-    return StreamContext(stream)
+StreamContext = nullcontext
+
+
+def get_capabilities() -> dict[str, Any]:
+    """The variant of the kernels in use."""
+    return {"variant": native.lib.variant() if native.lib is not None else None}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":  # imported when asked for
+        return import_module("flambeau.cpu.amp")
+    raise AttributeError(f"module 'flambeau.cpu' has no attribute {name!r}")

@@ -20,11 +20,11 @@ __all__ = ["Bernoulli", "Binomial", "ContinuousBernoulli", "Geometric", "Negativ
 class _Odds(Family):
     """A family whose parameter is a probability, or log odds."""
 
-    def _take_odds(self, probs, logits, validate_args, **more) -> None:
+    def _take_odds(self, probs, logits, validate_args) -> None:
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         given = {"probs": probs} if logits is None else {"logits": logits}
-        self._take(validate_args, **more, **given)
+        self._take(validate_args, **given)
 
     @lazy_property
     def probs(self) -> Tensor:
@@ -187,21 +187,27 @@ class ContinuousBernoulli(_Odds, ExponentialFamily):
         return op("where", outside, cut.expm1().abs().log() - cut.abs().log(), 0.5 * x + x.pow(2) / 24.0 - x.pow(4) / 2880.0)
 
 
-class Binomial(_Odds):
+class _Trials(_Odds):
+    """A family of trials: `total_count` of them, or until so many fail."""
+
+    def _take_trials(self, total_count, probs, logits, validate_args) -> None:
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        name, value = ("probs", probs) if logits is None else ("logits", logits)
+        count, parameter = broadcast_all(total_count, value)
+        setattr(self, name, parameter)
+        self.total_count = count.type_as(parameter)
+        super(Family, self).__init__(parameter.size(), validate_args=validate_args)
+
+
+class Binomial(_Trials):
     """How many of `total_count` trials succeed."""
 
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval, "logits": constraints.real}
     has_enumerate_support = True
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
-        self._take_odds(probs, logits, validate_args, total_count=total_count)
-
-    def _take(self, validate_args, total_count, **given):
-        ((name, value),) = given.items()
-        count, parameter = broadcast_all(total_count, value)
-        setattr(self, name, parameter)
-        self.total_count = count.type_as(parameter)
-        super(Family, self).__init__(parameter.size(), validate_args=validate_args)
+        self._take_trials(total_count, probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self):
@@ -247,7 +253,7 @@ class Binomial(_Odds):
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
-class NegativeBinomial(_Odds):
+class NegativeBinomial(_Trials):
     """How many trials succeed before `total_count` fail."""
 
     arg_constraints = {
@@ -256,9 +262,7 @@ class NegativeBinomial(_Odds):
     support = constraints.nonnegative_integer
 
     def __init__(self, total_count, probs=None, logits=None, validate_args=None):
-        self._take_odds(probs, logits, validate_args, total_count=total_count)
-
-    _take = Binomial._take
+        self._take_trials(total_count, probs, logits, validate_args)
 
     @property
     def mean(self):

@@ -30,8 +30,16 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     _validate_args = __debug__
-    arg_constraints: Any
-    support: Any
+
+    @property
+    def arg_constraints(self) -> Any:
+        """{name of a parameter: where it may lie}."""
+        raise self._missing("arg_constraints")
+
+    @property
+    def support(self) -> Any:
+        """Where values may lie."""
+        raise self._missing("support")
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -49,8 +57,9 @@ class Distribution:
         super().__init__()
 
     def _check_parameters(self) -> None:
-        limits = getattr(self, "arg_constraints", None)
-        if limits is None:
+        try:
+            limits = self.arg_constraints
+        except NotImplementedError:
             words = "does not define `arg_constraints`. Set arg_constraints = {}, or pass validate_args=False to switch validation off."
             warnings.warn(f"{type(self)} {words}", stacklevel=4)
             return
@@ -179,7 +188,8 @@ class Distribution:
         return self.__new__(type(self)) if _instance is None else _instance
 
     def __repr__(self) -> str:
-        names = [name for name in getattr(self, "arg_constraints", {}) if name in self.__dict__]
+        limits = {} if type(self).arg_constraints is Distribution.arg_constraints else self.arg_constraints
+        names = [name for name in limits if name in self.__dict__]
         shown = [f"{n}: {v if v.numel() == 1 else v.size()}" for n in names for v in (self.__dict__[n],)]
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -203,7 +213,7 @@ class ExponentialFamily(Distribution):
         from flambeau.autograd.api import grad
         from flambeau.distributions.utils import sum_rightmost
 
-        found = -self._mean_carrier_measure
+        found: Any = -self._mean_carrier_measure
         given = [p.detach().requires_grad_() for p in self._natural_params]
         with modes.enable_grad():
             normalizer = self._log_normalizer(*given)

@@ -303,14 +303,19 @@ class GeneralizedPareto(Family):
         c = self._finite()
         return op("where", self._is_exponential(), -z, -(1 + 1 / c) * (c * z).log1p()) - self.scale.log()
 
-    def _log_survival(self, value):
+    def log_survival_function(self, value):
+        """log(1 - cdf(value))."""
         z = (value - self.loc) / self.scale
         c = self._finite()
         return op("where", self._is_exponential(), -z, -(c * z).log1p() / c)
 
     def cdf(self, value):
         self._checked(value)
-        return 1 - self._log_survival(value).exp()
+        return 1 - self.log_survival_function(value).exp()
+
+    def log_cdf(self, value):
+        """log(cdf(value))."""
+        return (-self.log_survival_function(value).exp()).log1p()
 
     def icdf(self, value):
         log_rest = (-value).log1p()

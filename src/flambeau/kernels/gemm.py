@@ -105,6 +105,9 @@ def batched(a, b):
 
 def product_into(out, a, b, alpha, beta, addend=None):
     """out = alpha a @ b + beta addend, which is `out` itself unless given, and repeats to its shape. beta = 0 ignores what it holds."""
+    if type(out) is np.ndarray and out.dtype in HALVES:
+        arrays.write(out, _product_of_halves(out, a, b, alpha, beta, addend))
+        return out
     compiled = type(out) is np.ndarray and native.lib is not None
     if compiled:
         blas()
@@ -127,6 +130,13 @@ def product_into(out, a, b, alpha, beta, addend=None):
         total += arrays.cast(out, wide) if beta == 1 else arrays.cast(out, wide) * _factor(beta, wide)
     arrays.write(out, total)
     return out
+
+
+def _product_of_halves(out, a, b, alpha, beta, addend):
+    """alpha a @ b + beta addend in float32: everything is widened once, and the sum is rounded by whoever stores it."""
+    found = native.empty(out.shape, FLOAT32)
+    added = None if beta == 0 else arrays.cast(out if addend is None else addend, FLOAT32)
+    return product_into(found, arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32), alpha, beta, added)
 
 
 def _factor(number, dtype: np.dtype):

@@ -49,7 +49,7 @@ def gamma(generator: Generator, shape: np.ndarray) -> np.ndarray:
     """One gamma number of scale 1 for each shape parameter, in order. -> float64"""
     with generator.lock:
         waiting = [generator.next_normal]
-        shapes = shape.astype(_wide(shape.dtype))
+        shapes: np.ndarray = shape.astype(_wide(shape.dtype))
         found = _one_by_one(generator, lambda a, uniforms: _gamma(a, uniforms, waiting), np.dtype(np.float64), shapes)
         generator.next_normal = waiting[0]
     return found

@@ -13,9 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.autograd import modes
 from flambeau.kernels import arrays, rejection
-from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.declare import OPS, composite, no_derivative, on_arrays
 from flambeau.ops.sampling import source
 from flambeau.ops.shape_rules import like_input
 
@@ -68,33 +67,40 @@ def _(grads, input, result, needs):
 @composite(name="_standard_gamma_grad", public=True, method=False)
 def standard_gamma_grad(input, output):
     """How a gamma number moves with its shape parameter."""
-    with modes.no_grad():
-        a, x = input.double(), output.double()
-        where, lower, upper = OPS["_where"], OPS["igamma"], OPS["igammac"]
-        log_density = (a - 1) * x.log() - x - a.lgamma()
-        h = 1e-3 * a.minimum(a.sqrt())
-        below = x < a  # the smaller of F and 1 - F has the digits
-        slope = _slope(lambda a: where(below, lower(a, x.expand_as(a)), -upper(a, x.expand_as(a))), a, h)
-        return (-slope * (-log_density).exp()).nan_to_num(0.0, 0.0, 0.0).to(input.dtype)
+    a, x = input.detach().double(), output.detach().double()
+    where, lower, upper = OPS["_where"], OPS["igamma"], OPS["igammac"]
+    log_density = (a - 1) * x.log() - x - a.lgamma()
+    h = 1e-3 * a.minimum(a.sqrt())
+    below = x < a  # the smaller of F and 1 - F has the digits
+    slope = _slope(lambda a: where(below, lower(a, x.expand_as(a)), -upper(a, x.expand_as(a))), a, h)
+    return _once((-slope * (-log_density).exp()).nan_to_num(0.0, 0.0, 0.0).to(input.dtype), input)
 
 
 @composite(name="_dirichlet_grad", public=True, method=False)
 def dirichlet_grad(x, alpha, total):
     """How one of several Dirichlet numbers moves with its own concentration, divided by 1 - x: it is a beta number by itself."""
-    with modes.no_grad():
-        where = OPS["_where"]
-        x64, a, b = x.double(), alpha.double(), total.double() - alpha.double()
-        h = 1e-3 * a.minimum(a.sqrt())
-        below = x64 < (a + 1) / (a + b + 2)  # where the fraction converges fast; beyond, that of 1 - F does
-        y, sign = where(below, x64, 1 - x64), where(below, x64.new_ones(()), -x64.new_ones(()))
+    where = OPS["_where"]
+    x64, a, b = x.detach().double(), alpha.detach().double(), (total - alpha).detach().double()
+    h = 1e-3 * a.minimum(a.sqrt())
+    below = x64 < (a + 1) / (a + b + 2)  # where the fraction converges fast; beyond, that of 1 - F does
+    y, sign = where(below, x64, 1 - x64), where(below, x64.new_ones(()), -x64.new_ones(()))
 
-        def cumulative(a):
-            return sign * _incomplete_beta(where(below, a, b), where(below, b, a), y)
+    def cumulative(a):
+        return sign * _incomplete_beta(where(below, a, b), where(below, b, a), y)
 
-        log_beta = a.lgamma() + b.lgamma() - (a + b).lgamma()
-        log_density = (a - 1) * x64.log() + (b - 1) * (-x64).log1p() - log_beta
-        found = -_slope(cumulative, a, h) * (-log_density).exp() / (1 - x64)
-        return found.nan_to_num(0.0, 0.0, 0.0).to(x.dtype)
+    log_beta = a.lgamma() + b.lgamma() - (a + b).lgamma()
+    log_density = (a - 1) * x64.log() + (b - 1) * (-x64).log1p() - log_beta
+    found = -_slope(cumulative, a, h) * (-log_density).exp() / (1 - x64)
+    return _once(found.nan_to_num(0.0, 0.0, 0.0).to(x.dtype), alpha)
+
+
+@on_arrays(name="_once", public=False, method=False)
+def _once(slope, parameter):
+    """The slope, which depends on the parameter in a way that nobody has differentiated."""
+    return arrays.copy(slope)
+
+
+_once.derivative(parameter=lambda grad: no_derivative("the slope of gamma and Dirichlet numbers", "their parameters"))
 
 
 def _slope(function, a, h):

@@ -446,8 +446,8 @@ class CheckpointPolicy(Enum):
 class SelectiveCheckpointContext:
     """What a policy is told about the run."""
 
-    def __init__(self, *, is_recompute: bool):
-        self.is_recompute = is_recompute
+    def __init__(self, *, is_recompute: bool, op_output: Any = None):
+        self.is_recompute, self.op_output = is_recompute, op_output
 
 
 SAC_IGNORED_OPS: set = set()
