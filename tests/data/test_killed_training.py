@@ -15,9 +15,9 @@ import flambeau
 TRAINING = Path(__file__).with_name("killed_training.py")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1, 2])
 def test_killed_training_ends_with_the_same_weights(tmp_path, workers):
-    """Dropout, augmentation and a schedule: a run that is killed and resumed twice ends with the weights of one that is not, bit for bit."""
+    """Dropout, augmentation, mixed precision with a scaler and a schedule: a run that is killed and resumed twice ends with the weights of one that is not, bit for bit."""
 
     def train(folder, kill_at):
         environment = {**os.environ, "PYTHONPATH": str(Path(flambeau.__file__).parents[1])}
