@@ -359,6 +359,7 @@ class Run:
             axis.plot(epochs, [row[what] for row in self.history], "o-", markersize=3, label="training")
             axis.plot(epochs, [row[f"valid {what}"] for row in self.history], "o-", markersize=3, label="validation")
             axis.set(xlabel="epoch", ylabel=label, title=f"{self.args.task}, {self.args.model}: {what}")
+            axis.xaxis.get_major_locator().set_params(integer=True)
             axis.grid(alpha=0.3)
             axis.legend()
         figure.savefig(self.folder / "curves.png", dpi=120)
