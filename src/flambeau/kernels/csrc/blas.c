@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "system.h"
-#include "tiles.h"
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
@@ -35,7 +34,7 @@ static union {
     };
     void *all[6];
 } blas;
-static fl_strip *const *strips; /* for float32 and float64, then their dots; or NULL */
+static const fl_products *loops; /* for float32 and float64, or NULL */
 
 typedef struct {
     int type;
@@ -47,7 +46,7 @@ typedef struct {
     int64_t group;                      /* products of a batch to a block */
     int64_t rows, cols, below;          /* size of a piece; pieces below each other, which come first: they read the same of B */
     int64_t panel, kc;                  /* columns and depth of one call */
-    fl_strip *strip;                    /* NULL: OpenBLAS */
+    const fl_products *loops;           /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
     bool keeps;                         /* the first rows copy what they read of B for the others */
 } Product;
@@ -113,18 +112,19 @@ static void piece(void *ctx, int64_t t) {
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld, ldb = p->panels ? p->panel : p->b.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
-    if (beta && p->c.transposed) fl_turn(p->size, cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
+    if (beta && p->c.transposed) p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
     else if (beta && p->row)
         for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
-    if (!p->strip) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
-    for (int64_t q = 0; p->strip && q < p->k; q += p->kc, beta = one(p))
+    if (!p->loops) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
+    for (int64_t q = 0; p->loops && q < p->k; q += p->kc, beta = one(p))
         for (int64_t s = 0; s < cols; s += p->panel) {
             const bool last = s + p->panel >= cols, at_last = last && q + p->kc >= p->k;
             const char *soon = at_last ? b_at(p, 0, i + rows < p->m ? j : (j + cols) % p->n) : last ? b_at(p, q + p->kc, j) : b_at(p, q, j + s + p->panel);
-            p->strip(rows, least(p->panel, cols - s), least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j + s), ldb, soon,
+            /* In a corner of its own there is room for a last vector that is not whole, and zeros in the panel. */
+            p->loops->strip(rows, p->c.transposed ? ceil_div(cols * p->size, 64) * 64 / p->size : least(p->panel, cols - s), least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j + s), ldb, soon,
                      p->alpha, beta, out + p->size * s, ldc, p->keeps ? keep : NULL);
         }
-    if (p->c.transposed) fl_turn(p->size, rows, cols, out, ldc, c, p->c.ld);
+    if (p->c.transposed) p->loops->turn(rows, cols, out, ldc, c, p->c.ld);
 }
 
 /* A few rows of A and some columns of B, which lies there transposed: products of rows with rows. */
@@ -134,7 +134,9 @@ static void dots_piece(void *ctx, int64_t t) {
     char *c = at(p, &p->c, 0, j);
     for (int64_t r = 0; p->beta && p->row && r < p->m; r++)
         memcpy(c + p->size * r * p->c.ld, p->row + p->size * j, (size_t)(p->size * cols));
-    p->strip(p->m, cols, p->k, p->a.data, p->a.ld, 1, 0, at(p, &p->b, 0, j), p->b.ld, NULL, p->alpha, p->beta, c, p->c.ld, NULL);
+    for (int64_t q = 0; q < p->k; q += p->kc) /* so little of K that A stays in the nearest cache while B goes by */
+        p->loops->dots(p->m, cols, least(p->kc, p->k - q), at(p, &p->a, 0, q), p->a.ld, 1, 0, at(p, &p->b, q, j), p->b.ld, NULL, p->alpha,
+                       q ? one(p) : p->beta, c, p->c.ld, NULL);
 }
 
 /* B and C have one column: gemm would copy all of A first, gemv does not. */
@@ -159,8 +161,8 @@ static void prepare(void *ctx, int64_t t) { /* a slice of K in some panels, whic
     const Product *p = ctx;
     int64_t slices = ceil_div(p->k, SLICE), q = t % slices * SLICE, depth = least(SLICE, p->k - q), group = t / slices;
     int64_t wide = SOME * p->panel, j = group * wide, i = (group - packs(p)) * SOME * TILE;
-    if (i < 0) fl_pack_panels(p->size, depth, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->panel, p->k);
-    else fl_cut_tiles(p->size, depth, least(p->m - i, SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), TILE, p->kc);
+    if (i < 0) p->loops->pack(depth, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->k);
+    else p->loops->cut(depth, least(p->m - i, SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), p->kc);
 }
 
 /* C^T = B^T A^T */
@@ -190,14 +192,16 @@ static void run_plain(Product *p) {
 
 /* Note [panels]. False if there are no such loops, if most of their vectors would be empty, or if memory is. */
 static bool run_strips(Product p) {
-    if (p.type > F64 || !strips || p.k == 0) return false;
-    if (p.m > 2 && p.m <= FEW_ROWS && p.b.transposed && !p.a.transposed && !p.c.transposed) {
-        p.strip = strips[F64 + 1 + p.type], p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
+    if (p.type > F64 || !loops || p.k == 0) return false;
+    p.loops = loops + p.type;
+    if (p.m <= FEW_ROWS && p.b.transposed && !p.a.transposed && !p.c.transposed) {
+        p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
+        p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
         return run(dots_piece, &p, ceil_div(p.n, p.cols)), true;
     }
-    if ((p.m <= 16 && p.b.transposed) || (p.n <= 8 && !p.a.transposed)) return false;
+    if (p.n <= 8 && !p.a.transposed) return false;
     if (p.b.transposed && (p.a.transposed || p.k * p.m + p.m * p.n < p.k * p.n)) flip(&p);
-    p.strip = strips[p.type], p.panel = PANEL / p.size, p.rows = even(p.m, MOST_ROWS, TILE);
+    p.panel = PANEL / p.size, p.rows = even(p.m, MOST_ROWS, p.c.transposed ? 8 * TILE : TILE);
     p.cols = p.c.transposed ? p.panel : p.panel * ceil_div(p.n, p.panel * ceil_div(p.n, MOST_COLS));
     p.below = ceil_div(p.m, p.rows);
     while (p.cols > p.panel && p.below * ceil_div(p.n, p.cols) < 8) p.cols = p.panel * ceil_div(p.cols, 2 * p.panel);
@@ -262,8 +266,8 @@ int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, 
     return 0;
 }
 
-void fl_blas_bind(void *const functions[6], fl_strip *const loops[2]) {
+void fl_blas_bind(void *const functions[6], const fl_products ours[2]) {
     if (!blas.all[0]) pthread_atfork(before_fork, after_fork, in_child);
     memcpy(blas.all, functions, sizeof blas.all);
-    strips = loops && loops[0] ? loops : NULL;
+    loops = ours && ours[0].strip ? ours : NULL;
 }
