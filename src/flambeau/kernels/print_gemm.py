@@ -14,6 +14,7 @@ from __future__ import annotations
 ROWS, VECTORS = 6, 4
 TALL = {1: 12, 2: 12, 3: 6, 4: 6}  # vectors of a tile: its rows
 FEW = {1: 8, 2: 8, 3: 4, 4: 4, 5: 4, 6: 4}  # rows of A whose dot products are taken at a time: with so many columns of B
+SOON = 2  # rows of B, where it lies, that are called for while a tile takes 16
 TYPES = {"f32": ("float", 16), "f64": ("double", 8)}
 INTRINSICS = {"f32": ("__m512", "ps", "epi32", "__m256", "_mm256"), "f64": ("__m512d", "pd", "epi64", "__m512d", "_mm512")}
 
@@ -32,10 +33,7 @@ def _strips(kind: str):
     shapes = [(rows, vectors) for vectors, most in TALL.items() for rows in range(1, most + 1)]
     for rows, vectors in shapes:
         yield _tile(kind, rows, vectors)
-    for vectors in TALL:
-        yield _tile(kind, ROWS, vectors, keeps=True)
     tiles = [f"[{rows}][{vectors - 1}] = tile_{kind}_{rows}_{vectors}" for rows, vectors in shapes]
-    tiles += [f"[0][{vectors - 1}] = tile_{kind}_keeps_{vectors}" for vectors in TALL]
     yield _STRIP.format(
         kind=kind,
         real=real,
@@ -46,31 +44,29 @@ def _strips(kind: str):
         tall=", ".join(map(str, TALL.values())),
         tiles=", ".join(tiles),
         wide=VECTORS * width,
-        size=64 // width,
+        soon=SOON,
     )
 
 
-def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
-    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta. One that keeps copies B into a panel."""
+def _tile(kind: str, rows: int, vectors: int) -> str:
+    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta."""
     real, width = TYPES[kind]
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i // ROWS} * next + {i % ROWS} * down;" for i in range(0, rows, 3)]
-    lines += ["(void)next;"] + ([] if keeps else ["(void)keep;"])
+    lines.append("(void)next;")
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
-    lines += [f"    __builtin_prefetch(soon + {row} * step + {64 * line}, 0, 2);" for row in (0, 1) for line in range(4)]
-    lines.append("    soon += 2 * step;")
+    lines.append("    if (soon) {")
+    lines += [f"        __builtin_prefetch(soon + {row} * ldb + {line * width}, 0, 2);" for row in range(SOON) for line in range(VECTORS)]
+    lines += [f"        soon += {SOON} * ldb;", "    }"]
     # Two rows of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again.
     lines.append(f"    if (depth - q <= {8 * rows}) {{")
     lines.append(f"        const {real} *const ahead = c + (depth - q - 1) / 16 * 2 * ldc;")
     lines += [f"        __builtin_prefetch(ahead + {i} * ldc + {j * width}, 1);" for i in (0, 1) for j in range(vectors)] + ["    }"]
     lines.append("    for (; q < stop; q++) {")
     lines += [f"    const vec_{kind} b{j} = *(const vec_{kind} *)(b + {j * width});" for j in range(vectors)]
-    if keeps:  # beside so many multiplications a store costs nothing
-        lines += [f"    __builtin_prefetch(b + 8 * ldb + {j * width});" for j in range(vectors)]
-        lines += [f"    *(vec_{kind} *)(keep + {j * width}) = b{j};" for j in range(vectors)] + [f"    keep += {VECTORS * width};"]
     for i in range(rows):
         lines.append(f"    const vec_{kind} x{i} = a{i // 3 * 3}[{i % 3} * down] - (vec_{kind}){{0}};")
         lines += [f"    c{i}{j} += x{i} * b{j};" for j in range(vectors)]
@@ -81,8 +77,8 @@ def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
     lines += [*(f"    {c} = *alpha * {x};" for c, x in places), "}"]
     body = "".join(f"    {line}\n" for line in lines)
     return (
-        f"static void tile_{kind}_{'keeps' if keeps else rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, int64_t next,\n        const {real} *b, int64_t ldb, const char *soon, int64_t step,\n"
-        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc, {real} *keep) {{\n{body}}}\n"
+        f"static void tile_{kind}_{rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, int64_t next,\n        const {real} *b, int64_t ldb, const {real} *soon,\n"
+        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc) {{\n{body}}}\n"
     )
 
 
@@ -161,18 +157,19 @@ def _copies(kind: str) -> str:
     """How B comes into panels, and A into tiles."""
     real, width = TYPES[kind]
     _, suffix, _, vector, prefix = INTRINSICS[kind]
+    copy = "{ " + " ".join(f"((vec_{kind} *)at)[{j}] = here[{j}];" for j in range(VECTORS)) + " }"  # a call would cost more
     return _COPIES.format(
-        kind=kind, real=real, size=64 // width, panel=VECTORS * width, tile=ROWS, suffix=suffix, vector=vector, prefix=prefix
+        copy=copy, kind=kind, real=real, size=64 // width, panel=VECTORS * width, tile=ROWS, suffix=suffix, vector=vector, prefix=prefix
     )
 
 
 _DOTS = """
 static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep) {{
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
     static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *, const {real} *, {real} *,
         int64_t) = {{{table}}};
     const int64_t parts = (rows + {few} - 1) / {few};
-    (void)right, (void)next, (void)soon, (void)keep;
+    (void)right, (void)next, (void)soon;
     for (int64_t j = 0, across; j < cols; j += across) {{
         across = rows > 2 ? 4 : 8; /* with more than 6 rows no part has less than 3 */
         if (cols - j < across) across = 1;
@@ -202,7 +199,9 @@ static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, 
             char *const at = (char *)(to + s * deep + r * {panel});
             const size_t used = {size} * (size_t)(cols - s < {panel} ? cols - s : {panel});
             for (size_t k = 0; !turned && k < used; k += 64) __builtin_prefetch((const char *)(from + (r + 2) * ld + s) + k);
-            if (!turned) memcpy(at, from + r * ld + s, used);
+            const vec_{kind} *const here = (const vec_{kind} *)(from + r * ld + s);
+            if (!turned && cols - s >= {panel}) {copy}
+            else if (!turned) memcpy(at, here, used);
             if (used % 64) memset(at + used, 0, -used & 63);
         }}
 }}
@@ -221,24 +220,21 @@ static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, v
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.
 _STRIP = """
 static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep) {{
-    static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const char *,
-        int64_t, const {real} *, const {real} *, {real} *, int64_t, {real} *) = {{{tiles}}}; /* [0]: 6 rows, one that keeps */
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
+    static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const {real} *,
+        const {real} *, const {real} *, {real} *, int64_t) = {{{tiles}}};
     static const int64_t tall[] = {{{tall}}};
-    const int64_t vectors = (cols + {width} - 1) / {width};
+    const int64_t vectors = (cols + {width} - 1) / {width}, ahead = soon ? {rows} * 16 / {soon} : 0;
+    const {real} *const near = soon;
     const {real} *from = a;
-    const char *const near = soon;
-    const int64_t step = ldb * {size};
     {real} *to = c, corner[{most} * {wide}];
     if (cols % {width}) memset(corner, 0, sizeof corner);
     for (int64_t i = 0, some; i < rows; i += some) {{
-        const bool whole = cols == vectors * {width}, keeps = keep && i == 0 && rows > {rows};
-        const int64_t most = keeps ? {rows} : tall[vectors - 1];
+        const bool whole = cols == vectors * {width};
+        const int64_t most = tall[vectors - 1];
         some = rows - i < most ? rows - i : most;
         for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, to + r * ldc, sizeof({real}) * (size_t)cols);
-        tiles[keeps ? 0 : some][vectors - 1](depth, from, down, right, next, b, ldb, near + (depth + 15) / 16 * (i / {rows} % 8) * 2 * step, step,
-            alpha, beta, whole ? to : corner, whole ? ldc : {wide}, keep);
-        if (keeps) b = keep, ldb = {wide};
+        tiles[some][vectors - 1](depth, from, down, right, next, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? to : corner, whole ? ldc : {wide});
         for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
         from += some / {rows} * next, to += some * ldc;
     }}

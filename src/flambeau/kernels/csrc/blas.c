@@ -4,8 +4,8 @@
    Where the CPU has AVX-512, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
    of B, which is 256 bytes wide.
      A   is read 96 rows at a time, which stay near while some panels go by; if it is transposed, it is copied into tiles of 6 rows first;
-     B   comes into panels, unless it is small: the first 6 rows of a piece copy it as they read it, for those that follow; if it is
-         transposed or its rows are not whole vectors, a piece packs what it needs before, or all pieces together, if they have few rows;
+     B   is read where it lies if it is small or A has few rows; else each piece packs the panels it needs, or, if C is made transposed
+         or has few rows, all pieces together pack them all;
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn; if it has very few, dot
    products of rows with rows need nothing turned at all.
@@ -21,7 +21,7 @@
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
-enum { MOST_ROWS = 96, SOME = 16, KEPT = 4 };                      /* of A that stay near; panels or tiles of a copy; panels kept */
+enum { MOST_ROWS = 96, SOME = 16, SHARE = 2 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
 enum { FEW_ROWS = 16 };                                           /* so few that nothing need be copied */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10, WORTH_A_THREAD = 1000000 }; /* bytes that stay in the nearest cache beside other things; flops: 5 to 10 us */
@@ -49,7 +49,7 @@ typedef struct {
     int64_t panel, kc;                  /* columns and depth of one call */
     const fl_products *loops;           /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
-    bool keeps, packs;                  /* the first rows of a piece copy what they read of B for the others; a piece packs its B first */
+    bool packs;                         /* a piece packs its part of B first */
 } Product;
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -108,7 +108,7 @@ static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
     int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
-    _Alignas(64) char keep[KEPT * DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
+    _Alignas(64) char near[SHARE * DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
@@ -118,19 +118,17 @@ static void piece(void *ctx, int64_t t) {
         for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
     if (!p->loops) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
     for (int64_t q = 0; p->loops && q < p->k; q += p->kc, beta = one(p)) {
-        if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, keep, DEPTH);
+        if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, DEPTH);
         for (int64_t r = 0; r < rows; r += MOST_ROWS)
             for (int64_t s = 0; s < cols; s += p->panel) {
-                const bool kept = p->packs || (p->keeps && r > 0), last = s + p->panel >= cols, more = r + MOST_ROWS < rows;
-                const int64_t then = last ? 0 : s + p->panel, wide = least(p->panel, cols - s);
-                char *const mine = keep + s / p->panel * DEPTH * PANEL;
-                const char *b = kept ? mine : b_at(p, q, j + s), *soon = b_at(p, q, j + then);
-                if (kept) soon = keep + then / p->panel * DEPTH * PANEL;
-                else if (last && !more) soon = q + p->kc < p->k ? b_at(p, q + p->kc, j) : b_at(p, 0, (j + cols) % p->n);
+                const int64_t wide = least(p->panel, cols - s);
+                const bool more = r + MOST_ROWS < rows, last = s + p->panel >= cols, ends = last && q + p->kc >= p->k;
+                const char *soon = ends ? at(p, &p->b, 0, (j + cols) % p->n) : last ? at(p, &p->b, q + p->kc, j) : at(p, &p->b, q, j + s + p->panel);
+                const char *b = p->packs ? near + s / p->panel * DEPTH * PANEL : b_at(p, q, j + s);
                 /* In a corner of its own there is room for a last vector that is not whole, and zeros in the panel. */
                 p->loops->strip(least(MOST_ROWS, rows - r), p->c.transposed ? ceil_div(wide * p->size, 64) * 64 / p->size : wide,
-                                least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, b, kept || p->panels ? p->panel : p->b.ld, soon,
-                                p->alpha, beta, out + p->size * (r * ldc + s), ldc, p->keeps && !kept ? mine : NULL);
+                                least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, b, p->packs || p->panels ? p->panel : p->b.ld,
+                                p->packs || p->panels || more ? NULL : soon, p->alpha, beta, out + p->size * (r * ldc + s), ldc);
             }
     }
     if (p->c.transposed) p->loops->turn(rows, cols, out, ldc, c, p->c.ld);
@@ -145,7 +143,7 @@ static void dots_piece(void *ctx, int64_t t) {
         memcpy(c + p->size * r * p->c.ld, p->row + p->size * j, (size_t)(p->size * cols));
     for (int64_t q = 0; q < p->k; q += p->kc) /* so little of K that A stays in the nearest cache while B goes by */
         p->loops->dots(p->m, cols, least(p->kc, p->k - q), at(p, &p->a, 0, q), p->a.ld, 1, 0, at(p, &p->b, q, j), p->b.ld, NULL, p->alpha,
-                       q ? one(p) : p->beta, c, p->c.ld, NULL);
+                       q ? one(p) : p->beta, c, p->c.ld);
 }
 
 /* B and C have one column: gemm would copy all of A first, gemv does not. */
@@ -202,7 +200,7 @@ static void run_plain(Product *p) {
 /* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
     const int64_t enough = 4 * fl_get_num_threads(), unit = p->c.transposed ? 8 * TILE : 2 * TILE;
-    const int64_t most = p->panel * (p->c.transposed ? 1 : p->keeps || p->packs ? KEPT : 2 * KEPT);
+    const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : 2 * SHARE);
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     while (p->below = ceil_div(p->m, p->rows), p->below * ceil_div(p->n, p->cols) < enough)
         if (p->cols > (p->rows > 2 * MOST_ROWS ? 2 : 1) * p->panel) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
@@ -224,10 +222,11 @@ static bool run_strips(Product p) {
     p.panel = PANEL / p.size;
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
-    bool in_place = whole && (p.k * step <= NEAR || p.m <= 16 || (p.k <= 128 && aligned && step % 2048)); /* 2048: rows compete */
-    p.keeps = whole && !in_place, p.packs = !whole && !p.c.transposed && p.m >= 2 * MOST_ROWS;
+    bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
+    bool in_place = whole && (p.k * step <= NEAR || (apart && p.k <= 128) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
+    p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
     cut(&p);
-    int64_t for_b = in_place || p.keeps || p.packs ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
+    int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
     int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH, SLICE) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
     size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
