@@ -158,7 +158,7 @@ def build(folder: Path) -> Path:
     sources = [str(CSRC / name) for name in ("threads.c", "pool.c", "blas.c")]
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", f"-I{CSRC}", f"-I{folder}"]
     assert COMPILER is not None
-    wide = ["-std=gnu11", "-mavx512f"] if AVX512 else ["-std=gnu11"]
+    wide = ["-std=gnu11", "-mavx512f", "-mavx512vl"] if AVX512 else ["-std=gnu11"]
     subprocess.run([COMPILER, *flags, *wide, "-c", str(loops), "-o", str(folder / "loops.o")], check=True)
     parts = [*sources, str(folder / "entry.c"), str(folder / "loops.o")]
     subprocess.run([COMPILER, *flags, "-shared", *parts, "-o", str(library), "-lm", "-ldl"], check=True)
@@ -434,8 +434,8 @@ def blas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def bind(lib: ctypes.CDLL, library: str, ours: bool) -> None:
-    strips = ctypes.addressof(ctypes.c_void_p.in_dll(lib, "fl_strips_test")) if AVX512 and ours else None
-    lib.fl_blas_bind((ctypes.c_void_p * 6)(*products.functions(library)), strips)
+    loops = ctypes.addressof(ctypes.c_void_p.in_dll(lib, "fl_products_test")) if AVX512 and ours else None
+    lib.fl_blas_bind((ctypes.c_void_p * 6)(*products.functions(library)), loops)
 
 
 def aligned(x: np.ndarray) -> np.ndarray:

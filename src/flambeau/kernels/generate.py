@@ -167,7 +167,7 @@ def write_all(directory: Path) -> list[Path]:
     folds = {f.name: f for f in fold.FOLDS}
     texts["folds.c"] = [fold.print_fold(folds[name], dtype) for name, dtype in fold_instances]
     texts["gemm_loops.c"] = print_gemm.texts()
-    declared.append("extern fl_strip *const FL_NAME(fl_strips)[4];\n")
+    declared.append("extern const fl_products FL_NAME(fl_products)[2];\n")
     texts["table.c"] = [print_c.IN_BLOCKS, *declared, *fold_declarations, table_of(rows, fold_rows)]
     write_headers(directory)
     for name, parts in texts.items():
@@ -212,7 +212,7 @@ static const fl_pointwise loops[] = {{
 static const fl_fold folds[] = {{
 {lines(fold_rows)}}};
 #define FL_COUNT(x) (int)(sizeof(x) / sizeof *(x))
-const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds), FL_NAME(fl_strips)}};
+const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds), FL_NAME(fl_products)}};
 """
 
 

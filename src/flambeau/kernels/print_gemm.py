@@ -1,70 +1,72 @@
 """The innermost loops of matrix products, printed as C for CPUs with AVX-512: what csrc/blas.c multiplies panels with.
 
 A tile of 6 rows and 4 vectors of C stays in registers (24 of 32) while K is walked: 4 loads of B and 6 numbers of A, each repeated over a
-vector, feed 24 multiply-adds, so that the two units that do them never wait for memory. Edges have tiles of their own: 1 to 6 rows, 1 to 4
-vectors.
+vector, feed 24 multiply-adds, so that the two units that do them never wait for memory. Edges have tiles of their own: fewer rows, and
+fewer vectors, of 12 rows if they are 1 or 2: less than 8 sums at a time would wait for each other.
 
-A few rows times a transposed matrix (a linear layer of a small batch) are dot products of rows with rows: both are read as they lie, four
-by four of them at a time, and nothing is copied.
+A few rows times a transposed matrix (a linear layer of a small batch) are dot products of rows with rows: both are read as they lie, some
+of each at a time, and nothing is copied. Otherwise panels of a transposed B are turned (print_tiles.py), and a transposed A is cut into
+tiles of 6 rows.
 """
 
 from __future__ import annotations
 
 ROWS, VECTORS = 6, 4
-FEW = 4  # rows of A, and of the transposed B, whose dot products are taken at a time
+TALL = {1: 12, 2: 12, 3: 6, 4: 6}  # vectors of a tile: its rows
+FEW = {1: 8, 2: 8, 3: 4, 4: 4, 5: 4, 6: 4}  # rows of A whose dot products are taken at a time: with so many columns of B
+SOON = 2  # rows of B, where it lies, that are called for while a tile takes 16
 TYPES = {"f32": ("float", 16), "f64": ("double", 8)}
+INTRINSICS = {"f32": ("__m512", "ps", "epi32", "__m256", "_mm256"), "f64": ("__m512d", "pd", "epi64", "__m512d", "_mm512")}
 
 
 def texts() -> list[str]:
-    """The C of both dtypes, and the table of them (see fl_strip in system.h)."""
-    printed = [text for kind in TYPES for text in (*_strips(kind), *_dots(kind))]
-    names = ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots") for kind in TYPES)
-    table = "fl_strip *const FL_NAME(fl_strips)[4] = {%s};\n"
-    return [
-        "#include <string.h>\n#ifdef __AVX512F__\n#include <immintrin.h>\n",
-        *printed,
-        table % names,
-        "#else\n",
-        table % "0",
-        "#endif\n",
-    ]
+    """The C of both dtypes, and the table of them (see fl_products in system.h)."""
+    printed = [text for kind in TYPES for text in (*_strips(kind), *_dots(kind), _copies(kind))]
+    rows = ", ".join("{" + ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots", "pack", "cut", "turn")) + "}" for kind in TYPES)
+    table = "const fl_products FL_NAME(fl_products)[2] = {%s};\n"
+    return ['#ifdef __AVX512F__\n#include "tiles.h"\n', *printed, table % rows, "#else\n", table % "{0}", "#endif\n"]
 
 
 def _strips(kind: str):
     real, width = TYPES[kind]
     yield f"typedef {real} vec_{kind} __attribute__((vector_size(64), aligned({64 // width}), may_alias));\n"
-    for rows in range(1, ROWS + 1):
-        for vectors in range(1, VECTORS + 1):
-            yield _tile(kind, rows, vectors)
-    for vectors in range(1, VECTORS + 1):
-        yield _tile(kind, ROWS, vectors, keeps=True)
-    names = [", ".join(f"tile_{kind}_{rows}_{vectors}" for vectors in range(1, VECTORS + 1)) for rows in range(1, ROWS + 1)]
-    names.append(", ".join(f"tile_{kind}_keeps_{vectors}" for vectors in range(1, VECTORS + 1)))
-    tiles = ", ".join(f"{{{n}}}" for n in names)
-    yield _STRIP.format(kind=kind, real=real, width=width, rows=ROWS, vectors=VECTORS, tiles=tiles, wide=VECTORS * width, size=64 // width)
+    shapes = [(rows, vectors) for vectors, most in TALL.items() for rows in range(1, most + 1)]
+    for rows, vectors in shapes:
+        yield _tile(kind, rows, vectors)
+    tiles = [f"[{rows}][{vectors - 1}] = tile_{kind}_{rows}_{vectors}" for rows, vectors in shapes]
+    yield _STRIP.format(
+        kind=kind,
+        real=real,
+        width=width,
+        rows=ROWS,
+        vectors=VECTORS,
+        most=max(TALL.values()),
+        tall=", ".join(map(str, TALL.values())),
+        tiles=", ".join(tiles),
+        wide=VECTORS * width,
+        soon=SOON,
+    )
 
 
-def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
-    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta. One that keeps copies B into a panel."""
+def _tile(kind: str, rows: int, vectors: int) -> str:
+    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta."""
     real, width = TYPES[kind]
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
-    lines += [f"const {real} *a{i} = a + {i} * down;" for i in range(0, rows, 3)]
-    lines += [] if keeps else ["(void)keep;"]
+    lines += [f"const {real} *a{i} = a + {i // ROWS} * next + {i % ROWS} * down;" for i in range(0, rows, 3)]
+    lines.append("(void)next;")
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
-    lines += [f"    __builtin_prefetch(soon + {row} * step + {64 * line}, 0, 2);" for row in (0, 1) for line in range(4)]
-    lines.append("    soon += 2 * step;")
+    lines.append("    if (soon) {")
+    lines += [f"        __builtin_prefetch(soon + {row} * ldb + {line * width}, 0, 2);" for row in range(SOON) for line in range(VECTORS)]
+    lines += [f"        soon += {SOON} * ldb;", "    }"]
     # Two rows of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again.
     lines.append(f"    if (depth - q <= {8 * rows}) {{")
     lines.append(f"        const {real} *const ahead = c + (depth - q - 1) / 16 * 2 * ldc;")
     lines += [f"        __builtin_prefetch(ahead + {i} * ldc + {j * width}, 1);" for i in (0, 1) for j in range(vectors)] + ["    }"]
     lines.append("    for (; q < stop; q++) {")
     lines += [f"    const vec_{kind} b{j} = *(const vec_{kind} *)(b + {j * width});" for j in range(vectors)]
-    if keeps:  # beside so many multiplications a store costs nothing
-        lines += [f"    __builtin_prefetch(b + 8 * ldb + {j * width});" for j in range(vectors)]
-        lines += [f"    *(vec_{kind} *)(keep + {j * width}) = b{j};" for j in range(vectors)] + [f"    keep += {VECTORS * width};"]
     for i in range(rows):
         lines.append(f"    const vec_{kind} x{i} = a{i // 3 * 3}[{i % 3} * down] - (vec_{kind}){{0}};")
         lines += [f"    c{i}{j} += x{i} * b{j};" for j in range(vectors)]
@@ -75,53 +77,142 @@ def _tile(kind: str, rows: int, vectors: int, keeps: bool = False) -> str:
     lines += [*(f"    {c} = *alpha * {x};" for c, x in places), "}"]
     body = "".join(f"    {line}\n" for line in lines)
     return (
-        f"static void tile_{kind}_{'keeps' if keeps else rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, const {real} *b, int64_t ldb, const char *soon, int64_t step,\n"
-        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc, {real} *keep) {{\n{body}}}\n"
+        f"static void tile_{kind}_{rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, int64_t next,\n        const {real} *b, int64_t ldb, const {real} *soon,\n"
+        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc) {{\n{body}}}\n"
     )
 
 
 def _dots(kind: str):
     """C = alpha A B + beta C, where B lies there column after column: `ldb` elements from one to the next."""
     real, width = TYPES[kind]
-    blocks = [(rows, cols) for rows in range(1, FEW + 1) for cols in (1, FEW)]
+    vector, suffix, index, _, _ = INTRINSICS[kind]
+    blocks = [(rows, cols) for rows, most in FEW.items() for cols in (1, most)]
+    for group in _groups(width):  # what the sums of two vectors' parts are picked by, see _folded
+        for half in (0, 1):
+            picks = ", ".join(str(k + half * group // 2) for k in reversed(_firsts(width, group)))
+            yield f"#define FOLD_{kind}_{group}_{half} _mm512_set_{index}({picks})\n"
+    yield "".join(
+        f"typedef {real} row_{kind}_{n} __attribute__((vector_size({n} * sizeof({real})), aligned({64 // width}), may_alias));\n"
+        for n in (1, 4, 8)
+    )
     for rows, cols in blocks:
-        cells = [(i, j) for i in range(rows) for j in range(cols)]
-        lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for i, j in cells) + ";", "int64_t q = 0;"]
-        lines.append(f"for (; q + {width} <= depth; q += {width}) {{")
-        lines += [f"    const vec_{kind} b{j} = *(const vec_{kind} *)(b + {j} * ldb + q);" for j in range(cols)]
-        for i in range(rows):
-            lines.append(f"    const vec_{kind} a{i} = *(const vec_{kind} *)(a + {i} * down + q);")
-            lines += [f"    c{i}{j} += a{i} * b{j};" for j in range(cols)]
-        lines.append("}")
-        add, vector = {"f32": ("_mm512_reduce_add_ps", "__m512"), "f64": ("_mm512_reduce_add_pd", "__m512d")}[kind]
-        lines += [f"to[{i * cols + j}] = {add}(({vector})c{i}{j});" for i, j in cells]
-        lines += ["for (; q < depth; q++) {", *(f"    to[{i * cols + j}] += a[{i} * down + q] * b[{j} * ldb + q];" for i, j in cells), "}"]
-        head = (
-            f"static void dot_{kind}_{rows}_{cols}(int64_t depth, const {real} *a, int64_t down, const {real} *b, int64_t ldb, {real} *to)"
-        )
+        cells = [f"c{i}_{j}" for i in range(rows) for j in range(cols)]
+        lines = [f"{vector} " + ", ".join(f"{c} = _mm512_setzero_{suffix}()" for c in cells) + ";", "int64_t q = 0;"]
+
+        def step(load: str, rows=rows, cols=cols) -> list[str]:
+            found = [f"    {vector} b{j} = {load}b + {j} * ldb + q);" for j in range(cols)]
+            found += [f'    __asm__("" : "+v"(b{j}));' for j in range(cols)]  # or the compiler would read it again for every row
+            for i in range(rows):
+                found.append(f"    const {vector} a{i} = {load}a + {i} * down + q);")
+                found += [f"    c{i}_{j} = _mm512_fmadd_{suffix}(a{i}, b{j}, c{i}_{j});" for j in range(cols)]
+            return [*found, "}"]
+
+        # Of the rows that come next: each is long, and a new one takes the prefetcher by surprise.
+        ahead = [f"    __builtin_prefetch(b + {cols + j} * ldb + q);" for j in range(cols)]
+        lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(f"_mm512_loadu_{suffix}(")]
+        lines += [
+            "if (q < depth) {",
+            f"    const __mmask{width} some = (1u << (depth - q)) - 1;",
+            *step(f"_mm512_maskz_loadu_{suffix}(some, "),
+        ]
+        lines.append(f"FL_ALIGNED {real} sums[{-(-len(cells) // width) * width}];")
+        for first in range(0, len(cells), width):
+            folds, total = _folded(kind, cells[first : first + width])
+            lines += [*folds, f"_mm512_store_{suffix}(sums + {first}, {total});"]
+        places = [(f"*(row_{kind}_{cols} *)(c + {i} * ldc)", f"*alpha * *(row_{kind}_{cols} *)(sums + {i * cols})") for i in range(rows)]
+        lines += [f"if (beta) {{ {' '.join(f'{c} = *beta * {c} + {x};' for c, x in places)} }}"]
+        lines += [f"else {{ {' '.join(f'{c} = {x};' for c, x in places)} }}"]
+        head = f"static void dot_{kind}_{rows}_{cols}(int64_t depth, const {real} *a, int64_t down, const {real} *b, int64_t ldb, const {real} *alpha,\n"
+        head += f"    const {real} *beta, {real} *c, int64_t ldc)"
         yield head + " {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
-    table = ", ".join(f"{{dot_{kind}_{rows}_1, dot_{kind}_{rows}_{FEW}}}" for rows in range(1, FEW + 1))
-    yield _DOTS.format(kind=kind, real=real, few=FEW, table=table)
+    table = ", ".join(f"{{dot_{kind}_{rows}_1, dot_{kind}_{rows}_{most}}}" for rows, most in FEW.items())
+    yield _DOTS.format(kind=kind, real=real, few=max(FEW), table=table)
+
+
+def _groups(width: int) -> list[int]:
+    return [width >> i for i in range(width.bit_length() - 1)]
+
+
+def _firsts(width: int, group: int) -> list[int]:
+    """The numbers of the elements in the first halves of groups, of two vectors."""
+    return [k for k in range(2 * width) if k % group < group // 2]
+
+
+def _folded(kind: str, vectors: list[str]) -> tuple[list[str], str]:
+    """(lines of C, the name of a vector of the sums of vectors), in log2 rounds: groups of two vectors are folded in the middle into one."""
+    vector, suffix = INTRINSICS[kind][:2]
+    lines: list[str] = []
+    for number, group in enumerate(_groups(TYPES[kind][1])):
+        fresh = []
+        for i in range(0, len(vectors), 2):
+            a, b = vectors[i], vectors[min(i + 1, len(vectors) - 1)]
+            fresh.append(f"{vectors[0]}_{number}_{i}")
+            halves = [f"_mm512_permutex2var_{suffix}({a}, FOLD_{kind}_{group}_{half}, {b})" for half in (0, 1)]
+            lines.append(f"const {vector} {fresh[-1]} = _mm512_add_{suffix}({', '.join(halves)});")
+        vectors = fresh
+    return lines, vectors[0]
+
+
+def _copies(kind: str) -> str:
+    """How B comes into panels, and A into tiles."""
+    real, width = TYPES[kind]
+    _, suffix, _, vector, prefix = INTRINSICS[kind]
+    copy = "{ " + " ".join(f"((vec_{kind} *)at)[{j}] = here[{j}];" for j in range(VECTORS)) + " }"  # a call would cost more
+    return _COPIES.format(
+        copy=copy, kind=kind, real=real, size=64 // width, panel=VECTORS * width, tile=ROWS, suffix=suffix, vector=vector, prefix=prefix
+    )
 
 
 _DOTS = """
 static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep) {{
-    static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, {real} *) = {{{table}}};
-    {real} found[{few} * {few}];
-    (void)right, (void)next, (void)soon, (void)keep;
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
+    static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *, const {real} *, {real} *,
+        int64_t) = {{{table}}};
+    const int64_t parts = (rows + {few} - 1) / {few};
+    (void)right, (void)next, (void)soon;
     for (int64_t j = 0, across; j < cols; j += across) {{
-        across = cols - j < {few} ? 1 : {few};
-        for (int64_t i = 0; i < rows; i += {few}) {{
-            const int64_t some = rows - i < {few} ? rows - i : {few};
-            dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, found);
-            for (int64_t r = 0; r < some; r++) {{
-                {real} *const to = ({real} *)c + (i + r) * ldc + j;
-                const {real} *const from = found + r * across, scale = *(const {real} *)alpha, share = beta ? *(const {real} *)beta : 0;
-                for (int64_t s = 0; s < across; s++) to[s] = beta ? share * to[s] + scale * from[s] : scale * from[s];
-            }}
+        across = rows > 2 ? 4 : 8; /* with more than 6 rows no part has less than 3 */
+        if (cols - j < across) across = 1;
+        for (int64_t part = 0, i = 0; part < parts; part++) {{
+            const int64_t end = rows * (part + 1) / parts, some = end - i;
+            dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, alpha, beta, ({real} *)c + i * ldc + j, ldc);
+            i = end;
         }}
     }}
+}}
+"""
+
+_COPIES = """
+static void turn_{kind}(int64_t rows, int64_t cols, const void *from, int64_t ld, void *to, int64_t ld_to) {{
+    fl_turn({size}, rows, cols, from, ld, to, ld_to);
+}}
+/* Columns of B, from (depth, cols) or turned, into panels, `deep` rows apart; a row through all of them, as it lies. What fills up the last
+   vector is 0: what was there could be slow to multiply with. */
+static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, bool turned, void *panels, int64_t deep) {{
+    const {real} *const from = b;
+    {real} *const to = panels;
+    for (int64_t s = 0; turned && s < cols; s += {panel})
+        fl_turn({size}, cols - s < {panel} ? cols - s : {panel}, depth, (const char *)(from + s * ld), ld, (char *)(to + s * deep), {panel});
+    if (turned && cols * {size} % 64 == 0) return;
+    for (int64_t r = 0; r < depth; r++)
+        for (int64_t s = turned ? cols / {panel} * {panel} : 0; s < cols; s += {panel}) {{
+            char *const at = (char *)(to + s * deep + r * {panel});
+            const size_t used = {size} * (size_t)(cols - s < {panel} ? cols - s : {panel});
+            for (size_t k = 0; !turned && k < used; k += 64) __builtin_prefetch((const char *)(from + (r + 2) * ld + s) + k);
+            const vec_{kind} *const here = (const vec_{kind} *)(from + r * ld + s);
+            if (!turned && cols - s >= {panel}) {copy}
+            else if (!turned) memcpy(at, here, used);
+            if (used % 64) memset(at + used, 0, -used & 63);
+        }}
+}}
+/* Rows of a transposed A, which lie side by side, into tiles, `deep` columns apart. */
+static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep) {{
+    for (int64_t r = 0; r < depth; r++)
+        for (int64_t s = 0; s < rows; s += {tile}) {{
+            const __mmask8 some = (1u << (rows - s < {tile} ? rows - s : {tile})) - 1;
+            const {vector} x = {prefix}_maskz_loadu_{suffix}(some, (const {real} *)a + r * ld + s);
+            {prefix}_mask_storeu_{suffix}(({real} *)tiles + s * deep + r * {tile}, some, x);
+        }}
 }}
 """
 
@@ -129,23 +220,23 @@ static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.
 _STRIP = """
 static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep) {{
-    static void (*const tiles[{rows} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, const {real} *, int64_t, const char *, int64_t, const {real} *,
-        const {real} *, {real} *, int64_t, {real} *) = {{{tiles}}};
-    const int64_t vectors = (cols + {width} - 1) / {width};
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
+    static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const {real} *,
+        const {real} *, const {real} *, {real} *, int64_t) = {{{tiles}}};
+    static const int64_t tall[] = {{{tall}}};
+    const int64_t vectors = (cols + {width} - 1) / {width}, ahead = soon ? {rows} * 16 / {soon} : 0;
+    const {real} *const near = soon;
     const {real} *from = a;
-    const char *const near = soon;
-    const int64_t step = ldb * {size};
-    {real} *to = c, corner[{rows} * {wide}] = {{0}};
-    for (int64_t i = 0; i < rows; i += {rows}, from += next, to += {rows} * ldc) {{
-        const int64_t some = rows - i < {rows} ? rows - i : {rows};
+    {real} *to = c, corner[{most} * {wide}];
+    if (cols % {width}) memset(corner, 0, sizeof corner);
+    for (int64_t i = 0, some; i < rows; i += some) {{
         const bool whole = cols == vectors * {width};
+        const int64_t most = tall[vectors - 1];
+        some = rows - i < most ? rows - i : most;
         for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, to + r * ldc, sizeof({real}) * (size_t)cols);
-        const bool keeps = keep && i == 0 && rows > {rows};
-        tiles[keeps ? {rows} : some - 1][vectors - 1](depth, from, down, right, b, ldb, near + (depth + 15) / 16 * (i / {rows} % 8) * 2 * step, step,
-            alpha, beta, whole ? to : corner, whole ? ldc : {wide}, keep);
-        if (keeps) b = keep, ldb = {wide};
+        tiles[some][vectors - 1](depth, from, down, right, next, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? to : corner, whole ? ldc : {wide});
         for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
+        from += some / {rows} * next, to += some * ldc;
     }}
 }}
 """

@@ -15,7 +15,7 @@ ROWS = range(6)
 
 _HEAD = """#include <string.h>
 #include "tiles.h"
-extern fl_strip *const FL_NAME(fl_strips)[2];
+extern const fl_products FL_NAME(fl_products)[2];
 #ifdef __AVX__
 enum { VECTOR = 32 };
 #else
@@ -34,14 +34,14 @@ static void tile_{kind}(int64_t rows, int64_t cols, int64_t depth, const {real} 
 static __attribute__((noinline)) void fl_product_{kind}(int64_t rows, int64_t cols, int64_t depth, const {real} *a, int64_t down,
     int64_t right, const {real} *b, int64_t ldb, int add, {real} *c, int64_t ldc) {{
     static const {real} one = 1;
-    fl_strip *const strip = FL_NAME(fl_strips)[{which}];
+    fl_strip *const strip = FL_NAME(fl_products)[{which}].strip;
     const int64_t pair = 2 * VECTOR / {size};
     for (int64_t j = 0; j < cols && rows > 0; j += {wide})
         for (int64_t q = 0; q < depth; q += {depth}) {{
             const int64_t some = cols - j < {wide} ? cols - j : {wide}, deep = depth - q < {depth} ? depth - q : {depth};
             const {real} *const from = a + q * right, *const with = b + q * ldb + j;
             const int adds = add || q > 0;
-            if (strip) strip(rows, some, deep, from, down, right, 6 * down, with, ldb, with, &one, adds ? &one : 0, c + j, ldc, 0);
+            if (strip) strip(rows, some, deep, from, down, right, 6 * down, with, ldb, 0, &one, adds ? &one : 0, c + j, ldc);
             else
                 for (int64_t s = 0; s < some; s += pair)
                     for (int64_t i = 0; i < rows; i += 6)

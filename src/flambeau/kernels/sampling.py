@@ -47,7 +47,7 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
         return _complex(uniform, generator, shape, dtype, low, high)
     _need_floating("uniform_", dtype)
     _check_uniform_range(dtype, low, high)
-    out = np.empty(shape, _opmath(dtype))
+    out = native.empty(shape, _opmath(dtype))
     with generator.lock:
         _fill_uniform(generator, out, low, high)
     if out.dtype != dtype:
@@ -71,7 +71,7 @@ def normal(
         return _normal_around(generator, shape, dtype, mean, std)
     if dtype.kind == "c":  # real and imaginary parts share the variance
         return _complex(normal, generator, shape, dtype, mean, std / math.sqrt(2), contiguous=contiguous)
-    out = np.empty(shape, dtype)
+    out = native.empty(shape, dtype)
     if out.size == 0:
         return out
     _need_floating("normal_", dtype)
@@ -131,7 +131,7 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
     low=-2**63 over all of int64.
     """
     dtype = np.dtype(dtype)
-    out = np.empty(shape, dtype)
+    out = native.empty(shape, dtype)
     if high is None and low == -(2**63):
         if out.size and _name(dtype) not in ("int64", "float64", "float32", "bfloat16"):
             error = RuntimeError if _name(dtype) in _PLAIN_INTEGERS else NotImplementedError
@@ -145,7 +145,7 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
 def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
     """`random_()` without bounds: integers 0 to the dtype's maximum, floats 0 to 2**(bits of the mantissa), included."""
     dtype = np.dtype(dtype)
-    out = np.empty(shape, dtype)
+    out = native.empty(shape, dtype)
     if out.size == 0:
         return out
     if _name(dtype) not in _MANTISSA and _name(dtype) not in ("bool", *_PLAIN_INTEGERS):
@@ -184,7 +184,7 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
     A number and a float64 array are compared with a u of 53 bits (2 words), other arrays with one of 24 (1 word).
     """
     dtype = np.dtype(dtype)
-    out = np.empty(shape, dtype)
+    out = native.empty(shape, dtype)
     if isinstance(p, np.ndarray) and _name(p.dtype) not in _MANTISSA:
         raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {_name(p.dtype)}")
     if (out.size or not isinstance(p, np.ndarray)) and not _all((p >= 0) & (p <= 1)):
@@ -485,7 +485,7 @@ def _complex(sample: Callable, generator: Generator, shape: Shape, dtype: np.dty
 def _from_float64(name: str, generator, shape: Shape, dtype, sample: Callable, integers=False, error=NotImplementedError) -> np.ndarray:
     """An array of samples that are computed in float64 whatever the dtype of the result."""
     dtype = np.dtype(dtype)
-    out = np.empty(shape, dtype)
+    out = native.empty(shape, dtype)
     if out.size == 0:
         return out
     if not (integers and _name(dtype) in _PLAIN_INTEGERS):

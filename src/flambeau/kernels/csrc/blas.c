@@ -1,14 +1,15 @@
-/* Matrix products, cut into pieces of C by shape alone, so that results have the same bits with any number of threads.
+/* Matrix products, cut into pieces of C such that results have the same bits with any number of threads.
 
    Note [panels]
    Where the CPU has AVX-512, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
    of B, which is 256 bytes wide.
-     B   is copied into panels once for all pieces, unless it is small; if A has few rows, the first 6 copy it as they read it;
-     A   is copied into tiles of 6 rows if it is transposed; else a piece has so few rows that they do not compete for the cache;
+     A   is read 96 rows at a time, which stay near while some panels go by; if it is transposed, it is copied into tiles of 6 rows first;
+     B   is read where it lies if it is small or A has few rows; else each piece packs the panels it needs, or, if C is made transposed
+         or has few rows, all pieces together pack them all;
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn; if it has very few, dot
    products of rows with rows need nothing turned at all.
-   All else is OpenBLAS on one thread, called piece by piece. GFLOPS of an Ice Lake core: OpenBLAS 132, MKL 150, ours 150 to 165. */
+   All else is OpenBLAS on one thread, called piece by piece. GFLOPS of an Ice Lake core (peak 178): OpenBLAS 132, MKL and ours 150 to 160. */
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,12 +17,11 @@
 #include <string.h>
 
 #include "system.h"
-#include "tiles.h"
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
-enum { MOST_ROWS = 96, MOST_COLS = 512, SOME = 16 };              /* of a piece; panels or tiles of a copy */
+enum { MOST_ROWS = 96, SOME = 16, SHARE = 2 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
 enum { FEW_ROWS = 16 };                                           /* so few that nothing need be copied */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10, WORTH_A_THREAD = 1000000 }; /* bytes that stay in the nearest cache beside other things; flops: 5 to 10 us */
@@ -35,7 +35,7 @@ static union {
     };
     void *all[6];
 } blas;
-static fl_strip *const *strips; /* for float32 and float64, then their dots; or NULL */
+static const fl_products *loops; /* for float32 and float64, or NULL */
 
 typedef struct {
     int type;
@@ -47,9 +47,9 @@ typedef struct {
     int64_t group;                      /* products of a batch to a block */
     int64_t rows, cols, below;          /* size of a piece; pieces below each other, which come first: they read the same of B */
     int64_t panel, kc;                  /* columns and depth of one call */
-    fl_strip *strip;                    /* NULL: OpenBLAS */
+    const fl_products *loops;           /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
-    bool keeps;                         /* the first rows copy what they read of B for the others */
+    bool packs;                         /* a piece packs its part of B first */
 } Product;
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -108,23 +108,30 @@ static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
     int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
-    _Alignas(64) char keep[DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
+    _Alignas(64) char near[SHARE * DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
-    int64_t ldc = p->c.transposed ? p->cols : p->c.ld, ldb = p->panels ? p->panel : p->b.ld;
+    int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
-    if (beta && p->c.transposed) fl_turn(p->size, cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
+    if (beta && p->c.transposed) p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
     else if (beta && p->row)
         for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
-    if (!p->strip) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
-    for (int64_t q = 0; p->strip && q < p->k; q += p->kc, beta = one(p))
-        for (int64_t s = 0; s < cols; s += p->panel) {
-            const bool last = s + p->panel >= cols, at_last = last && q + p->kc >= p->k;
-            const char *soon = at_last ? b_at(p, 0, i + rows < p->m ? j : (j + cols) % p->n) : last ? b_at(p, q + p->kc, j) : b_at(p, q, j + s + p->panel);
-            p->strip(rows, least(p->panel, cols - s), least(p->kc, p->k - q), a_at(p, i, q), down, right, next, b_at(p, q, j + s), ldb, soon,
-                     p->alpha, beta, out + p->size * s, ldc, p->keeps ? keep : NULL);
-        }
-    if (p->c.transposed) fl_turn(p->size, rows, cols, out, ldc, c, p->c.ld);
+    if (!p->loops) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
+    for (int64_t q = 0; p->loops && q < p->k; q += p->kc, beta = one(p)) {
+        if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, DEPTH);
+        for (int64_t r = 0; r < rows; r += MOST_ROWS)
+            for (int64_t s = 0; s < cols; s += p->panel) {
+                const int64_t wide = least(p->panel, cols - s);
+                const bool more = r + MOST_ROWS < rows, last = s + p->panel >= cols, ends = last && q + p->kc >= p->k;
+                const char *soon = ends ? at(p, &p->b, 0, (j + cols) % p->n) : last ? at(p, &p->b, q + p->kc, j) : at(p, &p->b, q, j + s + p->panel);
+                const char *b = p->packs ? near + s / p->panel * DEPTH * PANEL : b_at(p, q, j + s);
+                /* In a corner of its own there is room for a last vector that is not whole, and zeros in the panel. */
+                p->loops->strip(least(MOST_ROWS, rows - r), p->c.transposed ? ceil_div(wide * p->size, 64) * 64 / p->size : wide,
+                                least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, b, p->packs || p->panels ? p->panel : p->b.ld,
+                                p->packs || p->panels || more ? NULL : soon, p->alpha, beta, out + p->size * (r * ldc + s), ldc);
+            }
+    }
+    if (p->c.transposed) p->loops->turn(rows, cols, out, ldc, c, p->c.ld);
 }
 
 /* A few rows of A and some columns of B, which lies there transposed: products of rows with rows. */
@@ -134,7 +141,9 @@ static void dots_piece(void *ctx, int64_t t) {
     char *c = at(p, &p->c, 0, j);
     for (int64_t r = 0; p->beta && p->row && r < p->m; r++)
         memcpy(c + p->size * r * p->c.ld, p->row + p->size * j, (size_t)(p->size * cols));
-    p->strip(p->m, cols, p->k, p->a.data, p->a.ld, 1, 0, at(p, &p->b, 0, j), p->b.ld, NULL, p->alpha, p->beta, c, p->c.ld, NULL);
+    for (int64_t q = 0; q < p->k; q += p->kc) /* so little of K that A stays in the nearest cache while B goes by */
+        p->loops->dots(p->m, cols, least(p->kc, p->k - q), at(p, &p->a, 0, q), p->a.ld, 1, 0, at(p, &p->b, q, j), p->b.ld, NULL, p->alpha,
+                       q ? one(p) : p->beta, c, p->c.ld);
 }
 
 /* B and C have one column: gemm would copy all of A first, gemv does not. */
@@ -159,8 +168,8 @@ static void prepare(void *ctx, int64_t t) { /* a slice of K in some panels, whic
     const Product *p = ctx;
     int64_t slices = ceil_div(p->k, SLICE), q = t % slices * SLICE, depth = least(SLICE, p->k - q), group = t / slices;
     int64_t wide = SOME * p->panel, j = group * wide, i = (group - packs(p)) * SOME * TILE;
-    if (i < 0) fl_pack_panels(p->size, depth, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->panel, p->k);
-    else fl_cut_tiles(p->size, depth, least(p->m - i, SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), TILE, p->kc);
+    if (i < 0) p->loops->pack(depth, least(p->n - j, wide), at(p, &p->b, q, j), p->b.ld, p->b.transposed, b_at(p, q, j), p->k);
+    else p->loops->cut(depth, least(p->m - i, SOME * TILE), at(p, &p->a, i, q), p->a.ld, a_at(p, i, q), p->kc);
 }
 
 /* C^T = B^T A^T */
@@ -188,24 +197,36 @@ static void run_plain(Product *p) {
     run(piece, p, p->below * ceil_div(p->n, p->cols));
 }
 
+/* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
+static void cut(Product *p) {
+    const int64_t enough = 4 * fl_get_num_threads(), unit = p->c.transposed ? 8 * TILE : 2 * TILE;
+    const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : 2 * SHARE);
+    p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
+    while (p->below = ceil_div(p->m, p->rows), p->below * ceil_div(p->n, p->cols) < enough)
+        if (p->cols > (p->rows > 2 * MOST_ROWS ? 2 : 1) * p->panel) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
+        else if (p->rows > 4 * TILE && p->rows > unit) p->rows = ceil_div(ceil_div(p->rows, 2), unit) * unit;
+        else break;
+}
+
 /* Note [panels]. False if there are no such loops, if most of their vectors would be empty, or if memory is. */
 static bool run_strips(Product p) {
-    if (p.type > F64 || !strips || p.k == 0) return false;
-    if (p.m > 2 && p.m <= FEW_ROWS && p.b.transposed && !p.a.transposed && !p.c.transposed) {
-        p.strip = strips[F64 + 1 + p.type], p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
+    if (p.type > F64 || !loops || p.k == 0) return false;
+    p.loops = loops + p.type;
+    if (p.m <= FEW_ROWS && p.b.transposed && !p.a.transposed && !p.c.transposed) {
+        p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
+        p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
         return run(dots_piece, &p, ceil_div(p.n, p.cols)), true;
     }
-    if ((p.m <= 16 && p.b.transposed) || (p.n <= 8 && !p.a.transposed)) return false;
-    if (p.b.transposed && (p.a.transposed || p.k * p.m + p.m * p.n < p.k * p.n)) flip(&p);
-    p.strip = strips[p.type], p.panel = PANEL / p.size, p.rows = even(p.m, MOST_ROWS, TILE);
-    p.cols = p.c.transposed ? p.panel : p.panel * ceil_div(p.n, p.panel * ceil_div(p.n, MOST_COLS));
-    p.below = ceil_div(p.m, p.rows);
-    while (p.cols > p.panel && p.below * ceil_div(p.n, p.cols) < 8) p.cols = p.panel * ceil_div(p.cols, 2 * p.panel);
+    if (p.n <= 8 && !p.a.transposed) return false;
+    if (p.b.transposed && p.k * p.m + p.m * p.n < p.k * p.n) flip(&p);
+    p.panel = PANEL / p.size;
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
-    bool in_place = whole && (p.k * step <= NEAR || p.m <= 16 || (p.k <= 128 && aligned && step % 2048)); /* 2048: rows compete */
-    p.keeps = whole && !in_place && p.m <= 132;
-    int64_t for_b = in_place || p.keeps ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
+    bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
+    bool in_place = whole && (p.k * step <= NEAR || (apart && p.k <= 128) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
+    p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
+    cut(&p);
+    int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
     int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH, SLICE) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
     size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
@@ -262,8 +283,8 @@ int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, 
     return 0;
 }
 
-void fl_blas_bind(void *const functions[6], fl_strip *const loops[2]) {
+void fl_blas_bind(void *const functions[6], const fl_products ours[2]) {
     if (!blas.all[0]) pthread_atfork(before_fork, after_fork, in_child);
     memcpy(blas.all, functions, sizeof blas.all);
-    strips = loops && loops[0] ? loops : NULL;
+    loops = ours && ours[0].strip ? ours : NULL;
 }

@@ -39,5 +39,5 @@ typedef struct {
     int n_pointwise;
     const fl_fold *folds;
     int n_folds;
-    fl_strip *const *strips; /* of matrix products, for float32 and float64, and dots for both, or NULLs */
+    const fl_products *products; /* for float32 and float64, see system.h */
 } fl_table;

@@ -87,7 +87,7 @@ static PyObject *pool_stats(PyObject *module, PyObject *args) {
 static PyObject *blas_bind(PyObject *module, PyObject *args) {
     unsigned long long f[6];
     if (!PyArg_ParseTuple(args, "KKKKKK:blas_bind", f, f + 1, f + 2, f + 3, f + 4, f + 5)) return NULL;
-    fl_blas_bind((void *[]){(void *)f[0], (void *)f[1], (void *)f[2], (void *)f[3], (void *)f[4], (void *)f[5]}, fl_tables[0]->strips);
+    fl_blas_bind((void *[]){(void *)f[0], (void *)f[1], (void *)f[2], (void *)f[3], (void *)f[4], (void *)f[5]}, fl_tables[0]->products);
     Py_RETURN_NONE;
 }
 

@@ -26,13 +26,19 @@ void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of
 
 /* ---- blas.c: our loops or OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
 /* C (rows, cols) = alpha A B + beta C, or alpha A B without reading C if beta is NULL. At most 256 bytes of columns; B is read in whole
-   vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next. `soon` is the panel that
-   comes next. With `keep`, 256 bytes for every row of B, B is read once and copied there. Printed by print_gemm.py. */
+   vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next.
+   `soon`: what of B comes next, if it is not near; else NULL. Printed by print_gemm.py. */
 typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *b,
-                      int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc, void *keep);
+                      int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc);
+typedef struct {
+    fl_strip *strip, *dots; /* dots: B is read where it lies, column after column, `ldb` elements from one to the next */
+    void (*pack)(int64_t depth, int64_t cols, const void *b, int64_t ld, bool turned, void *panels, int64_t deep);
+    void (*cut)(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep); /* A lies there transposed */
+    void (*turn)(int64_t rows, int64_t cols, const void *from, int64_t ld, void *to, int64_t ld_to);
+} fl_products;
 /* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
-   float32 and float64; NULL where there are none. */
-void fl_blas_bind(void *const functions[6], fl_strip *const loops[2]);
+   float32 and float64, of NULLs where there are none. */
+void fl_blas_bind(void *const functions[6], const fl_products loops[2]);
 
 typedef struct { /* (rows, cols), or a batch of such matrices */
     char *data;
