@@ -95,10 +95,10 @@ def _(g, input, weight, mean, rstd, groups):
     return of_input, (g * y).sum((0, 3)).reshape(-1), g.sum((0, 3)).reshape(-1)
 
 
-@composed("_normalized")
-def _(input, mean, scale, shift):
+@composed("_by_running")
+def _(input, mean, var, weight, bias, eps):
     shape = (1, input.shape[1], *(1,) * (input.dim() - 2))
-    return (input - mean.reshape(shape)) * scale.reshape(shape) + shift.reshape(shape)
+    return (input - mean.reshape(shape)) * ((var + eps).rsqrt() * weight).reshape(shape) + bias.reshape(shape)
 
 
 # -- losses ----------------------------------------------------------------------------------------------------------------

@@ -227,6 +227,8 @@ def bind_inplace(op) -> Callable:
     arguments = op.arguments
 
     def front(*args, **kwargs):
+        if not kwargs and not modes.special and _writes_at_once(op, args):
+            return args[0]
         values = arguments.values(args, kwargs)
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call_inplace, args, kwargs)
@@ -255,6 +257,30 @@ def bind_inplace(op) -> Callable:
         return self
 
     return front
+
+
+def _writes_at_once(op, args: tuple) -> bool:
+    """The usual case of a write: tensors in main memory and plain options, with nothing to record. False: nothing has been done yet."""
+    if op.write is None or op.promote or not args:
+        return False
+    given: list = []
+    for v in args:
+        kind = type(v)
+        if kind in PLAIN:
+            array = v._array
+            if type(array) is not np.ndarray or (modes.state.grad and (v._needs or (v._base is not None and v.requires_grad))):
+                return False
+            given.append(array)
+        elif given and kind in _OPTIONS:
+            given.append(v)
+        else:
+            return False
+    self = args[0]
+    if not given or self._inference or 0 in given[0].strides or not op.n_positional >= len(args) >= len(op.parameters) - len(op.defaults):
+        return False
+    op.write(*given)
+    self._bump()
+    return True
 
 
 def bind_choice(op, in_place: bool = False) -> Callable:

@@ -17,6 +17,7 @@ from flambeau.kernels import (
     fold,
     index_loops,
     mixing,
+    norm_loops,
     order_loops,
     pool_loops,
     print_attention,
@@ -60,6 +61,7 @@ void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, con
 ROOMS = {
     "programs.c": rows_room,
     "channels.c": channels,
+    "norms.c": norm_loops,
     "mix.c": mixing,
     "random.c": random_loops,
     "index.c": index_loops,
