@@ -566,10 +566,7 @@ def _is_plain(input, *numbers) -> bool:
     if type(x) is not np.ndarray or x.ndim < 2 or not x.size or not x.flags.c_contiguous or x.dtype.char not in "fd":
         return False
     shape, dtype = x.shape[1:2], x.dtype
-    for n in numbers:
-        if n is None or n._array.shape != shape or n._array.dtype != dtype:
-            return False
-    return True
+    return all([n is not None and n._array.shape == shape and n._array.dtype == dtype for n in numbers])
 
 
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:
