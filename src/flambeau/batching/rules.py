@@ -247,7 +247,7 @@ def _folded(op, **by_name):
     return tuple([f.unflatten(0, (size, -1)) for f in found])
 
 
-rule("_im2col", "_col2im", "_spread", *[f"_{kind}_pool{n}d{form}" for n in (1, 2, 3) for kind, form in (
+rule("_im2col", "_col2im", "_spread", "_taps", *[f"_{kind}_pool{n}d{form}" for n in (1, 2, 3) for kind, form in (
     ("max", ""), ("adaptive_max", ""), ("avg", ""), ("avg", "_adjoint"), ("adaptive_avg", "_planes"), ("adaptive_avg", "_adjoint"),
 )])(_folded)  # fmt: skip
 

@@ -19,6 +19,7 @@ from flambeau.kernels import (
     mixing,
     norm_loops,
     order_loops,
+    points,
     pool_loops,
     print_attention,
     print_c,
@@ -72,6 +73,7 @@ ROOMS = {
     "recurrent.c": print_recurrent,
     "conv.c": print_conv,
     "pool.c": pool_loops,
+    "points.c": points,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

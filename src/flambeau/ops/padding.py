@@ -12,7 +12,6 @@ from flambeau.kernels import arrays, borders, gather, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole
 
-
 MODES = ("reflect", "replicate", "circular")  # besides "constant"
 
 
