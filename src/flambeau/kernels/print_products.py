@@ -15,7 +15,7 @@ ROWS = range(6)
 
 _HEAD = """#include <string.h>
 #include "tiles.h"
-extern fl_strip *const FL_NAME(fl_strips)[2];
+extern fl_strip *const FL_NAME(fl_strips)[4];
 #ifdef __AVX__
 enum { VECTOR = 32 };
 #else
