@@ -50,7 +50,8 @@ def range(start=0, end=None, step=1, *, out=None, **options) -> Tensor:
 
 
 def _numbers(name: str, start, end, step) -> tuple:
-    start, end, step = (number(name, v, p) for v, p in ((start, "start"), (end, "end"), (step, "step")))
+    if not type(start) is type(end) is type(step) is int:
+        start, end, step = (number(name, v, p) for v, p in ((start, "start"), (end, "end"), (step, "step")))
     if any(isinstance(v, complex) for v in (start, end, step)):
         raise RuntimeError(f"value cannot be converted to type double without overflow: {name} counts in real numbers")
     if step == 0:
@@ -78,6 +79,8 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
         raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
     if device.type == "meta":
         return arrays.empty((n,), dtype.numpy, device)
+    if dtype is dtypes.int64 and type(start) is type(step) is int and abs(start) + n * abs(step) < 2**63:  # nearly always
+        return arrays.to_device(np.arange(start, start + n * step, step), device)
     with np.errstate(over="ignore"):
         if dtype.is_floating_point:
             values: Any = float(start) + float(step) * np.arange(n, dtype=np.float64)

@@ -118,6 +118,10 @@ def cast(array: Array, dtype: np.dtype) -> Array:
     """The array in another dtype: itself if it has it already, else a dense copy."""
     if array.dtype == dtype:
         return array
+    if type(array) is ndarray:
+        found = CASTS[dtypes.OF_NUMPY[dtype].name].launch(array)
+        if found is not NotImplemented:
+            return found
     return run(CASTS[dtypes.OF_NUMPY[dtype].name], (array,), (), array.dtype, dtype)
 
 

@@ -134,6 +134,8 @@ _copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), src=lambda grad,
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
     @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
+        if memory_format is preserve_format:
+            return input if input.dtype is dtype else _to_copy(input, dtype, input.device, None)
         return to(input, dtype, memory_format=memory_format)
 
 
