@@ -56,6 +56,23 @@ CASES = {
     "pointwise, in place": (lambda x: x.clone().mul_(3).add_(x), [random(*A)]),
     "pointwise, bfloat16": (lambda x: torch.exp(x), [random(*A, dtype=torch.bfloat16)]),
     "pointwise, int64": (lambda x: x * x + 7, [indices(1000, 200_003)]),
+    "batch norm, features": (
+        with_gradients(lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, training=True)),
+        [random(*A), random(403, seed=1), random(403, seed=2)],
+    ),
+    "batch norm, images": (
+        with_gradients(lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, training=True)),
+        [random(7, 19, 33, 31), random(19, seed=1), random(19, seed=2)],
+    ),
+    "group norm": (
+        with_gradients(lambda x, w, b: torch.nn.functional.group_norm(x, 3, w, b)),
+        [random(7, 18, 33, 31), random(18, seed=1), random(18, seed=2)],
+    ),
+    "pad": (with_gradients(lambda x: torch.nn.functional.pad(x, (3, 1, 2, 5), mode="reflect")), [random(7, 19, 33, 31)]),
+    "grid_sample": (
+        with_gradients(lambda x, grid: torch.nn.functional.grid_sample(x, grid, align_corners=False)),
+        [random(7, 19, 33, 31), random(7, 41, 43, 2, seed=1)],
+    ),
     "cast": (lambda x: x.half(), [random(*A)]),
     "comparison": (lambda x, y: x < y, [random(*A), random(*A, seed=1)]),
     "copy": (lambda x: x.t().contiguous(), [random(*A)]),

@@ -121,6 +121,12 @@ SHAPES = {
     "tril triu": (lambda t, x: x.tril() - x.triu(1), (3, 3)),
     "meshgrid": (lambda t, x, y: t.meshgrid(x, y, indexing="ij")[0], (3,), (2,)),
     "pad": (lambda t, x: t.nn.functional.pad(x, (1, 2), value=3.0), (2, 3)),
+    "grid_sample": (
+        lambda t, x, g: t.nn.functional.grid_sample(x, g * 1.5, align_corners=False),
+        (2, 3, 4, 5),
+        (2, 3, 2, 2),
+    ),
+    "pad reflect": (lambda t, x: t.nn.functional.pad(x, (1, 2), mode="reflect"), (2, 3)),
     "contiguous clone": (lambda t, x: x.transpose(0, 1).contiguous().clone(), (2, 3)),
     "as_strided": (lambda t, x: x.contiguous().as_strided((2, 2), (1, 2)), (2, 3)),
     "repeat_interleave": (lambda t, x: x.repeat_interleave(2, 0), (2, 3)),

@@ -112,6 +112,23 @@ def test_grid_sample(mode, padding, corners):
         check_function(call, (2, 2, 3, 5, 4), (2, 3, 2, 6, 3), dtype="float64")
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample_in_blocks(mode, padding):
+    """More points than a block has, in single precision, with an infinity in the corner where what is outside is read and forgotten."""
+    rng = np.random.default_rng(1)
+    x, grid = rng.standard_normal((2, 3, 5, 6)).astype(np.float32), (1.3 * rng.standard_normal((2, 13, 11, 2))).astype(np.float32)
+    x[0, 0, 0, 0] = np.inf
+    found = []
+    for package in (flambeau, torch):
+        a, b = (package.tensor(v).requires_grad_() for v in (x, grid))
+        y = package.nn.functional.grid_sample(a, b, mode, padding, align_corners=True)
+        y[1].sin().sum().backward()
+        found.append([v.detach().numpy() for v in (y, a.grad, b.grad[1])])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4)
+
+
 def test_grid_sample_outside():
     """Points that are nan or at infinity read what they read in PyTorch; what is not read gets no gradient."""
     grid = np.array([[[[np.nan, 0.0], [np.inf, 0.0], [-1e20, 1e20], [0.1, 0.2]]]])

@@ -41,6 +41,35 @@ def test_batch_norm_second_derivative(shape, training):
     check_function(call, shape, (3,), (3,), second=True)
 
 
+@pytest.mark.parametrize("shape", [(9, 16), (6, 70), (3, 600), (65, 130), (3, 20, 7), (2, 5, 4, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_batch_norm_widths(shape, dtype):
+    """Blocks of columns that are whole and that are not, one row more than goes four by four, lines shorter and longer than a vector."""
+    check_layer("BatchNorm2d" if len(shape) == 4 else "BatchNorm1d", shape[1], on=(shape,), dtype=dtype, calls=2)
+
+
+@pytest.mark.parametrize("first", [np.inf, -np.inf, np.nan, 1.0])
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 17)])
+def test_batch_norm_of_infinity(shape, first):
+    """A channel with an infinity, or NaN, in the first place or elsewhere, is NaN, and so remembered as PyTorch does; the others are as ever."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    x[0, 1], x[1, 2] = first, np.inf
+    found = []
+    for package in (flambeau, torch):
+        layer = package.nn.BatchNorm1d(4)
+        found.append((layer(package.tensor(x)), layer.running_mean, layer.running_var))
+    for ours, theirs, what in zip(*found, ("output", "mean", "variance"), strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-5, err_msg=what)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (3, 6, 1), (2, 6, 3), (2, 6, 5, 7)])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm_shapes(shape, groups):
+    """Groups of one channel, of all, of some, with one place each, a few and many; with second derivatives where there is something to norm."""
+    if groups < 6 or len(shape) > 3 or shape[2:] == (3,):
+        check_function(lambda t, x, w, b: t.nn.functional.group_norm(x, groups, w, b), shape, (6,), (6,), second=True)
+
+
 def test_batch_norm_far_from_zero():
     """A large mean costs no digits; a channel whose elements are equal has variance zero."""
     x = np.random.default_rng(0).standard_normal((4, 3, 40)) + np.array([0.0, 1e4, -300.0])[None, :, None]

@@ -95,10 +95,37 @@ def _(g, input, weight, mean, rstd, groups):
     return of_input, (g * y).sum((0, 3)).reshape(-1), g.sum((0, 3)).reshape(-1)
 
 
-@composed("_normalized")
-def _(input, mean, scale, shift):
+@composed("_by_running")
+def _(input, mean, var, weight, bias, eps):
     shape = (1, input.shape[1], *(1,) * (input.dim() - 2))
-    return (input - mean.reshape(shape)) * scale.reshape(shape) + shift.reshape(shape)
+    return (input - mean.reshape(shape)) * ((var + eps).rsqrt() * weight).reshape(shape) + bias.reshape(shape)
+
+
+# -- reading at points -----------------------------------------------------------------------------------------------------
+
+
+@composed("_mixed_at")
+def _(input, places, weights):
+    return (_read_at(input, places) * weights.unsqueeze(1)).sum(2)
+
+
+@composed("_spread_to")
+def _(g, places, weights, size):
+    parts, shape = g.unsqueeze(2) * weights.unsqueeze(1), (*g.shape[:2], -1)
+    at = places.to(dtypes.int64).unsqueeze(1).expand(parts.shape).reshape(shape)
+    return g.new_zeros((*g.shape[:2], size + 1)).scatter_add(2, at % (size + 1), parts.reshape(shape))[..., :size]
+
+
+@composed("_along_taps")
+def _(g, input, places):
+    return (_read_at(input, places) * g.unsqueeze(2)).sum(1)
+
+
+def _read_at(input, places):
+    """(N, C, S), (N, T, P) -> (N, C, T, P), zero where the place is -1."""
+    (samples, channels), (taps, points) = input.shape[:2], places.shape[1:]
+    at = places.to(dtypes.int64).clamp(0).reshape((samples, 1, -1)).expand((samples, channels, -1))
+    return input.gather(2, at).reshape((samples, channels, taps, points)).where((places >= 0).unsqueeze(1), 0.0)
 
 
 # -- losses ----------------------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def _broadcasting(op, **by_name):
 
 
 rule(
-    *"""_div_trunc_halves _complex _frexp _nextafter _counted_from_front _igamma _igammac special.zeta _polygamma constant_pad_nd
+    *"""_div_trunc_halves _complex _frexp _nextafter _counted_from_front _igamma _igammac special.zeta _polygamma constant_pad_nd _continued
     special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v special.chebyshev_polynomial_w
     special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u special.shifted_chebyshev_polynomial_v
     special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he special.laguerre_polynomial_l
@@ -247,7 +247,7 @@ def _folded(op, **by_name):
     return tuple([f.unflatten(0, (size, -1)) for f in found])
 
 
-rule("_im2col", "_col2im", "_spread", *[f"_{kind}_pool{n}d{form}" for n in (1, 2, 3) for kind, form in (
+rule("_im2col", "_col2im", "_spread", "_taps", *[f"_{kind}_pool{n}d{form}" for n in (1, 2, 3) for kind, form in (
     ("max", ""), ("adaptive_max", ""), ("avg", ""), ("avg", "_adjoint"), ("adaptive_avg", "_planes"), ("adaptive_avg", "_adjoint"),
 )])(_folded)  # fmt: skip
 
@@ -282,6 +282,12 @@ def _(op, input, value):
     if not isinstance(value, Tensor):
         return op.call(front(input), value)
     return front(value, input.dim()).to(input.dtype).expand(front(input).shape).clone()
+
+
+@rule("_continued_backward")
+def _(op, grad, sizes, widths, mode):
+    x = front(grad)
+    return op.call(x, (x.shape[0], *sizes), widths, mode)
 
 
 rule("zero")(lambda op, input: op.call(front(input)))

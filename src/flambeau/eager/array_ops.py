@@ -75,6 +75,30 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
     return with_one if tensors == 1 else with_two
 
 
+def shortened_over(front: Callable, op, launch: Callable) -> Callable:
+    """`front` with a short cut to the reduction `op` for calls with a plain tensor, dimensions and perhaps keepdim."""
+    op.bind()
+    nothing = (None,) * (len(op.parameters) - 3)
+
+    def over(*args, **kwargs):
+        if args and not modes.special:
+            input, *rest = args
+            names = ("dim", "keepdim")[len(rest) :]
+            rest += [kwargs[name] for name in names if name in kwargs]
+            dim, keepdim = rest if len(rest) == 2 else (*rest, False) if len(rest) == 1 and "keepdim" not in kwargs else (None, None)
+            known = type(input) in PLAIN and (type(dim) is int or type(dim) is tuple) and type(keepdim) is bool
+            found = launch(input._array, dim, keepdim) if known and len(rest) == len(args) - 1 + len(kwargs) else NotImplemented
+            if found is not NotImplemented:
+                array, dims = found
+                result = wrap(array)
+                if input._needs or (input._base is not None and input.requires_grad):
+                    record_few(op, result, (input,), (dims, keepdim, *nothing))
+                return result
+        return front(*args, **kwargs)
+
+    return over
+
+
 def usual(op, values: tuple) -> Tensor | None:
     """The usual case, without detours: tensors in main memory, of one dtype if they are to be promoted, and plain options.
 
@@ -225,6 +249,8 @@ def bind_inplace(op) -> Callable:
     arguments = op.arguments
 
     def front(*args, **kwargs):
+        if not kwargs and not modes.special and _writes_at_once(op, args):
+            return args[0]
         values = arguments.values(args, kwargs)
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call_inplace, args, kwargs)
@@ -255,6 +281,30 @@ def bind_inplace(op) -> Callable:
     return front
 
 
+def _writes_at_once(op, args: tuple) -> bool:
+    """The usual case of a write: tensors in main memory and plain options, with nothing to record. False: nothing has been done yet."""
+    if op.write is None or op.promote or op.draws or not args:
+        return False
+    given: list = []
+    for v in args:
+        kind = type(v)
+        if kind in PLAIN:
+            array = v._array
+            if type(array) is not np.ndarray or (modes.state.grad and (v._needs or (v._base is not None and v.requires_grad))):
+                return False
+            given.append(array)
+        elif given and kind in _OPTIONS:
+            given.append(v)
+        else:
+            return False
+    self = args[0]
+    if not given or self._inference or 0 in given[0].strides or not op.n_positional >= len(args) >= len(op.parameters) - len(op.defaults):
+        return False
+    op.write(*given)
+    self._bump()
+    return True
+
+
 def bind_choice(op, in_place: bool = False) -> Callable:
     """The function that runs the operation a choice names; or Tensor.<name>_, which runs its in-place form."""
     forward, strict = op.forward, in_place or not op.number_first
@@ -283,10 +333,16 @@ def bind_composite(op) -> Callable:
     """The function that runs a composite."""
     forward = op.forward
     arguments = Arguments(op)
+    of_list = op.parameters[:1] == ("tensors",)
 
     def front(*args, **kwargs):
-        if not kwargs and not modes.special and args and type(args[0]) in PLAIN and (len(args) == 1 or not overrides.any_foreign(args)):
-            return forward(*args)
+        if not kwargs and not modes.special and args:
+            first = args[0]
+            if type(first) in PLAIN:
+                if len(args) == 1 or not overrides.any_foreign(args):
+                    return forward(*args)
+            elif of_list and type(first) is list and not overrides.any_foreign(first) and not overrides.any_foreign(args[1:]):
+                return forward(*args)
         kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())
@@ -310,6 +366,8 @@ def bind_composite(op) -> Callable:
     if op.as_view:
         return views.remembering(front)
     whole = front_with_out if op.takes_out else front
+    if op.shortcut_over is not None:
+        whole = shortened_over(whole, *op.shortcut_over)
     return whole if op.shortcut is None else shortened(whole, *op.shortcut)
 
 

@@ -5,7 +5,7 @@ The rooms above never ask what kind of array they hold; they call these function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,10 @@ def cast(array: Array, dtype: np.dtype) -> Array:
     """The array in another dtype: itself if it has it already, else a dense copy."""
     if array.dtype == dtype:
         return array
+    if type(array) is ndarray:
+        found = CASTS[dtypes.OF_NUMPY[dtype].name].launch(array)
+        if found is not NotImplemented:
+            return found
     return run(CASTS[dtypes.OF_NUMPY[dtype].name], (array,), (), array.dtype, dtype)
 
 
@@ -138,19 +142,32 @@ def contiguous_copy(array: Array) -> Array:
     return out
 
 
+def copied(array: Array):
+    """A copy of a row-major array in main memory by the compiled loop; else NotImplemented."""
+    return _cast_to(array).launch(array) if type(array) is ndarray and array.flags.c_contiguous else NotImplemented
+
+
+def wrote(out: Array, source: Array) -> bool:
+    """Whether the compiled loop took `source` into `out`: both in main memory, and not overlapping."""
+    return type(out) is ndarray and type(source) is ndarray and _cast_to(out).launch_into(out, source) is not NotImplemented
+
+
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
-    if type(out) is ndarray:
-        number = out.dtype.num
-        launch_into = _writers.get(number)
-        if launch_into is None:
-            launch_into = _writers[number] = CASTS[dtypes.of_array(out).name].launch_into
-        if launch_into(out, source) is not NotImplemented:
-            return
+    if type(out) is ndarray and _cast_to(out).launch_into(out, source) is not NotImplemented:
+        return
     run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
 
 
-_writers: dict[int, Callable] = {}  # number of NumPy's dtype -> the compiled copy into arrays of that dtype
+def _cast_to(array: np.ndarray) -> Pointwise:
+    """The conversion to the dtype of the array."""
+    found = _casts.get(array.dtype.num)
+    if found is None:
+        found = _casts[array.dtype.num] = CASTS[dtypes.of_array(array).name]
+    return found
+
+
+_casts: dict[int, Pointwise] = {}  # by the number of NumPy's dtype
 
 
 def apart(out: Array, source: Array) -> Array:

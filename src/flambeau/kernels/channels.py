@@ -3,20 +3,22 @@
     moments      mean and variance of x                 products    sum of g, and of g * (x - mean)
     normalized   (x - mean) * scale + shift             recentred   g * scale - (x - mean) * slope - shift
 
-The compiled loops add up the line of each sample and channel in double precision, two sums in one pass; the samples are added afterwards.
-So results do not depend on the number of threads, and x is read once: the variance is found from sums of (x - shift) and its square, shift
-being an element of the channel, which costs no digits of float32 even if it lies ten thousand deviations from the mean.
+Mostly all of it is one compiled loop, in which a channel belongs to one thread (`norm`, `norm_backward`; norm_loops.py). Where channels are
+few and large, or not dense in memory, it goes step by step: the line of each sample and channel is added up in double precision, two sums
+in one pass, and the samples are added afterwards. Either way results do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from flambeau.kernels import arrays, native
+from flambeau.kernels import arrays, layout, native
 from flambeau.kernels.arrays import Array
+from flambeau.kernels.norm_loops import LANES, REALS, WIDTH
 from flambeau.kernels.reduce import reduce, variance
 
 # Formulas that are row programs (rows.py). A row is a channel of one sample, or has all channels and numbers for each.
@@ -25,7 +27,79 @@ BY_CHANNEL: dict[str, tuple[Callable, int, int]] = {  # formula, operands that a
     "recentred": (lambda grad, x, mean, scale, slope, shift: grad * scale - (x - mean) * slope - shift, 2, 4),
     "product": (lambda grad, x, mean: grad * (x - mean), 2, 1),
 }
-LANES = 16  # sums side by side: element i of a line goes to lane i % LANES
+FEW, LARGE = 4, 1 << 17  # sets of numbers, and elements of all of them, that are better cut into lines
+
+
+def norm(x: Array, weight: Array, bias: Array, eps: float, groups: int) -> tuple[Array, ...] | None:
+    """((x - mean) * rstd * weight + bias, mean, rstd, var) in one loop, or None. (N, C, *), (C,) twice -> (N, C, *), (C,) or (N, groups)."""
+    plan = _plan(x, (weight, bias), groups)
+    if plan is None:
+        return None
+    name, shape, of_sets, of_weights, of_numbers, more, numbers = plan
+    out, view = _like(x), native.strided_view
+    found = [native.empty((x.shape[0], groups) if groups else (x.shape[1],), x.dtype) for _ in range(3)]
+    operands = [view(a, shape, of_sets, 0) for a in (out, x)] + [view(a, shape, of_weights, 0) for a in (weight, bias)]
+    operands += [view(a, shape, of_numbers, 0) for a in found]
+    return None if native.kernel(f"norm.{name}").into(*operands, *more, *numbers, eps) is NotImplemented else (out, *found)
+
+
+def norm_backward(g: Array, x: Array, weight: Array, mean: Array, rstd: Array, groups: int) -> tuple[Array, ...] | None:
+    """(gradient of x, sum of g * y, sum of g) of `norm` in one loop, y = (x - mean) * rstd; or None. The sums are (1, C) or (N, C), double."""
+    plan = _plan(x, (weight, mean, rstd), groups)
+    if plan is None:
+        return None
+    if g.strides != x.strides:
+        given, g = g, _like(x)
+        arrays.write(g, given)
+    name, shape, of_sets, of_weights, of_numbers, more, numbers = plan
+    out, view = _like(x), native.strided_view
+    total, along = (native.empty((x.shape[0] if groups else 1, x.shape[1]), np.dtype(np.float64)) for _ in range(2))
+    operands = [view(a, shape, of_sets, 0) for a in (out, g, x)] + [view(weight, shape, of_weights, 0)]
+    operands += [view(a, shape, of_numbers, 0) for a in (mean, rstd)]
+    steps = (x.shape[1], x.shape[1] // groups) if groups else of_weights
+    operands += [view(a, shape, steps, 0) for a in (total, along)]
+    done = native.kernel(f"norm.{name}_backward").into(*operands, *more, *numbers)
+    return None if done is NotImplemented else (out, along, total)
+
+
+def _plan(x: Array, others: tuple[Array, ...], groups: int) -> tuple | None:
+    """(loop, shape of the sets, steps of x, of weights and of statistics from set to set, more operands, numbers), or None."""
+    if type(x) is not np.ndarray or native.lib is None or x.dtype.char not in "fd" or not x.size:
+        return None
+    if any(a.dtype != x.dtype or not a.flags.c_contiguous for a in others):
+        return None
+    return _plan_of(x.shape, tuple([s // x.itemsize for s in x.strides]), groups)
+
+
+@lru_cache(1024)
+def _plan_of(shape: tuple[int, ...], strides: tuple[int, ...], groups: int) -> tuple | None:
+    samples, channels, *places = shape
+    length, size = prod(places), prod(shape)
+    if groups and strides == layout.contiguous_strides(shape):
+        each = channels // groups
+        numbers = each * length, each, length, length, 1
+        return "lines", (samples, groups), (channels * length, each * length), (0, each), (groups, 1), (), numbers
+    if groups or (channels < FEW and size > LARGE):
+        return None
+    if length > 1 and strides == layout.contiguous_strides(shape):
+        return "lines", (channels,), (length,), (1,), (1,), (), (samples * length, samples, channels * length, length, 0)
+    if (strides[0], *strides[2:], strides[1]) != layout.contiguous_strides((samples, *places, channels)):
+        return None
+    width = WIDTH if channels >= 8 * WIDTH else 16
+    blocks = -(-channels // width)
+    if blocks < FEW and size > LARGE:
+        return None
+    widths = np.full(blocks, width)
+    widths[-1] = channels - (blocks - 1) * width
+    rows = samples * length
+    return "columns", (blocks,), (width,), (width,), (width,), (widths,), (rows * width, rows, channels)
+
+
+def _like(x: np.ndarray) -> np.ndarray:
+    return native.empty(x.shape, x.dtype) if x.flags.c_contiguous else arrays.empty_like(x)
+
+
+# -- step by step ------------------------------------------------------------------------------------------------------------
 
 
 def moments(x: Array, groups: int = 0) -> tuple[Array, Array]:
@@ -81,14 +155,16 @@ def recentred(g: Array, x: Array, mean: Array, scale: Array, slope: Array, shift
 def _each(name: str, operands: tuple[Array, ...], *given: Array) -> Array:
     """A formula of arrays, and of numbers that each channel or row has one of: by a row program, or as it stands."""
     x = operands[0]
-    numbers = [arrays.contiguous(a.astype(x.dtype, copy=False)) for a in given]
+    numbers = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in [a.astype(x.dtype, copy=False) for a in given]]
     if all(map(_by_lines, operands)):
         rows = [a.reshape(*a.shape[:2], -1) for a in operands]
         return native.kernel(f"rows.{name}_each")(*rows, *(a.reshape(*a.shape, 1) for a in numbers)).reshape(x.shape)
     if type(x) is np.ndarray and native.lib is not None and x.size and all(len(a) == 1 for a in numbers):
-        last = [np.moveaxis(a, 1, -1) for a in operands]
-        if all(a.flags.c_contiguous for a in last):  # features, or images whose channels lie side by side
-            return np.moveaxis(native.kernel(f"rows.{name}_shared")(*last, *(a[0] for a in numbers)), -1, 1)
+        flat = x.ndim == 2
+        last = operands if flat else [np.moveaxis(a, 1, -1) for a in operands]
+        if all([a.flags.c_contiguous for a in last]):  # features, or images whose channels lie side by side
+            found = native.kernel(f"rows.{name}_shared")(*last, *[a[0] for a in numbers])
+            return found if flat else np.moveaxis(found, -1, 1)
     with np.errstate(all="ignore"):
         found = BY_CHANNEL[name][0](*operands, *(a.reshape(*a.shape, *(1,) * (x.ndim - 2)) for a in numbers))
     out = arrays.empty_like(x)  # NumPy's own may lie in memory in another order
@@ -126,7 +202,6 @@ def _sums(name: str, operands: tuple[np.ndarray, ...], shift: np.ndarray) -> tup
 
 # name: (operands, what an element adds to the first sum, to the second); s is the shift
 SUMS = {"moments": (("x",), "x - s", "(x - s) * (x - s)"), "products": (("g", "x"), "g", "g * (x - s)")}
-REALS = {"f32": ("float", "FL_F32"), "f64": ("double", "FL_F64")}
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
 
@@ -134,7 +209,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts, declarations, rows = [], [], []
     for name, (operands, first, second) in SUMS.items():
-        for kind, (real, enum) in REALS.items():
+        for kind, (real, enum, _) in REALS.items():
             signature = f"void FL_NAME(channels_{name}_{kind}){PARAMETERS}"
             texts.append(_text(signature, real, operands, first, second))
             declarations.append(signature + ";\n")

@@ -163,16 +163,18 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 
 def _short_lanes(name: str, element: LoopPrinter) -> str:
     """The greater part of a row, 64 lanes wide: sixteen elements of a lane are added as float32, then four lanes, then doubles."""
-    return f"""    double part[16] = {{0}};
-    for (; from + 1024 <= n; from += 1024) {{
-        const int64_t end = from + 1024;
-        float lane[64] = {{0}};
-{AHEAD}        for (int64_t i = from; i < end; i += 64) {{
-            FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read("T", "a[i + k]")}, s);
+    return f"""    if (n >= 64) {{
+        FL_ALIGNED double part[16] = {{0}};
+        for (int64_t end; n - from >= 64; from = end) {{
+            end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;
+            FL_ALIGNED float lane[64] = {{0}};
+    {AHEAD}            for (int64_t i = from; i < end; i += 64) {{
+                FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read("T", "a[i + k]")}, s);
+            }}
+            FL_IVDEP for (int k = 0; k < 16; k++) part[k] += (lane[k] + lane[k + 16]) + (lane[k + 32] + lane[k + 48]);
         }}
-        FL_IVDEP for (int k = 0; k < 16; k++) part[k] += (lane[k] + lane[k + 16]) + (lane[k + 32] + lane[k + 48]);
+{"".join(f"        for (int k = 0; k < {w}; k++) part[k] += part[k + {w}];{chr(10)}" for w in (8, 4, 2))}        total += part[0] + part[1];
     }}
-    for (int k = 0; k < 16; k++) total += part[k];
 """
 
 

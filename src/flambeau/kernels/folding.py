@@ -45,8 +45,49 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
 
 
 def whole(name: str) -> Callable:
-    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of a floating dtype."""
+    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of a dtype that folds to its own.
+    The maximum and minimum of nothing are not asked for."""
     return native.not_compiled if native.lib is None else partial(native.lib.fold_all, name)
+
+
+def over(name: str) -> Callable:
+    """launch(array, dim, keepdim) -> (the fold over dimensions, which ones, counted from the front); NotImplemented where it takes more than one
+    loop over the array as it lies, or where something is wrong."""
+    plans: dict[tuple, tuple | None] = {}
+    if native.lib is None:
+        return native.not_compiled
+    run = native.lib.fold
+
+    def launch(array, dim, keepdim: bool):
+        if type(array) is not np.ndarray:
+            return NotImplemented
+        key = array.dtype.num, array.shape, array.strides, dim, keepdim
+        try:
+            plan = plans[key]
+        except KeyError:
+            if len(plans) > 1000:
+                plans.clear()
+            plan = plans[key] = _plan_over(name, array, dim, keepdim)
+        if plan is None:
+            return NotImplemented
+        exact, sizes, steps, shape, dtype, count, dims = plan
+        out = native.empty(shape, dtype)
+        return (out, dims) if run(exact, array, sizes, steps, out, None, count) else NotImplemented
+
+    return launch
+
+
+def _plan_over(name: str, array: np.ndarray, dim, keepdim: bool) -> tuple | None:
+    named, ndim = (dim,) if type(dim) is int else dim, array.ndim
+    if not ndim or not array.size or not named or not all([type(d) is int and -ndim <= d < ndim for d in named]):
+        return None
+    dims = tuple([d % ndim for d in named])
+    dtype = INT64 if name == "sum" and array.dtype.kind in "biu" else array.dtype
+    exact = _exact_name(name, array.dtype, dtype)
+    if exact is None or len(set(dims)) != len(dims) or (name == "mean" and array.dtype.kind in "biuc"):
+        return None
+    seen, sizes, steps = _geometry(array, dims)
+    return None if seen is not array else (exact, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, float(sizes[1]), dims)
 
 
 def _engine(array):

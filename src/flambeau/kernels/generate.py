@@ -17,7 +17,9 @@ from flambeau.kernels import (
     fold,
     index_loops,
     mixing,
+    norm_loops,
     order_loops,
+    points,
     pool_loops,
     print_attention,
     print_c,
@@ -60,6 +62,7 @@ void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, con
 ROOMS = {
     "programs.c": rows_room,
     "channels.c": channels,
+    "norms.c": norm_loops,
     "mix.c": mixing,
     "random.c": random_loops,
     "index.c": index_loops,
@@ -70,6 +73,7 @@ ROOMS = {
     "recurrent.c": print_recurrent,
     "conv.c": print_conv,
     "pool.c": pool_loops,
+    "points.c": points,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

@@ -3,6 +3,7 @@
     index.take     out[i] = x[i, at[i]]                          a kernel like any other: one element of the result at a time
     index.rows     out[i, k] = x[i, at[i], k]  for all k         lines that lie in one piece
     index.put      x[i, at[i, k]]  = v[i, k]   for all k         lines: the launcher goes over i, the loop over the line of k
+    index.pad      rows with sides of their own, see borders.py
     index.add ...  x[i, at[i, k]] += v[i, k]   for all k         likewise, by a formula of what is there and what arrives
 
 Here i is any number of dimensions, with any strides. The dimension that is picked in has none in the launcher's eyes: x is given without it,
@@ -28,13 +29,14 @@ PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *p
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts, rows = ["typedef struct { uint64_t half[2]; } fl_pair;\n#include <string.h>\n"], []
-    names = ["index_rows", *(f"index_{kind}_{size}" for kind in ("take", "put") for size in WORDS)]
+    names = ["index_rows", *(f"index_{kind}_{size}" for kind in ("take", "put", "pad") for size in WORDS)]
     texts.append(ROWS)
     for size, word in WORDS.items():
-        texts += [_take(f"index_take_{size}", word), _line(f"index_put_{size}", word, "*new")]
+        texts += [_take(f"index_take_{size}", word), _line(f"index_put_{size}", word, "*new"), _pad(f"index_pad_{size}", word)]
     for enum, (_, size, _, _) in DTYPES.items():
         rows.append(f'{{"index.take", FL_NAME(index_take_{size}), {enum}, 3, 2, 1, {enum}, {{{enum}, FL_I64, FL_I64}}}}')
         rows.append(f'{{"index.rows", FL_NAME(index_rows), {enum}, 3, 4, 1, {enum}, {{{enum}, FL_I64, FL_I64}}, {LINES}}}')
+        rows.append(f'{{"index.pad", FL_NAME(index_pad_{size}), {enum}, 4, 6, 9, {enum}, {{{enum}, FL_I64, FL_I64, {enum}}}, {LINES}}}')
         rows.append(_line_row("put", f"index_put_{size}", enum))
     for how, formula in COMBINE.items():
         for dtype in TYPES:
@@ -100,6 +102,30 @@ def _take(name: str, word: str) -> str:
     }} else {loop}
         *({word} *)(out + i * step[0]) = *(const {word} *)(x + i * step[1] + *(const int64_t *)((const char *)at + i * step[2]) * pitch);
     if (left > 0) FL_NAME({name})((char *[]){{out + n * step[0], ptr[1] + n * step[1], ptr[2] + n * step[2], ptr[3]}}, step, left, param);
+}}
+"""
+
+
+def _pad(name: str, word: str) -> str:
+    """Numbers: elements of a row, bytes of a row of x, where its middle goes, elements of that, where it begins; elements at the sides."""
+    sides = f"for (int64_t i = FROM; i < TO; i++) (({word} *)out)[i + AT] = side[i] < 0 ? *v : x[side[i]];"
+    left = sides.replace("FROM", "0").replace("TO", "start").replace(" + AT", "")
+    right = sides.replace("FROM", "start").replace("TO", "all").replace("AT", "count")
+    return f"""void FL_NAME({name}){PARAMETERS} {{
+    const int64_t width = (int64_t)param[0], pitch = (int64_t)param[1], start = (int64_t)param[2], count = (int64_t)param[3], skip = (int64_t)param[4];
+    const int64_t all = (int64_t)param[5], *const side = (const int64_t *)ptr[3];
+    const {word} *const v = (const {word} *)ptr[4];
+    for (int64_t k = 0; k < n; k++) {{
+        char *const out = ptr[0] + k * step[0];
+        const int64_t row = *(const int64_t *)(ptr[2] + k * step[2]);
+        const {word} *const x = (const {word} *)(ptr[1] + k * step[1] + row * pitch);
+        if (row < 0) for (int64_t i = 0; i < width; i++) (({word} *)out)[i] = *v;
+        else {{
+            {left}
+            memcpy(out + start * (int64_t)sizeof({word}), x + skip, (size_t)count * sizeof({word}));
+            {right}
+        }}
+    }}
 }}
 """
 

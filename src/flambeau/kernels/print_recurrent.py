@@ -45,7 +45,8 @@ CELLS = {
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts, declarations, rows = print_products.texts(), [], []
-    for kind, (real, _, wide) in print_products.REALS.items():
+    for kind, (real, which, wide) in print_products.REALS.items():
+        texts.append(_DOTS.format(kind=kind, real=real, which=which))
         texts.append(f"#undef SIGMOID\n#undef TANH\n#define SIGMOID fl_sigmoid_{kind}\n#define TANH fl_tanh_{kind}\n")
         enum = f"FL_{kind.upper()}"
         for cell, formulas in CELLS.items():
@@ -84,6 +85,22 @@ _STEP = """
             if (some <= 0) continue;
 """
 
+# C = A Wᵀ or C += A Wᵀ, rows with rows: A (rows, depth), W (cols, depth), C (rows, cols).
+_DOTS = """
+static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const {real} *a, const {real} *w, int add, {real} *c) {{
+    static const {real} one = 1;
+    fl_strip *const dots = FL_NAME(fl_strips)[2 + {which}];
+    if (dots) {{ dots(rows, cols, depth, a, depth, 1, 0, w, depth, w, &one, add ? &one : 0, c, cols, 0); return; }}
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < cols; j++) {{
+            {real} sum = 0;
+            _Pragma("omp simd reduction(+:sum)")
+            for (int64_t q = 0; q < depth; q++) sum += a[r * depth + q] * w[j * depth + q];
+            c[r * cols + j] = add ? c[r * cols + j] + sum : sum;
+        }}
+}}
+"""
+
 _FORWARD = (
     """
         FL_ALIGNED {real} sums[rows * {gates} * h], unkept[4 * h];
@@ -91,7 +108,10 @@ _FORWARD = (
     + _STEP
     + """
             for (int64_t r = 0; biased && r < some; r++) memcpy(sums + r * {gates} * h, bias_, sizeof({real}) * {gates} * (size_t)h);
-            for (int64_t j = 0; j < {gates} * h; j += {wide}) {{
+            if (as_it_lies) {{
+                if (kept) dots_{kind}(kept, {gates} * h, h, out_ + at[before] * h, panels_, (int)biased, sums);
+                if (kept < some) dots_{kind}(some - kept, {gates} * h, h, h0_ + kept * h, panels_, (int)biased, sums + kept * {gates} * h);
+            }} else for (int64_t j = 0; j < {gates} * h; j += {wide}) {{
                 const int64_t columns = {gates} * h - j < {wide} ? {gates} * h - j : {wide};
                 if (kept) fl_product_{kind}(kept, columns, h, out_ + at[before] * h, h, 1, panels_ + j * h, {wide}, (int)biased, sums + j, {gates} * h);
                 fl_product_{kind}(some - kept, columns, h, h0_ + kept * h, h, 1, panels_ + j * h, {wide}, (int)biased, sums + kept * {gates} * h + j, {gates} * h);

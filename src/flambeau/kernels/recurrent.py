@@ -5,6 +5,7 @@ gates (rows, G H) is the input's part; weight (G H, H), h0 and c0 (N, H). Rows a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -17,8 +18,9 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # Operands of the compiled loops (the first is written to; so are cell and keep forward, and da, dh0 and dc0 backward), and facts about them.
 FORWARD = ("out", "gates", "panels", "bias", "h0", "c0", "cell", "keep", "facts")
 BACKWARD = ("dx", "keep", "state", "start", "g", "gc", "weight", "dh0", "dc0", "da", "facts")
-FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "keeps", "has_g", "has_gc", "ldw")
+FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "keeps", "has_g", "has_gc", "ldw", "as_it_lies")
 LARGEST = 4096  # bytes of a row of states for which the loops have room: they work on the stack, which may be small in threads
+FEW = 4  # samples whose states are multiplied with the weights as they lie, by dot products: to turn them would cost more than it saves
 NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
 
 
@@ -47,8 +49,8 @@ def forward(
         sizes,
         reverse,
         hidden,
-        {**made, **given, "panels": _panels(weight)},
-        {"biased": bias is not None, "keeps": keeps},
+        {**made, **given, "panels": arrays.contiguous(weight) if sizes[0] <= FEW else _panels(weight)},
+        {"biased": bias is not None, "keeps": keeps, "as_it_lies": sizes[0] <= FEW},
     )
     return made["out"], made["cell"], made["keep"]
 
@@ -71,26 +73,32 @@ def backward(cell: str, g, gc, weight, h0, c0, out, cells, keep, sizes, reverse:
 
 def _run(name: str, operands, sizes, reverse: bool, hidden: int, given: dict, facts: dict) -> None:
     """Launch a loop: an element is a group of samples, given by its first row; operands without samples are the same for all."""
-    samples, steps = sizes[0], len(sizes)
     weights = given.get("panels", given.get("weight"))
     most = 16 if weights.nbytes <= NEAR else 24  # more rows for weights that come from farther away
-    groups = -(-samples // most)
-    each = -(-samples // groups)
-    facts = {"rows": each, "steps": steps, "h": hidden, "reverse": reverse} | facts
-    table = np.empty((-(-samples // each), len(FACTS) + steps + 1), np.int64)
-    table[:, : len(FACTS)] = [facts.get(n, 0) for n in FACTS]
-    table[:, 0] = np.arange(len(table)) * each
-    table[:, len(FACTS) :] = [0, *accumulate(sizes)]
-    views = []
+    each, table = _table(tuple(sizes), most, ("h", hidden), ("reverse", reverse), *facts.items())
+    first, samples, views = weights.reshape(-1)[:1], sizes[0], []
     for n in operands[:-1]:
         x = given.get(n)
-        if x is None or not x.size:
-            x = weights  # is not read
-        shared = x is weights or n == "bias"
-        views.append(x.ravel()[:1] if shared else x[0:samples:each, 0])
+        if x is None or not x.size or x is weights:
+            views.append(first)  # is the weights, or not read
+        else:
+            views.append(x[:1] if n == "bias" else x[0:samples:each, 0])
     flops = 2 * sum(sizes) * weights.size // len(table)
     if native.kernel(f"recurrent.{name}").into(*views, table[:, 0], flops / 64) is NotImplemented:
         raise RuntimeError(f"recurrent.{name} did not take its operands: {[(n, getattr(x, 'shape', None)) for n, x in given.items()]}")
+
+
+@lru_cache(256)
+def _table(sizes: tuple[int, ...], most: int, *facts: tuple[str, int]) -> tuple[int, np.ndarray]:
+    """(samples of a group, the facts and offsets of each group)."""
+    samples, steps = sizes[0], len(sizes)
+    each = -(-samples // -(-samples // most))
+    known = {"rows": each, "steps": steps} | dict(facts)
+    table = np.empty((-(-samples // each), len(FACTS) + steps + 1), np.int64)
+    table[:, : len(FACTS)] = [known.get(n, 0) for n in FACTS]
+    table[:, 0] = np.arange(len(table)) * each
+    table[:, len(FACTS) :] = [0, *accumulate(sizes)]
+    return each, table
 
 
 def _panels(weight: Array) -> Array:

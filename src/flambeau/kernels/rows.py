@@ -275,7 +275,7 @@ class _Print:
         """One loop over the row: sums, and maxima, for which a NaN counts as nothing: it is found again in the sum of what they shift.
 
         Element i goes to lane i % LANES, and the lanes are added in pairs at the end: no addition waits for the one before, and the result
-        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in; the rest is in double.
+        does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in, as are four lanes; the rest is in double.
         """
         t = self.p.compute
         new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
@@ -306,19 +306,11 @@ class _Print:
         yield from (f"        FL_ALIGNED {t} f{k}[{LANES}] = {{0}};" for k in sums)
         yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {{"
         yield from [*body, "        }", "        FL_IVDEP for (int l = 0; l < (int)(stop - o); l++) {", *body, "        }"]
-        half, *rest = _halves(LANES)
         for k in sums:
-            yield f"        FL_ALIGNED double d{k}[{half}];"
-            yield f"        for (int l = 0; l < {half}; l++) d{k}[l] = (double)f{k}[l] + f{k}[l + {half}];"
-            yield from (f"        for (int l = 0; l < {w}; l++) d{k}[l] += d{k}[l + {w}];" for w in rest)
-            yield f"        s{k} += d{k}[0];"
+            yield f"        s{k} += lanes_sum_{t}(f{k});"
         yield "        o = stop;\n    }"
         for k in numbers:
-            if k not in sums:
-                yield from (
-                    f"    for (int l = 0; l < {w}; l++) m{k}[l] = m{k}[l + {w}] > m{k}[l] ? m{k}[l + {w}] : m{k}[l];" for w in (half, *rest)
-                )
-            yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if k in sums else f"m{k}[0];")
+            yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if k in sums else f"lanes_max_{t}(m{k});")
         done.update(chosen)
         done.update(new)
 
@@ -369,8 +361,29 @@ class _Print:
         yield finish(texts)
 
 
-def _halves(n: int) -> list[int]:
-    return [] if n == 1 else [n // 2, *_halves(n // 2)]
+def _lanes_to_one(real: str, bits: str) -> Iterator[str]:
+    """C functions that add the lanes, or find the greatest: sixteen at a time, then four, which is a vector everywhere, in registers."""
+    for lanes, name in ((16, "wide"), (4, "quad")):
+        for element, kind in ((real, real), (bits, f"bits_{real}")):
+            yield f"typedef {element} {name}_{kind} __attribute__((vector_size({lanes} * sizeof({real})), may_alias));\n"
+
+    def greater(a: str, b: str, kind: str = "") -> str:
+        if not kind:
+            return f"({a} > {b} ? {a} : {b})"
+        whole = f"{kind}_bits_{real}"
+        return f"({kind}_{real})((({whole}){a} & ({a} > {b})) | (({whole}){b} & ~({a} > {b})))"
+
+    for name, both in (("sum", lambda a, b, kind="": f"({a} + {b})"), ("max", greater)):
+        steps = []
+        for kind, source in (("wide", "lanes"), ("quad", "part")):
+            steps.append(f"const {kind}_{real} *const {kind} = (const {kind}_{real} *){source};")
+            steps += [f"const {kind}_{real} {kind}{i} = {both(f'{kind}[{2 * i}]', f'{kind}[{2 * i + 1}]', kind)};" for i in (0, 1)]
+            if kind == "wide":
+                steps.append(f"FL_ALIGNED {real} part[16];\n    *(wide_{real} *)part = {both('wide0', 'wide1', 'wide')};")
+        steps.append(f"const quad_{real} last = {both('quad0', 'quad1', 'quad')};")
+        steps += [f"const {real} {n} = {both(f'last[{i}]', f'last[{i + 2}]')};" for i, n in enumerate("ab")]
+        body = "".join(f"    {step}\n" for step in (*steps, f"return {both('a', 'b')};"))
+        yield f"static inline {real} lanes_{name}_{real}(const {real} *lanes) {{\n{body}}}\n"
 
 
 def _renamed(text: str, number: int) -> str:
@@ -387,7 +400,7 @@ def _uses(node: Expr, other: Expr, stop=()) -> bool:
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the table)."""
-    texts, declarations, rows = [], [], []
+    texts, declarations, rows = [*_lanes_to_one("float", "int32_t"), *_lanes_to_one("double", "int64_t")], [], []
     for program in PROGRAMS:
         for dtype in program.dtypes:
             name = f"FL_NAME(rows_{program.name}_{TYPES[dtype][0]})"

@@ -28,6 +28,14 @@ def clone(input, *, memory_format=preserve_format):
     return _clone(input, strides_for(memory_format, *arrays.view_of(input._array)))
 
 
+def _copied(array):
+    """A copy of a row-major array. Sizes of 1 would have their own say in the strides."""
+    return arrays.copied(array) if array.size and 1 not in array.shape else NotImplemented
+
+
+clone.usually(_clone, _copied)
+
+
 @composite(public=False)
 def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
@@ -112,8 +120,10 @@ parse_to.__qualname__ = "to"  # what a user has called, for Python's own errors
 @on_arrays(onto=arrays.empty_like, public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
 def _copy(input, src, non_blocking=False):
     """`src` broadcast to the shape of `input`, in its dtype."""
-    if layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
+    if input.shape != src.shape and layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
         layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
+    if arrays.wrote(input, src):
+        return
     src = arrays.to_device(src, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, src))
 
@@ -124,6 +134,8 @@ _copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), src=lambda grad,
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
     @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
+        if memory_format is preserve_format:
+            return input if input.dtype is dtype else _to_copy(input, dtype, input.device, None)
         return to(input, dtype, memory_format=memory_format)
 
 

@@ -57,6 +57,7 @@ class Op:
     kind = "op"
     bound = False
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
+    shortcut_over: tuple[ArrayOp, Callable] | None = None
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
@@ -108,6 +109,11 @@ class Op:
         None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken. With `options`, it returns
         (array, options of `op`)."""
         self.shortcut = op, launch, tensors, options
+
+    def usually_over(self, op: ArrayOp, launch: Callable) -> None:
+        """Say what a call with a tensor, dim and perhaps keepdim comes down to: op(input, dims, keepdim[, None]), run by
+        launch(array, dim, keepdim) -> (array, dims), or NotImplemented where the long way is to be taken."""
+        self.shortcut_over = op, launch
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"

@@ -7,6 +7,7 @@ dimension gives it to the one whose index it returns.
 from __future__ import annotations
 
 from flambeau import dtypes
+from flambeau.kernels import folding
 from flambeau.kernels.reduce import extremum, reduce
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
@@ -86,6 +87,8 @@ def _declare(kind: str) -> None:
     def value(input, dim=(), keepdim=False):
         return over(input, _checked_dims(f"a{kind}", input, dim), keepdim)
 
+    value.usually_over(over, folding.over(kind))
+
     doc = f"{kind}(input): the {kind}imum of all elements. {kind}(input, dim): (values, indices) along a dimension. {kind}(input, other): of each pair."
 
     @composite(out=True, name=kind, doc=doc)
@@ -100,6 +103,9 @@ def _declare(kind: str) -> None:
             raise TypeError(f"{kind}(): keepdim needs dim: use a{kind}(keepdim=True) to keep all dimensions")
         check_ordered(kind, input._array)
         return of_all(input)
+
+    folded = folding.whole(kind)
+    three_forms.usually(of_all, lambda array: folded(array) if array.size else NotImplemented)
 
     name = f"arg{kind}"
     doc = f"Where the {kind}imum is: its index along a dimension, or among all elements in order. The first, if there are several."

@@ -6,15 +6,18 @@ A point is (x, y) or (x, y, z), -1 and 1 being the two ends of a dimension. It i
 
 from __future__ import annotations
 
-import itertools
+import functools
+import operator
 import warnings
 
+import numpy as np
+
 from flambeau import dtypes
-from flambeau.ops.declare import composite
+from flambeau.kernels import points as kernel
+from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import stack
 
-MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-A = -0.75  # of the cubic convolution
+MODES, PADDINGS = tuple(kernel.MODES), kernel.PADDINGS
 
 
 @composite(name="nn.functional.grid_sample", method=False)
@@ -56,57 +59,83 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
 def _sampled(input, grid, mode: str, padding: str, corners: bool):
     _check(input, grid, mode)
     samples, channels, *sizes = input.shape
-    points = grid.reshape((samples, 1, -1, len(sizes)))  # (N, 1, P, dims), x first
-    axes = [_taps(points[..., -1 - d], n, mode, padding, corners) for d, n in enumerate(sizes)]
-    flat, parts = input.reshape((samples, channels, -1)), []
-    for taps in itertools.product(*axes):  # of every dimension one neighbour
-        place, weight, inside = taps[0]
-        for n, (index, more, within) in zip(sizes[1:], taps[1:], strict=True):
-            place, weight, inside = place * n + index, weight * more, inside & within
-        read = flat.gather(2, place.expand((samples, channels, -1)))
-        parts.append(read.where(inside, 0.0) * weight)
-    return sum(parts[1:], parts[0]).reshape((samples, channels, *grid.shape[1:-1]))
+    how = tuple(sizes), mode, padding, corners
+    flat = grid.reshape((samples, -1, len(sizes)))  # (N, P, dims), x first
+    places, weights = _taps(flat.detach(), *how)  # (N, T, P): of every dimension one neighbour
+    if grid.requires_grad:
+        weights = _weights(flat, *how)
+    found = _mixed_at(input.reshape((samples, channels, -1)), places, weights)
+    return found.reshape((samples, channels, *grid.shape[1:-1]))
 
 
-def _taps(x, n: int, mode: str, padding: str, corners: bool) -> list[tuple]:
-    """The neighbours of points along one dimension: (index, weight, whether it is inside), each of the shape of x."""
-    position = (x + 1) / 2 * (n - 1) if corners else ((x + 1) * n - 1) / 2
-    if mode == "bicubic":
-        first = position.detach().floor()
-        t = position - first
-        return [_tap(_brought_in(first + k, n, padding, corners), n, w) for k, w in zip(range(-1, 3), _cubic(t), strict=True)]
-    position = _brought_in(position, n, padding, corners)
-    if mode == "nearest":
-        never = position.new_zeros((), dtype=dtypes.bool)
-        return [_tap(position.detach().round(), n, position.where(never, 1.0))]  # its derivative is zero, but there is one
-    first = position.detach().floor()
-    return [_tap(first, n, first + 1 - position), _tap(first + 1, n, position - first)]
+# -- where to read, and how much: the formulas are in kernels/points.py -------------------------------------------------------
 
 
-def _tap(place, n: int, weight) -> tuple:
-    return place.to(dtypes.int64).clamp(0, n - 1), weight, (place >= 0) & (place <= n - 1)
+@on_arrays(public=False, method=False, differentiable=False, returns="places weights")
+def _taps(points, sizes, mode, padding, corners):
+    """(places in a plane, or -1; weights) of the neighbours of points. (N, P, dims) -> (N, T, P), (N, T, P)."""
+    return kernel.taps(points, sizes, mode, padding, corners)
 
 
-def _brought_in(x, n: int, padding: str, corners: bool):
-    """Positions outside of 0 ... n - 1 moved inside. What is moved to the border has no derivative."""
-    if padding == "zeros":
-        return x
-    if padding == "reflection":
-        low, span = (0.0, n - 1.0) if corners else (-0.5, float(n))
-        if not span:
-            return x * 0
-        away = x - low
-        away = away.where(away >= 0, -away)
-        rest, flipped = away.fmod(span), (away / span).detach().floor() % 2 != 0
-        x = (span - rest).where(flipped, rest) + low
-    return x.where(x > 0, 0.0).where(x < n - 1, n - 1.0)
+@_taps.meta
+def _(points, sizes, mode, padding, corners):
+    samples, count, dims = points.shape
+    shape = samples, kernel.MODES[mode] ** dims, count
+    return [(shape, np.dtype(np.int32)), (shape, points.dtype)]
 
 
-def _cubic(t) -> list:
-    """The weights of four neighbours by cubic convolution, t the distance from the second."""
-    s = 1 - t
-    inner = [((A + 2) * d - (A + 3)) * d * d + 1 for d in (t, s)]
-    return [A * t * s * s, *inner, A * s * t * t]
+ON_TENSORS = kernel.Words(
+    lambda condition, x, y: x.where(condition, y),
+    lambda x: x.detach().floor(),
+    lambda x: x.detach().round(),
+    lambda x, y: x.fmod(y),
+)
+
+
+def _weights(points, sizes, *how):
+    """The weights of `_taps` by operations, so that they can be differentiated."""
+    lines = [kernel.line_taps(points[..., -1 - d], n, *how, ON_TENSORS)[1] for d, n in enumerate(sizes)]
+    return functools.reduce(lambda a, b: kernel.paired(a, b, operator.mul), [stack(line, 1) for line in lines])
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------------
+#
+# Three functions, linear in each of their tensors: the derivatives of each are the other two.
+
+
+@on_arrays(public=False, method=False, autocast="widest", grad_name="GridSampler2DBackward0")
+def _mixed_at(input, places, weights):
+    """sum over t of weights[n, t, p] * input[n, c, places[n, t, p]]. (N, C, S), (N, T, P), (N, T, P) -> (N, C, P)."""
+    return kernel.mixed(input, places, weights)
+
+
+@on_arrays(public=False, method=False)
+def _spread_to(g, places, weights, size):
+    """g, weighted, added to the places it was read at. (N, C, P), (N, T, P), (N, T, P) -> (N, C, size)."""
+    return kernel.spread(g, places, weights, size)
+
+
+@on_arrays(public=False, method=False)
+def _along_taps(g, input, places):
+    """sum over c of g[n, c, p] * input[n, c, places[n, t, p]]. (N, C, P), (N, C, S), (N, T, P) -> (N, T, P)."""
+    return kernel.along(g, input, places)
+
+
+_mixed_at.derivative(
+    input=lambda grad, places, weights, input_shape: _spread_to(grad.contiguous(), places, weights, input_shape[2]),
+    weights=lambda grad, input, places: _along_taps(grad.contiguous(), input, places),
+)
+_spread_to.derivative(
+    g=lambda grad, places, weights: _mixed_at(grad.contiguous(), places, weights),
+    weights=lambda grad, g, places: _along_taps(g, grad.contiguous(), places),
+)
+_along_taps.derivative(
+    g=lambda grad, input, places: _mixed_at(input, places, grad.contiguous()),
+    input=lambda grad, g, places, input_shape: _spread_to(g, places, grad.contiguous(), input_shape[2]),
+)
+_mixed_at.meta(lambda input, places, weights: ((*input.shape[:2], places.shape[2]), input.dtype))
+_spread_to.meta(lambda g, places, weights, size: ((*g.shape[:2], size), g.dtype))
+_along_taps.meta(lambda g, input, places: (places.shape, g.dtype))
 
 
 def _check(input, grid, mode: str) -> None:

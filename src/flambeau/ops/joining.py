@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau.dtypes import promote_types
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, layout, native
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
@@ -15,10 +15,10 @@ from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, who
 def _cat(tensors, dim):
     """Arrays one after the other along a dimension; all other dimensions agree."""
     first = tensors[0]
-    if type(first) is np.ndarray and all([a.flags.c_contiguous for a in tensors]):
-        return np.concatenate(tensors, dim)
     shape = list(first.shape)
-    shape[dim] = sum(a.shape[dim] for a in tensors)
+    shape[dim] = sum([a.shape[dim] for a in tensors])
+    if type(first) is np.ndarray and all([a.flags.c_contiguous for a in tensors]):
+        return np.concatenate(tensors, dim, out=native.empty(tuple(shape), first.dtype))
     strides = joined_strides(tuple(shape), [arrays.view_of(a) for a in tensors])
     out = arrays.empty_strided(tuple(shape), strides, first.dtype, arrays.device_of(first))
     at = 0

@@ -19,6 +19,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import channels, layout, rowwise
+from flambeau.ops.arithmetic import _lerp_by_number
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -310,6 +311,15 @@ def _checked_dtype(parameter, like):
 @composite(method=False)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
+    if (
+        weight is not None
+        and bias is not None
+        and _is_plain(input, weight, bias)
+        and group > 0
+        and C % group == 0
+        and input._array.shape[1] == C
+    ):
+        return _by_channel(input, weight, bias, float(eps), group, None)[:3]
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
     if not input.numel():
@@ -352,10 +362,8 @@ def _group_norm(input, num_groups, weight, bias, eps):
 
 def _in_format_of(input, out):
     """Images whose channels lie side by side stay so."""
-    if input.dim() != 4:
-        return out
-    strides = input.stride()
-    return out.to(memory_format=channels_last) if strides[1] == 1 < strides[3] else out
+    steps = input._array.strides
+    return out.to(memory_format=channels_last) if len(steps) == 4 and steps[1] == input._array.itemsize < steps[3] else out
 
 
 @composite(method=False)
@@ -367,8 +375,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabl
 @composite(name="nn.functional.group_norm", method=False)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    if input.dim() >= 2 and num_groups > 0:
-        _check_several([input.shape[0] * input.shape[1] // num_groups, num_groups, *input.shape[2:]])
+    shape = input._array.shape
+    if len(shape) >= 2 and num_groups > 0:
+        _check_several((shape[0] * shape[1] // num_groups, num_groups, *shape[2:]))
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
@@ -388,6 +397,9 @@ def _by_channel(input, weight, bias, eps, groups, rounding):
     groups    0: statistics of each channel over the batch; else of each group of channels of each sample
     rounding  the dtype of half precision in which the statistics are kept, as PyTorch does, or None
     """
+    found = channels.norm(input, weight, bias, eps, groups) if rounding is None else None
+    if found is not None:
+        return found
     mean, var = channels.moments(input, groups)
     if rounding is not None:
         n, mean = input.size // mean.size, _rounded(mean, rounding)
@@ -439,6 +451,10 @@ def _grouped(input, groups: int):
 @inner(returns="input weight bias", grad_name="NativeBatchNormBackwardBackward0")
 def _by_channel_backward(g, input, weight, mean, rstd, groups):
     """How a gradient reaches the three: rstd * (h - mean(h) - y * mean(h * y)), sum(g * y), sum(g); h = g * weight, y = (x - mean) * rstd."""
+    found = channels.norm_backward(g, input, weight, mean, rstd, groups)
+    if found is not None:
+        of_input, along, total = found
+        return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
     row_mean, row_rstd = (channels.spread(a.astype("float64"), input, groups) for a in (mean, rstd))
     total, along = channels.products(g, input, row_mean, groups)
     along *= row_rstd
@@ -491,17 +507,23 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
 
 
 @inner(grad_name="NativeBatchNormBackward0")
-def _normalized(input, mean, scale, shift):
-    """(x - mean) * scale + shift by channel, with statistics that are no function of x. (N, C, *), (C,) three times -> (N, C, *)."""
-    return channels.normalized(input, *(a.reshape(1, -1) for a in (mean, scale, shift)))
+def _by_running(input, mean, var, weight, bias, eps):
+    """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
+    with np.errstate(all="ignore"):
+        scale = (var.astype("float64") + eps) ** -0.5 * weight
+    return channels.normalized(input, mean.reshape(1, -1), scale.reshape(1, -1), bias.reshape(1, -1))
 
 
-_normalized.meta(lambda input, mean, scale, shift: (input.shape, input.dtype))
-_normalized.derivative(
-    input=lambda grad, scale: grad * scale.reshape(_channel_shape(grad)),
-    scale=lambda grad, input, mean: (grad * (input - mean.reshape(_channel_shape(grad)))).sum((0, *range(2, grad.dim()))),
-    shift=lambda grad: grad.sum((0, *range(2, grad.dim()))),
+_by_running.meta(lambda input, mean, var, weight, bias, eps: (input.shape, input.dtype))
+_by_running.derivative(
+    input=lambda grad, var, weight, eps: grad * ((var + eps).rsqrt() * weight).reshape(_channel_shape(grad)),
+    weight=lambda grad, input, mean, var, eps: _over_channels(grad * (input - mean.reshape(_channel_shape(grad)))) * (var + eps).rsqrt(),
+    bias=lambda grad: _over_channels(grad),
 )
+
+
+def _over_channels(x):
+    return x.sum((0, *range(2, x.dim())))
 
 
 def _channel_shape(input) -> tuple[int, ...]:
@@ -518,29 +540,46 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) as they are computed, or (output,) where there are no statistics of this batch."""
-    if not input.numel():  # of any number of dimensions
+    if _is_plain(input, weight, bias, running_mean, running_var):
+        x, w, b, rounding = input, weight, bias, None
+    elif not input.numel():  # of any number of dimensions
         return (input.clone(),)
-    _check_batch_norm(input, weight, bias, running_mean, running_var, training)
-    x = _wide(input) if layout.looks_channels_last(tuple(input.shape), input.stride()) else _wide(input).contiguous()
-    w, b = _scale_and_shift(x, weight, bias)
-    if training:
+    else:
+        _check_batch_norm(input, weight, bias, running_mean, running_var, training)
+        x = _wide(input) if layout.looks_channels_last(tuple(input.shape), input.stride()) else _wide(input).contiguous()
+        w, b = _scale_and_shift(x, weight, bias)
         stored = x.dtype if x.dtype is input.dtype else _stored_dtype(input, weight, bias, running_mean, running_var)
-        out, mean, rstd, var = _by_channel(x, w, b, float(eps), 0, stored if stored is not x.dtype else None)
-        _remember(running_mean, running_var, mean, var, x.numel() / x.shape[1], momentum)
+        rounding = stored if stored is not x.dtype else None
+    if training:
+        out, mean, rstd, var = _by_channel(x, w, b, float(eps), 0, rounding)
+        _remember(running_mean, running_var, mean, var, x._array.size / x._array.shape[1], momentum)
         found = [mean, rstd]
     else:
-        rstd, found = (_checked_dtype(running_var, x).detach() + eps).rsqrt(), []
-        out = _normalized(x, _checked_dtype(running_mean, x).detach(), rstd * w, b)
-    return out.to(input.dtype), *found
+        running = [r if r._array.dtype == x._array.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
+        out, found = _by_running(x, *[r.detach() if r.requires_grad else r for r in running], w, b, float(eps)), []
+    return out if out.dtype is input.dtype else out.to(input.dtype), *found
+
+
+def _is_plain(input, *numbers) -> bool:
+    """Row-major and not empty, and all numbers of channels there, all of one dtype, float32 or float64: nothing to ask or to adapt."""
+    x = input._array
+    if type(x) is not np.ndarray or x.ndim < 2 or not x.size or not x.flags.c_contiguous or x.dtype.char not in "fd":
+        return False
+    shape, dtype = x.shape[1:2], x.dtype
+    return all([n is not None and n._array.shape == shape and n._array.dtype == dtype for n in numbers])
 
 
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:
     """Move the running averages towards this batch's; the variance as an estimate of the whole population's."""
     if running_mean is not None:
-        running_mean.detach().lerp_(mean.detach().to(running_mean.dtype), momentum)
+        _follow(running_mean, mean.detach(), momentum)
     if running_var is not None:
-        unbiased = var.detach() * (n / (n - 1) if n > 1 else math.nan)
-        running_var.detach().lerp_(unbiased.to(running_var.dtype), momentum)
+        _follow(running_var, var.detach() * (n / (n - 1) if n > 1 else math.nan), momentum)
+
+
+def _follow(running, batch, momentum: float) -> None:
+    batch = batch if batch.dtype is running.dtype else batch.to(running.dtype)
+    _lerp_by_number.call_inplace(running.detach() if running.requires_grad else running, batch, momentum)
 
 
 def _check_batch_norm(input, weight, bias, running_mean, running_var, training) -> None:
@@ -565,7 +604,7 @@ def batch_norm(input, weight, bias, running_mean, running_var, training, momentu
 def functional_batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
-        _check_several(input.shape)
+        _check_several(input._array.shape)
     return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 

@@ -5,14 +5,14 @@ Widths are pairs (before, after), the last dimension first; a negative width cut
 
 from __future__ import annotations
 
-from functools import partial
-
-import numpy as np
+from functools import lru_cache
 
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, borders, gather, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole
+
+MODES = ("reflect", "replicate", "circular")  # besides "constant"
 
 
 @on_arrays(method=False)
@@ -22,26 +22,26 @@ def constant_pad_nd(input, pad, value=0):
     >>> torch.constant_pad_nd(torch.ones(2), (1, 2), 5.0)
     tensor([5., 1., 1., 5., 5.])
     """
-    shape, pairs = _padded_shape(input.shape, pad)
-    in_kind = len(shape) == 4 and layout.looks_channels_last(*arrays.view_of(input))
-    empty = partial(arrays.empty_strided, strides=layout.channels_last_strides(shape)) if in_kind else arrays.empty
-    out = empty(shape, dtype=input.dtype, device=arrays.device_of(input))
-    if any(n > 0 for pair in pairs for n in pair):
-        arrays.fill(out, literals.stored(value, dtypes.OF_NUMPY[input.dtype]))
-    to = tuple(slice(max(before, 0), size - max(after, 0)) for size, (before, after) in zip(shape, pairs, strict=True))
-    of = tuple(slice(max(-before, 0), n - max(-after, 0)) for n, (before, after) in zip(input.shape, pairs, strict=True))
-    if 0 not in out[to].shape:
-        arrays.write(out[to], input[of])
-    return out
+    pairs = _pairs(input.shape, tuple([whole(p) for p in pad]))
+    value = literals.stored(value, dtypes.OF_NUMPY[input.dtype])
+    if input.ndim == 4 and not input.flags.c_contiguous and layout.looks_channels_last(*arrays.view_of(input)):
+        return borders.bordered(input.transpose(0, 2, 3, 1), tuple(pairs[d] for d in (0, 2, 3, 1)), "constant", value).transpose(0, 3, 1, 2)
+    return borders.bordered(input, pairs, "constant", value)
 
 
 constant_pad_nd.derivative(input=lambda grad, pad: constant_pad_nd(grad, tuple(-whole(p) for p in pad)))
-constant_pad_nd.meta(lambda input, pad, value=0: (_padded_shape(input.shape, pad)[0], input.dtype))
 
 
-def _padded_shape(sizes, pad) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-    """The shape of the result, and (before, after) of every dimension, in their order."""
-    pad, n = [whole(p) for p in pad], len(sizes)
+@constant_pad_nd.meta
+def _(input, pad, value=0):
+    pairs = _pairs(input.shape, tuple([whole(p) for p in pad]))
+    return tuple(n + sum(pair) for n, pair in zip(input.shape, pairs, strict=True)), input.dtype
+
+
+@lru_cache(1024)
+def _pairs(sizes, pad) -> tuple[tuple[int, int], ...]:
+    """(before, after) of every dimension, in their order."""
+    n = len(sizes)
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}: a (before, after) pair for every dimension")
     if len(pad) > 2 * n:
@@ -50,7 +50,7 @@ def _padded_shape(sizes, pad) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
     for d, (size, pair) in enumerate(zip(sizes, pairs, strict=True)):
         if size + sum(pair) < 0:
             raise RuntimeError(f"The input size {size} plus negative padding {pair} gives a negative output size in dim {d}")
-    return tuple(size + sum(pair) for size, pair in zip(sizes, pairs, strict=True)), pairs
+    return tuple(pairs)
 
 
 @composite(name="nn.functional.pad", method=False)
@@ -60,13 +60,13 @@ def pad(input, pad, mode="constant", value=None):
     pad is (before, after) of the last dimension, then of the one before it, ... All but "constant" take 1 to 3 of the dimensions behind
     batch and channels.
     """
-    widths = tuple(whole(p) for p in pad)
+    widths = tuple([whole(p) for p in pad])
     if len(widths) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2: a (before, after) pair for each dimension, found {widths}")
     if mode == "constant":
         return constant_pad_nd(input, widths, 0 if value is None else value)
-    if mode not in CONTINUED:
-        raise NotImplementedError(f"Unrecognised padding mode {mode}: try one of constant, {', '.join(CONTINUED)}")
+    if mode not in MODES:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}: try one of constant, {', '.join(MODES)}")
     if value is not None and value != 0:
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     count = len(widths) // 2
@@ -78,24 +78,40 @@ def pad(input, pad, mode="constant", value=None):
     _check_widths(input, widths, mode)
     if not any(widths):
         return input.clone()
-    from flambeau.ops.rows import pick
-
-    sides = zip(input.shape[-count:], widths[-2::-2], widths[::-2], strict=True)
-    return pick(input, [CONTINUED[mode](np.arange(-before, n + after), n, before, after) for n, before, after in sides])
+    return _continued(input, widths, mode)
 
 
-def _ring(i, n: int, before: int, after: int):
-    """The ring is what is left after cutting; in the other modes what is cut off is still continued."""
-    cut, left = max(-before, 0), n + min(before, 0) + min(after, 0)
-    return cut + (i - cut) % left if left else i
+@on_arrays(public=False, method=False)
+def _continued(input, widths, mode):
+    """`input` with a border of copies of its elements."""
+    return borders.bordered(input, _pairs(input.shape, widths), mode)
 
 
-# mode: positions before the first and after the last of n elements -> those they stand for
-CONTINUED = {
-    "reflect": lambda i, n, before, after: (n - 1) - abs((n - 1) - abs(i)),
-    "replicate": lambda i, n, before, after: np.clip(i, 0, n - 1),
-    "circular": _ring,
-}
+@_continued.meta
+def _(input, widths, mode):
+    return tuple(n + sum(pair) for n, pair in zip(input.shape, _pairs(input.shape, widths), strict=True)), input.dtype
+
+
+@on_arrays(public=False, method=False)
+def _continued_backward(grad, sizes, widths, mode):
+    """Every element of the border added to the one it is a copy of, one dimension after the other."""
+    pairs = _pairs(sizes, widths)
+    for d, (before, after) in enumerate(pairs):
+        if not before and not after:
+            continue
+        only = tuple((-before, -after) if e == d else (0, 0) for e in range(len(pairs)))
+        total = borders.bordered(grad, only, "constant")
+        places, lead = borders.places(sizes[d], before, after, mode), (slice(None),) * d
+        for side in (slice(0, max(before, 0)), slice(len(places) - max(after, 0), None)):
+            if len(places[side]):
+                gather.add_rows(total, d, arrays.module_of(grad).asarray(places[side]), grad[(*lead, side)])
+        grad = total
+    return grad
+
+
+_continued.derivative(input=lambda grad, input_shape, widths, mode: _continued_backward(grad, input_shape, widths, mode))
+_continued_backward.derivative(grad=lambda grad, widths, mode: _continued(grad, widths, mode))
+_continued_backward.meta(lambda grad, sizes, widths, mode: (sizes, grad.dtype))
 
 
 def _check_widths(input, widths, mode: str) -> None:

@@ -201,8 +201,10 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     if half:
         gates, w_hh, b_hh, h0, c0, project = (t if t is None else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0, project))
     if project is None and recurrent.compiled(cell, gates._array, w_hh.shape[1]):
-        # What is made of a tensor that wants a gradient wants one, too, unless nothing is being recorded.
-        keeps = any(t is not None and t.requires_grad and (t[:1] * 1).requires_grad for t in (gates, w_hh, b_hh, h0, c0))
+        keeps = gates.requires_grad
+        if not keeps and not w_ih.requires_grad:
+            # What is made of a tensor that wants a gradient wants one, too, unless nothing is being recorded.
+            keeps = any(t is not None and t.requires_grad and (t[:1] * 1).requires_grad for t in (w_hh, b_hh, h0, c0))
         out, states, _ = _recurrence(gates, w_hh, b_hh, h0, c0, sizes, reverse, cell, keeps)
     else:
         out, states, _ = _by_steps(cell, gates, w_hh, b_hh, h0, c0, sizes, reverse, project)

@@ -74,6 +74,7 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
 
 
 sum_.usually(_sum_all, folding.whole("sum"))
+sum_.usually_over(_sum, folding.over("sum"))
 
 
 @composite(public=False)
@@ -142,6 +143,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 mean.usually(_mean_all, folding.whole("mean"))
+mean.usually_over(_mean, folding.over("mean"))
 
 
 @composite(out=True)

@@ -242,11 +242,11 @@ def _scatter_reduce(input, dim, index, src, reduce, include_self):
 def _all_or_nothing(write):
     """An in-place form that looks at the whole index first: one that is out of bounds leaves the tensor as it was."""
 
-    def checked(input, dim, index, **rest):
+    def checked(input, dim, index, *args, **rest):
         if index.size:
             line, at = _lines(input, index)
             kernel.check(at, line.shape[dim], dim, RuntimeError)
-        write(input, dim, index, **rest)
+        write(input, dim, index, *args, **rest)
 
     return checked
 

@@ -272,9 +272,16 @@ def _roll(input, shifts, dims):
     xp = arrays.module_of(input)
     if not dims:
         return arrays.contiguous(xp.roll(input, shifts[0]))
-    out = arrays.empty_strided(input.shape, joined_strides(input.shape, [arrays.view_of(input)]), input.dtype, arrays.device_of(input))
-    arrays.write(out, xp.roll(input, shifts, dims))
-    return out
+    strides = joined_strides(input.shape, [arrays.view_of(input)])
+    for shift, dim in zip(shifts, dims, strict=True):
+        out = arrays.empty_strided(input.shape, strides, input.dtype, arrays.device_of(input))
+        before, n = (slice(None),) * dim, input.shape[dim]
+        at = shift % n if n else 0
+        for to, of in ((slice(at, n), slice(0, n - at)), (slice(0, at), slice(n - at, n))):
+            if to.stop > to.start:
+                arrays.write(out[(*before, to)], input[(*before, of)])
+        input = out
+    return input
 
 
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
@@ -286,7 +293,7 @@ def _flip(input, dims):
     """A copy with dimensions reversed."""
     window = input[tuple(slice(None, None, -1) if d in dims else slice(None) for d in range(input.ndim))]
     out = arrays.empty_like(input)
-    out[...] = window
+    arrays.write(out, window if input.ndim else input)
     return out
 
 
