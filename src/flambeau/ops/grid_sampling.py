@@ -103,7 +103,7 @@ def _weights(points, sizes, *how):
 # Three functions, linear in each of their tensors: the derivatives of each are the other two.
 
 
-@on_arrays(public=False, method=False, autocast="widest", grad_name="GridSampler2DBackward0")
+@on_arrays(public=False, method=False, grad_name="GridSampler2DBackward0")
 def _mixed_at(input, places, weights):
     """sum over t of weights[n, t, p] * input[n, c, places[n, t, p]]. (N, C, S), (N, T, P), (N, T, P) -> (N, C, P)."""
     return kernel.mixed(input, places, weights)
