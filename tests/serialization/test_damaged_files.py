@@ -89,6 +89,18 @@ def test_damage_inside_a_module_and_in_large_files_read_by_threads(tmp_path, mon
         flambeau.set_num_threads(before)
 
 
+def test_damage_is_the_reason_given_when_it_makes_something_else_fail():
+    """A damaged state makes an object fail while it is made: the error does not mention the damage."""
+    buffer = io.BytesIO()
+    flambeau.save(flambeau.Generator(), buffer)
+    data = bytearray(buffer.getvalue())
+    start, _ = places(bytes(data))["data/0"]
+    data[start + 24 : start + 40] = bytes(range(100, 116))
+    with pytest.raises(RuntimeError, match="is damaged") as caught:
+        flambeau.load(io.BytesIO(data), weights_only=False)
+    assert "data/0" in str(caught.value)
+
+
 def test_files_without_checksums(tmp_path):
     """A file written without checksums (an option of PyTorch's) is called damaged."""
     for lib in (torch, flambeau):

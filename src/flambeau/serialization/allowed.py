@@ -381,7 +381,9 @@ def _from_type(caller: Caller, args: tuple) -> Tensor:
         isinstance(kind, type) and issubclass(kind, Tensor) and known, f"{_described(kind)} is not a class of tensors that a file may name"
     )
     _need(_hashable(function) and function in _REBUILDERS, f"{_described(function)} does not make tensors")
-    return pickling._rebuild_from_type_v2(lambda: caller.call(function, inner), kind, (), caller.tensor_state(state))
+    if kind.__setstate__ is Tensor.__setstate__:
+        caller.tensor_state(state)
+    return pickling._rebuild_from_type_v2(lambda: caller.call(function, inner), kind, (), state)
 
 
 _CALLS: dict[Any, Callable[[Caller, tuple], Any]] = {
