@@ -55,4 +55,8 @@ def tensors_in(value: Any) -> Iterator[tuple[str, Tensor]]:
             inside = enumerate(part)
         else:
             inside = vars(part).items() if hasattr(part, "__dict__") and not isinstance(part, type) else ()
-        waiting.extend([(f"{path}.{name}" if path else str(name), found) for name, found in inside][::-1])
+        waiting.extend([(f"{path}.{_short(name)}" if path else _short(name), found) for name, found in inside][::-1])
+
+
+def _short(name: Any) -> str:
+    return name[:80] if isinstance(name, str) else shown(name)

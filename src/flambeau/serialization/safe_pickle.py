@@ -162,8 +162,8 @@ class Interpreter:
 
     def stack_global(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
-        if type(name) is not str or type(module) is not str:
-            raise UnpicklingError("the name of a global is not a string")
+        if type(name) is not str or type(module) is not str or len(name) + len(module) > 1000:
+            raise UnpicklingError("the name of a global is not a short text")
         self._push_global(module, name)
 
     def _push_global(self, module: str, name: str) -> None:
