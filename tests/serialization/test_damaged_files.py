@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import pathlib
 import random
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -124,6 +128,22 @@ def test_checksums_are_zlibs():
         assert checksum.crc32(data, start) == zlib.crc32(data, start)
         cut = chance.randint(0, length)
         assert checksum.combine(zlib.crc32(data[:cut]), zlib.crc32(data[cut:]), length - cut) == zlib.crc32(data)
+
+
+CRC_PROGRAM = """
+import random, zlib
+from flambeau.serialization.checksum import crc32
+for length in (*range(60, 700, 7), 5000, 100_003):
+    data = random.randbytes(length)
+    assert crc32(data, 7) == zlib.crc32(data, 7), length
+"""
+
+
+@pytest.mark.parametrize("variant", ["baseline", "avx2"])
+def test_checksums_on_older_machines(variant):
+    """The checksum that narrower vectors compute is another one."""
+    path = str(pathlib.Path(flambeau.__file__).parents[1])
+    subprocess.run([sys.executable, "-c", CRC_PROGRAM], env={**os.environ, "PYTHONPATH": path, "FLAMBEAU_CPU": variant}, check=True)
 
 
 def test_64_bit_archives(monkeypatch, tmp_path):
