@@ -315,7 +315,9 @@ def unsafe_globals(data: bytes) -> list[str]:
 
 def _sized(method: Callable, form: str, size: int) -> Callable:
     """The instruction `method` whose argument is a number of `size` bytes."""
-    return lambda self: method(self, self.byte() if size == 1 else self.number(form, size))
+    if size == 1:
+        return lambda self: method(self, self.byte())
+    return lambda self: method(self, self.number(form, size))
 
 
 def _pushes(make: Callable[[Interpreter], Any]) -> Callable[[Interpreter], None]:
