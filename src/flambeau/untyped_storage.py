@@ -240,6 +240,8 @@ def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
 def window(storage: Storage, dtype: dtypes.dtype, offset: int, shape, strides) -> Any:
     """Any geometry over a storage; the offset in elements."""
     flat = flat_view(storage, dtype)
+    if offset < 0 or any(s < 0 for s in strides) or any(n < 0 for n in shape):
+        raise RuntimeError(f"sizes {list(shape)}, strides {list(strides)} and storage offset {offset}: negative numbers mean nothing here")
     extent = layout.storage_extent(tuple(shape), tuple(strides), offset)
     if extent > flat.size:
         raise RuntimeError(

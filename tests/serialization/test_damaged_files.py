@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import pathlib
 import random
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -89,6 +93,18 @@ def test_damage_inside_a_module_and_in_large_files_read_by_threads(tmp_path, mon
         flambeau.set_num_threads(before)
 
 
+def test_damage_is_the_reason_given_when_it_makes_something_else_fail():
+    """A damaged state makes an object fail while it is made: the error does not mention the damage."""
+    buffer = io.BytesIO()
+    flambeau.save(flambeau.Generator(), buffer)
+    data = bytearray(buffer.getvalue())
+    start, _ = places(bytes(data))["data/0"]
+    data[start + 24 : start + 40] = bytes(range(100, 116))
+    with pytest.raises(RuntimeError, match="is damaged") as caught:
+        flambeau.load(io.BytesIO(data), weights_only=False)
+    assert "data/0" in str(caught.value)
+
+
 def test_files_without_checksums(tmp_path):
     """A file written without checksums (an option of PyTorch's) is called damaged."""
     for lib in (torch, flambeau):
@@ -112,6 +128,22 @@ def test_checksums_are_zlibs():
         assert checksum.crc32(data, start) == zlib.crc32(data, start)
         cut = chance.randint(0, length)
         assert checksum.combine(zlib.crc32(data[:cut]), zlib.crc32(data[cut:]), length - cut) == zlib.crc32(data)
+
+
+CRC_PROGRAM = """
+import random, zlib
+from flambeau.serialization.checksum import crc32
+for length in (*range(60, 700, 7), 5000, 100_003):
+    data = random.randbytes(length)
+    assert crc32(data, 7) == zlib.crc32(data, 7), length
+"""
+
+
+@pytest.mark.parametrize("variant", ["baseline", "avx2"])
+def test_checksums_on_older_machines(variant):
+    """The checksum that narrower vectors compute is another one."""
+    path = str(pathlib.Path(flambeau.__file__).parents[1])
+    subprocess.run([sys.executable, "-c", CRC_PROGRAM], env={**os.environ, "PYTHONPATH": path, "FLAMBEAU_CPU": variant}, check=True)
 
 
 def test_64_bit_archives(monkeypatch, tmp_path):

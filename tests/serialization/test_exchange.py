@@ -244,6 +244,15 @@ def test_generators_functions_and_optimizers_whole(tmp_path):
     assert torch.load(tmp_path / "z.pt", weights_only=False).param_groups[0]["lr"] == 0.5
 
 
+def test_deep_nesting(tmp_path):
+    """Containers as deep as PyTorch saves them are too deep for us."""
+    deep = []
+    for _ in range(300):
+        deep = [{"inside": deep}]
+    flambeau.save(deep, tmp_path / "x.pt")
+    assert flambeau.load(tmp_path / "x.pt") == torch.load(tmp_path / "x.pt") == deep
+
+
 def test_memory_as_two_types_is_refused(tmp_path):
     """PyTorch's format has one type per storage: saving one memory as two would come back wrong."""
     x = flambeau.ones(4)

@@ -142,6 +142,26 @@ def test_no_tensor_sees_memory_outside_its_storage(change):
     refused(archive(tensor_pickle(**change) + b".", data_0=bytes(16)), "storage|tensor|numbers|record")
 
 
+STATES = {
+    "offset": b"K\1K\4\x85K\1\x85",
+    "size": b"K\0K\5\x85K\1\x85",
+    "negative stride": b"K\0K\4\x85\x8a\1\xff\x85",
+    "negative offset": b"\x8a\1\xffK\1\x85K\1\x85",
+    "huge stride": b"K\0K\2\x85" + BIG + b"\x85",
+}
+
+
+@pytest.mark.parametrize("window", STATES.values(), ids=STATES)
+def test_nor_by_its_state(window):
+    """The state that a file gives to a tensor moved it outside of its storage."""
+    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" + b"0X\3\0\0\0cpuK\4tQ"
+    honest = archive(tensor_pickle() + b"(" + storage + b"K\1K\3\x85K\1\x85tb.", data_0=struct.pack("<4f", 1, 2, 3, 4))
+    assert flambeau.load(io.BytesIO(honest)).tolist() == [2, 3, 4]
+    refused(archive(tensor_pickle() + b"(" + storage + window + b"tb.", data_0=bytes(16)), "tensor|storage")
+    refused(archive(tensor_pickle() + b"(NK\0))tb.", data_0=bytes(16)), "storage")
+    refused(archive(tensor_pickle() + b"(N\x89N\x88NtbN.", data_0=bytes(16)), "begins with a tensor")
+
+
 @pytest.mark.parametrize("name", [b"_array", b"_storage", b"_node", b"_grad", b"__class__", b"_hooks"])
 def test_the_inside_of_a_tensor_cannot_be_set(name):
     """A file replaced what a tensor keeps for itself."""

@@ -246,9 +246,14 @@ def _set_state(instance: Any, state: Any) -> None:
 
 
 def _set_tensor_state(instance: Tensor, state: Any) -> None:
-    """The state of tensors in files of PyTorch before 0.4: (storage, offset, size, stride) or (data, requires_grad ...)."""
-    if not isinstance(state, tuple):
-        raise UnpicklingError("the state of a tensor is a tuple")
+    """The state of tensors in files of PyTorch before 0.4: (storage, offset, size, stride), or with the tensor itself in front."""
+    _need(isinstance(state, tuple) and len(state) in (3, 4, 5), "the state of a tensor is a tuple of three to five")
+    if len(state) == 4:
+        _window(state, 4)
+        pickling.check_geometry(state[1], state[2], state[3], instance.dtype)
+        _need(state[0].dtype is instance.dtype, "a tensor and its storage are of one dtype")
+    elif len(state) == 5:
+        _need(isinstance(state[0], Tensor), "the state of a tensor begins with a tensor")
     instance.__setstate__(state)
 
 
@@ -381,7 +386,9 @@ def _from_type(caller: Caller, args: tuple) -> Tensor:
         isinstance(kind, type) and issubclass(kind, Tensor) and known, f"{_described(kind)} is not a class of tensors that a file may name"
     )
     _need(_hashable(function) and function in _REBUILDERS, f"{_described(function)} does not make tensors")
-    return pickling._rebuild_from_type_v2(lambda: caller.call(function, inner), kind, (), caller.tensor_state(state))
+    if kind.__setstate__ is Tensor.__setstate__:
+        caller.tensor_state(state)
+    return pickling._rebuild_from_type_v2(lambda: caller.call(function, inner), kind, (), state)
 
 
 _CALLS: dict[Any, Callable[[Caller, tuple], Any]] = {

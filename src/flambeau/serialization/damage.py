@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau.storage import Storage
 from flambeau.tensor import Tensor
+from flambeau.untyped_storage import TypedStorage
 
 MOST_NAMED = 10
 
 
-def report(file: str, result: Any, damaged: dict[str, Storage]) -> str:
-    """The message about storages, by the names of their records, whose bytes do not have their checksum."""
-    owners: dict[int, list[str]] = {id(storage): [] for storage in damaged.values()}
+def report(file: str, result: Any, damaged: dict[str, TypedStorage | None]) -> str:
+    """The message about records, by their names, whose bytes do not have their checksum, and the storages made of them."""
+    memory = {record: id(storage._storage) if storage is not None else 0 for record, storage in damaged.items()}
+    owners: dict[int, list[str]] = {identity: [] for identity in memory.values()}
     for path, tensor in tensors_in(result):
         if tensor._storage is not None and id(tensor._storage) in owners:
             owners[id(tensor._storage)].append(path)
     lines = [
-        f"{record}: {', '.join(owners[id(storage)][:MOST_NAMED]) or 'no tensor that could be found'}" for record, storage in damaged.items()
+        f"{record}: {', '.join(owners[identity][:MOST_NAMED]) or 'no tensor that could be found'}" for record, identity in memory.items()
     ]
     more = f"\n    and {len(lines) - MOST_NAMED} more" if len(lines) > MOST_NAMED else ""
     return (
@@ -54,4 +55,8 @@ def tensors_in(value: Any) -> Iterator[tuple[str, Tensor]]:
             inside = enumerate(part)
         else:
             inside = vars(part).items() if hasattr(part, "__dict__") and not isinstance(part, type) else ()
-        waiting.extend([(f"{path}.{name}" if path else str(name), found) for name, found in inside][::-1])
+        waiting.extend([(f"{path}.{_short(name)}" if path else _short(name), found) for name, found in inside][::-1])
+
+
+def _short(name: Any) -> str:
+    return name[:80] if isinstance(name, str) else shown(name)

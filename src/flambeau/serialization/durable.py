@@ -51,7 +51,9 @@ def replacing(path: str | os.PathLike) -> Iterator[Writer]:
             yield writer
         return
     temporary = os.path.join(folder, f".{os.path.basename(target)[:80]}.{secrets.token_hex(4)}.tmp")
-    descriptor = calls.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    descriptor = calls.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), 0o666
+    )
     old = None
     try:
         writer = Writer(descriptor)

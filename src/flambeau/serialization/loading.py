@@ -146,11 +146,9 @@ def _load_archive(source: Source, map_location: MAP_LOCATION, unpickle: Callable
         except Exception as found:
             problem = found
         # Damaged bytes can make what is built on them fail: the damage is the better explanation.
-        damaged = storages.reader.damaged() if problem is None or storages.by_key else []
+        damaged = storages.reader.damaged(waiting=problem is None)
         if damaged:
-            raise RuntimeError(
-                report(source.name, result, {r.name: storages.by_key[r.name].untyped()._storage for r in damaged})
-            ) from problem
+            raise RuntimeError(report(source.name, result, {r.name: storages.by_key.get(r.name) for r in damaged})) from problem
         if problem is not None:
             raise problem
     return result

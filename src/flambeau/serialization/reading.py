@@ -55,11 +55,16 @@ class RecordReader:
                 checksum.result()
         return self.memories[record.name]
 
-    def damaged(self) -> Sequence[Record]:
-        """The records that were asked for and do not have their checksum."""
+    def damaged(self, waiting: bool = True) -> Sequence[Record]:
+        """The records that do not have their checksum; without `waiting`, among those that have been read so far."""
         if not self.archive.has_checksums:
             return []
-        return [self.archive.records[name] for name in self.pieces if self._sum(name) != self.archive.records[name].crc]
+        read = [name for name in self.pieces if waiting or self._is_read(name)]
+        return [self.archive.records[name] for name in read if self._sum(name) != self.archive.records[name].crc]
+
+    def _is_read(self, name: str) -> bool:
+        jobs = [job for job, _ in self.pieces[name] if isinstance(job, Future)]
+        return all(job.done() and not job.exception() for job in jobs)
 
     def _start(self, record: Record) -> None:
         if record.name in self.memories:

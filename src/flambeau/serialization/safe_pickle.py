@@ -162,8 +162,8 @@ class Interpreter:
 
     def stack_global(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
-        if type(name) is not str or type(module) is not str:
-            raise UnpicklingError("the name of a global is not a string")
+        if type(name) is not str or type(module) is not str or len(name) + len(module) > 1000:
+            raise UnpicklingError("the name of a global is not a short text")
         self._push_global(module, name)
 
     def _push_global(self, module: str, name: str) -> None:
@@ -315,7 +315,9 @@ def unsafe_globals(data: bytes) -> list[str]:
 
 def _sized(method: Callable, form: str, size: int) -> Callable:
     """The instruction `method` whose argument is a number of `size` bytes."""
-    return lambda self: method(self, self.byte() if size == 1 else self.number(form, size))
+    if size == 1:
+        return lambda self: method(self, self.byte())
+    return lambda self: method(self, self.number(form, size))
 
 
 def _pushes(make: Callable[[Interpreter], Any]) -> Callable[[Interpreter], None]:

@@ -119,6 +119,21 @@ def _write_all(file: Any, data: bytes | memoryview) -> None:
 
 def pickled(obj: object, module: Any, protocol: int, legacy: bool = False) -> tuple[bytes, dict[str, TypedStorage]]:
     """An object as a pickle, and the storages it names by their keys."""
+    limit = sys.getrecursionlimit()
+    try:
+        return _pickled(obj, module, protocol, legacy)
+    except RecursionError:  # the pickler in Python needs several calls for each level, where the one in C needs one
+        sys.setrecursionlimit(DEEP * limit)
+    try:
+        return _pickled(obj, module, protocol, legacy)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+DEEP = 10
+
+
+def _pickled(obj: object, module: Any, protocol: int, legacy: bool) -> tuple[bytes, dict[str, TypedStorage]]:
     storages = _Storages(legacy)
     buffer = io.BytesIO()
     pickler = _pickler_class(module)(buffer, protocol=protocol)

@@ -20,13 +20,21 @@ class Source:
         """Fill the memory with the bytes from `at` on."""
         raise NotImplementedError
 
+    def read_some(self, at: int, size: int) -> bytes:
+        """At most `size` bytes from `at` on."""
+        raise NotImplementedError
+
     def read(self, at: int, size: int) -> bytes:
-        """The bytes from `at` on; `size` of them, which the caller has compared with `self.size`."""
+        """The `size` bytes from `at` on."""
         if at < 0 or at + size > self.size:
             raise self.ended(at, size)
-        memory = bytearray(size)
-        self.read_into(at, memoryview(memory))
-        return bytes(memory)
+        found = self.read_some(at, size)  # all of it, as a rule
+        while len(found) < size:
+            more = self.read_some(at + len(found), size - len(found))
+            if not more:
+                raise self.ended(at, size)
+            found += more
+        return found
 
     def ended(self, at: int, size: int) -> RuntimeError:
         return RuntimeError(f"{self.name} cannot be read: bytes {at} to {at + size} are wanted, but there are only {self.size}")
@@ -40,6 +48,9 @@ class FileSource(Source):
     def __init__(self, descriptor: int, name: str, base: int = 0):
         self.descriptor, self.name, self.base = descriptor, name, base
         self.size = os.fstat(descriptor).st_size - base
+
+    def read_some(self, at: int, size: int) -> bytes:
+        return os.pread(self.descriptor, size, self.base + at)
 
     def read_into(self, at: int, memory: memoryview) -> None:
         wanted, start = len(memory), at
@@ -61,6 +72,11 @@ class StreamSource(Source):
         self.size = file.tell() - self.base
         file.seek(self.base)
         self.lock = threading.Lock()
+
+    def read_some(self, at: int, size: int) -> bytes:
+        with self.lock:
+            self.file.seek(self.base + at)
+            return self.file.read(size)
 
     def read_into(self, at: int, memory: memoryview) -> None:
         wanted, start = len(memory), at

@@ -54,7 +54,8 @@ PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
     int able = 0;
 #if defined(__x86_64__)
-    able = !__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1") ? 0 : __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f") ? 2 : 1;
+    able = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    if (able && __builtin_cpu_supports("vpclmulqdq") && !strcmp(fl_tables[0]->variant, "avx512")) able = 2;
 #endif
     for (uint32_t i = 0; i < 256 && !table[255]; i++) {
         uint32_t rest = i;
