@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -56,6 +57,14 @@ def test_a_batch_that_cannot_be_sent_is_an_error_here():
         read("gradient")
     with pytest.raises((AttributeError, TypeError, OURS.torch.utils.data._utils.worker.pickle.PicklingError), match="could not be sent"):
         read("unpicklable")
+
+
+def test_a_worker_that_cannot_be_started_is_an_error_here():
+    """A data set that cannot be sent to a spawned process: the exception is raised, and no process stays."""
+    before = set(multiprocessing.active_children())
+    with pytest.raises((AttributeError, TypeError)):
+        list(DataLoader([lambda: 1], num_workers=2, multiprocessing_context="spawn"))
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.parametrize("when", ["worker_init_fn", "iter"])

@@ -117,6 +117,7 @@ def _settle() -> None:
     settings.set_num_threads(1)
     # Ctrl-C goes to the whole group of processes; the loader hears it too and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see pool.py
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Objects of the parent will not become garbage here; looking at them would copy the pages they lie on.
     gc.freeze()
