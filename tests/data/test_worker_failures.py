@@ -79,8 +79,10 @@ def test_errors_before_the_first_batch_are_raised_here(when):
         raise ZeroDivisionError("in init")
 
     loader = DataLoader(range(4), num_workers=1, worker_init_fn=init) if when != "iter" else DataLoader(Bad(), num_workers=1)
-    with pytest.raises(ZeroDivisionError, match="worker process 0"):
-        list(loader)
+    iterator = iter(loader)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="worker process 0"):
+            next(iterator)
 
 
 @pytest.mark.parametrize("kind, words", [("kill", "SIGKILL"), ("term", "SIGTERM"), ("exit", "exit code 3"), ("leave", "exit code 0")])
