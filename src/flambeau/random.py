@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -166,13 +167,14 @@ class Generator:
 # -- the twister -------------------------------------------------------------------------------------------------------
 
 
-def _first_block(seed: int) -> list[int]:
-    """The 624 words that a 32-bit seed expands to, each a hash of the one before (Knuth's multiplier)."""
+@lru_cache(maxsize=16)  # every new generator starts from the same seed, and this takes longer than all the rest of making one
+def _first_block(seed: int) -> np.ndarray:
+    """The 624 words that a 32-bit seed expands to, each a hash of the one before (Knuth's multiplier). -> (624,) uint32"""
     words = [seed]
     for i in range(1, N):
         seed = (1812433253 * (seed ^ (seed >> 30)) + i) & 0xFFFFFFFF
         words.append(seed)
-    return words
+    return np.array(words, np.uint32)
 
 
 def _twist(block: np.ndarray) -> None:

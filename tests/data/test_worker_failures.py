@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -58,6 +59,14 @@ def test_a_batch_that_cannot_be_sent_is_an_error_here():
         read("unpicklable")
 
 
+def test_a_worker_that_cannot_be_started_is_an_error_here():
+    """A data set that cannot be sent to a spawned process: the exception is raised, and no process stays."""
+    before = set(multiprocessing.active_children())
+    with pytest.raises((AttributeError, TypeError)):
+        list(DataLoader([lambda: 1], num_workers=2, multiprocessing_context="spawn"))
+    assert set(multiprocessing.active_children()) <= before
+
+
 @pytest.mark.parametrize("when", ["worker_init_fn", "iter"])
 def test_errors_before_the_first_batch_are_raised_here(when):
     """worker_init_fn or the __iter__ of a stream raises in a worker."""
@@ -70,8 +79,10 @@ def test_errors_before_the_first_batch_are_raised_here(when):
         raise ZeroDivisionError("in init")
 
     loader = DataLoader(range(4), num_workers=1, worker_init_fn=init) if when != "iter" else DataLoader(Bad(), num_workers=1)
-    with pytest.raises(ZeroDivisionError, match="worker process 0"):
-        list(loader)
+    iterator = iter(loader)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="worker process 0"):
+            next(iterator)
 
 
 @pytest.mark.parametrize("kind, words", [("kill", "SIGKILL"), ("term", "SIGTERM"), ("exit", "exit code 3"), ("leave", "exit code 0")])

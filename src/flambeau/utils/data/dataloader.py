@@ -317,10 +317,10 @@ class _BaseDataLoaderIter:
         if epoch is None or epoch["finished"]:
             self._sampler_iter = order.batches(self._index_sampler)
         else:
-            progress.start, progress.seeded, progress.turn = epoch["start"], epoch["seeded"], epoch["turn"]
+            progress.start, progress.seeded, progress.turn = resume.private(epoch["start"]), epoch["seeded"], epoch["turn"]
             self._num_yielded = progress.yielded = progress.drawn = epoch["yielded"]
             progress.ahead = set(epoch["ahead"])
-            with resume.replaying(loader, epoch["start"]):
+            with resume.replaying(loader, progress.start):
                 self._sampler_iter = self._replay(loader, epoch)
         if epoch is not None and self._num_workers == self._resumed["num_workers"]:  # type: ignore[index]
             progress.workers = [{**w, "random": streams.with_arrays(w["random"])} for w in epoch["workers"]]
@@ -394,7 +394,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         own = streams.find(self._dataset, self._collate_fn)
         now = streams.states(own)
         with resume.replaying(loader, self._progress.start):
-            streams.restore(own, streams.with_arrays(self._progress.start["dataset"]))
+            streams.restore(own, self._progress.start["dataset"])
             if saved["dataset"] is not None:
                 self._dataset.load_state_dict(saved["dataset"])
             fetcher = _DatasetKind.create_fetcher(*parts)

@@ -58,7 +58,8 @@ def _stretches(sampler: SequentialSampler) -> Iterator[np.ndarray]:
 
 def _cut(chunks: Iterable[np.ndarray], size: int, drop_last: bool) -> Iterator[np.ndarray]:
     """Pieces of `size` indices from arrays of any length; the next array is asked for when a piece needs it."""
-    source, rest = iter(chunks), np.empty(0, np.int64).view(Indices)
+    source = iter(chunks)
+    rest: np.ndarray = np.empty(0, np.int64).view(Indices)
     while True:
         for start in range(0, len(rest) - size + 1, size):
             yield rest[start : start + size]

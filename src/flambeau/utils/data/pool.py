@@ -6,6 +6,7 @@ finds its line closed goes home. One that does not within seconds is terminated,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -13,7 +14,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flambeau.utils.data._utils import worker
@@ -44,38 +45,23 @@ class Pool:
             raise
 
     def _start(self, context: Any, jobs: list[worker.Job]) -> None:
-        if context.get_start_method() == "fork":
-            for job in jobs:
-                self._launch(context, job)
-        else:
-            # Starting waits until the new process has read its job: side by side, they wait for the slowest only.
-            _side_by_side([lambda job=job: self._launch(context, job) for job in jobs])  # type: ignore[misc]
-            order = sorted(range(len(jobs)), key=lambda i: self.processes[i].worker_id)
-            self.processes, self.tables = [self.processes[i] for i in order], [self.tables[i] for i in order]
+        started: list[tuple[int, Any, Table]] = []
+        try:
+            if context.get_start_method() == "fork":
+                for job in jobs:
+                    started.append(_launch(context, job))
+            else:
+                # Starting waits until the new process has read its job: side by side, they wait for the slowest only.
+                _side_by_side([lambda job=job: started.append(_launch(context, job)) for job in jobs])  # type: ignore[misc]
+        finally:
+            for _, process, table in sorted(started, key=lambda launched: launched[0]):
+                self.processes.append(process)
+                self.tables.append(table)
         for i, (process, table) in enumerate(zip(self.processes, self.tables, strict=True)):
             self.lines[table.channel.fileno()] = i
             self.sentinels[process.sentinel] = i
         for descriptor in (*self.lines, *self.sentinels):
             self.poll.register(descriptor, select.POLLIN)
-
-    def _launch(self, context: Any, job: worker.Job) -> None:
-        ours, theirs = Channel.pair()
-        worker.OWNED.add(ours)
-        process = context.Process(target=worker.run, args=(theirs, job), daemon=True)
-        process.worker_id = job.worker_id
-        try:
-            with warnings.catch_warnings():
-                # Python warns of a fork beside threads; ours survive it (the pool of kernels starts anew in the child).
-                warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-                process.start()
-        except BaseException:
-            worker.OWNED.discard(ours)
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        self.tables.append(Table(ours, max(HELD // job.num_workers, 4)))
-        self.processes.append(process)
 
     # -- messages
 
@@ -157,6 +143,43 @@ class Pool:
             for process in left:
                 getattr(process, end)()
             _await(left, 2.0)
+
+
+def _launch(context: Any, job: worker.Job) -> tuple[int, Any, Table]:
+    """(number, process, table) of a worker that has been started."""
+    ours, theirs = Channel.pair()
+    worker.OWNED.add(ours)
+    process = context.Process(target=worker.run, args=(theirs, job), daemon=True)
+    try:
+        with _starting(context.get_start_method()):
+            process.start()
+    except BaseException:
+        worker.OWNED.discard(ours)
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return job.worker_id, process, Table(ours, max(HELD // job.num_workers, 4))
+
+
+@contextlib.contextmanager
+def _starting(start_method: str) -> Iterator[None]:
+    """Keep Ctrl-C for later: a process that is being started would die of it with a traceback, before it has learned to ignore it.
+
+    The new process begins with the signal blocked, and `worker.run` lets it in again. (A fork server would hand that on to everybody.)
+    """
+    if start_method == "forkserver":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with warnings.catch_warnings() if start_method == "fork" else contextlib.nullcontext():
+            if start_method == "fork":
+                # Python warns of a fork beside threads; ours survive it (the pool of kernels starts anew in the child).
+                warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _is_readable(channel: Channel) -> bool:

@@ -40,13 +40,13 @@ class Progress:
 
 def state_dict(loader: Any, progress: Progress | None) -> dict:
     """Numbers, lists, dicts and tensors that say where a loader stands."""
-    state: dict[str, Any] = {"version": VERSION, "num_workers": loader.num_workers, "now": order_of(loader), "epoch": None}
+    state: dict[str, Any] = {"version": VERSION, "num_workers": loader.num_workers, "now": public(order_of(loader)), "epoch": None}
     if not loader.num_workers:
         state["dataset_random"] = streams.with_tensors(streams.states(streams.find(loader.dataset, loader.collate_fn)))
     if progress is not None:
         workers = [_plain(w) for w in progress.workers]
         state["epoch"] = {
-            "start": progress.start,
+            "start": public(progress.start),
             "base_seed": progress.base_seed,
             "seeded": progress.seeded,
             "yielded": progress.yielded,
@@ -78,7 +78,7 @@ def load(loader: Any, state: dict) -> dict | None:
             raise ValueError(f"{found}: the shares of an IterableDataset would be others")
         if workers and any(w["random"] is not None for w in epoch["workers"]):
             warnings.warn(f"{found}: batches have the right items, but random numbers drawn in workers will be others", stacklevel=3)
-    _set_order(loader, state["now"])
+    _set_order(loader, private(state["now"]))
     if not loader.num_workers and "dataset_random" in state:
         streams.restore(streams.find(loader.dataset, loader.collate_fn), streams.with_arrays(state["dataset_random"]))
     if epoch is None or (epoch["finished"] and not loader.persistent_workers):
@@ -93,15 +93,24 @@ def order_of(loader: Any) -> dict:
     """What the order of the next epoch depends on: generators, and states that samplers give of themselves."""
     samplers = _samplers(loader)
     alien = loader._dataset_kind == 1 or not order.is_known(loader._index_sampler)
+    own = streams.find(loader.dataset, loader.collate_fn) if loader._dataset_kind == 1 and not loader.num_workers else []
     return {
         # Samplers of this package draw from the default generator; others may draw from anywhere.
-        "global": streams.with_tensors(streams.states(streams.GLOBAL if alien else streams.GLOBAL[2:])),
-        "generators": streams.with_tensors(streams.states(_generators(loader))),
+        "global": streams.states(streams.GLOBAL if alien else streams.GLOBAL[2:]),
+        "generators": streams.states(_generators(loader)),
         "samplers": [copy.deepcopy(s.state_dict()) if hasattr(s, "state_dict") else getattr(s, "epoch", None) for s in samplers],
-        "dataset": streams.with_tensors(streams.states(streams.find(loader.dataset, loader.collate_fn)))
-        if loader._dataset_kind == 1 and not loader.num_workers
-        else [],
+        "dataset": streams.states(own),
     }
+
+
+def public(saved: dict) -> dict:
+    """`order_of` with tensors for arrays. What samplers said is theirs."""
+    return {name: value if name == "samplers" else streams.with_tensors(value) for name, value in saved.items()}
+
+
+def private(saved: dict) -> dict:
+    """The reverse."""
+    return {name: value if name == "samplers" else streams.with_arrays(value) for name, value in saved.items()}
 
 
 def _samplers(loader: Any) -> list:
@@ -110,11 +119,15 @@ def _samplers(loader: Any) -> list:
 
 
 def _generators(loader: Any) -> list:
+    """The generators that the samplers and the loader keep."""
+    if order.is_known(loader._index_sampler):
+        kept = [getattr(_samplers(loader)[-1], "generator", None), loader.generator]
+        return list({id(g): g for g in kept if g is not None}.values())
     return streams.find(*_samplers(loader), loader.generator, apart_from=loader.dataset)
 
 
 def _set_order(loader: Any, saved: dict) -> None:
-    streams.restore(_generators(loader), streams.with_arrays(saved["generators"]))
+    streams.restore(_generators(loader), saved["generators"])
     for sampler, state in zip(_samplers(loader), saved["samplers"], strict=True):
         if hasattr(sampler, "load_state_dict"):
             sampler.load_state_dict(copy.deepcopy(state))
@@ -126,8 +139,7 @@ def _set_order(loader: Any, saved: dict) -> None:
 def replaying(loader: Any, start: dict) -> Iterator[None]:
     """Within it the generators stand where they stood when the epoch began; afterwards the program's are where they were."""
     mine = streams.states(streams.GLOBAL)
-    saved = streams.with_arrays(start["global"])
-    streams.restore(streams.GLOBAL[-len(saved) :], saved)
+    streams.restore(streams.GLOBAL[-len(start["global"]) :], start["global"])
     _set_order(loader, start)
     try:
         yield

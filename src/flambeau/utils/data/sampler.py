@@ -11,7 +11,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.factories import as_tensor, empty
 from flambeau.random_factories import randint, randperm
-from flambeau.rng import Generator
+from flambeau.rng import Generator, default_generator
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]
 
@@ -91,8 +91,10 @@ class RandomSampler(Sampler[int]):
 
 
 def draw_seed(generator: Generator | None) -> int:
-    """A seed out of a stream, as PyTorch draws them."""
-    return int(empty((), dtype=dtypes.int64).random_(generator=generator).item())
+    """A seed out of a stream: the next number of 63 bits, which is what PyTorch takes too."""
+    if generator is not None and generator.device.type != "cpu":
+        return int(empty((), dtype=dtypes.int64, device=generator.device).random_(generator=generator).item())
+    return int((generator or default_generator).draw64(1)[0]) & (2**63 - 1)
 
 
 class SubsetRandomSampler(Sampler[int]):

@@ -2,4 +2,6 @@
 
 from flambeau.utils.data._utils import collate, fetch, pin_memory, worker
 
+MP_STATUS_CHECK_INTERVAL = worker.LOOK_AFTER_PARENT
+
 __all__ = ["collate", "fetch", "pin_memory", "worker"]

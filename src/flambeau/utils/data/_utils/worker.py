@@ -117,6 +117,7 @@ def _settle() -> None:
     settings.set_num_threads(1)
     # Ctrl-C goes to the whole group of processes; the loader hears it too and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see pool.py
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Objects of the parent will not become garbage here; looking at them would copy the pages they lie on.
     gc.freeze()
@@ -129,13 +130,12 @@ class Worker:
         self.channel, self.job = channel, job
         self.shelf = Shelf(channel)
         self.where = f"in DataLoader worker process {job.worker_id}"
-        self.problem: ExceptionWrapper | None = None  # while getting ready, to be told with the first task
+        self.problem: ExceptionWrapper | None = None  # while getting ready, to be told with every task
         self.fetcher: Any = None
         self.watch: streams.Watch | None = None
         self.fetched = 0
-        self.poll = select.poll() if hasattr(select, "poll") else None
-        if self.poll is not None:
-            self.poll.register(channel.fileno(), select.POLLIN)
+        self.poll = select.poll()
+        self.poll.register(channel.fileno(), select.POLLIN)
         self.parent = os.getppid()
 
     def prepare(self) -> None:
@@ -163,7 +163,7 @@ class Worker:
 
     def next_message(self) -> tuple | None:
         """The next task, or None when there will be none."""
-        while self.poll is not None and not self.poll.poll(LOOK_AFTER_PARENT * 1000):
+        while not self.poll.poll(LOOK_AFTER_PARENT * 1000):
             # Another child of the parent may hold the other end of the line open.
             parent = parent_process()
             if os.getppid() != self.parent or (parent is not None and not parent.is_alive()):
@@ -177,12 +177,11 @@ class Worker:
         """Fetch a batch and send it. A task without number starts the next epoch."""
         self.shelf.back(returned)
         if task is None:
-            self.fetched = 0
-            self._attempt(lambda: setattr(self, "fetcher", self.job.fetcher()))
+            self._begin_epoch()
             return
         data = None
         if self.problem is not None:
-            kind, data, self.problem = ERROR, self.problem, None
+            kind, data = ERROR, self.problem
         else:
             try:
                 kind, data = BATCH, self.fetcher.fetch(index)
@@ -202,9 +201,10 @@ class Worker:
             problem.add_note("(the batch could not be sent from the worker to the main process)")
             self.shelf.send((task, ERROR, None), ExceptionWrapper(problem, self.where))
 
-    def _attempt(self, action: Callable[[], Any]) -> None:
+    def _begin_epoch(self) -> None:
+        self.fetched, self.problem = 0, None
         try:
-            action()
+            self.fetcher = self.job.fetcher()
         except Exception as problem:
             self.problem = ExceptionWrapper(problem, self.where)
 
