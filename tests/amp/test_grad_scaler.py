@@ -43,6 +43,13 @@ def test_scale_and_parameters_move_as_pytorchs(kind: str):
     assert our_state == their_state
 
 
+def test_the_way_without_questions_is_the_same(monkeypatch):
+    """What runs on a GPU, without asking it for numbers, moves the scale otherwise than what runs on the CPU."""
+    expected = run(flambeau)
+    monkeypatch.setattr(flambeau.amp.GradScaler, "_adapt", flambeau.amp.GradScaler._adapt_on_gpu)
+    assert run(flambeau) == expected
+
+
 def test_nan_skips_the_step_too():
     """A gradient that is NaN reaches the parameters."""
     p, optimizer, scaler = model(flambeau)

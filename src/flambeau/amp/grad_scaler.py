@@ -181,21 +181,32 @@ class GradScaler:
         if new_scale is not None:
             self._set_scale(scale, new_scale)
         else:
-            found = [v.item() for state in self._per_optimizer_states.values() for v in state["found_inf_per_device"].values()]
+            found = [v for state in self._per_optimizer_states.values() for v in state["found_inf_per_device"].values()]
             assert len(found) > 0, "No inf checks were recorded prior to update."
-            self._adapt(scale, tracker, bool(sum(found)))
+            adapt = self._adapt if scale.is_cpu else self._adapt_on_gpu
+            adapt(scale, tracker, sum(v.to(scale.device) for v in found))
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
-    def _adapt(self, scale: Tensor, tracker: Tensor, overflowed: bool) -> None:
+    def _adapt(self, scale: Tensor, tracker: Tensor, found_inf: Any) -> None:
+        overflowed = bool(found_inf)
         steps = 0 if overflowed else int(tracker.item()) + 1
         if overflowed:
             scale.mul_(self._backoff_factor)
         elif steps == self._growth_interval:
             steps = 0
-            if scale.item() * self._growth_factor < inf:
-                grown = scale * self._growth_factor
-                scale.copy_(grown if grown.item() < inf else scale)
+            grown = scale * self._growth_factor
+            scale.copy_(grown if grown.item() < inf else scale)
         tracker.fill_(steps)
+
+    @modes.no_grad()
+    def _adapt_on_gpu(self, scale: Tensor, tracker: Tensor, found_inf: Any) -> None:
+        """The same without a question to the GPU."""
+        where, overflowed = bind.functions["where"], found_inf > 0
+        steps = (tracker + 1).masked_fill(overflowed, 0)
+        grows, grown = steps == self._growth_interval, scale * self._growth_factor
+        larger = where(grows & grown.isfinite(), grown, scale)
+        scale.copy_(where(overflowed, scale * self._backoff_factor, larger))
+        tracker.copy_(steps.masked_fill(grows, 0))
 
     @staticmethod
     def _set_scale(scale: Tensor, new: float | Tensor) -> None:
