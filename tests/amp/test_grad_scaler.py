@@ -89,6 +89,19 @@ def test_unscaled_gradients_are_exact():
         assert flambeau.equal(p.grad, grad)
 
 
+def test_large_gradients_are_no_infinities(monkeypatch):
+    """Gradients whose sum overflows are taken for infinite ones; or the way of GPUs finds other infinities than the CPU's."""
+    for way in (flambeau.amp.grad_scaler._unscale, flambeau.amp.grad_scaler._unscale_on_gpu):
+        monkeypatch.setattr(flambeau.amp.grad_scaler, "_unscale", way)
+        for value, skipped in ((3e38, False), (float("inf"), True), (float("nan"), True)):
+            p, optimizer, scaler = model(flambeau, (0.0,) * 20)
+            scaler.scale(p.sum())
+            p.grad = flambeau.full((20,), 1.0)
+            p.grad[3:] = value
+            scaler.step(optimizer)
+            assert bool((p == 0).all()) is skipped
+
+
 def test_scale_of_containers():
     """Losses in lists, tuples, named tuples and generators are scaled where they lie."""
     for framework in FRAMEWORKS:

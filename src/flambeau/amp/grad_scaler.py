@@ -317,15 +317,26 @@ class GradScaler:
 def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
     """Multiply the gradients of one device in place; 1.0 if one was infinite or NaN, else `found_inf`."""
     dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]
-    norm = bind.functions["linalg.vector_norm"]
-    largest = [norm(g, inf) for g in dense]  # infinite or NaN if an element is
     if not inv_scale.is_cpu:
-        for g in dense:
-            g.mul_(inv_scale)
-        finite = bind.functions["stack"]([v.float() for v in largest]).isfinite().all()
-        return bind.functions["maximum"](found_inf, 1.0 - finite.float())  # no question to the GPU
-    factor = inv_scale.item()
-    if factor != 1.0:
-        for g in dense:
+        return _unscale_on_gpu(dense, inv_scale, found_inf)
+    factor, finite = inv_scale.item(), True
+    for g in dense:  # one after the other: what was just summed is still in the cache
+        finite = finite and _all_finite(g)
+        if factor != 1.0:
             g.mul_(factor)
-    return found_inf if all(-inf < v.item() < inf for v in largest) else found_inf + 1.0
+    return found_inf if finite else found_inf + 1.0
+
+
+def _all_finite(grad: Tensor) -> bool:
+    """A finite sum has finite terms. One that is not may just have overflowed: only then is every element looked at."""
+    return -inf < grad.sum().item() < inf or bool(grad.isfinite().all())
+
+
+def _unscale_on_gpu(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
+    """The same without a question to the GPU: the largest element is infinite or NaN if one is."""
+    norm = bind.functions["linalg.vector_norm"]
+    largest = [norm(g, inf).float() for g in grads]
+    for g in grads:
+        g.mul_(inv_scale)
+    finite = bind.functions["stack"](largest).isfinite().all() if largest else found_inf == found_inf
+    return bind.functions["maximum"](found_inf, 1.0 - finite.float())
