@@ -324,7 +324,7 @@ def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tenso
         finite = finite and _all_finite(g)
         if factor != 1.0:
             g.mul_(factor)
-    return found_inf if finite else found_inf + 1.0
+    return found_inf if finite else found_inf.new_ones(())
 
 
 def _all_finite(grad: Tensor) -> bool:
@@ -338,5 +338,5 @@ def _unscale_on_gpu(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -
     largest = [norm(g, inf).float() for g in grads]
     for g in grads:
         g.mul_(inv_scale)
-    finite = bind.functions["stack"](largest).isfinite().all() if largest else found_inf == found_inf
-    return bind.functions["maximum"](found_inf, 1.0 - finite.float())
+    infinite = (~bind.functions["stack"]([found_inf, *largest]).isfinite()).any()
+    return bind.functions["maximum"](found_inf, infinite.float())
