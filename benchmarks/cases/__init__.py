@@ -16,6 +16,7 @@ SUBJECTS = (
     "modules",
     "optim",
     "training",
+    "mixed_precision",
     "files",
     "data",
     "startup",

@@ -43,6 +43,13 @@ def test_scale_and_parameters_move_as_pytorchs(kind: str):
     assert our_state == their_state
 
 
+def test_the_way_without_questions_is_the_same(monkeypatch):
+    """What runs on a GPU, without asking it for numbers, moves the scale otherwise than what runs on the CPU."""
+    expected = run(flambeau)
+    monkeypatch.setattr(flambeau.amp.GradScaler, "_adapt", flambeau.amp.GradScaler._adapt_on_gpu)
+    assert run(flambeau) == expected
+
+
 def test_nan_skips_the_step_too():
     """A gradient that is NaN reaches the parameters."""
     p, optimizer, scaler = model(flambeau)
@@ -80,6 +87,19 @@ def test_unscaled_gradients_are_exact():
     scaler.unscale_(optimizer)
     for p, grad in zip(a, expected, strict=True):
         assert flambeau.equal(p.grad, grad)
+
+
+def test_large_gradients_are_no_infinities(monkeypatch):
+    """Gradients whose sum overflows are taken for infinite ones; or the way of GPUs finds other infinities than the CPU's."""
+    for way in (flambeau.amp.grad_scaler._unscale, flambeau.amp.grad_scaler._unscale_on_gpu):
+        monkeypatch.setattr(flambeau.amp.grad_scaler, "_unscale", way)
+        for value, skipped in ((3e38, False), (float("inf"), True), (float("nan"), True)):
+            p, optimizer, scaler = model(flambeau, (0.0,) * 20)
+            scaler.scale(p.sum())
+            p.grad = flambeau.full((20,), 1.0)
+            p.grad[3:] = value
+            scaler.step(optimizer)
+            assert bool((p == 0).all()) is skipped
 
 
 def test_scale_of_containers():

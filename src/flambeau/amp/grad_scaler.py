@@ -181,21 +181,32 @@ class GradScaler:
         if new_scale is not None:
             self._set_scale(scale, new_scale)
         else:
-            found = [v.item() for state in self._per_optimizer_states.values() for v in state["found_inf_per_device"].values()]
+            found = [v for state in self._per_optimizer_states.values() for v in state["found_inf_per_device"].values()]
             assert len(found) > 0, "No inf checks were recorded prior to update."
-            self._adapt(scale, tracker, bool(sum(found)))
+            adapt = self._adapt if scale.is_cpu else self._adapt_on_gpu
+            adapt(scale, tracker, sum(v.to(scale.device) for v in found))
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
-    def _adapt(self, scale: Tensor, tracker: Tensor, overflowed: bool) -> None:
+    def _adapt(self, scale: Tensor, tracker: Tensor, found_inf: Any) -> None:
+        overflowed = bool(found_inf)
         steps = 0 if overflowed else int(tracker.item()) + 1
         if overflowed:
             scale.mul_(self._backoff_factor)
         elif steps == self._growth_interval:
             steps = 0
-            if scale.item() * self._growth_factor < inf:
-                grown = scale * self._growth_factor
-                scale.copy_(grown if grown.item() < inf else scale)
+            grown = scale * self._growth_factor
+            scale.copy_(grown if grown.item() < inf else scale)
         tracker.fill_(steps)
+
+    @modes.no_grad()
+    def _adapt_on_gpu(self, scale: Tensor, tracker: Tensor, found_inf: Any) -> None:
+        """The same without a question to the GPU."""
+        where, overflowed = bind.functions["where"], found_inf > 0
+        steps = (tracker + 1).masked_fill(overflowed, 0)
+        grows, grown = steps == self._growth_interval, scale * self._growth_factor
+        larger = where(grows & grown.isfinite(), grown, scale)
+        scale.copy_(where(overflowed, scale * self._backoff_factor, larger))
+        tracker.copy_(steps.masked_fill(grows, 0))
 
     @staticmethod
     def _set_scale(scale: Tensor, new: float | Tensor) -> None:
@@ -306,15 +317,26 @@ class GradScaler:
 def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
     """Multiply the gradients of one device in place; 1.0 if one was infinite or NaN, else `found_inf`."""
     dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]
-    norm = bind.functions["linalg.vector_norm"]
-    largest = [norm(g, inf) for g in dense]  # infinite or NaN if an element is
     if not inv_scale.is_cpu:
-        for g in dense:
-            g.mul_(inv_scale)
-        finite = bind.functions["stack"]([v.float() for v in largest]).isfinite().all()
-        return bind.functions["maximum"](found_inf, 1.0 - finite.float())  # no question to the GPU
-    factor = inv_scale.item()
-    if factor != 1.0:
-        for g in dense:
+        return _unscale_on_gpu(dense, inv_scale, found_inf)
+    factor, finite = inv_scale.item(), True
+    for g in dense:  # one after the other: what was just summed is still in the cache
+        finite = finite and _all_finite(g)
+        if factor != 1.0:
             g.mul_(factor)
-    return found_inf if all(-inf < v.item() < inf for v in largest) else found_inf + 1.0
+    return found_inf if finite else found_inf.new_ones(())
+
+
+def _all_finite(grad: Tensor) -> bool:
+    """A finite sum has finite terms. One that is not may just have overflowed: only then is every element looked at."""
+    return -inf < grad.sum().item() < inf or bool(grad.isfinite().all())
+
+
+def _unscale_on_gpu(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
+    """The same without a question to the GPU: the largest element is infinite or NaN if one is."""
+    norm = bind.functions["linalg.vector_norm"]
+    largest = [norm(g, inf).float() for g in grads]
+    for g in grads:
+        g.mul_(inv_scale)
+    infinite = (~bind.functions["stack"]([found_inf, *largest]).isfinite()).any()
+    return bind.functions["maximum"](found_inf, infinite.float())

@@ -71,6 +71,8 @@ _OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     """Ask the modes, then the arguments' classes (subclasses before their parents), for the result. Autocast comes after them, but before
     classes that see building blocks: those carry operations out."""
+    if state.autocast is not None and not state.passing and hasattr(function, "op") and not overridden(relevant):
+        return state.autocast.run(function, function.op, args, kwargs)  # the usual case, without detours
     itself, function = function, getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
     if state.function_modes and not state.modes_disabled:

@@ -16,7 +16,13 @@ precision kernels lack, CUDA's follow what is safe to sum in float16.
 
 from __future__ import annotations
 
+import functools
+import types
+from collections.abc import Callable
 from typing import Any
+
+from flambeau.ops import contents
+from flambeau.ops.declare import OPS, Op
 
 PRODUCTS = """
 conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution matmul mm bmm addmm addbmm baddbmm linear
@@ -26,6 +32,7 @@ LOSSES = """
 binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy hinge_embedding_loss huber_loss kl_div l1_loss
 margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss
 """
+NORMALIZATIONS = "batch_norm embedding embedding_bag group_norm instance_norm native_batch_norm"
 LISTS: dict[str, dict[str, str]] = {
     "cpu": {
         "half": PRODUCTS,
@@ -41,7 +48,7 @@ LISTS: dict[str, dict[str, str]] = {
             qr quantile stft svd trace triangular_solve view_as_complex""",
         "widest": "stack cat index_copy",
         "state": "gru gru_cell lstm_cell",
-        "given": "addmv bilinear linalg_lu_solve linear_cross_entropy",
+        "given": "addmv bilinear linalg_lu_solve layer_norm native_layer_norm rms_norm " + NORMALIZATIONS,
     },
     "cuda": {
         "half": PRODUCTS + "addmv addr chain_matmul einsum gru gru_cell linalg_multi_dot lstm_cell mv rnn_relu_cell rnn_tanh_cell",
@@ -51,7 +58,7 @@ LISTS: dict[str, dict[str, str]] = {
             linalg_vector_norm log log10 log1p log2 log_softmax logsumexp native_layer_norm norm nuclear_norm pdist pow prod reciprocal renorm
             rms_norm rsqrt sinh softmax softplus sum tan""",
         "widest": "addcdiv addcmul atan2 bilinear cross dot grid_sample grid_sampler index_put scatter_add tensordot vdot",
-        "given": "linalg_cross linear_cross_entropy trace",
+        "given": "linalg_cross trace " + NORMALIZATIONS.replace("group_norm", ""),
         "refused": "binary_cross_entropy",
     },
 }
@@ -60,16 +67,75 @@ RULES: dict[str, dict[str, str]] = {
 }
 
 
-_names: dict[Any, str] = {}
+GIVEN = "given"
+_known: dict[tuple, tuple] = {}  # (operation, device) -> (the function that tells its rule from the arguments, if there is one, its rule)
 
 
 def rule(op, device: str, args: tuple, kwargs: dict) -> str | None:
-    """What autocast on this device does with a call of `op`; None: nothing."""
-    name = _names.get(op)
-    if name is None:
-        name = _names[op] = op.name.removeprefix("nn.functional.").replace(".", "_")
+    """What autocast on this device does with a call of `op`. None: look at what it is made of."""
+    found = _known.get((op, device))
+    if found is None:
+        found = _known[op, device] = _rule(op, device)
+    special, usual = found
+    if special is None:
+        return usual
+    return special(device, dict(zip(op.parameters, args, strict=False)) | kwargs) or usual
+
+
+def _rule(op, device: str) -> tuple[Callable | None, str | None]:
+    name = _listed(op)
     special = SPECIAL.get(name)
-    return RULES[device].get(name) if special is None else special(device, dict(zip(op.parameters, args, strict=False)) | kwargs)
+    found = RULES[device].get(name) if special is None else None
+    if found is None and (op.kind not in ("composite", "choice") or not reaches(op.forward, device)):
+        found = GIVEN
+    return special, found
+
+
+def _listed(op: Op) -> str:
+    return op.name.removeprefix("nn.functional.").replace(".", "_")
+
+
+def reaches(function: Callable, device: str) -> bool:
+    """Whether a function may come to an operation on the lists: its code, or that of a function it calls, has the name of one.
+
+    Of a method, the name is all there is to see, so the answer may be a yes too many; that costs time, no cast.
+    """
+    names, seen, waiting = RULES[device].keys() | SPECIAL.keys(), set(), [function]
+    while waiting:
+        f = waiting.pop()
+        f = f.func if isinstance(f, functools.partial) else f
+        if not isinstance(f, types.FunctionType) or f in seen:
+            continue
+        seen.add(f)
+        words, operators = _vocabulary(f.__code__)
+        if ("@" in operators and "matmul" in names) or ("**" in operators and "pow" in names):
+            return True
+        for word in words:
+            found = f.__globals__.get(word)
+            if found is None:  # a method, or a key of OPS
+                if word in names or (word in contents.METHODS and dict.get(OPS, word) is None):
+                    return True  # the latter: its file was not read yet, nobody knows what it is made of
+                found = dict.get(OPS, word)
+            if isinstance(found, Op):
+                if _listed(found) in names:
+                    return True
+                found = found.forward if found.kind in ("composite", "choice") else None
+            waiting.append(found)
+        waiting += [cell.cell_contents for cell in f.__closure__ or ()]
+    return False
+
+
+def _vocabulary(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """(names and short texts, binary operators) in a function's code, and in the functions inside it."""
+    import dis  # 10 ms that only programs with autocast spend
+
+    words = {*code.co_names, *(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())}
+    operators = {i.argrepr.rstrip("=") for i in dis.get_instructions(code) if i.opname == "BINARY_OP"}
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            more = _vocabulary(inner)
+            words, operators = words | more[0], operators | more[1]
+    return words, operators
 
 
 def _pad(device: str, given: dict[str, Any]) -> str | None:
