@@ -81,7 +81,7 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
     if device.type == "meta":
         return arrays.empty((n,), dtype.numpy, device)
     if dtype is dtypes.int64 and type(start) is type(step) is int and max(abs(start), abs(start + n * step)) < 2**63:
-        return arrays.to_device(np.arange(start, start + n * step, step, np.int64), device)
+        return arrays.to_device(np.arange(start, start + n * step, step, dtype=np.int64), device)
     with np.errstate(over="ignore"):
         if dtype.is_floating_point:
             values: Any = float(start) + float(step) * np.arange(n, dtype=np.float64)

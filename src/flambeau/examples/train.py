@@ -28,7 +28,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent / "data"
@@ -171,22 +171,25 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
 def make_data(args, generator: torch.Generator) -> tuple:
     """(loader of training batches, loader of validation batches, what is done to training inputs, the model)."""
     options = dict(batch_size=args.batch_size, num_workers=args.workers, pin_memory=args.device.startswith("cuda"))
-    if args.task == "shakespeare":
-        path = Path(args.data) if args.data else HERE / "shakespeare.txt.gz"
-        text = contents(path).decode()
-        characters = "".join(sorted(set(text)))
-        code = {c: i for i, c in enumerate(characters)}
-        codes = torch.tensor([code[c] for c in text])
-        model = GPT(characters)
-        cut = len(codes) * 9 // 10
-        train, valid = Windows(codes[:cut], model.block), Windows(codes[cut:], model.block)
-        sampler = RandomSampler(train, replacement=True, num_samples=200 * args.batch_size, generator=generator)  # an epoch is 200 batches
-        few = torch.arange(0, len(valid), max(len(valid) // (20 * args.batch_size), 1)).tolist()
-        valid = torch.utils.data.Subset(valid, few)
-        return DataLoader(train, sampler=sampler, **options), DataLoader(valid, **options), None, model
-    train, valid = images(args, "train"), images(args, "t10k")
-    loader = DataLoader(train, shuffle=True, generator=generator, drop_last=True, **options)
-    return loader, DataLoader(valid, **options), shifted if args.task == "mnist" else None, MLP() if args.model == "mlp" else CNN()
+    return (text_data if args.task == "shakespeare" else image_data)(args, generator, options)
+
+
+def image_data(args, generator: torch.Generator, options: dict) -> tuple:
+    loader = DataLoader(images(args, "train"), shuffle=True, generator=generator, drop_last=True, **options)
+    augment = shifted if args.task == "mnist" else None
+    return loader, DataLoader(images(args, "t10k"), **options), augment, MLP() if args.model == "mlp" else CNN()
+
+
+def text_data(args, generator: torch.Generator, options: dict) -> tuple:
+    text = contents(Path(args.data) if args.data else HERE / "shakespeare.txt.gz").decode()
+    characters = "".join(sorted(set(text)))
+    code = {c: i for i, c in enumerate(characters)}
+    codes, model = torch.tensor([code[c] for c in text]), GPT(characters)
+    cut = len(codes) * 9 // 10
+    train, valid = Windows(codes[:cut], model.block), Windows(codes[cut:], model.block)
+    sampler = RandomSampler(train, replacement=True, num_samples=200 * args.batch_size, generator=generator)  # an epoch is 200 batches
+    some = range(0, len(valid), max(len(valid) // (20 * args.batch_size), 1))  # for validation, 20
+    return DataLoader(train, sampler=sampler, **options), DataLoader(Subset(valid, some), **options), None, model
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
