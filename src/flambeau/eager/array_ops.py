@@ -51,11 +51,12 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
 
     def with_one(input, *args, **kwargs):
         if type(input) in PLAIN and not args and not kwargs and not modes.special:
-            array = launch(input._array)
-            if array is not NotImplemented:
+            found = launch(input._array)
+            if found is not NotImplemented:
+                array, options = found if gives_options else (found, nothing)
                 result = wrap(array)
                 if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, result, (input,), nothing)
+                    record_few(op, result, (input,), options)
                 return result
         return front(input, *args, **kwargs)
 

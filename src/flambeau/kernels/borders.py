@@ -30,7 +30,7 @@ def bordered(x: Array, pairs: Pairs, mode: str, value: complex = 0) -> Array:
         number = native.empty((), x.dtype)
         number[...] = value
         there = view(out, (plan.planes, len(plan.rows)), (len(plan.rows) * plan.width, plan.width), 0)
-        numbers = plan.width, x.itemsize * plan.length, plan.start, plan.count, plan.skip, plan.width - plan.count
+        numbers = plan.width, x.itemsize * plan.length, plan.start, plan.middle, plan.skip, plan.width - plan.middle
         if (
             loop.into(there, view(x, (plan.planes, 1), (x.size // plan.planes, 0), 0), plan.rows, plan.sides, number, *numbers)
             is not NotImplemented
@@ -52,8 +52,8 @@ class _Plan(NamedTuple):
     sides: np.ndarray  # where the elements of a row before and after its middle come from; 0-d, the first of them
     width: int  # of a row of the result
     length: int  # of a row of the input
-    start: int  # of the middle
-    count: int  # elements of the middle
+    start: int  # where the middle of the input's row goes
+    middle: int  # how many elements that is
     skip: int  # where the middle begins in the row of the input
     tables: list[tuple[int, np.ndarray]]  # of the padded dimensions
 

@@ -12,7 +12,7 @@ the second time with the mean for a shift. A set belongs to one thread: see chan
 from __future__ import annotations
 
 REALS = {"f32": ("float", "FL_F32", 1), "f64": ("double", "FL_F64", 2)}  # C, the launcher's name, how often x is looked at
-LANES = 16  # sums side by side: element i of a line goes to lane i % LANES
+LANES = 32  # sums side by side: element i of a line goes to lane i % LANES
 WIDTH = 64  # columns of a block at most
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 

@@ -87,6 +87,13 @@ def _declare(kind: str) -> None:
     def value(input, dim=(), keepdim=False):
         return over(input, _checked_dims(f"a{kind}", input, dim), keepdim)
 
+    folded = folding.whole(kind)
+
+    def of_everything(array):
+        found = folded(array) if array.size and array.ndim else NotImplemented
+        return found if found is NotImplemented else (found, (tuple(range(array.ndim)), False))
+
+    value.usually(over, of_everything, options=True)
     value.usually_over(over, folding.over(kind))
 
     doc = f"{kind}(input): the {kind}imum of all elements. {kind}(input, dim): (values, indices) along a dimension. {kind}(input, other): of each pair."
@@ -104,7 +111,6 @@ def _declare(kind: str) -> None:
         check_ordered(kind, input._array)
         return of_all(input)
 
-    folded = folding.whole(kind)
     three_forms.usually(of_all, lambda array: folded(array) if array.size else NotImplemented)
 
     name = f"arg{kind}"

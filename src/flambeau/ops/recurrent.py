@@ -201,10 +201,7 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     if half:
         gates, w_hh, b_hh, h0, c0, project = (t if t is None else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0, project))
     if project is None and recurrent.compiled(cell, gates._array, w_hh.shape[1]):
-        keeps = gates.requires_grad
-        if not keeps and not w_ih.requires_grad:
-            # What is made of a tensor that wants a gradient wants one, too, unless nothing is being recorded.
-            keeps = any(t is not None and t.requires_grad and (t[:1] * 1).requires_grad for t in (w_hh, b_hh, h0, c0))
+        keeps = _is_recorded(gates, w_ih, (w_hh, b_hh, h0, c0))
         out, states, _ = _recurrence(gates, w_hh, b_hh, h0, c0, sizes, reverse, cell, keeps)
     else:
         out, states, _ = _by_steps(cell, gates, w_hh, b_hh, h0, c0, sizes, reverse, project)
@@ -212,6 +209,14 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     if half:
         out, last_h, last_c = (t if t is None else t.to(x.dtype) for t in (out, last_h, last_c))
     return out, last_h, last_c
+
+
+def _is_recorded(gates, w_ih, others) -> bool:
+    """Whether backward may ask for a recurrence of these: gates, which are made of w_ih, and others."""
+    if gates.requires_grad or w_ih.requires_grad:
+        return gates.requires_grad
+    # What is made of a tensor that wants a gradient wants one, too, unless nothing is being recorded.
+    return any(t is not None and t.requires_grad and (t[:1] * 1).requires_grad for t in others)
 
 
 def _check_state(gates, *states) -> None:
@@ -311,17 +316,37 @@ def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirect
 
 def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     """(h', c') of one step for inputs (N, features) and states (N, H)."""
-    if input.shape[-1] != w_ih.shape[1]:
-        raise RuntimeError(f"input has inconsistent input_size: got {input.shape[-1]} expected {w_ih.shape[1]}")
+    given, features, hidden = input._array.shape, w_ih._array.shape[1], w_hh._array.shape[1]
+    if given[-1] != features:
+        raise RuntimeError(f"input has inconsistent input_size: got {given[-1]} expected {features}")
     for number, state in enumerate((hx, cx)):
         if state is None:
             continue
-        if state.shape[-1] != w_hh.shape[1]:
-            raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {state.shape[-1]}, expected {w_hh.shape[1]}")
-        if state.shape[0] != input.shape[0]:
-            raise RuntimeError(f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size {state.shape[0]}")
-    h, c, _ = CELLS[cell].forward(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh), hx, cx)
+        found = state._array.shape
+        if found[-1] != hidden:
+            raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {found[-1]}, expected {hidden}")
+        if found[0] != given[0]:
+            raise RuntimeError(f"Input batch size {given[0]} doesn't match hidden{number} batch size {found[0]}")
+    if cell != "gru" and b_ih is not None and b_hh is not None:  # both only ever occur as a sum
+        b_ih, b_hh = b_ih + b_hh, None
+    gates, states = linear(input, w_ih, b_ih), (hx, cx)
+    if (
+        gates.dim() == 2
+        and (b_hh is None or cell == "gru")
+        and recurrent.compiled(cell, gates._array, hidden)
+        and _are_alike(gates, hx, cx, w_hh, b_hh)
+    ):
+        keeps = _is_recorded(gates, w_ih, (w_hh, b_hh, *states))
+        h, c, _ = _recurrence(gates, w_hh, b_hh, *states, given[:1], False, cell, keeps)
+        return h, None if cx is None else c
+    h, c, _ = CELLS[cell].forward(gates, linear(hx, w_hh, b_hh), *states)
     return h, c
+
+
+def _are_alike(gates, *others) -> bool:
+    """Whether all are of one dtype, with as many dimensions as a loop over samples takes."""
+    dtype = gates._array.dtype
+    return all([t is None or (t._array.dtype == dtype and t._array.ndim <= 2) for t in others])
 
 
 @composite(method=False)
