@@ -25,6 +25,7 @@ from flambeau.kernels import arrays, conv_plans, gemm, layout, native
 Array = Any
 Sizes = tuple[int, ...]
 FLOAT32 = np.dtype(np.float32)
+PIXELS = 128  # of an image: fewer would read and write the sums of a 1 x 1 kernel's gradient more often than add to them
 CHUNK = 1 << 22  # elements of windows that are copied out at a time
 
 
@@ -103,6 +104,9 @@ def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: S
     if _is_half(x):
         return _in_float32(weight_gradient, x, y, kernel, stride, padding, dilation, groups)
     (_, o, *spots), channels = y.shape, x.shape[1] // groups
+    sums = _per_image(x, y, kernel, stride, padding, groups)
+    if sums is not None:
+        return sums.reshape(o, channels, *kernel)
     if conv_plans.takes(x, y):
         out = native.empty((o, channels, *kernel), x.dtype)
         conv_plans.weight_gradient(x, y, out, stride, padding, dilation, groups)
@@ -134,6 +138,18 @@ def _per_pixel(x: Array, matrix: Array) -> Array:
         return found.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
     every = arrays.module_of(x).broadcast_to(matrix, (n, *matrix.shape))
     return gemm.product(every, x.reshape(n, c, math.prod(sizes))).reshape(n, len(matrix), *sizes)
+
+
+def _per_image(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: Sizes, groups: int) -> Array | None:
+    """sum over n of y[n] (O, P) times x[n] (C, P) turned, for a kernel that is one number; None if it is not, or images are small."""
+    (n, c, *sizes), o = x.shape, y.shape[1]
+    plain = groups == 1 and math.prod(kernel) == 1 and max(stride) == 1 and max(padding) == 0 and math.prod(sizes) >= PIXELS
+    if not plain or type(x) is not np.ndarray or not (x.flags.c_contiguous and y.flags.c_contiguous and x.size and y.size):
+        return None
+    out = native.empty((o, c), x.dtype)
+    for i, (image, other) in enumerate(zip(y.reshape(n, o, -1), x.reshape(n, c, -1), strict=True)):
+        gemm.product_into(out, image, other.T, 1, min(i, 1))
+    return out
 
 
 def _windows(x, kernel, stride, padding, dilation, groups, spots) -> Iterator[tuple[slice, Array]]:

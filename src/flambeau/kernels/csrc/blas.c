@@ -21,7 +21,7 @@
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
-enum { MOST_ROWS = 96, SOME = 16, SHARE = 2 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
+enum { MOST_ROWS = 96, SOME = 16, SHARE = 6 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
 enum { FEW_ROWS = 16 };                                           /* so few that nothing need be copied */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10, WORTH_A_THREAD = 1000000 }; /* bytes that stay in the nearest cache beside other things; flops: 5 to 10 us */
@@ -108,7 +108,9 @@ static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
     int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
-    _Alignas(64) char near[SHARE * DEPTH * PANEL], corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
+    _Alignas(64) char corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
+    const size_t room = p->packs ? (size_t)(ceil_div(cols, p->panel) * DEPTH * PANEL) : 0;
+    char *const near = room ? fl_alloc(room) : NULL;
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
@@ -116,8 +118,9 @@ static void piece(void *ctx, int64_t t) {
     if (beta && p->c.transposed) p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
     else if (beta && p->row)
         for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
-    if (!p->loops) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
-    for (int64_t q = 0; p->loops && q < p->k; q += p->kc, beta = one(p)) {
+    const bool alone = p->loops && (near || !room);
+    if (!alone) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
+    for (int64_t q = 0; alone && q < p->k; q += p->kc, beta = one(p)) {
         if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, DEPTH);
         for (int64_t r = 0; r < rows; r += MOST_ROWS)
             for (int64_t s = 0; s < cols; s += p->panel) {
@@ -132,6 +135,7 @@ static void piece(void *ctx, int64_t t) {
             }
     }
     if (p->c.transposed) p->loops->turn(rows, cols, out, ldc, c, p->c.ld);
+    fl_free(near, room);
 }
 
 /* A few rows of A and some columns of B, which lies there transposed: products of rows with rows. */
