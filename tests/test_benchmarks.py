@@ -277,6 +277,8 @@ def test_every_case_runs_in_torch(monkeypatch):
     torch = pytest.importorskip("torch")
     declared()
     monkeypatch.setattr("benchmarks.cases.files.MEGABYTES", 5)
+    monkeypatch.setattr("benchmarks.cases.training.SAMPLES", 640)
+    monkeypatch.setattr("benchmarks.cases.data.ROWS", 640)
     for chosen in declared().values():
         if not chosen.probe:
             torch.manual_seed(0)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from benchmarks.case import case
 
+SAMPLES = 60000  # in an epoch
+
 
 def job(wanted):
     """Declare a case whose body other dialects may have words of their own for."""
@@ -62,7 +64,7 @@ def mnist_epoch(torch, device):
     model = nn.Sequential(
         nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
     ).to(device)  # fmt: skip
-    dataset = data.TensorDataset(torch.randn(60000, 784), torch.randint(0, 10, (60000,)))
+    dataset = data.TensorDataset(torch.randn(SAMPLES, 784), torch.randint(0, 10, (SAMPLES,)))
     loader = data.DataLoader(dataset, batch_size=64, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
