@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from both import both, pytorch, refused, warned
 
 import flambeau
+from flambeau.kernels import native
 
 CALLS = {
     "uniform_": [{}, {"a": -2, "b": 3}],
@@ -39,6 +42,23 @@ def test_values_are_pytorchs_bits(name, dtype):
                 assert getattr(torch.nn.init, name)(tensor, **options) is tensor and tensor.grad_fn is None
                 made.append(np.asarray(tensor.detach().to(torch.float64)))
             assert (made[0] == made[1]).all(), (options, shape)
+
+
+CPUINFO = Path("/proc/cpuinfo")
+CPU = CPUINFO.read_text() if CPUINFO.exists() else ""
+
+
+@pytest.mark.skipif(native.lib is None, reason="only the compiled loops round in PyTorch's order")
+@pytest.mark.skipif("GenuineIntel" not in CPU or "avx512f" not in CPU, reason="PyTorch's order is known for Intel's CPUs with AVX-512")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_orthogonal_is_pytorchs_bits(dtype):
+    """orthogonal_ gives other bits than PyTorch's after the same seed."""
+    for shape in ((3, 4), (8, 8), (13, 7), (6, 3, 3, 3), (32, 32), (16, 8, 3, 3), (96, 20)):
+        made = []
+        for torch in (flambeau, pytorch):
+            torch.manual_seed(42)
+            made.append(torch.nn.init.orthogonal_(torch.empty(shape, dtype=getattr(torch, dtype)), gain=1.5).numpy())
+        assert (made[0] == made[1]).all(), shape
 
 
 @both(tolerance=1e-5)

@@ -2,7 +2,8 @@
 
 Matrices are the last two dimensions, anything before them is a batch; nothing here changes its arguments. There are three ways:
 LAPACK, matrix by matrix (see lapack.py); NumPy's linalg, or CuPy's on CUDA, for the whole batch in one call, which is faster for small
-matrices; and for LU and triangular systems also steps written here, a column or a row at a time for the whole batch.
+matrices; and steps written here: for LU and triangular systems a column or a row at a time for the whole batch, for QR of small
+ones in C (householder.py).
 
 Failures are numpy.linalg.LinAlgError, or an array `info` with one number for each matrix: 0, or where the failure was.
 """
@@ -13,7 +14,7 @@ import math
 
 import numpy as np
 
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, householder
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.lapack import batched, columns, empty_columns, fortran, library, routine
 
@@ -252,31 +253,41 @@ def _need_lapack(name: str, a: Array) -> None:
 
 def qr_packed(a: Array) -> tuple[Array, Array]:
     """(packed, tau): R on and above the diagonal, below it the vectors of the reflections whose product is Q."""
-    if not _by_lapack(a):
+    small = householder.applies(a)
+    if not small and not _by_lapack(a):
         packed, tau = from_module(a, "qr", mode="raw")
         return arrays.module_of(a).swapaxes(packed, -1, -2), tau
     *batch, m, n = a.shape
-    packed, tau, geqrf = columns(a), np.empty((*batch, min(m, n)), a.dtype), routine("geqrf", a.dtype)
-    batched(lambda packed, tau, *work: geqrf(m, n, packed, m, tau, *work), batch, packed, tau, work=a.dtype)
+    packed, tau = columns(a), np.empty((*batch, min(m, n)), a.dtype)
+    if small:
+        householder.factor(packed, tau)
+    else:
+        geqrf = routine("geqrf", a.dtype)
+        batched(lambda packed, tau, *work: geqrf(m, n, packed, m, tau, *work), batch, packed, tau, work=a.dtype)
     return packed, tau
 
 
 def qr(a: Array, mode: str) -> tuple[Array | None, Array]:
     """(Q, R): (..., M, K), (..., K, N) if mode is 'reduced', (..., M, M), (..., M, N) if 'complete'; (None, R) if 'r'."""
-    if not _by_lapack(a):
+    small = householder.applies(a)
+    if not small and not _by_lapack(a):
         found = from_module(a, "qr", mode=mode)
         return (None, found) if mode == "r" else tuple(found)
     *batch, m, n = a.shape
     k = min(m, n)
     packed, tau = qr_packed(a)
-    r = np.triu(packed if mode == "complete" else packed[..., :k, :])
+    rows = packed if mode == "complete" else packed[..., :k, :]
+    r = np.tril(rows.swapaxes(-1, -2)).swapaxes(-1, -2)  # the upper triangle, column after column like the rest
     if mode == "r":
         return None, r
     width = m if mode == "complete" else k
     q = empty_columns(batch, m, width, a.dtype)
     q[..., :k] = packed[..., :k]
-    orgqr = routine("orgqr", a.dtype)
-    batched(lambda q, tau, *work: orgqr(m, width, k, q, m, tau, *work), batch, q, tau, work=a.dtype)
+    if small:
+        householder.product(q, tau)
+    else:
+        orgqr = routine("orgqr", a.dtype)
+        batched(lambda q, tau, *work: orgqr(m, width, k, q, m, tau, *work), batch, q, tau, work=a.dtype)
     return q, r
 
 
