@@ -17,7 +17,7 @@ _WHERE = {
 }  # fmt: skip
 _ROOMS = (
     "accumulate", "anomaly_mode", "api", "engine", "forward_ad", "function", "functional", "grad_mode", "graph", "modes",
-    "node", "variable",
+    "node", "profiler", "profiler_util", "variable",
 )  # fmt: skip
 
 

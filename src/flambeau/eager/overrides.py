@@ -28,14 +28,16 @@ def has_override(value: Any) -> bool:
 
 
 def needed(values: Iterable) -> bool:
-    """Whether an operation has to ask somebody before it runs: autocast, a function mode, or the class of an argument."""
-    if modes.special and state.autocast is not None:
-        if not state.passing:
+    """Whether an operation has to ask somebody before it runs: the profiler, autocast, a function mode, or the class of an argument."""
+    if modes.special:
+        if state.recorder is not None and not state.noted:
             return True
-        if not overridden(values):
-            state.passing = False  # autocast has been asked, and lets this one operation through
-            return False
-        return True
+        if state.autocast is not None and not state.passing:
+            return True
+        if overridden(values):
+            return True
+        state.noted = state.passing = False  # whoever had to be asked has been, and lets this one operation through
+        return False
     return overridden(values)
 
 
@@ -71,6 +73,14 @@ _OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     """Ask the modes, then the arguments' classes (subclasses before their parents), for the result. Autocast comes after them, but before
     classes that see building blocks: those carry operations out."""
+    if (
+        state.recorder is not None
+        and not state.noted
+        and not state.function_modes
+        and hasattr(function, "op")
+        and not any_foreign(relevant)
+    ):
+        return state.recorder.run(function, function.op, args, kwargs)
     itself, function = function, getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
     if state.function_modes and not state.modes_disabled:
@@ -81,6 +91,9 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
             state.function_modes.append(mode)
         if result is not NotImplemented:
             return result
+    if state.recorder is not None and not state.noted and hasattr(itself, "op") and all(map(_sees_building_blocks, candidates)):
+        return state.recorder.run(itself, itself.op, args, kwargs)
+    state.noted = False
     if state.autocast is not None and hasattr(itself, "op"):
         if not state.passing and not any(not _sees_building_blocks(v) for v in candidates):
             return state.autocast.run(itself, itself.op, args, kwargs)
