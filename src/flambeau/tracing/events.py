@@ -384,6 +384,9 @@ class _Maker:
         for event, name, _ in self.leaves:
             if not event.cpu_children:
                 self.put_inside(event, name)
+        for event in self.events:
+            if event.flops and any(child.flops for child in event.cpu_children):
+                event.flops = None  # the part that computes has them
         self.events.sort(key=lambda e: (e.time_range.start, -e.time_range.end, e.id))
         for event, (start, end) in self.devices:
             if not any(child.kernels for child in event.cpu_children):

@@ -19,6 +19,10 @@ def count(name: str, shapes: Shapes, options: dict[str, Any]) -> int | None:
             return 2 * prod(shapes[0]) * shapes[1][0]
         if name in ("conv1d", "conv2d", "conv3d"):
             return _convolution(shapes[0], shapes[1], options)
+        if name.startswith("conv_transpose"):
+            return 2 * prod(shapes[0]) * prod(shapes[1][1:])
+        if name == "recurrence":  # the part of an LSTM or GRU that goes step by step: every token times the hidden weights
+            return 2 * shapes[0][0] * prod(shapes[1])
         if name == "scaled_dot_product_attention":
             *batch, queries, width = shapes[0]
             return 2 * prod(batch) * queries * shapes[1][-2] * (width + shapes[2][-1])

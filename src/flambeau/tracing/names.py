@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 RENAMED = {
-    "cross_entropy": "cross_entropy_loss", "nll_loss": "nll_loss_nd", "sum_to_size": "sum", "copy": "copy_", "zero": "zero_",
+    "cross_entropy": "cross_entropy_loss", "nll_loss": "nll_loss_nd", "sum_to_size": "sum", "convolution_of": "convolution",
+    "attention": "_scaled_dot_product_flash_attention_for_cpu", "copy": "copy_", "zero": "zero_",
     "fill": "fill_",
 }  # fmt: skip
 INSIDE: dict[str, tuple[str, ...]] = {
