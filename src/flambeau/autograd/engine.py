@@ -315,7 +315,7 @@ def _apply_watched(node: Node, grads: list) -> list:
     try:
         sent = node.apply(*grads) if state.recorder is None else state.recorder.apply(node, grads)
         if state.check_nan:
-            anomaly_mode.check(node, sent)
+            anomaly_mode.check(node, sent, grads)
     except Exception:
         anomaly_mode.explain(node)
         raise

@@ -32,11 +32,13 @@ def needed(values: Iterable) -> bool:
     if modes.special:
         if state.recorder is not None and not state.noted:
             return True
+        if state.anomaly and not state.inspected:
+            return True
         if state.autocast is not None and not state.passing:
             return True
         if overridden(values):
             return True
-        state.noted = state.passing = False  # whoever had to be asked has been, and lets this one operation through
+        state.noted = state.inspected = state.passing = False  # whoever had to be asked has been, and lets this one operation through
         return False
     return overridden(values)
 
@@ -91,9 +93,12 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
             state.function_modes.append(mode)
         if result is not NotImplemented:
             return result
-    if state.recorder is not None and not state.noted and hasattr(itself, "op") and all(map(_sees_building_blocks, candidates)):
-        return state.recorder.run(itself, itself.op, args, kwargs)
-    state.noted = False
+    if hasattr(itself, "op") and all(map(_sees_building_blocks, candidates)):
+        if state.recorder is not None and not state.noted:
+            return state.recorder.run(itself, itself.op, args, kwargs)
+        if state.anomaly and not state.inspected:
+            return _inspected(itself, args, kwargs)
+    state.noted = state.inspected = False
     if state.autocast is not None and hasattr(itself, "op"):
         if not state.passing and not any(not _sees_building_blocks(v) for v in candidates):
             return state.autocast.run(itself, itself.op, args, kwargs)
@@ -106,6 +111,21 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)
     what = "all __torch_function__ handlers returned NotImplemented: no implementation found for types"
     raise TypeError(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
+
+
+def _inspected(function: Callable, args: tuple, kwargs: dict):
+    """Anomaly mode: run an operation, and look at its result."""
+    from flambeau.autograd import anomaly_forward
+
+    known = anomaly_forward.found.number
+    state.inspected = True
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        state.inspected = False
+    if anomaly_forward.found.number == known:  # else a part of it has been reported, which says more
+        anomaly_forward.look(function.op, args, kwargs, result)
+    return result
 
 
 def _sees_building_blocks(value: Any) -> bool:

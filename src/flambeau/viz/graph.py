@@ -9,9 +9,9 @@ NllLossBackward0  ()                     the loss came from this node
 from __future__ import annotations
 
 import html
+import itertools
 import shutil
 import subprocess
-from collections.abc import Iterable
 from typing import Any
 
 from flambeau.autograd.node import AccumulateGrad
@@ -99,7 +99,7 @@ class Graph:
             file.write(makers[kind]())
 
 
-def graph(outputs: Tensor | Iterable[Tensor], model: Module | None = None, params: Any = None) -> Graph:
+def graph(outputs: Tensor | list[Tensor] | tuple[Tensor, ...], model: Module | None = None, params: Any = None) -> Graph:
     """The graph behind one tensor or several. Parameters get their names from `model`, or from `params`, a dictionary of tensors.
 
     >>> import flambeau as torch
@@ -109,7 +109,7 @@ def graph(outputs: Tensor | Iterable[Tensor], model: Module | None = None, param
     └─ MulBackward0  (2,)
        └─ w  (2,)
     """
-    tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    tensors = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"graph() takes the tensor that backward starts from; found {type(tensor).__name__}")
@@ -191,7 +191,7 @@ def _drawn(found: Graph) -> str:
 def _curve(route: list[tuple[float, float]]) -> str:
     """A smooth line through points that go downwards."""
     path = f"M{route[0][0]:.1f},{route[0][1]:.1f}"
-    for (x0, y0), (x1, y1) in zip(route, route[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(route):
         middle = (y0 + y1) / 2
         path += f" C{x0:.1f},{middle:.1f} {x1:.1f},{middle:.1f} {x1:.1f},{y1:.1f}"
     return path

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def layered(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Places
             rows.append(row)
         chain.append(b)
         chains.append(chain)
-        links += zip(chain, chain[1:], strict=False)
+        links += itertools.pairwise(chain)
     above: list[list[int]] = [[] for _ in sizes]
     below: list[list[int]] = [[] for _ in sizes]
     for a, b in links:
@@ -92,7 +93,7 @@ def _ordered(rows: list[int], above: list[list[int]], below: list[list[int]]) ->
         neighbours, sequence = (below, reversed(order)) if sweep % 2 == 0 else (above, iter(order))
         for row in sequence:
             middle = {i: sum(place[j] for j in neighbours[i]) / len(neighbours[i]) if neighbours[i] else place[i] for i in row}
-            row.sort(key=lambda i: middle[i])  # noqa: B023  used at once
+            row.sort(key=lambda i: middle[i])
             for k, i in enumerate(row):
                 place[i] = k
     return order

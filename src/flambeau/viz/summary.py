@@ -121,11 +121,15 @@ def summary(
         raise TypeError(f"summary() takes a Module; found {type(model).__name__}")
     if mode not in ("eval", "train"):
         raise ValueError(f"mode is 'eval' or 'train'; found {mode!r}")
-    arguments, named = _inputs(model, input_size, input_data, dtypes, device)
-    named |= kwargs
-    if not arguments and not named:
-        return Summary(model, list(_tree(model, "", 0)), 0, False, depth)
-    layers = _run(model, arguments, named, mode)
+    random = rng.get_rng_state()
+    try:
+        arguments, named = _inputs(model, input_size, input_data, dtypes, device)
+        named |= kwargs
+        if not arguments and not named:
+            return Summary(model, list(_tree(model, "", 0)), 0, False, depth)
+        layers = _run(model, arguments, named, mode)
+    finally:
+        rng.set_rng_state(random)
     held = sum(t.numel() * t.element_size() for t in _tensors((arguments, named)))
     return Summary(model, layers, held, True, depth)
 
@@ -178,7 +182,6 @@ def _run(model: Module, arguments: tuple, named: dict, mode: str) -> list[Layer]
         layer.output_bytes = sum(t.numel() * t.element_size() for t in _tensors(output))
 
     training = {module: module.training for module in model.modules()}
-    state = rng.get_rng_state()
     recorder = Recorder(shapes=True)
     try:
         for module in {id(m): m for m in model.modules()}.values():
@@ -195,7 +198,6 @@ def _run(model: Module, arguments: tuple, named: dict, mode: str) -> list[Layer]
             handle.remove()
         for module, was in training.items():
             module.training = was
-        rng.set_rng_state(state)
     _count(layers, recorder)
     return layers
 

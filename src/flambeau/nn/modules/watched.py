@@ -1,4 +1,5 @@
-"""While somebody profiles with modules: every call of a module is a range, "nn.Module: Linear_0", numbered by class."""
+"""Which module is running, for those who ask: profilers, to which every call is a range ("nn.Module: Linear_0", numbered by class), and
+anomaly mode, which names the module in which a NaN appears. Nobody asking, nothing is done."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from time import perf_counter_ns as now
 from typing import Any
 
+from flambeau.autograd import anomaly_mode
 from flambeau.autograd.modes import state
 from flambeau.nn.modules import hooks
 from flambeau.tracing import recorder
@@ -38,7 +40,33 @@ def watch() -> Callable[[], None]:
             state.recorder.notes.append((start, now(), MODULE, names[id(module)][0], line, None))
 
     handles = hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after, always_call=True)
-    return lambda: [handle.remove() for handle in handles] and None  # type: ignore[func-returns-value, return-value]
+
+    def stop() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return stop
+
+
+def follow() -> Callable[[], None]:
+    """Begin to keep `state.modules`. What is returned ends it."""
+
+    def before(module: Any, args: tuple) -> None:
+        state.modules.append(module)
+
+    def after(module: Any, args: tuple, output: Any) -> None:
+        while state.modules and state.modules.pop() is not module:
+            pass
+
+    handles = hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after, always_call=True)
+
+    def stop() -> None:
+        for handle in handles:
+            handle.remove()
+        state.modules.clear()
+
+    return stop
 
 
 recorder.watchers.append(watch)
+anomaly_mode.watchers.append(follow)
