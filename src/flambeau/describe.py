@@ -5,7 +5,7 @@
 float32 tensor of shape (5,) on cpu: 5 elements, 20 B
   range  0 .. 3      mean 1.5      std 1.291
   1 NaN (20 %), 0 infinite, 1 zero (20 %)
-  █       █        █       █  0 .. 3
+  █        █        █        █  0 .. 3
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ PROGRAMS = [
     ("aten::randn", lambda t: t.randn(3)),
     ("aten::view", lambda t: t.ones(4).view(2, 2)),
     ("aten::linalg_inv", lambda t: t.linalg.inv(t.eye(2))),
+    ("aten::item", lambda t: t.ones(1).item()),
     ("aten::stack", lambda t: t.stack([t.ones(2), t.ones(2)])),
     ("aten::embedding", lambda t: t.nn.functional.embedding(t.tensor([0]), t.ones(2, 2))),
     ("aten::layer_norm", lambda t: t.nn.functional.layer_norm(t.ones(2, 4), (4,))),
@@ -87,6 +88,25 @@ def test_backward_and_optimizer():
     assert found["Optimizer.step#Adam.step"] == found["Optimizer.zero_grad#Adam.zero_grad"] == 1
     inner = event(prof, "AddmmBackward0")
     assert inner.cpu_parent.name == "autograd::engine::evaluate_function: AddmmBackward0"
+
+
+def test_custom_functions():
+    """A custom Function is an event under its own name, with its operations inside; so is its backward."""
+
+    class Double(flambeau.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    x = flambeau.ones(2, requires_grad=True)
+    with profile() as prof:
+        Double.apply(x).sum().backward()
+    assert [child.name for child in event(prof, "Double").cpu_children] == ["aten::mul"]
+    assert [child.name for child in event(prof, "DoubleBackward").cpu_children] == ["aten::mul"]
 
 
 def test_gradients_are_stolen_all_the_same():

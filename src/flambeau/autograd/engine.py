@@ -112,7 +112,16 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         grad = have = buffer = None
         node = heappop(ready)[1]
         grads = buffers.pop(node)
-        if node.hooks is not None or goal is not None or modes.special:
+        if (
+            recorder is not None
+            and modes.special == 1
+            and grads is not None
+            and node.n_outputs == 1
+            and node.hooks is None
+            and goal is None
+        ):
+            sent = recorder.apply(node, (grads,))  # `grads` stays held, as by the others below
+        elif node.hooks is not None or goal is not None or modes.special:
             sent = run_node(node, grads if node.n_outputs > 1 else [grads], goal)
             if sent is None:
                 edges = ()

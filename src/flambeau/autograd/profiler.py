@@ -51,10 +51,9 @@ class profile:
         self._start()
         return self
 
-    def __exit__(self, *exc: Any) -> bool:
+    def __exit__(self, *exc: Any) -> None:
         if self.enabled:
             self._stop()
-        return False
 
     def _start(self) -> None:
         if self.acc_events and self.recorder is not None:
@@ -174,7 +173,7 @@ class _Marks(Recorder):
             self.pop()
             self.notes.clear()
 
-    def apply(self, node: Any, grads: list) -> list:
+    def apply(self, node: Any, grads: Any) -> list:
         self.push(f"{type(node).__name__}, seq = {node.sequence}")
         try:
             return super().apply(node, grads)
@@ -187,7 +186,8 @@ class emit_nvtx:
     """Within it, every operation is a range on the time line of NVIDIA's profilers (nsys)."""
 
     def __init__(self, enabled: bool = True, record_shapes: bool = False):
-        self.enabled, self.record_shapes, self.marks = enabled, record_shapes, None
+        self.enabled, self.record_shapes = enabled, record_shapes
+        self.marks: _Marks | None = None
 
     def __enter__(self) -> emit_nvtx | None:
         if not self.enabled:
@@ -201,14 +201,13 @@ class emit_nvtx:
         from flambeau.kernels import arrays
 
         nvtx: Any = arrays.cuda().cupy.cuda.nvtx
-        self.marks: Any = _Marks(nvtx.RangePush, nvtx.RangePop)
+        self.marks = _Marks(nvtx.RangePush, nvtx.RangePop)
         self.marks.start()
         return self
 
-    def __exit__(self, *exc: Any) -> bool:
+    def __exit__(self, *exc: Any) -> None:
         if self.marks is not None:
             self.marks.stop()
-        return False
 
 
 class emit_itt:
@@ -222,8 +221,8 @@ class emit_itt:
             return None
         raise NotImplementedError("emit_itt: marks for Intel VTune are not made here. Try profiler.profile() and its export_chrome_trace()")
 
-    def __exit__(self, *exc: Any) -> bool:
-        return False
+    def __exit__(self, *exc: Any) -> None:
+        pass
 
 
 def parse_nvprof_trace(path: str) -> list:

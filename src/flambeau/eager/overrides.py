@@ -43,6 +43,12 @@ def needed(values: Iterable) -> bool:
     return overridden(values)
 
 
+def noting(values: tuple) -> Any:
+    """The recorder, where it is all there is to ask before an operation without parts: the short way, because profiles are to be cheap."""
+    recorder = state.recorder
+    return None if recorder is None or any_foreign(values) else recorder
+
+
 def overridden(values: Iterable) -> bool:
     """Whether a function mode is active or an argument overrides operations."""
     if modes.special:

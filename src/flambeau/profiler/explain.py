@@ -22,6 +22,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from flambeau.factories import ones
+from flambeau.settings import get_num_threads
 from flambeau.tracing.kinds import BACKWARD, NODE, OPERATION
 from flambeau.tracing.recorder import Recorder, line_of
 
@@ -62,6 +63,7 @@ class Explanation:
     steps: int
     us: dict[str, float]
     operations: int
+    gpu: bool = False
     hot: list[Hot] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
 
@@ -117,7 +119,7 @@ def explain(events: Any, recorder: Any) -> Explanation:
     us["Python between operations"] = max(total - us["forward"] - _length(taken), 0.0)
     steps = sum(1 for n in notes if isinstance(n[3], str) and n[3].startswith("Optimizer.step#"))
     steps = steps or sum(1 for n in notes if isinstance(n[3], str) and n[3].startswith("ProfilerStep#"))
-    found = Explanation(total, steps, us, count, _hot(events))
+    found = Explanation(total, steps, us, count, recorder.clock is not None, _hot(events))
     found.advice = list(_advice(found)) or ["Nothing stands out: the time is where the arithmetic is."]
     return found
 
@@ -155,27 +157,27 @@ def _length(spans: list[tuple[int, int]]) -> float:
 
 def _hot(events: Any) -> list[Hot]:
     """Operations by name and line, slowest first. An operation counts as a whole, with its parts; those in backward count for the line that
-    recorded them."""
+    recorded them. A quick one whose line was not looked up counts for the line where one of its name was last seen."""
     found: dict[tuple, Hot] = {}
     maker: dict[int, Hot] = {}
+    seen: dict[str, Any] = {}
     for event in events:
-        parent = event.cpu_parent
-        if event.category != "cpu_op" or event.scope == 1 or event.line is None or not event.name.startswith("aten::"):
+        if event.category != "cpu_op" or not event.name.startswith("aten::"):
             continue
-        outer = parent
-        while outer is not None and outer.category != "cpu_op":
-            outer = outer.cpu_parent
         top = event
         while top.cpu_parent is not None and top.cpu_parent.name.startswith("aten::"):
             top = top.cpu_parent
-        if outer is not None and not outer.name.startswith("aten::"):
-            continue  # inside backward
-        code, offset = top.line if top.line is not None else event.line
-        line = line_of(code, offset)
-        hot = found.setdefault((top.name, code.co_filename, line), Hot(top.name, code.co_filename, line, code.co_name))
+        if _inside_others(top):
+            continue
+        place = seen[top.name] = top.line or seen.get(top.name)
+        if place is None:
+            continue
+        line = line_of(*place)
+        key = top.name, place[0].co_filename, line
+        hot = found.setdefault(key, Hot(top.name, place[0].co_filename, line, place[0].co_name))
         if event.sequence_nr >= 0:
             maker[event.sequence_nr] = hot
-        if event is top and not _in_optimizer(event):
+        if event is top:
             hot.count += 1
             hot.us += event.cpu_time_total
     for event in events:
@@ -184,11 +186,13 @@ def _hot(events: Any) -> list[Hot]:
     return sorted((h for h in found.values() if h.total), key=lambda h: -h.total)
 
 
-def _in_optimizer(event: Any) -> bool:
-    while event is not None:
-        if event.name.startswith("Optimizer."):
+def _inside_others(event: Any) -> bool:
+    """Whether an operation is part of backward, of the optimizer or of data loading."""
+    outer = event.cpu_parent
+    while outer is not None:
+        if outer.scope == 1 or outer.name.startswith(("Optimizer.", "enumerate(DataLoader)")):
             return True
-        event = event.cpu_parent
+        outer = outer.cpu_parent
     return False
 
 
@@ -218,12 +222,8 @@ def _about_lines(found: Explanation, steps: int):
         if many:
             yield f"{hot.where} runs {hot.name} {often:.0f} times a step: one operation on the stacked tensors does the same at once."
         elif hot.name in MATRICES:
-            cure = (
-                "torch.autocast(dtype=torch.bfloat16) halves the bytes"
-                if hot.name != "aten::conv2d"
-                else "fewer channels or a larger stride"
-            )
-            yield f"{hot.name} at {hot.where} is where the arithmetic is. What makes it cheaper: {cure}; a smaller layer; a larger batch per call."
+            here = "torch.autocast('cuda')" if found.gpu else f"more threads (torch.set_num_threads; there are {get_num_threads()} now)"
+            yield f"{hot.name} at {hot.where} is where the arithmetic is. Cheaper: a smaller layer, larger batches, {here}."
         elif hot.name in ("aten::softmax", "aten::bmm", "aten::baddbmm"):
             yield f"If {hot.where} is attention, F.scaled_dot_product_attention does it in one pass without storing the weights."
         elif hot.name in ("aten::to", "aten::copy_", "aten::contiguous", "aten::clone"):

@@ -342,13 +342,33 @@ def _activities(given: Iterable[Any]) -> Iterable[ProfilerActivity]:
 
 
 class ExecutionTraceObserver:
-    """PyTorch's record of the graph of operations, for tools that run it again, is not written here."""
+    """PyTorch's record of the graph of operations, for tools that run it again, is not written here: an observer stays unregistered."""
+
+    is_registered = is_running = False
 
     def register_callback(self, output_file_path: str) -> ExecutionTraceObserver:
         """Where to write it."""
         raise NotImplementedError(
             "ExecutionTraceObserver: execution traces are not written here. Try profile(...).export_chrome_trace(path)"
         )
+
+    @staticmethod
+    def build_execution_trace_obs_from_env() -> ExecutionTraceObserver | None:
+        """The observer that an environment variable asks for."""
+        if os.environ.get("ENABLE_PYTORCH_EXECUTION_TRACE", "0") == "1":
+            return ExecutionTraceObserver().register_callback("")
+        return None
+
+    def get_output_file_path(self) -> str | None:
+        """Nothing is written."""
+        return None
+
+    def get_resources_dir(self, can_create: bool = False) -> str | None:
+        """Nothing is written."""
+        return None
+
+    def set_extra_resource_collection(self, val: bool) -> None:
+        """Nothing is collected."""
 
     def start(self) -> None:
         """Nothing to start: nothing was registered."""

@@ -30,8 +30,7 @@ def write(path: str, events: Any, recorder: Any = None, metadata: dict[str, Any]
 
 def trace(events: Any, recorder: Any = None, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
     """The trace as what JSON is made of."""
-    pid, tid = os.getpid(), recorder.thread if recorder is not None else threading.get_ident()
-    tid = tid % 2**31  # Perfetto's numbers of threads are 32 bits wide
+    pid, tid = os.getpid(), recorder.thread if recorder is not None else threading.get_native_id()
     listed = [_named("process_name", pid, 0, "python"), _named("thread_name", pid, tid, "thread (python)")]
     for event in events:
         listed.append(_span(event, pid, tid))
@@ -76,7 +75,7 @@ def _span(event: Any, pid: int, tid: int) -> dict[str, Any]:
 def _arrows(events: Any, pid: int, tid: int):
     """From each recorded operation to the node of backward with its number."""
     made = {e.sequence_nr: e for e in events if e.sequence_nr >= 0 and e.scope == 0}
-    nodes = {}
+    nodes: dict[int, Any] = {}
     for e in events:
         if e.scope == 1 and e.sequence_nr in made:
             nodes.setdefault(e.sequence_nr, e)

@@ -16,7 +16,7 @@ from typing import Any
 
 from flambeau.dtypes import OF_NUMPY
 from flambeau.tracing import flops, names
-from flambeau.tracing.kinds import BACKWARD, LEAF, MODULE, NODE, OPERATION
+from flambeau.tracing.kinds import BACKWARD, FUNCTION, LEAF, MODULE, NODE, OPERATION
 from flambeau.tracing.recorder import Recorder, is_ours, line_of
 
 
@@ -70,8 +70,12 @@ class FormattedTimesMixin:
     cuda_time = device_time
 
 
+def _as_text(name: str) -> property:
+    return property(lambda self: _time(getattr(self, name)))
+
+
 for _name in ("cpu_time", "device_time", "cpu_time_total", "device_time_total", "self_cpu_time_total", "self_device_time_total"):
-    setattr(FormattedTimesMixin, f"{_name}_str", property(lambda self, name=_name: _time(getattr(self, name))))
+    setattr(FormattedTimesMixin, f"{_name}_str", _as_text(_name))
 
 
 class FunctionEvent(FormattedTimesMixin):
@@ -321,7 +325,7 @@ class _Maker:
             if device is not None:
                 self.devices.append((event, self.recorder.clock.spans[device]))
         elif kind == NODE:
-            sequence, looks, device = more
+            sequence, looks, device = (more, None, None) if type(more) is int else more
             name = what
             for shown in (f"autograd::engine::evaluate_function: {name}", name):
                 event = self.event(shown, start, end, line, sequence_nr=sequence, scope=1, fwd_thread=self.recorder.thread)
@@ -332,6 +336,8 @@ class _Maker:
             name = "torch::autograd::AccumulateGrad"
             for shown in (f"autograd::engine::evaluate_function: {name}", name):
                 self.event(shown, start, end, line)
+        elif kind == FUNCTION:
+            self.event(what, start, end, line)
         elif kind == MODULE:
             self.event(what, start, end, line, is_python_function=True, category="python_function")
         else:

@@ -1,3 +1,3 @@
 """The kinds of notes a recorder makes."""
 
-OPERATION, NODE, LEAF, RANGE, MODULE, BACKWARD = range(6)
+OPERATION, NODE, LEAF, RANGE, MODULE, BACKWARD, FUNCTION = range(7)

@@ -30,6 +30,7 @@ INSIDE: dict[str, tuple[str, ...]] = {
     "rand": ("uniform_",),
     "randint": ("random_",),
     "t": ("transpose",),
+    "item": ("_local_scalar_dense",),
 }
 
 

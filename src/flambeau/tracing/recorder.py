@@ -5,6 +5,10 @@ eager/overrides.py). An operation that has no parts worth showing runs with the 
 runs with the mode on, and its parts come here in turn. Nothing is interpreted here: `events.build` does that when somebody looks.
 
     (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
+
+Note [lines of quick operations]: finding the line of the program means walking up the calls, which takes longer than a small operation. So it is
+looked up for operations that take over a millisecond, for the first calls of each, and else only while all looking up has taken less than a fiftieth
+of the time; unless stacks are wanted: then always.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -21,10 +25,12 @@ from flambeau.tensor import Tensor
 from flambeau.tracing import names
 from flambeau.tracing.kinds import LEAF, NODE, OPERATION, RANGE
 
-state = modes.state
+state, enter, leave = modes.state, modes.enter, modes.leave
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_ours: dict[int, tuple[bool, Any]] = {}  # id of a code object -> whether it is the framework's own, and the object
-_whole: set[Any] = set()  # operations without parts worth showing
+# Code of the framework and of the program, by id (the hash of a code object reads all of it), and kept alive so that ids stay theirs.
+_ours: dict[int, Any] = {}
+_theirs: dict[int, Any] = {}
+_whole: dict[Any, bool] = {}  # operation -> whether it has no parts worth showing
 watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
 
 
@@ -35,10 +41,11 @@ class Recorder:
         self.shapes, self.stacks, self.modules = shapes, stacks, modules
         self.plain = not (shapes or memory or device)  # nothing but times
         self.notes: list[tuple] = []
+        self.seen: dict[Any, int] = {}  # operation -> how often it was noted, as far as that was counted
         self.ledger: Any = None
         self.clock: Any = None
-        self.thread = threading.get_ident()
-        self.first = self.last = 0
+        self.thread = threading.get_native_id()
+        self.first = self.last = self.lines_ns = 0
         self._stops: list[Callable] = []
         if memory:
             from flambeau.tracing.memory import Ledger
@@ -56,7 +63,7 @@ class Recorder:
         if state.recorder is not None:
             raise RuntimeError("Profiler is already enabled on this thread: a profile inside another one cannot tell whose time it is")
         self._stops = [start() for start in watchers] if self.modules else []
-        self.thread = threading.get_ident()
+        self.thread = threading.get_native_id()
         self.first = now()
         state.recorder = self
         modes.enter()
@@ -76,7 +83,7 @@ class Recorder:
 
     def run(self, function: Callable, op: Any, args: tuple, kwargs: dict) -> Any:
         """Call `function`, a form of `op`, and note it."""
-        if state.autocast is None and (op in _whole or is_whole(op)):
+        if state.autocast is None and self.is_whole(op):
             return self.run_whole(function, function, args, kwargs)
         line, before = self.line(), len(self.notes)
         device = self.clock.begin() if self.clock is not None else None
@@ -88,29 +95,49 @@ class Recorder:
             end = now()
             state.noted = False
         if len(self.notes) == before + 1 and names.of(self.notes[-1][3]) == names.of(function):
-            _whole.add(op)  # its only part is the operation of the same name, and they are one event
+            _whole[op] = True  # its only part is the operation of the same name, and they are one event
         self.operation(function, start, end, line, args, kwargs, result, device)
         return result
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         """Call something that has no parts worth showing, and note it. `name` is that of the operation, or the function of one."""
-        line = self.line()
-        device = self.clock.begin() if self.clock is not None else None
+        device = None if self.clock is None else self.clock.begin()
         state.recorder = None
-        modes.leave()
+        leave()
         start = now()
         try:
             result = function(*args, **kwargs)
         finally:
             end = now()
             state.recorder = self
-            modes.enter()
+            enter()
+        # Note [lines of quick operations]
+        line = None
+        if self.lines_ns * 50 < end - self.first or end - start > 1_000_000 or self.stacks or self.is_new(name):
+            line = self.line()
+            self.lines_ns += now() - end
         if self.plain:
-            node = result._node if isinstance(result, Tensor) else None
+            node = result._node if type(result) is Tensor else None
             self.notes.append((start, end, OPERATION, name, line, -1 if node is None else node.sequence))
         else:
             self.operation(name, start, end, line, args, kwargs, result, device)
         return result
+
+    @staticmethod
+    def is_whole(op: Any) -> bool:
+        """Whether an operation has no parts worth showing: it is computed at once, or usually is, or is a view."""
+        known = _whole.get(op)
+        if known is None:
+            composite = op.kind == "composite" and op.short != "sum_to_size"
+            known = _whole[op] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
+        return known
+
+    def is_new(self, name: Any) -> bool:
+        """Whether an operation has been noted only a few times yet."""
+        seen = self.seen.get(name, 0)
+        if seen < 4:
+            self.seen[name] = seen + 1
+        return seen < 4
 
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
         """Note an operation that has run."""
@@ -124,8 +151,13 @@ class Recorder:
             device = self.clock.end(device)
         self.notes.append((start, end, OPERATION, function, line, (sequence, looks, device)))
 
-    def apply(self, node: Any, grads: list) -> list:
+    def apply(self, node: Any, grads: Sequence) -> list:
         """Run a node of backward, and note it."""
+        if self.plain:
+            start = now()
+            sent = node.apply(*grads)
+            self.notes.append((start, now(), NODE, type(node).__name__, None, node.sequence))
+            return sent
         device = self.clock.begin() if self.clock is not None else None
         start = now()
         try:
@@ -160,21 +192,13 @@ class Recorder:
             return tuple(found)
         while frame is not None:
             code = frame.f_code
-            known = _ours.get(id(code))  # by id, and kept alive: the hash of a code object reads all of it
-            if known is None:
-                known = _ours[id(code)] = is_ours(code), code
-            if not known[0]:
-                return code, frame.f_lasti
+            if id(code) not in _ours:
+                if id(code) in _theirs or not is_ours(code):
+                    _theirs[id(code)] = code
+                    return code, frame.f_lasti
+                _ours[id(code)] = code
             frame = frame.f_back
         return None
-
-
-def is_whole(op: Any) -> bool:
-    """Whether an operation has no parts worth showing: it is computed at once, or usually is, or is a view. Noted, since it is asked often."""
-    if op.kind == "composite" and op.short != "sum_to_size" and (op.short == "matmul" or (op.shortcut is None and not op.as_view)):
-        return False
-    _whole.add(op)
-    return True
 
 
 class Range:
@@ -186,7 +210,7 @@ class Range:
         self.recorder, self.name, self.kind, self.more = recorder, name, kind, more
 
     def __enter__(self) -> None:
-        self.line = self.recorder.line()
+        self.line = self.recorder.line() if self.recorder.stacks else None
         self.start = now()
 
     def __exit__(self, *exc: Any) -> None:

@@ -110,12 +110,16 @@ def summary(
 
     >>> from flambeau import nn
     >>> print(summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), (1, 4)))
-    Layer               Output   Params   Mult-adds
-    ───────────────────────────────────────────────
-    Sequential          (1, 8)        -          32
-    ├─ Linear (0)       (1, 8)       40          32
-    └─ ReLU (1)         (1, 8)        -           -
-    ...
+    Layer           Output   Params   Mult-adds
+    ───────────────────────────────────────────
+    Sequential      (1, 8)        -          32
+    ├─ Linear (0)   (1, 8)       40          32
+    └─ ReLU (1)     (1, 8)        -           -
+    ───────────────────────────────────────────
+    Parameters   40
+    Mult-adds    32   (64 FLOPs)
+    Memory       parameters 160 B, input 16 B, outputs of the layers 64 B
+    To train     about 704 B with Adam (weights, gradients, two moments, outputs kept for backward)
     """
     if not isinstance(model, Module):
         raise TypeError(f"summary() takes a Module; found {type(model).__name__}")
