@@ -28,8 +28,12 @@ class Description:
     def __init__(self, tensor: Tensor):
         self.shape, self.dtype, self.device = tuple(tensor.shape), tensor.dtype, tensor.device
         self.numel, self.nbytes = tensor.numel(), tensor.numel() * tensor.element_size()
-        self.requires_grad, self.grad_fn = False, None
-        self.min = self.max = self.mean = self.std = None
+        self.requires_grad = False
+        self.grad_fn: str | None = None
+        self.min: Any = None
+        self.max: Any = None
+        self.mean: float | None = None
+        self.std: float | None = None
         self.nan = self.inf = self.zeros = 0
         self.histogram: list[int] = []
         if self.numel and tensor.device.type != "meta":

@@ -264,3 +264,63 @@ def test_without_a_gpu():
     assert "CUDA" not in prof.key_averages().table()
     with pytest.raises(RuntimeError, match="NVTX"), plain.emit_nvtx():
         pass
+
+
+class FakeClock:
+    """A device on which everything takes 7 us."""
+
+    def __init__(self):
+        self.spans = []
+
+    def begin(self):
+        return 0
+
+    def end(self, begun, values):
+        self.spans.append((len(self.spans) * 10_000, len(self.spans) * 10_000 + 7_000))
+        return len(self.spans) - 1
+
+    def read(self):
+        pass
+
+
+def test_device_times(tmp_path):
+    """Time on the device belongs to the innermost operation that ran there, and is a process of its own in the trace."""
+    import json
+
+    from flambeau.tracing import events
+    from flambeau.tracing.recorder import Recorder
+
+    recorder = Recorder()
+    recorder.clock, recorder.plain = FakeClock(), False
+    recorder.start()
+    F.relu(flambeau.ones(2, requires_grad=True)).sum().backward()
+    F.mse_loss(flambeau.ones(2), flambeau.zeros(2))
+    recorder.stop()
+    found = events.build(recorder, use_device="cuda")
+    averages = {average.key: average for average in found.key_averages()}
+    assert averages["aten::relu"].device_time_total == 7 == averages["ReluBackward0"].self_device_time_total
+    outer = averages["aten::mse_loss"]
+    assert outer.self_device_time_total == 0 and outer.device_time_total >= 7
+    assert "Self CUDA time total" in found.key_averages().table()
+    found.export_chrome_trace(str(tmp_path / "trace.json"))
+    kernels = [e for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if e.get("cat") == "kernel"]
+    assert kernels and all(e["pid"] == "GPU 0" and e["dur"] == 7 for e in kernels)
+
+
+def test_forked_workers_are_not_noted():
+    """A worker process that is forked while a profile runs starts without it."""
+    import os
+
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork on this system")
+    with profile():
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(write, b"1" if modes.state.recorder is None and modes.special == 0 else b"0")
+            os._exit(0)
+        os.waitpid(child, 0)
+        answer = os.read(read, 1)
+        os.close(read)
+        os.close(write)
+    assert answer == b"1"

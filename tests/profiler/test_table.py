@@ -85,3 +85,22 @@ def test_totals(pair):
     mine, other = ours.total_average(), theirs.total_average()
     assert (mine.key, mine.count, mine.cpu_memory_usage) == (other.key, other.count, other.cpu_memory_usage)
     assert repr(ours.key_averages()[0]) == repr(theirs.key_averages()[0])
+
+
+def test_device_columns():
+    """With times on a GPU there are PyTorch's columns for them, and a second total."""
+    from torch.autograd import profiler_util
+
+    from flambeau.tracing import events
+
+    tables = []
+    for room in (events, profiler_util):
+        options = {"use_device": "cuda", "stack": [], "is_legacy": True}
+        first = room.FunctionEvent(0, "aten::linear", 1, 0.0, 50.0, cpu_memory_usage=10, device_memory_usage=2048, **options)
+        second = room.FunctionEvent(1, "aten::addmm", 1, 50.0, 80.0, device_memory_usage=1024, **options)
+        first.append_kernel("gemm", 0, 500.0)
+        second.append_kernel("gemm", 0, 1500.0)
+        listed = room.EventList([first, second], use_device="cuda", profile_memory=True, with_flops=False)
+        listed._tree_built = True
+        tables.append(listed.key_averages().table(sort_by="cuda_time_total"))
+    assert tables[0] == tables[1]

@@ -6,10 +6,12 @@ reading them nothing waits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau.kernels import arrays
+from flambeau.tensor import Tensor
 
 
 class Clock:
@@ -33,8 +35,10 @@ class Clock:
         """A mark before an operation."""
         return self.mark()
 
-    def end(self, begun: Any) -> int:
-        """A mark after it: the number under which `spans` will have its times."""
+    def end(self, begun: Any, values: Sequence) -> int | None:
+        """A mark after it: the number under which `spans` will have its times. None if none of its values is on the device."""
+        if not any(isinstance(v, Tensor) and v.is_cuda for v in values):
+            return None
         self.pairs.append((begun, self.mark()))
         return len(self.pairs) - 1
 

@@ -394,8 +394,8 @@ class _Maker:
             if event.flops and any(child.flops for child in event.cpu_children):
                 event.flops = None  # the part that computes has them
         self.events.sort(key=lambda e: (e.time_range.start, -e.time_range.end, e.id))
-        for event, (start, end) in self.devices:
-            if not any(child.kernels for child in event.cpu_children):
+        for event, (start, end) in reversed(self.devices):  # what is inside first: a composite has no time of its own
+            if not event.device_time_total:
                 event.append_kernel(event.name, 0, (end - start) / 1e3)
                 event.device_span = start, end  # type: ignore[attr-defined]
         made = {e.sequence_nr: e.stack for e in self.events if e.sequence_nr >= 0 and e.scope == 0}

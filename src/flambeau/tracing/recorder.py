@@ -148,7 +148,7 @@ class Recorder:
         if self.ledger is not None:
             self.ledger.note(result, (args, kwargs), end)
         if device is not None:
-            device = self.clock.end(device)
+            device = self.clock.end(device, (first, *args[:2]))
         self.notes.append((start, end, OPERATION, function, line, (sequence, looks, device)))
 
     def apply(self, node: Any, grads: Sequence) -> list:
@@ -167,7 +167,7 @@ class Recorder:
         if self.ledger is not None:
             self.ledger.note(sent, (grads, {}), end)
         if device is not None:
-            device = self.clock.end(device)
+            device = self.clock.end(device, grads)
         looks = [_look(g) for g in grads] if self.shapes else None
         self.notes.append((start, end, NODE, type(node).__name__, None, (node.sequence, looks, device)))
         return sent
@@ -240,3 +240,14 @@ def _look(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_look(v) for v in value]
     return None
+
+
+def _forget() -> None:
+    """A process that was forked in the middle of a profile (a worker of a data loader) has nobody to tell what it does."""
+    if state.recorder is not None:
+        state.recorder = None
+        leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

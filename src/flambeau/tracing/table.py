@@ -92,7 +92,7 @@ def _columns(events: Any, device: str | None, max_source: int, max_name: int, ma
         if device:
             short = device.upper()
             columns.append((f"{short} Mem", WIDTH, lambda e: _size(e.device_memory_usage)))
-            columns.append((f"Self {short} Mem", max(WIDTH, len(f"Self {short} Mem")), lambda e: _size(e.self_device_memory_usage)))
+            columns.append((f"Self {short} Mem", WIDTH, lambda e: _size(e.self_device_memory_usage)))
     columns.append(("# of Calls", WIDTH, lambda e: e.count))
     if any(e.input_shapes for e in events):
         width = _wide(max(len(str(e.input_shapes)) for e in events), max_shapes)

@@ -86,8 +86,8 @@ def _rows(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 def _ordered(rows: list[int], above: list[list[int]], below: list[list[int]]) -> list[list[int]]:
     order: list[list[int]] = [[] for _ in range(max(rows) + 1)]
-    for i, row in enumerate(rows):
-        order[row].append(i)
+    for i, at in enumerate(rows):
+        order[at].append(i)
     place = {i: k for row in order for k, i in enumerate(row)}
     for sweep in range(SWEEPS):
         neighbours, sequence = (below, reversed(order)) if sweep % 2 == 0 else (above, iter(order))
