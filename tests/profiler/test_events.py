@@ -254,6 +254,15 @@ def test_the_older_profiler():
         pass
 
 
+def test_asking_whether_a_profiler_is_on():
+    """Libraries that do more for a profiler ask whether there is one."""
+    assert not plain._is_profiler_enabled and not flambeau.autograd._profiler_enabled()
+    with profile() as prof:
+        assert plain._is_profiler_enabled and flambeau.autograd._profiler_enabled()
+        flambeau.ones(1)
+    assert prof.events()[0].device_type == flambeau.autograd.DeviceType.CPU
+
+
 def test_without_a_gpu():
     """On a machine without a GPU the CPU is profiled, whatever was asked for."""
     if flambeau.cuda.is_available():

@@ -101,6 +101,12 @@ def test_chrome_trace(trained, tmp_path):
     spans = by_phase["X"]
     assert all({"name", "cat", "pid", "tid", "ts", "dur", "args"} <= span.keys() and span["dur"] >= 0 for span in spans)
     assert {"cpu_op", "user_annotation", "python_function"} <= {span["cat"] for span in spans}
+    open_until: list[float] = []
+    for span in sorted(spans, key=lambda s: (s["ts"], -s["dur"])):
+        while open_until and open_until[-1] <= span["ts"]:
+            open_until.pop()
+        assert not open_until or span["ts"] + span["dur"] <= open_until[-1] + 1e-3, "spans that overlap in part: viewers drop them"
+        open_until.append(span["ts"] + span["dur"])
     starts, ends = ({e["id"]: e for e in by_phase[phase]} for phase in "sf")
     assert starts.keys() == ends.keys() and len(starts) == 3 * 4  # two linear, tanh and the loss, in three steps
     at = {(span["ts"], span["name"]) for span in spans}

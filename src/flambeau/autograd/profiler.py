@@ -126,6 +126,22 @@ class profile:
         return "<unfinished torch.autograd.profile>" if self.recorder is None else str(self.function_events)
 
 
+def _profiler_enabled() -> bool:
+    """Whether this thread is being profiled."""
+    return state.recorder is not None
+
+
+def kineto_available() -> bool:
+    """Whether traces can be written: they can, without the library that PyTorch needs for it."""
+    return True
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_is_profiler_enabled":
+        return _profiler_enabled()
+    raise AttributeError(f"module 'torch.autograd.profiler' has no attribute {name!r}")
+
+
 class record_function:
     """A named range on the time line, as a context manager or a decorator; nothing where nobody profiles.
 

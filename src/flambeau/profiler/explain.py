@@ -52,7 +52,8 @@ class Hot:
 
     @property
     def source(self) -> str:
-        return linecache.getline(self.file, self.line).strip()
+        text = linecache.getline(self.file, self.line).strip()
+        return text if len(text) <= 100 else text[:97] + "..."
 
 
 @dataclass

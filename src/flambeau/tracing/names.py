@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 RENAMED = {
-    "cross_entropy": "cross_entropy_loss", "nll_loss": "nll_loss_nd", "sum_to_size": "sum", "convolution_of": "convolution",
+    "cross_entropy": "cross_entropy_loss", "nll_loss": "nll_loss_nd", "sum_to_size": "sum", "to_copy": "_to_copy", "unsafe_view": "_unsafe_view",
+    "layer_norm_gradients": "native_layer_norm_backward", "embedding_backward": "embedding_dense_backward",
+    "attention_backward": "_scaled_dot_product_flash_attention_for_cpu_backward", "convolution_of": "convolution",
     "attention": "_scaled_dot_product_flash_attention_for_cpu", "copy": "copy_", "zero": "zero_",
     "fill": "fill_",
 }  # fmt: skip

@@ -7,7 +7,7 @@ runs with the mode on, and its parts come here in turn. Nothing is interpreted h
     (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
 
 Note [lines of quick operations]: finding the line of the program means walking up the calls, which takes longer than a small operation. So it is
-looked up for operations that take over a millisecond, for the first calls of each, and else only while all looking up has taken less than a fiftieth
+looked up for operations that take over 150 us, for the first calls of each, and else only while all looking up has taken less than a fiftieth
 of the time; unless stacks are wanted: then always.
 """
 
@@ -113,7 +113,7 @@ class Recorder:
             enter()
         # Note [lines of quick operations]
         line = None
-        if self.lines_ns * 50 < end - self.first or end - start > 1_000_000 or self.stacks or self.is_new(name):
+        if self.lines_ns * 50 < end - self.first or end - start > 150_000 or self.stacks or self.is_new(name):
             line = self.line()
             self.lines_ns += now() - end
         if self.plain:
