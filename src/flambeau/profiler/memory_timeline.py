@@ -67,7 +67,7 @@ def page(times: list[float], sizes: list[list[int]], device: str) -> str:
     for part in range(5):
         at = peak * part / 4
         areas.append(f'<line x1="{left}" x2="{left + width}" y1="{y(at):.1f}" y2="{y(at):.1f}" stroke="#ccc" stroke-width="0.5"/>')
-        areas.append(f'<text x="{left - 8}" y="{y(at) + 4:.1f}" text-anchor="end">{at / 2**20:.1f} MB</text>')
+        areas.append(f'<text x="{left - 8}" y="{y(at) + 4:.1f}" text-anchor="end">{at / 2**20:.3g} MB</text>')
         areas.append(f'<text x="{x(last * part / 4):.1f}" y="{top + height + 20}" text-anchor="middle">{last * part / 4e3:.1f} ms</text>')
     title = f"Memory of {device} since the profile began: peak {peak / 2**20:.1f} MB"
     drawing = f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 40}" height="{top + height + 40}" font-family="sans-serif"'
