@@ -41,6 +41,7 @@ FLOORS: dict[str, int] = {
             "multiprocessing",
             "serialization",
             "testing",
+            "viz",
         ),
         5,
     ),

@@ -82,7 +82,7 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
     "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
-    "storage", "testing", "types", "utils", "version",
+    "storage", "testing", "types", "utils", "version", "viz",
     "accelerator", "functional", "torch_version",
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
@@ -107,7 +107,7 @@ _LATER = {name: home for home, names in {
 }.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler",
-    "load": "serialization", "save": "serialization", "vmap": "func",
+    "load": "serialization", "save": "serialization", "summary": "viz", "vmap": "func",
     "ScriptFunction": "jit", "ScriptModule": "jit",
 }  # fmt: skip
 

@@ -50,6 +50,8 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             relevant = () if copies else (*args, *kwargs.values())
             if overrides.overridden(relevant):
                 return overrides.call(front, relevant, args, kwargs)
+            if modes.state.recorder is not None:
+                return modes.state.recorder.run_whole(front, name, args, kwargs)
         if sized and "size" in kwargs:
             args = (*args, kwargs.pop("size"))
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes
+from flambeau.autograd import modes
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor
@@ -16,6 +17,8 @@ from flambeau.tensor import Tensor
 
 def item(self: Tensor) -> Any:
     """The value of a tensor with one element, as a Python number."""
+    if modes.special and modes.state.recorder is not None:
+        return modes.state.recorder.run_whole(item, "item", (self,), {})
     array = self._array
     if type(array) is MetaArray:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors: they have a shape but no data")

@@ -406,6 +406,12 @@ class Tensor(Methods):
 
         return printing.tensor_repr(self, tensor_contents=tensor_contents, default_dtype=dtypes.get_default_dtype())
 
+    def describe(self):
+        """The tensor at a glance: shape, dtype, range, mean, std, how many NaN, infinities and zeros, a small histogram."""
+        from flambeau import describe
+
+        return describe.describe(self)
+
     def __format__(self, spec: str) -> str:
         from flambeau import printing
 

@@ -13,11 +13,12 @@ _WHERE = {
     "set_multithreading_enabled": "modes", "is_multithreading_enabled": "modes", "enforce_grad_layout_policy": "modes",
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",
     "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "GradcheckError": "gradcheck",
+    "DeviceType": "profiler_util", "_profiler_enabled": "profiler", "kineto_available": "profiler",
     "Node": "node", "Variable": "variable",
 }  # fmt: skip
 _ROOMS = (
     "accumulate", "anomaly_mode", "api", "engine", "forward_ad", "function", "functional", "grad_mode", "graph", "modes",
-    "node", "variable",
+    "node", "profiler", "profiler_util", "variable",
 )  # fmt: skip
 
 

@@ -1,4 +1,8 @@
-"""Anomaly detection: which forward line made the gradient that is NaN, or the node that failed."""
+"""Anomaly detection: which forward line made the gradient that is NaN, or the node that failed.
+
+Forward is watched as well (see anomaly_forward.py): a NaN or an infinity that comes out of finite operands is a warning there, because a program
+may well want it (a mask of -inf, a division it corrects afterwards). A NaN in a gradient is an error, as in PyTorch; an infinity a warning.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from flambeau.autograd import modes
 
@@ -16,7 +22,15 @@ def set_anomaly(mode: bool, check_nan: bool = True) -> None:
     if mode != modes.state.anomaly:
         modes.state.anomaly = mode
         modes.enter() if mode else modes.leave()
+        while stops:
+            stops.pop()()
+        if mode:
+            stops.extend(start() for start in watchers)
     modes.state.check_nan = check_nan
+
+
+watchers: list[Callable[[], Callable[[], None]]] = []  # who keeps `state.modules` up to date while the mode is on: start() -> stop()
+stops: list[Callable[[], None]] = []
 
 
 set_anomaly_enabled = set_anomaly
@@ -94,8 +108,45 @@ def _warn(words: str) -> None:
     warnings.warn(words, stacklevel=level)
 
 
-def check(node, sent) -> None:
-    """RuntimeError if a gradient the node sends contains NaN."""
+def check(node, sent, received=()) -> None:
+    """RuntimeError if a gradient the node sends contains NaN; a warning if it is infinite and what the node received was not."""
+    from flambeau.autograd import anomaly_forward as forward
+
     for i, grad in enumerate(sent or ()):
-        if grad is not None and grad._is_float() and bool(grad.isnan().any()):
-            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
+        if grad is None or not grad._is_float():
+            continue
+        what = forward.oddity(grad)
+        if what == "NaN":
+            lines = [f"Function '{node.name()}' returned nan values in its {i}th output.", *_details(node, grad, received)]
+            raise RuntimeError("\n".join(lines))
+        if what and not any(g is not None and forward.oddity(g) for g in received):
+            _warn("\n".join([f"Function '{node.name()}' returned infinite values in its {i}th output.", *_details(node, grad, received)]))
+
+
+def _details(node, grad, received) -> list[str]:
+    """What is known of a node whose gradient went wrong."""
+    from flambeau.autograd import anomaly_forward as forward
+
+    known: dict[str, Any] = node.metadata_ or {}
+    lines = []
+    if known.get("modules_"):
+        lines.append(f"    in module      {forward.path_of(known['modules_'])}")
+    if known.get("traceback_"):
+        first = known["traceback_"][-1].strip().splitlines()
+        lines.append(f"    forward call   {first[0].removeprefix('File ')}" + (f": {first[1].strip()}" if len(first) > 1 else ""))
+    lines += [f"    received       {forward.range_of(g)}" for g in received if g is not None]
+    lines += [f"    {name:<14} {forward.range_of(value)}" for name, value in _saved(node)]
+    lines.append(f"    sent           {forward.range_of(grad)}{forward.batch_of(grad)}")
+    return lines
+
+
+def _saved(node):
+    """(name, tensor) of what the node saved."""
+    for name in dir(type(node)):
+        if name.startswith("_saved_"):
+            try:
+                value = getattr(node, name)
+            except (AttributeError, RuntimeError):  # not saved by this call, or changed in place since, which is reported elsewhere
+                continue
+            if hasattr(value, "_array"):
+                yield "saved " + name.removeprefix("_saved_"), value

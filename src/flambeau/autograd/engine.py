@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache as cache
 from heapq import heappop, heappush
+from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau import dtypes
@@ -22,6 +23,7 @@ from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hoo
 from flambeau.autograd.node import LEAF, Hooks, Node
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
+from flambeau.tracing.kinds import BACKWARD
 
 state = modes.state
 
@@ -41,7 +43,11 @@ def run_backward(
     if modes.watched:
         state.task = (roots, goal)  # so that hooks can ask `receivers` who takes part
     try:
-        flow(roots, list(grads), keep_graph, goal)
+        if modes.special and state.recorder is not None:
+            with state.recorder.range("backward", BACKWARD):
+                flow(roots, list(grads), keep_graph, goal)
+        else:
+            flow(roots, list(grads), keep_graph, goal)
         return None if goal is None else goal.captured
     finally:
         state.grad = before
@@ -53,6 +59,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
     """Run backward: `sent` are the gradients for `edges`. The roots count as the edges of a node that has already run."""
     buffers: dict[Node, Any] = {}  # the gradient of a node with one output; a list of them for one with several
     ready: list[tuple[int, Node]] = []
+    recorder = state.recorder if modes.special else None
     waiting = Waiting(edges, goal) if goal is not None or modes.leaf_hooks else None
     node: Any = None
     while True:
@@ -77,8 +84,12 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
                     grad = run_hooks_before(target, grad)
                     add_to_grad(target, grad)
                     run_hooks_after(target, grad)
-                else:
+                elif recorder is None:
                     add_to_grad(target, grad)
+                else:
+                    start = now()
+                    add_to_grad(target, grad)
+                    recorder.accumulated(start)
             elif target.n_outputs == 1:
                 if grad is not None and (grad._array.shape != target.shape or grad._array.dtype is not target.numpy_dtype):
                     grad = fit(grad, target.shape, target.numpy_dtype, node, i)
@@ -101,7 +112,16 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         grad = have = buffer = None
         node = heappop(ready)[1]
         grads = buffers.pop(node)
-        if node.hooks is not None or goal is not None or modes.special:
+        if (
+            recorder is not None
+            and modes.special == 1
+            and grads is not None
+            and node.n_outputs == 1
+            and node.hooks is None
+            and goal is None
+        ):
+            sent = recorder.apply(node, (grads,))  # `grads` stays held, as by the others below
+        elif node.hooks is not None or goal is not None or modes.special:
             sent = run_node(node, grads if node.n_outputs > 1 else [grads], goal)
             if sent is None:
                 edges = ()
@@ -132,6 +152,8 @@ def run_node(node: Node, grads: list, goal: Goal | None) -> list | None:
         sent = [None] * len(node.edges)
     elif modes.special and state.anomaly:
         sent = _apply_watched(node, grads)
+    elif modes.special and state.recorder is not None:
+        sent = state.recorder.apply(node, grads)
     else:
         sent = node.apply(*grads)
     return sent if hooks is None else run_post_hooks(node, hooks, sent, grads)
@@ -300,9 +322,9 @@ def _apply_watched(node: Node, grads: list) -> list:
 
     outer, state.running = state.running, node
     try:
-        sent = node.apply(*grads)
+        sent = node.apply(*grads) if state.recorder is None else state.recorder.apply(node, grads)
         if state.check_nan:
-            anomaly_mode.check(node, sent)
+            anomaly_mode.check(node, sent, grads)
     except Exception:
         anomaly_mode.explain(node)
         raise

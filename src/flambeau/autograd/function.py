@@ -27,6 +27,7 @@ from flambeau.eager import inplace, record, saved
 from flambeau.eager.views import over
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
+from flambeau.tracing.kinds import FUNCTION
 
 
 class Function:
@@ -78,6 +79,13 @@ class Function:
             from flambeau.batching import functions
 
             return functions.apply(cls, args, kwargs)
+        if modes.special and modes.state.recorder is not None:
+            with modes.state.recorder.range(cls.__name__, FUNCTION):
+                return cls._apply(args, kwargs)
+        return cls._apply(args, kwargs)
+
+    @classmethod
+    def _apply(cls, args: tuple, kwargs: dict):
         node = cls._node_class()()
         node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
         node.edges = [saved.edge_of(a) for a in args]

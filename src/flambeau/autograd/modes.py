@@ -32,6 +32,12 @@ class Modes(threading.local):
         self.enforce_layout = True  # a leaf's .grad lies in memory as the leaf does
         self.autocast: Any = None  # the thread's eager.autocast.Casting while a region is active, and not suspended
         self.passing = False  # autocast has let the operation pass that is about to run
+        self.recorder: Any = (
+            None  # the thread's tracing.recorder.Recorder while it is profiled, unless an operation without parts is running
+        )
+        self.noted = False  # the recorder has noted the operation that is about to run
+        self.inspected = False  # anomaly mode looks at the result of the operation that is about to run
+        self.modules: list[Any] = []  # in anomaly mode: the modules whose forward is running, innermost last
         self.task: Any = None  # the backward pass that is running: (roots, goal)
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/

@@ -32,6 +32,10 @@ def bind(op) -> Callable:
             result = usual(op, args + last[len(args) - least :])
             if result is not None:
                 return result
+        if modes.special == 1 and not kwargs and out is None:
+            recorder = overrides.noting(args)
+            if recorder is not None:
+                return recorder.run_whole(op.call, op.call, args, kwargs)
         values = arguments.values(args, kwargs)
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call, args, kwargs)
@@ -344,6 +348,10 @@ def bind_composite(op) -> Callable:
                     return forward(*args)
             elif of_list and type(first) is list and not overrides.any_foreign(first) and not overrides.any_foreign(args[1:]):
                 return forward(*args)
+        if modes.special == 1 and not kwargs:
+            recorder = overrides.noting(args)
+            if recorder is not None and recorder.is_whole(op):
+                return recorder.run_whole(op.call, op.call, args, kwargs)
         kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())

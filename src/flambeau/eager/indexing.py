@@ -26,6 +26,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
     if (modes.special or type(self) not in PLAIN) and overrides.overridden((self, index)):
         return overrides.call(getitem, (self, index), (self, index), {})
+    if modes.special and modes.state.recorder is not None:
+        return modes.state.recorder.run_whole(getitem, _shown(index), (self, index), {})
     array = self._array
     if type(array) is np.ndarray:
         if type(index) is Tensor and _is_plain_index(index._array, array):
@@ -48,6 +50,10 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
     if (modes.special or type(self) not in PLAIN or type(value) not in PLAIN) and overrides.overridden((self, index, value)):
         overrides.call(setitem, (self, index, value), (self, index, value), {})
+        return
+    if modes.special and modes.state.recorder is not None:
+        name = "index_put_" if _shown(index) == "index" else "copy_" if isinstance(value, Tensor) else "fill_"
+        modes.state.recorder.run_whole(setitem, name, (self, index, value), {})
         return
     is_tensor = isinstance(value, Tensor)
     if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
@@ -140,6 +146,12 @@ def _kind(index: Any) -> str:
         elif item is not ...:
             return "select"
     return "alias"
+
+
+def _shown(index: Any) -> str:
+    """What a profiler calls x[index]."""
+    items = index if isinstance(index, tuple) else (index,)
+    return _kind(index) if all(i is None or i is ... or isinstance(i, (int, slice)) for i in items) else "index"
 
 
 def _view(self: Tensor, wanted: Plan, index: Any) -> Tensor:

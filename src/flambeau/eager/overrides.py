@@ -28,15 +28,25 @@ def has_override(value: Any) -> bool:
 
 
 def needed(values: Iterable) -> bool:
-    """Whether an operation has to ask somebody before it runs: autocast, a function mode, or the class of an argument."""
-    if modes.special and state.autocast is not None:
-        if not state.passing:
+    """Whether an operation has to ask somebody before it runs: the profiler, autocast, a function mode, or the class of an argument."""
+    if modes.special:
+        if state.recorder is not None and not state.noted:
             return True
-        if not overridden(values):
-            state.passing = False  # autocast has been asked, and lets this one operation through
-            return False
-        return True
+        if state.anomaly and not state.inspected:
+            return True
+        if state.autocast is not None and not state.passing:
+            return True
+        if overridden(values):
+            return True
+        state.noted = state.inspected = state.passing = False  # whoever had to be asked has been, and lets this one operation through
+        return False
     return overridden(values)
+
+
+def noting(values: tuple) -> Any:
+    """The recorder, where it is all there is to ask before an operation without parts: the short way, because profiles are to be cheap."""
+    recorder = state.recorder
+    return None if recorder is None or any_foreign(values) else recorder
 
 
 def overridden(values: Iterable) -> bool:
@@ -71,6 +81,14 @@ _OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     """Ask the modes, then the arguments' classes (subclasses before their parents), for the result. Autocast comes after them, but before
     classes that see building blocks: those carry operations out."""
+    if (
+        state.recorder is not None
+        and not state.noted
+        and not state.function_modes
+        and hasattr(function, "op")
+        and not any_foreign(relevant)
+    ):
+        return state.recorder.run(function, function.op, args, kwargs)
     if state.autocast is not None and not state.passing and hasattr(function, "op") and not overridden(relevant):
         return state.autocast.run(function, function.op, args, kwargs)  # the usual case, without detours
     itself, function = function, getattr(function, "shown", function)
@@ -83,6 +101,12 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
             state.function_modes.append(mode)
         if result is not NotImplemented:
             return result
+    if hasattr(itself, "op") and all(map(_sees_building_blocks, candidates)):
+        if state.recorder is not None and not state.noted:
+            return state.recorder.run(itself, itself.op, args, kwargs)
+        if state.anomaly and not state.inspected:
+            return _inspected(itself, args, kwargs)
+    state.noted = state.inspected = False
     if state.autocast is not None and hasattr(itself, "op"):
         if not state.passing and not any(not _sees_building_blocks(v) for v in candidates):
             return state.autocast.run(itself, itself.op, args, kwargs)
@@ -95,6 +119,21 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)
     what = "all __torch_function__ handlers returned NotImplemented: no implementation found for types"
     raise TypeError(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
+
+
+def _inspected(function: Callable, args: tuple, kwargs: dict):
+    """Anomaly mode: run an operation, and look at its result."""
+    from flambeau.autograd import anomaly_forward
+
+    known = anomaly_forward.found.number
+    state.inspected = True
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        state.inspected = False
+    if anomaly_forward.found.number == known:  # else a part of it has been reported, which says more
+        anomaly_forward.look(function.op, args, kwargs, result)
+    return result
 
 
 def _sees_building_blocks(value: Any) -> bool:

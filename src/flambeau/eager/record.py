@@ -115,6 +115,8 @@ def remember_origin(node: Node) -> None:
     from flambeau.autograd import anomaly_mode
 
     node.metadata["traceback_"] = anomaly_mode.callers()
+    if state.modules:
+        node.metadata["modules_"] = tuple(state.modules)
     if state.running is not None:
         node.metadata["parent_"] = state.running
 

@@ -81,6 +81,12 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
+        if modes.recorder is not None:
+            with modes.recorder.range(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
+                return self._forget(set_to_none)
+        return self._forget(set_to_none)
+
+    def _forget(self, set_to_none: bool) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 grad = p.grad
@@ -224,6 +230,12 @@ class Optimizer:
         @functools.wraps(func)
         def step(*args, **kwargs):
             self = args[0]
+            if modes.recorder is not None:
+                with modes.recorder.range(f"Optimizer.step#{type(self).__name__}.step"):
+                    return hooked(self, args, kwargs)
+            return hooked(self, args, kwargs)
+
+        def hooked(self, args, kwargs):
             before, after = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
             if before or _global_optimizer_pre_hooks:
                 for hook in [*_global_optimizer_pre_hooks.values(), *before.values()]:

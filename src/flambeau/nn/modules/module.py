@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.legacy import typename
-from flambeau.nn.modules import error_context, hooks, registry
+from flambeau.nn.modules import error_context, hooks, registry, watched  # noqa: F401  modules are on time lines because of the last
 from flambeau.nn.modules.hooks import (  # noqa: F401  where PyTorch's programs look for them
     _global_backward_hooks,
     _global_backward_pre_hooks,

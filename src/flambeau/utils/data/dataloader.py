@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
+from flambeau.autograd.modes import state
 from flambeau.host_memory import cuda_is_available
 from flambeau.rng import Generator
 from flambeau.utils.data import order, resume, streams
@@ -340,6 +341,12 @@ class _BaseDataLoaderIter:
         raise NotImplementedError
 
     def __next__(self) -> Any:
+        if state.recorder is not None:
+            with state.recorder.range(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
+                return self._next()
+        return self._next()
+
+    def _next(self) -> Any:
         try:
             data = self._next_data()
         except StopIteration:

@@ -1,0 +1,1 @@
+"""What a program did, and when: the notes behind the profiler. See README.md."""

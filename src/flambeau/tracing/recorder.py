@@ -1,0 +1,253 @@
+"""The notes of a profiler: one tuple per operation, per node of backward, per range of the program.
+
+While a thread is profiled, `modes.state.recorder` is its Recorder and every operation comes to `run` before its own code (see
+eager/overrides.py). An operation that has no parts worth showing runs with the mode lifted, on the hot path it would have taken; a composite
+runs with the mode on, and its parts come here in turn. Nothing is interpreted here: `events.build` does that when somebody looks.
+
+    (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
+
+Note [lines of quick operations]: finding the line of the program means walking up the calls, which takes longer than a small operation. So it is
+looked up for operations that take over 150 us, for the first calls of each, and else only while all looking up has taken less than a fiftieth
+of the time; unless stacks are wanted: then always.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns as now
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.tensor import Tensor
+from flambeau.tracing import names
+from flambeau.tracing.kinds import LEAF, NODE, OPERATION, RANGE
+
+state, enter, leave = modes.state, modes.enter, modes.leave
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Code of the framework and of the program, by id (the hash of a code object reads all of it), and kept alive so that ids stay theirs.
+_ours: dict[int, Any] = {}
+_theirs: dict[int, Any] = {}
+_whole: dict[Any, bool] = {}  # operation -> whether it has no parts worth showing
+watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
+
+
+class Recorder:
+    """Notes of one thread, from `start` to `stop`."""
+
+    def __init__(self, shapes: bool = False, memory: bool = False, stacks: bool = False, modules: bool = False, device: bool = False):
+        self.shapes, self.stacks, self.modules = shapes, stacks, modules
+        self.plain = not (shapes or memory or device)  # nothing but times
+        self.notes: list[tuple] = []
+        self.seen: dict[Any, int] = {}  # operation -> how often it was noted, as far as that was counted
+        self.ledger: Any = None
+        self.clock: Any = None
+        self.thread = threading.get_native_id()
+        self.first = self.last = self.lines_ns = 0
+        self._stops: list[Callable] = []
+        if memory:
+            from flambeau.tracing.memory import Ledger
+
+            self.ledger = Ledger()
+        if device:
+            from flambeau.tracing.device import Clock
+
+            self.clock = Clock()
+
+    # -- switching
+
+    def start(self) -> None:
+        """Note what this thread does from now on."""
+        if state.recorder is not None:
+            raise RuntimeError("Profiler is already enabled on this thread: a profile inside another one cannot tell whose time it is")
+        self._stops = [start() for start in watchers] if self.modules else []
+        self.thread = threading.get_native_id()
+        self.first = now()
+        state.recorder = self
+        modes.enter()
+
+    def stop(self) -> None:
+        """Note no more."""
+        self.last = now()
+        if state.recorder is self:
+            state.recorder = None
+            modes.leave()
+        for stop in self._stops:
+            stop()
+        if self.clock is not None:
+            self.clock.read()
+
+    # -- noting
+
+    def run(self, function: Callable, op: Any, args: tuple, kwargs: dict) -> Any:
+        """Call `function`, a form of `op`, and note it."""
+        if state.autocast is None and self.is_whole(op):
+            return self.run_whole(function, function, args, kwargs)
+        line, before = self.line(), len(self.notes)
+        device = self.clock.begin() if self.clock is not None else None
+        state.noted = True  # its own code now, and then here again for each of its parts
+        start = now()
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            end = now()
+            state.noted = False
+        if len(self.notes) == before + 1 and names.of(self.notes[-1][3]) == names.of(function):
+            _whole[op] = True  # its only part is the operation of the same name, and they are one event
+        self.operation(function, start, end, line, args, kwargs, result, device)
+        return result
+
+    def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
+        """Call something that has no parts worth showing, and note it. `name` is that of the operation, or the function of one."""
+        device = None if self.clock is None else self.clock.begin()
+        state.recorder = None
+        leave()
+        start = now()
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            end = now()
+            state.recorder = self
+            enter()
+        # Note [lines of quick operations]
+        line = None
+        if self.lines_ns * 50 < end - self.first or end - start > 150_000 or self.stacks or self.is_new(name):
+            line = self.line()
+            self.lines_ns += now() - end
+        if self.plain:
+            node = result._node if type(result) is Tensor else None
+            self.notes.append((start, end, OPERATION, name, line, -1 if node is None else node.sequence))
+        else:
+            self.operation(name, start, end, line, args, kwargs, result, device)
+        return result
+
+    @staticmethod
+    def is_whole(op: Any) -> bool:
+        """Whether an operation has no parts worth showing: it is computed at once, or usually is, or is a view."""
+        known = _whole.get(op)
+        if known is None:
+            composite = op.kind == "composite" and op.short != "sum_to_size"
+            known = _whole[op] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
+        return known
+
+    def is_new(self, name: Any) -> bool:
+        """Whether an operation has been noted only a few times yet."""
+        seen = self.seen.get(name, 0)
+        if seen < 4:
+            self.seen[name] = seen + 1
+        return seen < 4
+
+    def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
+        """Note an operation that has run."""
+        first = result[0] if type(result) is tuple and result else result
+        node = first._node if isinstance(first, Tensor) else None
+        sequence = -1 if node is None else node.sequence
+        looks = ([_look(v) for v in (*args, *kwargs.values())], tuple(kwargs)) if self.shapes else None
+        if self.ledger is not None:
+            self.ledger.note(result, (args, kwargs), end)
+        if device is not None:
+            device = self.clock.end(device, (first, *args[:2]))
+        self.notes.append((start, end, OPERATION, function, line, (sequence, looks, device)))
+
+    def apply(self, node: Any, grads: Sequence) -> list:
+        """Run a node of backward, and note it."""
+        if self.plain:
+            start = now()
+            sent = node.apply(*grads)
+            self.notes.append((start, now(), NODE, type(node).__name__, None, node.sequence))
+            return sent
+        device = self.clock.begin() if self.clock is not None else None
+        start = now()
+        try:
+            sent = node.apply(*grads)
+        finally:
+            end = now()
+        if self.ledger is not None:
+            self.ledger.note(sent, (grads, {}), end)
+        if device is not None:
+            device = self.clock.end(device, grads)
+        looks = [_look(g) for g in grads] if self.shapes else None
+        self.notes.append((start, end, NODE, type(node).__name__, None, (node.sequence, looks, device)))
+        return sent
+
+    def accumulated(self, start: int) -> None:
+        """Note that a gradient has been added to a leaf."""
+        self.notes.append((start, now(), LEAF, None, None, None))
+
+    def range(self, name: str, kind: int = RANGE, more: Any = None) -> Range:
+        """Note how long a `with` block takes, under a name."""
+        return Range(self, name, kind, more)
+
+    def line(self) -> Any:
+        """The line of the program that led here: (code object, offset), or a tuple of these from the innermost on if stacks are wanted."""
+        frame: Any = sys._getframe(3)
+        if self.stacks:
+            frame = sys._getframe(1)
+            found = []
+            while frame is not None:
+                found.append((frame.f_code, frame.f_lasti))
+                frame = frame.f_back
+            return tuple(found)
+        while frame is not None:
+            code = frame.f_code
+            if id(code) not in _ours:
+                if id(code) in _theirs or not is_ours(code):
+                    _theirs[id(code)] = code
+                    return code, frame.f_lasti
+                _ours[id(code)] = code
+            frame = frame.f_back
+        return None
+
+
+class Range:
+    """A stretch of the program with a name."""
+
+    __slots__ = ("kind", "line", "more", "name", "recorder", "start")
+
+    def __init__(self, recorder: Recorder, name: str, kind: int, more: Any = None):
+        self.recorder, self.name, self.kind, self.more = recorder, name, kind, more
+
+    def __enter__(self) -> None:
+        self.line = self.recorder.line() if self.recorder.stacks else None
+        self.start = now()
+
+    def __exit__(self, *exc: Any) -> None:
+        self.recorder.notes.append((self.start, now(), self.kind, self.name, self.line, self.more))
+
+
+def is_ours(code: Any) -> bool:
+    """Whether this code is the framework's own, or Python's."""
+    return code.co_filename.startswith((_HOME, "<frozen")) or code.co_filename.endswith(("contextlib.py", "functools.py"))
+
+
+def line_of(code: Any, offset: int) -> int:
+    """The number of the line at this offset of a code object."""
+    for first, last, number in code.co_lines():
+        if first <= offset < last and number is not None:
+            return number
+    return code.co_firstlineno
+
+
+def _look(value: Any) -> Any:
+    """What is remembered of an argument: shape, strides and dtype of a tensor; a plain number itself; None of anything else."""
+    if isinstance(value, Tensor):
+        array = value._array
+        return array.shape, getattr(array, "strides", ()), array.dtype
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_look(v) for v in value]
+    return None
+
+
+def _forget() -> None:
+    """A process that was forked in the middle of a profile (a worker of a data loader) has nobody to tell what it does."""
+    if state.recorder is not None:
+        state.recorder = None
+        leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
