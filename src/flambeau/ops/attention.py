@@ -55,11 +55,10 @@ def scaled_dot_product_attention(
 
 def _agree(query, key, value) -> bool:
     """The usual case: nothing to check, to expand or to convert."""
-    shapes = query._array.shape, key._array.shape, value._array.shape
-    if min(map(len, shapes)) < 2:
+    q, k, v = query._array.shape, key._array.shape, value._array.shape
+    if min(len(q), len(k), len(v)) < 2:
         return False
-    (*lead, _, e), (*of_key, s, also_e), (*of_value, also_s, _) = shapes
-    same = lead == of_key == of_value and e == also_e > 0 and s == also_s
+    same = q[:-2] == k[:-2] == v[:-2] and q[-1] == k[-1] > 0 and k[-2] == v[-2]
     return same and query.dtype in (dtypes.float32, dtypes.float64) and query.dtype is key.dtype is value.dtype
 
 
@@ -127,6 +126,8 @@ def _grouped(query, key, value, mask):
 @on_arrays(name="_attention", returns="out lse", grad_name="ScaledDotProductFlashAttentionForCpuBackward0")
 def _attention(query, key, value, mask, scale, causal):
     """(softmax(scale q kᵀ + mask) v, log of the sum of exp of the scores). All of the same leading dimensions, the mask repeating."""
+    if query.dtype.itemsize > 2:
+        return attention.forward(query, key, value, mask, scale, causal)
     out, lse = attention.forward(*map(_wide, (query, key, value, mask)), scale, causal)
     return arrays.cast(out, query.dtype), lse
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from flambeau.kernels import arrays, gemm
+from flambeau.kernels.reduce import reduce
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
@@ -86,10 +87,27 @@ def _bias_gradient(grad, bias_shape):
 
 
 linear.derivative(input=_input_gradient, weight=_weight_gradient, bias=_bias_gradient)
-linear.quick_derivative(
-    input=lambda grad, weight: gemm.quick(grad, weight) if grad.ndim == 2 and weight.dtype.kind == "f" else NotImplemented,
-    weight=lambda grad, input: gemm.quick(grad.T, input) if grad.ndim == input.ndim == 2 and grad.dtype.kind == "f" else NotImplemented,
-)
+# The same on arrays, where nothing is recorded.
+
+
+def _quick_input_gradient(grad, weight, input_shape):
+    if weight.ndim != 2 or weight.dtype.kind != "f":
+        return NotImplemented
+    found = gemm.quick(_rows(grad), weight)
+    return found if found is NotImplemented or found.shape == input_shape else found.reshape(input_shape)
+
+
+def _quick_weight_gradient(grad, input, weight_shape):
+    if len(weight_shape) != 2 or grad.dtype.kind != "f":
+        return NotImplemented
+    return gemm.quick(_rows(grad).T, _rows(input))
+
+
+def _quick_bias_gradient(grad, bias_shape):
+    return reduce("sum", _rows(grad), (0,), False, grad.dtype) if bias_shape == grad.shape[-1:] and grad.ndim > 1 else NotImplemented
+
+
+linear.quick_derivative(input=_quick_input_gradient, weight=_quick_weight_gradient, bias=_quick_bias_gradient)
 
 
 @linear.meta

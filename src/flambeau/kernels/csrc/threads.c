@@ -24,7 +24,7 @@
 #include "system.h"
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 4 << 20 };
-enum { WORKER_SPIN_NS = 50 * 1000, CALLER_SPIN_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 }; /* a caller has nothing better to do */
+enum { WORKER_SPIN_NS = 300 * 1000, CALLER_SPIN_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 }; /* a caller has nothing better to do */
 #define INSIDE ((uint64_t)UINT32_MAX)
 #define ONE_SEAT ((uint64_t)1 << 32)
 
