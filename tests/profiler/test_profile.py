@@ -138,11 +138,11 @@ def test_stacks(trained, tmp_path):
 
 def test_memory_timeline(trained, tmp_path):
     """Bytes over time as numbers and as a picture; without profile_memory there are none."""
-    trained.export_memory_timeline(str(tmp_path / "memory.json"))
+    trained.export_memory_timeline(str(tmp_path / "memory.json"), device="cpu")
     times, sizes, kinds = json.loads((tmp_path / "memory.json").read_text())
     assert len(times) == len(sizes) and times == sorted(times) and len(sizes[0]) == len(kinds)
     assert max(size[kinds.index("gradients")] for size in sizes) >= 4 * 64 * 64
-    trained.export_memory_timeline(str(tmp_path / "memory.html"))
+    trained.export_memory_timeline(str(tmp_path / "memory.html"), device="cpu")
     assert "<polygon" in (tmp_path / "memory.html").read_text()
     with profile() as prof:
         pass

@@ -6,7 +6,7 @@ import pytest
 
 import flambeau
 from flambeau import nn
-from flambeau.profiler import profile, record_function
+from flambeau.profiler import ProfilerActivity, profile, record_function
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +19,9 @@ def pair():
     flambeau.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = flambeau.optim.Adam(model.parameters())
-    with profile(profile_memory=True, record_shapes=True, with_modules=True, with_flops=True, with_stack=True) as prof:
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_modules=True, with_flops=True, with_stack=True
+    ) as prof:
         for _ in range(2):
             with record_function("step"):
                 loss = nn.functional.cross_entropy(model(flambeau.randn(8, 32)), flambeau.zeros(8, dtype=flambeau.int64))
