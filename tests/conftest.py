@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 
 import pytest
-from older_pytorch import CHANGED
+from older_pytorch import changed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,9 +27,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in wanted:
             item.add_marker(pytest.mark.skip(reason="there is no GPU"))
     if oracle_is_older():
-        reasons = {name: reason for reason, names in CHANGED.items() for name in names.split()}
+        reasons = changed()
         for item in items:
-            reason = reasons.get(getattr(item, "originalname", item.name))
+            reason = reasons.get((item.path.stem, getattr(item, "originalname", item.name)))
             if reason is not None:
                 item.add_marker(pytest.mark.xfail(reason=f"PyTorch 2.13 differs from the one installed: {reason}", strict=False))
 

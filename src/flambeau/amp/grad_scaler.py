@@ -314,6 +314,20 @@ class GradScaler:
         return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
 
 
+class OldSpelling(GradScaler):
+    """`torch.<device>.amp.GradScaler(...)`, which takes no device: a subclass says which."""
+
+    device: str
+
+    def __init__(
+        self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:  # fmt: skip
+        old, new = f"torch.{self.device}.amp.GradScaler(args...)", f"torch.amp.GradScaler('{self.device}', args...)"
+        warnings.warn(f"`{old}` is deprecated. Please use `{new}` instead.", FutureWarning, stacklevel=2)
+        super().__init__(self.device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+
+
 def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
     """Multiply the gradients of one device in place; 1.0 if one was infinite or NaN, else `found_inf`."""
     dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.vision.datasets.utils import DownloadError, check_integrity, download_from, extract_archive
-from flambeau.vision.datasets.vision import VisionDataset
+from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.picture import image_from_array
 
 
@@ -87,11 +87,7 @@ class CIFAR10(VisionDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         img, target = image_from_array(self.data[index]), self.targets[index]
-        if self.transform is not None:
-            img = self.transform(img)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return img, target
+        return transformed(self, img, target)
 
     def __len__(self) -> int:
         return len(self.data)

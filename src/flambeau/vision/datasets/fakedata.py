@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau.random_factories import randint, randn
 from flambeau.rng import Generator
-from flambeau.vision.datasets.vision import VisionDataset
+from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.transforms.functional import to_pil_image
 
 
@@ -32,11 +32,7 @@ class FakeData(VisionDataset):
         stream = Generator().manual_seed(index + self.random_offset)
         img = to_pil_image(randn(*self.image_size, generator=stream))
         target = int(randint(0, self.num_classes, size=(1,), generator=stream).item())
-        if self.transform is not None:
-            img = self.transform(img)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return img, target
+        return transformed(self, img, target)
 
     def __len__(self) -> int:
         return self.size

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.vision.datasets.vision import VisionDataset
+from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.picture import pillow
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -60,11 +60,7 @@ class DatasetFolder(VisionDataset):
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         path, target = self.samples[index]
         sample = self.loader(path)
-        if self.transform is not None:
-            sample = self.transform(sample)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return sample, target
+        return transformed(self, sample, target)
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -16,7 +16,7 @@ from flambeau import dtypes
 from flambeau.tensor import Tensor
 from flambeau.vision.datasets.idx import read_idx
 from flambeau.vision.datasets.utils import DownloadError, decompress, download_from, verify_str_arg
-from flambeau.vision.datasets.vision import VisionDataset
+from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.picture import image_from_array
 from flambeau.vision.transforms.batching import on_batches
 
@@ -75,11 +75,7 @@ class MNIST(VisionDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         img, target = image_from_array(self.data[index].numpy()), int(self.targets[index])
-        if self.transform is not None:
-            img = self.transform(img)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return img, target
+        return transformed(self, img, target)
 
     def __getitems__(self, indices: list[int]) -> list[tuple[Any, Any]]:
         """Many items, as a loader asks for them: the same as one by one, but images are gathered and transformed together where they can be."""

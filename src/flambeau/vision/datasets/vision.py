@@ -47,6 +47,15 @@ class VisionDataset(Dataset):
         return ""
 
 
+def transformed(by: VisionDataset | StandardTransform, image: Any, target: Any) -> tuple[Any, Any]:
+    """The pair after `by.transform` and `by.target_transform`, where there are such."""
+    if by.transform is not None:
+        image = by.transform(image)
+    if by.target_transform is not None:
+        target = by.target_transform(target)
+    return image, target
+
+
 class StandardTransform:
     """A transform of the image beside one of the target."""
 
@@ -54,11 +63,7 @@ class StandardTransform:
         self.transform, self.target_transform = transform, target_transform
 
     def __call__(self, input: Any, target: Any) -> tuple[Any, Any]:
-        if self.transform is not None:
-            input = self.transform(input)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return input, target
+        return transformed(self, input, target)
 
     def __repr__(self) -> str:
         body = ["StandardTransform"]
