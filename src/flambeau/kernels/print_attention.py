@@ -24,10 +24,12 @@ def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts, declarations, rows = print_products.texts(), [], []
     for kind, (real, _, wide) in print_products.REALS.items():
-        texts.append(_SCORES.format(kind=kind, real=real, wide=wide))
+        sizes = {"kind": kind, "real": real, "wide": wide, "half": wide // 2, "block": KEYS, "whole": wide // 4, "far": 8 * wide}
+        passes = {name: _PASS.replace("{body}", text).format(**sizes) for name, text in _PASSES.items()}
+        texts.append(_PRODUCTS.format(integer="int32_t" if kind == "f32" else "int64_t", **sizes))
         for name, operands, body in (("forward", FORWARD, _FORWARD), ("backward", BACKWARD, _BACKWARD)):
             function = f"FL_NAME(attention_{name}_{kind})"
-            inner = body.format(kind=kind, real=real, wide=wide, block=KEYS, whole=64 // (8 if kind == "f64" else 4))
+            inner = body.format(**sizes, **passes)
             texts.append(f"void {function}{PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
             declarations.append(f"void {function}{PARAMETERS};\n")
             enum = f"FL_{kind.upper()}"
@@ -46,16 +48,44 @@ def _each(real: str, operands: tuple[str, ...]) -> str:
     return "".join(f"    {line}\n" for line in lines)
 
 
-# Sᵀ of some keys, with what the mask adds; `first` and `start` are the numbers of the first key and query.
-_SCORES = """
-static void scores_{kind}(int64_t some, int64_t e, const {real} *k, int64_t ldk, const {real} *qt, const {real} *mask, int64_t across,
-    int64_t down, int64_t lanes, int causal, int64_t first, int64_t start, {real} *s) {{
-    fl_product_{kind}(some, {wide}, e, k, ldk, 1, qt, {wide}, 0, s, {wide});
+# Products over a block of keys and queries, from (keys, features), (features, queries) or (keys, queries). Where later keys are hidden from
+# earlier queries, the keys from number `split` on are hidden from the first half of the queries: that corner is neither made nor read.
+_PRODUCTS = """
+static void scored_{kind}(int64_t some, int64_t split, int64_t depth, const {real} *k, int64_t ldk, const {real} *qt, {real} *s) {{
+    fl_product_{kind}(split, {wide}, depth, k, ldk, 1, qt, {wide}, 0, s, {wide});
+    fl_product_{kind}(some - split, {half}, depth, k + split * ldk, ldk, 1, qt + {half}, {wide}, 0, s + split * {wide} + {half}, {wide});
+}}
+static void gathered_{kind}(int64_t some, int64_t split, int64_t n, const {real} *v, int64_t ldv, const {real} *p, int add, {real} *ot) {{
+    FL_ALIGNED {real} near[{block} * {wide}]; /* every tile goes down the rows of V: if they lie far apart, they drive each other out of the cache */
+    if (ldv > {far} && n <= {wide}) {{
+        for (int64_t r = 0; r < some; r++) FL_IVDEP for (int64_t d = 0; d < n; d++) near[r * n + d] = v[r * ldv + d];
+        v = near, ldv = n;
+    }}
+    fl_product_{kind}(n, split < some ? {half} : {wide}, split, v, 1, ldv, p, {wide}, add, ot, {wide});
+    if (split < some) fl_product_{kind}(n, {half}, some, v, 1, ldv, p + {half}, {wide}, add, ot + {half}, {wide});
+}}
+static void spread_{kind}(int64_t some, int64_t split, int64_t lanes, int64_t n, const {real} *p, const {real} *g, int64_t ldg, int add, {real} *dv,
+    int64_t ld) {{
+    fl_product_{kind}(split, n, lanes, p, {wide}, 1, g, ldg, add, dv, ld);
+    fl_product_{kind}(some - split, n, lanes - {half}, p + split * {wide} + {half}, {wide}, 1, g + {half} * ldg, ldg, add, dv + split * ld, ld);
+}}
+/* Sᵀ, with what the mask adds; `first` and `start` are the numbers of the first key and query. */
+static void scores_{kind}(int64_t some, int64_t split, int64_t e, const {real} *k, int64_t ldk, const {real} *qt, const {real} *mask,
+    int64_t across, int64_t down, int64_t lanes, int causal, int64_t first, int64_t start, {real} *s) {{
+    scored_{kind}(some, split, e, k, ldk, qt, s);
     for (int64_t r = 0; mask && r < some; r++)
         if (across == 1) FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * {wide} + l] += mask[(first + r) * down + l];
         else FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * {wide} + l] += mask[(first + r) * down];
-    for (int64_t r = 0; causal && r < some; r++)
-        for (int64_t l = 0; l < first + r - start && l < {wide}; l++) s[r * {wide} + l] = -INFINITY;
+    for (int64_t r = causal && start >= first ? start - first + 1 : 0; causal && r < some; r++) {{
+        {real} *const at = s + r * {wide} + (r < split ? 0 : {half});
+        const {integer} hidden = ({integer})(first + r - start - (r < split ? 0 : {half}));
+        FL_IVDEP for ({integer} l = 0; l < {half}; l++) at[l] = l < hidden ? -({real})INFINITY : at[l];
+    }}
+}}
+/* Rows of what comes next: they are short and lie apart, which takes the CPU's own prefetcher by surprise. */
+static void called_{kind}(int64_t rows, int64_t n, const {real} *from, int64_t ld) {{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t d = 0; d < n; d += {whole}) __builtin_prefetch(from + r * ld + d);
 }}
 /* Rows turned into vectors of {wide} lanes, those that are not there 0; and all times a number. */
 static void turned_{kind}(int64_t lanes, int64_t n, const {real} *from, int64_t ld, {real} factor, {real} *to) {{
@@ -65,28 +95,37 @@ static void turned_{kind}(int64_t lanes, int64_t n, const {real} *from, int64_t 
 }}
 """
 
+# What is done to all of a block that is made: first to the rows that are whole, then to what is there of the others.
+_PASS = """
+            for (int64_t r = 0; r < split; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) {{ {body} }}
+            for (int64_t r = split; r < some; r++) FL_IVDEP for (int l = {half}; l < {wide}; l++) {{ {body} }}
+"""
+_PASSES = {
+    "greatest": "now[l] = p[r * {wide} + l] > now[l] ? p[r * {wide} + l] : now[l];",
+    "powers": "const {real} x = fl_exp_{kind}(p[r * {wide} + l] - base[l]); p[r * {wide} + l] = x, sum[l] += x;",
+    "slopes": "const {real} x = fl_exp_{kind}(p[r * {wide} + l] - less[l]), y = ds[r * {wide} + l] - delta[l]; p[r * {wide} + l] = x, ds[r * {wide} + l] = x * scale * y;",
+}
+
 _FORWARD = """
         const int64_t lanes = queries - start < {wide} ? queries - start : {wide}, end = causal && start + lanes < keys ? start + lanes : keys;
         FL_ALIGNED {real} qt[e * {wide}], ot[w * {wide}], p[{block} * {wide}], most[{wide}], total[{wide}];
         for (int l = 0; l < {wide}; l++) most[l] = -INFINITY, total[l] = 0;
+        called_{kind}(end < {block} ? end : {block}, e, k, ldk), called_{kind}(end < {block} ? end : {block}, w, v, ldv);
         turned_{kind}(lanes, e, q, ldq, scale, qt);
         for (int64_t j = 0; j < end; j += {block}) {{
-            const int64_t some = end - j < {block} ? end - j : {block};
+            const int64_t some = end - j < {block} ? end - j : {block}, split = causal && start + {half} - j < some ? start + {half} - j : some;
             FL_ALIGNED {real} now[{wide}], base[{wide}], sum[{wide}] = {{0}};
-            scores_{kind}(some, e, k + j * ldk, ldk, qt, masked ? mask : 0, across, down, lanes, (int)causal, j, start, p);
+            scores_{kind}(some, split, e, k + j * ldk, ldk, qt, masked ? mask : 0, across, down, lanes, (int)causal, j, start, p);
             memcpy(now, most, sizeof now);
-            for (int64_t r = 0; r < some; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) now[l] = p[r * {wide} + l] > now[l] ? p[r * {wide} + l] : now[l];
+            {greatest}
             FL_IVDEP for (int l = 0; l < {wide}; l++) {{
                 base[l] = now[l] == -INFINITY ? 0 : now[l]; /* all masked so far: exp(-inf - 0) = 0 */
                 most[l] = fl_exp_{kind}(most[l] - base[l]); /* for a moment: by how much what was summed before shrinks */
             }}
-            for (int64_t r = 0; r < some; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) {{
-                const {real} x = fl_exp_{kind}(p[r * {wide} + l] - base[l]);
-                p[r * {wide} + l] = x, sum[l] += x;
-            }}
+            {powers}
             for (int64_t d = 0; j > 0 && d < w; d++) FL_IVDEP for (int l = 0; l < {wide}; l++) ot[d * {wide} + l] *= most[l];
             FL_IVDEP for (int l = 0; l < {wide}; l++) total[l] = total[l] * most[l] + sum[l], most[l] = now[l];
-            fl_product_{kind}(w, {wide}, some, v + j * ldv, 1, ldv, p, {wide}, j > 0, ot, {wide});
+            gathered_{kind}(some, split, w, v + j * ldv, ldv, p, j > 0, ot);
         }}
         FL_IVDEP for (int l = 0; l < {wide}; l++) {{
             most[l] = total[l] == 0 ? INFINITY : most[l] + fl_log_{kind}(total[l]);
@@ -97,42 +136,43 @@ _FORWARD = """
         memcpy(lse, most, sizeof({real}) * (size_t)lanes);
     """
 
+# Products read rows of Q and dO to the end of a vector: where it lies beyond the row, they are copied; and where rows lie far apart.
 _BACKWARD = """
         const int64_t ep = (e + {whole} - 1) / {whole} * {whole}, wp = (w + {whole} - 1) / {whole} * {whole};
         FL_ALIGNED {real} qt[e * {wide}], gt[w * {wide}], qr[ep * {wide}], gr[wp * {wide}], dqt[e * {wide}];
         FL_ALIGNED {real} p[{block} * {wide}], ds[{block} * {wide}], less[{wide}], delta[{wide}];
-        for (int64_t j = 0; j < keys; j++) {{
-            memset(dk + j * lddk, 0, sizeof({real}) * (size_t)e);
-            memset(dv + j * lddv, 0, sizeof({real}) * (size_t)w);
-        }}
-        memset(qr, 0, sizeof qr), memset(gr, 0, sizeof gr);
+        const bool copy_q = e < ep || ldq > {far}, copy_g = w < wp || ldg > {far};
         for (int64_t i = 0; i < queries; i += {wide}) {{
             const int64_t lanes = queries - i < {wide} ? queries - i : {wide}, end = causal && i + lanes < keys ? i + lanes : keys;
+            const {real} *const here = copy_q ? qr : q + i * ldq, *const from = copy_g ? gr : g + i * ldg;
+            for (int64_t j = end; i == 0 && j < keys; j++) {{
+                memset(dk + j * lddk, 0, sizeof({real}) * (size_t)e);
+                memset(dv + j * lddv, 0, sizeof({real}) * (size_t)w);
+            }}
+            if (i == 0) called_{kind}(end < {block} ? end : {block}, e, k, ldk), called_{kind}(end < {block} ? end : {block}, w, v, ldv);
+            called_{kind}(lanes, w, g + i * ldg, ldg), called_{kind}(lanes, w, out + i * ldo, ldo);
             turned_{kind}(lanes, e, q + i * ldq, ldq, scale, qt);
             turned_{kind}(lanes, w, g + i * ldg, ldg, 1, gt);
+            for (int64_t l = 0; l < lanes; l++) {{
+                if (copy_q) memcpy(memset(qr + l * ep, 0, sizeof({real}) * (size_t)ep), q + (i + l) * ldq, sizeof({real}) * (size_t)e);
+                if (copy_g) memcpy(memset(gr + l * wp, 0, sizeof({real}) * (size_t)wp), g + (i + l) * ldg, sizeof({real}) * (size_t)w);
+            }}
             for (int64_t l = 0; l < {wide}; l++) {{
-                less[l] = l < lanes ? lse[i + l] : INFINITY, delta[l] = 0;
-                if (l >= lanes) memset(qr + l * ep, 0, sizeof({real}) * (size_t)e), memset(gr + l * wp, 0, sizeof({real}) * (size_t)w);
-                const {real} *const x = q + (i + l) * ldq, *const y = g + (i + l) * ldg, *const o = out + (i + l) * ldo;
-                for (int64_t d = 0; l < lanes && d < e; d++) qr[l * ep + d] = x[d] * scale;
+                const {real} *const y = g + (i + l) * ldg, *const o = out + (i + l) * ldo;
                 {real} sum = 0;
 #pragma omp simd reduction(+ : sum)
-                for (int64_t d = 0; d < (l < lanes ? w : 0); d++) gr[l * wp + d] = y[d], sum += y[d] * o[d];
-                delta[l] = sum;
+                for (int64_t d = 0; d < (l < lanes ? w : 0); d++) sum += y[d] * o[d];
+                less[l] = l < lanes ? lse[i + l] : INFINITY, delta[l] = sum;
             }}
             for (int64_t j = 0; j < end; j += {block}) {{
-                const int64_t some = end - j < {block} ? end - j : {block};
-                scores_{kind}(some, e, k + j * ldk, ldk, qt, masked ? mask + i * across : 0, across, down, lanes, (int)causal, j, i, p);
-                fl_product_{kind}(some, {wide}, w, v + j * ldv, ldv, 1, gt, {wide}, 0, ds, {wide});
-                for (int64_t r = 0; r < some; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) {{
-                    const {real} x = fl_exp_{kind}(p[r * {wide} + l] - less[l]);
-                    p[r * {wide} + l] = x, ds[r * {wide} + l] = x * (ds[r * {wide} + l] - delta[l]);
-                }}
-                fl_product_{kind}(some, w, {wide}, p, {wide}, 1, gr, wp, 1, dv + j * lddv, lddv);
-                fl_product_{kind}(some, e, {wide}, ds, {wide}, 1, qr, ep, 1, dk + j * lddk, lddk);
-                fl_product_{kind}(e, {wide}, some, k + j * ldk, 1, ldk, ds, {wide}, j > 0, dqt, {wide});
+                const int64_t some = end - j < {block} ? end - j : {block}, split = causal && i + {half} - j < some ? i + {half} - j : some;
+                scores_{kind}(some, split, e, k + j * ldk, ldk, qt, masked ? mask + i * across : 0, across, down, lanes, (int)causal, j, i, p);
+                scored_{kind}(some, split, w, v + j * ldv, ldv, gt, ds);
+                {slopes}
+                spread_{kind}(some, split, lanes, w, p, from, copy_g ? wp : ldg, i > 0, dv + j * lddv, lddv);
+                spread_{kind}(some, split, lanes, e, ds, here, copy_q ? ep : ldq, i > 0, dk + j * lddk, lddk);
+                gathered_{kind}(some, split, e, k + j * ldk, ldk, ds, j > 0, dqt);
             }}
-            FL_IVDEP for (int64_t d = 0; d < e * {wide}; d++) dqt[d] *= scale;
             fl_turn(sizeof({real}), e, lanes, (const char *)dqt, {wide}, (char *)(dq + i * lddq), lddq);
         }}
     """
