@@ -49,15 +49,18 @@ def _strips(kind: str):
 
 
 def _tile(kind: str, rows: int, vectors: int) -> str:
-    """C (rows, vectors) = alpha A B + beta C, or alpha A B without reading C, if there is no beta."""
+    """C (rows, vectors) = alpha A B + beta D, or alpha A B without reading D, if there is no beta. D is C, or a row for all its rows."""
     real, width = TYPES[kind]
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i // ROWS} * next + {i % ROWS} * down;" for i in range(0, rows, 3)]
-    lines.append("(void)next;")
+    # A line of each row of A for the tile that comes next. (If rows are cut into tiles, the CPU sees by itself where it goes on.)
+    lines.append(f"const {real} *later = right == 1 ? a + {max(rows // ROWS, 1)} * next : a;")
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
+    for _ in range(16 // width):
+        lines += [f"    __builtin_prefetch(later + {i} * down);" for i in range(min(rows, ROWS))] + [f"    later += {width} * right;"]
     lines.append("    if (soon) {")
     lines += [f"        __builtin_prefetch(soon + {row} * ldb + {line * width}, 0, 2);" for row in range(SOON) for line in range(VECTORS)]
     lines += [f"        soon += {SOON} * ldb;", "    }"]
@@ -72,18 +75,19 @@ def _tile(kind: str, rows: int, vectors: int) -> str:
         lines += [f"    c{i}{j} += x{i} * b{j};" for j in range(vectors)]
     lines += [f"    a{i} += right;" for i in range(0, rows, 3)] + ["    b += ldb;", "}", "}"]
     here = f"*(vec_{kind} *)(c + {{0}} * ldc + {{1}})"
-    places = [(here.format(i, j * width), f"c{i}{j}") for i, j in cells]
-    lines += ["if (beta) {", *(f"    {c} = *beta * {c} + *alpha * {x};" for c, x in places), "} else {"]
-    lines += [*(f"    {c} = *alpha * {x};" for c, x in places), "}"]
+    there = f"*(const vec_{kind} *)(d + {{0}} * ldd + {{1}})"
+    places = [(here.format(i, j * width), there.format(i, j * width), f"c{i}{j}") for i, j in cells]
+    lines += ["if (beta) {", *(f"    {c} = *beta * {d} + *alpha * {x};" for c, d, x in places), "} else {"]
+    lines += [*(f"    {c} = *alpha * {x};" for c, _, x in places), "}"]
     body = "".join(f"    {line}\n" for line in lines)
     return (
         f"static void tile_{kind}_{rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, int64_t next,\n        const {real} *b, int64_t ldb, const {real} *soon,\n"
-        f"    const {real} *alpha, const {real} *beta, {real} *c, int64_t ldc) {{\n{body}}}\n"
+        f"    const {real} *alpha, const {real} *beta, const {real} *d, int64_t ldd, {real} *c, int64_t ldc) {{\n{body}}}\n"
     )
 
 
 def _dots(kind: str):
-    """C = alpha A B + beta C, where B lies there column after column: `ldb` elements from one to the next."""
+    """C = alpha A B + beta D, where B lies there column after column: `ldb` elements from one to the next."""
     real, width = TYPES[kind]
     vector, suffix, index, _, _ = INTRINSICS[kind]
     blocks = [(rows, cols) for rows, most in FEW.items() for cols in (1, most)]
@@ -119,11 +123,12 @@ def _dots(kind: str):
         for first in range(0, len(cells), width):
             folds, total = _folded(kind, cells[first : first + width])
             lines += [*folds, f"_mm512_store_{suffix}(sums + {first}, {total});"]
-        places = [(f"*(row_{kind}_{cols} *)(c + {i} * ldc)", f"*alpha * *(row_{kind}_{cols} *)(sums + {i * cols})") for i in range(rows)]
-        lines += [f"if (beta) {{ {' '.join(f'{c} = *beta * {c} + {x};' for c, x in places)} }}"]
+        row = f"*(row_{kind}_{cols} *)"
+        places = [(f"{row}(c + {i} * ldc)", f"*alpha * {row}(sums + {i * cols})") for i in range(rows)]
+        lines += [f"if (beta) {{ {' '.join(f'{c} = *beta * {row}(d + {i} * ldd) + {x};' for i, (c, x) in enumerate(places))} }}"]
         lines += [f"else {{ {' '.join(f'{c} = {x};' for c, x in places)} }}"]
         head = f"static void dot_{kind}_{rows}_{cols}(int64_t depth, const {real} *a, int64_t down, const {real} *b, int64_t ldb, const {real} *alpha,\n"
-        head += f"    const {real} *beta, {real} *c, int64_t ldc)"
+        head += f"    const {real} *beta, const {real} *d, int64_t ldd, {real} *c, int64_t ldc)"
         yield head + " {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
     table = ", ".join(f"{{dot_{kind}_{rows}_1, dot_{kind}_{rows}_{most}}}" for rows, most in FEW.items())
     yield _DOTS.format(kind=kind, real=real, few=max(FEW), table=table)
@@ -165,9 +170,9 @@ def _copies(kind: str) -> str:
 
 _DOTS = """
 static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
-    static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *, const {real} *, {real} *,
-        int64_t) = {{{table}}};
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
+    static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *, const {real} *,
+        const {real} *, int64_t, {real} *, int64_t) = {{{table}}};
     const int64_t parts = (rows + {few} - 1) / {few};
     (void)right, (void)next, (void)soon;
     for (int64_t j = 0, across; j < cols; j += across) {{
@@ -175,7 +180,8 @@ static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a
         if (cols - j < across) across = 1;
         for (int64_t part = 0, i = 0; part < parts; part++) {{
             const int64_t end = rows * (part + 1) / parts, some = end - i;
-            dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, alpha, beta, ({real} *)c + i * ldc + j, ldc);
+            dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, alpha, beta,
+                (const {real} *)d + i * ldd + j, ldd, ({real} *)c + i * ldc + j, ldc);
             i = end;
         }}
     }}
@@ -198,7 +204,7 @@ static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, 
         for (int64_t s = turned ? cols / {panel} * {panel} : 0; s < cols; s += {panel}) {{
             char *const at = (char *)(to + s * deep + r * {panel});
             const size_t used = {size} * (size_t)(cols - s < {panel} ? cols - s : {panel});
-            for (size_t k = 0; !turned && k < used; k += 64) __builtin_prefetch((const char *)(from + (r + 2) * ld + s) + k);
+            for (size_t k = 0; !turned && k < used; k += 64) __builtin_prefetch((const char *)(from + (r + 4) * ld + s) + k);
             const vec_{kind} *const here = (const vec_{kind} *)(from + r * ld + s);
             if (!turned && cols - s >= {panel}) {copy}
             else if (!turned) memcpy(at, here, used);
@@ -207,12 +213,14 @@ static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, 
 }}
 /* Rows of a transposed A, which lie side by side, into tiles, `deep` columns apart. */
 static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep) {{
-    for (int64_t r = 0; r < depth; r++)
+    for (int64_t r = 0; r < depth; r++) {{
+        for (int64_t s = 0; s < rows; s += 64 / {size}) __builtin_prefetch((const {real} *)a + (r + 4) * ld + s);
         for (int64_t s = 0; s < rows; s += {tile}) {{
             const __mmask8 some = (1u << (rows - s < {tile} ? rows - s : {tile})) - 1;
             const {vector} x = {prefix}_maskz_loadu_{suffix}(some, (const {real} *)a + r * ld + s);
             {prefix}_mask_storeu_{suffix}(({real} *)tiles + s * deep + r * {tile}, some, x);
         }}
+    }}
 }}
 """
 
@@ -220,23 +228,23 @@ static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, v
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.
 _STRIP = """
 static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, void *c, int64_t ldc) {{
+    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
     static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const {real} *,
-        const {real} *, const {real} *, {real} *, int64_t) = {{{tiles}}};
+        const {real} *, const {real} *, const {real} *, int64_t, {real} *, int64_t) = {{{tiles}}};
     static const int64_t tall[] = {{{tall}}};
     const int64_t vectors = (cols + {width} - 1) / {width}, ahead = soon ? {rows} * 16 / {soon} : 0;
     const {real} *const near = soon;
-    const {real} *from = a;
+    const {real} *from = a, *with = d;
     {real} *to = c, corner[{most} * {wide}];
     if (cols % {width}) memset(corner, 0, sizeof corner);
     for (int64_t i = 0, some; i < rows; i += some) {{
         const bool whole = cols == vectors * {width};
         const int64_t most = tall[vectors - 1];
         some = rows - i < most ? rows - i : most;
-        for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, to + r * ldc, sizeof({real}) * (size_t)cols);
-        tiles[some][vectors - 1](depth, from, down, right, next, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? to : corner, whole ? ldc : {wide});
+        for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, with + r * ldd, sizeof({real}) * (size_t)cols);
+        tiles[some][vectors - 1](depth, from, down, right, next, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? with : corner, whole ? ldd : {wide}, whole ? to : corner, whole ? ldc : {wide});
         for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
-        from += some / {rows} * next, to += some * ldc;
+        from += some / {rows} * next, with += some * ldd, to += some * ldc;
     }}
 }}
 """

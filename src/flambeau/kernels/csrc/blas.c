@@ -116,9 +116,8 @@ static void piece(void *ctx, int64_t t) {
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
     if (beta && p->c.transposed) p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
-    else if (beta && p->row)
-        for (int64_t r = 0; r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
-    const bool alone = p->loops && (near || !room);
+    const bool alone = p->loops && (near || !room), from_row = p->row && !p->c.transposed;
+    for (int64_t r = 0; !alone && from_row && r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
     if (!alone) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
     for (int64_t q = 0; alone && q < p->k; q += p->kc, beta = one(p)) {
         if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, DEPTH);
@@ -127,11 +126,14 @@ static void piece(void *ctx, int64_t t) {
                 const int64_t wide = least(p->panel, cols - s);
                 const bool more = r + MOST_ROWS < rows, last = s + p->panel >= cols, ends = last && q + p->kc >= p->k;
                 const char *soon = ends ? at(p, &p->b, 0, (j + cols) % p->n) : last ? at(p, &p->b, q + p->kc, j) : at(p, &p->b, q, j + s + p->panel);
+                char *const to = out + p->size * (r * ldc + s);
+                const bool row = from_row && q == 0; /* beta multiplies it, or C */
                 const char *b = p->packs ? near + s / p->panel * DEPTH * PANEL : b_at(p, q, j + s);
                 /* In a corner of its own there is room for a last vector that is not whole, and zeros in the panel. */
                 p->loops->strip(least(MOST_ROWS, rows - r), p->c.transposed ? ceil_div(wide * p->size, 64) * 64 / p->size : wide,
                                 least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, b, p->packs || p->panels ? p->panel : p->b.ld,
-                                p->packs || p->panels || more ? NULL : soon, p->alpha, beta, out + p->size * (r * ldc + s), ldc);
+                                p->packs || p->panels || more ? NULL : soon, p->alpha, beta,
+                                row ? p->row + p->size * (j + s) : to, row ? 0 : ldc, to, ldc);
             }
     }
     if (p->c.transposed) p->loops->turn(rows, cols, out, ldc, c, p->c.ld);
@@ -143,11 +145,9 @@ static void dots_piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t j = t * p->cols, cols = least(p->cols, p->n - j);
     char *c = at(p, &p->c, 0, j);
-    for (int64_t r = 0; p->beta && p->row && r < p->m; r++)
-        memcpy(c + p->size * r * p->c.ld, p->row + p->size * j, (size_t)(p->size * cols));
     for (int64_t q = 0; q < p->k; q += p->kc) /* so little of K that A stays in the nearest cache while B goes by */
         p->loops->dots(p->m, cols, least(p->kc, p->k - q), at(p, &p->a, 0, q), p->a.ld, 1, 0, at(p, &p->b, q, j), p->b.ld, NULL, p->alpha,
-                       q ? one(p) : p->beta, c, p->c.ld);
+                       q ? one(p) : p->beta, p->row && !q ? p->row + p->size * j : c, p->row && !q ? 0 : p->c.ld, c, p->c.ld);
 }
 
 /* B and C have one column: gemm would copy all of A first, gemv does not. */
@@ -206,9 +206,10 @@ static void cut(Product *p) {
     const int64_t enough = 4 * fl_get_num_threads(), unit = p->c.transposed ? 8 * TILE : 2 * TILE;
     const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : 2 * SHARE);
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
-    while (p->below = ceil_div(p->m, p->rows), p->below * ceil_div(p->n, p->cols) < enough)
+    const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
+    for (int64_t count; p->below = ceil_div(p->m, p->rows), (count = p->below * ceil_div(p->n, p->cols)) < enough;)
         if (p->cols > (p->rows > 2 * MOST_ROWS ? 2 : 1) * p->panel) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
-        else if (p->rows > 4 * TILE && p->rows > unit) p->rows = ceil_div(ceil_div(p->rows, 2), unit) * unit;
+        else if (p->rows > 4 * TILE && p->rows > unit && !(small && 2 * count >= enough)) p->rows = ceil_div(ceil_div(p->rows, 2), unit) * unit;
         else break;
 }
 
@@ -230,6 +231,7 @@ static bool run_strips(Product p) {
     bool in_place = whole && (p.k * step <= NEAR || (apart && p.k <= 128) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
     p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
     cut(&p);
+    if (p.packs && p.below > 3) p.packs = false, cut(&p); /* each of them would pack the same */
     int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
     int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH, SLICE) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
     size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
