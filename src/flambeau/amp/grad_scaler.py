@@ -20,7 +20,7 @@ from typing import Any
 
 from flambeau import dtypes, factories
 from flambeau.autograd import modes
-from flambeau.eager import bind
+from flambeau.eager import bind, updates
 from flambeau.host_memory import cuda_is_available
 from flambeau.optim import Optimizer
 from flambeau.tensor import Tensor
@@ -333,11 +333,9 @@ def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tenso
     dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]
     if not inv_scale.is_cpu:
         return _unscale_on_gpu(dense, inv_scale, found_inf)
-    factor, finite = inv_scale.item(), True
-    for g in dense:  # one after the other: what was just summed is still in the cache
-        finite = finite and _all_finite(g)
-        if factor != 1.0:
-            g.mul_(factor)
+    factor, finite = inv_scale.item(), all([_all_finite(g) for g in dense])
+    if factor != 1.0:
+        updates.scale(dense, factor)
     return found_inf if finite else found_inf.new_ones(())
 
 

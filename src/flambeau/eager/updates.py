@@ -1,4 +1,5 @@
-"""Running update rules on tensors: all parameters of a group in one launch, or as operations that are recorded."""
+"""Running update rules on tensors: all parameters of a group in one launch, or as operations that are recorded. And what is done to all
+gradients of a model: their norm, and multiples of them."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from flambeau.autograd import modes
-from flambeau.kernels import arrays, updates
-from flambeau.ops.updates import Rule
-from flambeau.tensor import Tensor
+from flambeau.kernels import arrays, folding, updates
+from flambeau.ops.updates import Rule, scaled
+from flambeau.tensor import Tensor, wrap
 
 
 def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], options: dict) -> None:
@@ -65,3 +66,27 @@ def write(numbers: Sequence[Tensor], values: Sequence[float]) -> None:
         array = t._array
         array.fill(value) if type(array) is np.ndarray else arrays.fill(array, value)
     _note_writes(numbers)
+
+
+def on_cpu(tensors: Sequence[Tensor]) -> bool:
+    """Whether all are plain real numbers in the memory of the CPU."""
+    return all([type(t._array) is np.ndarray and t._array.dtype.kind != "c" for t in tensors])
+
+
+def scale(tensors: Sequence[Tensor], factor: float) -> None:
+    """Multiply tensors on the CPU in place, all in one launch."""
+    move(scaled, (), [list(tensors)], {"factor": factor})
+
+
+def total_norm(tensors: Sequence[Tensor], order: int) -> Tensor | None:
+    """The norm of order 1 or 2 of all tensors together, as the norm of their norms; None where it takes more than the compiled folds."""
+    name, kind = f"norm{order}", tensors[0]._array.dtype
+    norms = []
+    for t in tensors:
+        array = t._array
+        found = None if array.dtype != kind else folding.fold(name, array, tuple(range(array.ndim)), False, kind)
+        if found is None:
+            return None
+        norms.append(found)
+    total = folding.fold(name, np.array(norms), (0,), False, kind)
+    return None if total is None else wrap(total)

@@ -227,3 +227,9 @@ def asgd(param, grad, ax, *, eta, mu, lambd, weight_decay, maximize) -> Any:
 def average(averaged, current, *, weight) -> Any:
     """A step of this weight from the averaged tensor to the current one."""
     return (lerp(averaged, current, weight),)
+
+
+@Rule
+def scaled(value, *, factor) -> Any:
+    """A multiple of the tensor."""
+    return (value * factor,)

@@ -9,7 +9,7 @@ from typing import Any
 
 from flambeau import factories
 from flambeau.autograd import modes
-from flambeau.eager import bind
+from flambeau.eager import bind, updates
 from flambeau.tensor import Tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
@@ -42,10 +42,12 @@ def get_total_norm(
     norm_type = float(norm_type)
     if not tensors:
         return factories.tensor(0.0)
-    vector_norm, stack = bind.functions["linalg.vector_norm"], bind.functions["stack"]
-    first = tensors[0].device
-    norms = [vector_norm(t, norm_type) for t in tensors]
-    total = vector_norm(stack([n if n.device == first else n.to(first) for n in norms]), norm_type)
+    total = updates.total_norm(tensors, int(norm_type)) if norm_type in (1.0, 2.0) and updates.on_cpu(tensors) else None
+    if total is None:
+        vector_norm, stack = bind.functions["linalg.vector_norm"], bind.functions["stack"]
+        first = tensors[0].device
+        norms = [vector_norm(t, norm_type) for t in tensors]
+        total = vector_norm(stack([n if n.device == first else n.to(first) for n in norms]), norm_type)
     if error_if_nonfinite and not bool(total.isfinite()):
         cure = "set `error_if_nonfinite=False` to scale by it all the same; autograd.detect_anomaly() finds where it comes from"
         raise RuntimeError(
@@ -62,6 +64,11 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
         return
     # No question to the GPU: the factor is clamped to one instead.
     factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+    if factor.is_cpu and updates.on_cpu(grads):
+        number = factor.item()
+        if number != 1.0:
+            updates.scale(grads, number)
+        return
     for grad in grads:
         grad.mul_(factor if grad.device == factor.device else factor.to(grad.device))
 
