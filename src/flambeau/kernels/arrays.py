@@ -6,6 +6,7 @@ The rooms above never ask what kind of array they hold; they call these function
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -271,6 +272,26 @@ def data_pointer(array: Array) -> int:
     if type(array) is ndarray:
         return array.__array_interface__["data"][0]
     return array.offset * array.itemsize if type(array) is MetaArray else array.data.ptr
+
+
+def step_between(slices: Sequence[Array]) -> int:
+    """The elements from each of these arrays to the next, if they lie like slices of one array on the CPU; else 0."""
+    first = slices[0]
+    if any([type(a) is not ndarray or a.shape != first.shape or a.strides != first.strides or a.dtype != first.dtype for a in slices]):
+        return 0
+    at = [data_pointer(a) for a in slices]
+    step = at[1] - at[0] if len(at) > 1 else 0
+    return step // first.itemsize if step % first.itemsize == 0 and all([y - x == step for x, y in pairwise(at)]) else 0
+
+
+def lying_together(slices: Sequence[Array], dim: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array | None:
+    """The array of this shape and these strides (in elements) whose slices along `dim` these are, if they are such; None if not."""
+    first = slices[0]
+    if type(first) is not ndarray or first.base is None or any([a.base is not first.base for a in slices]):
+        return None
+    if element_strides(first) != (*strides[:dim], *strides[dim + 1 :]) or step_between(slices) != strides[dim]:
+        return None
+    return native.strided_view(first, tuple(shape), tuple(strides), 0)
 
 
 def to_device(array: Array, device: devices.device, non_blocking: bool = False) -> Array:

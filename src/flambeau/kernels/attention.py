@@ -13,13 +13,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from flambeau.kernels import arrays, gemm, native
+from flambeau.kernels import arrays, gemm, layout, native
 from flambeau.kernels.arrays import Array
 
 ROWS = 256  # queries to a block
 # Operands of the compiled loops, and the facts about them: sizes, elements from row to row, what the mask is like.
 FORWARD = ("out", "q", "k", "v", "mask", "lse", "facts")
-BACKWARD = ("dq", "q", "k", "v", "g", "out", "lse", "mask", "dk", "dv", "facts")
+BACKWARD = ("lse", "q", "k", "v", "g", "out", "mask", "dq", "dk", "dv", "facts")  # first what overlaps with no other, as the launcher wants
 FACTS = (
     "start",
     "queries",
@@ -73,8 +73,8 @@ def backward(
     """The gradients of q, k and v, from that of the result."""
     xp, device = arrays.module_of(q), arrays.device_of(q)
     if _compiled(q, k, v):
-        dq, dk, dv = (_room(x.shape, x) for x in (q, k, v))
-        _run("backward", (dq, _rows(q), _rows(k), _rows(v), _rows(grad), out, lse, dk, dv), mask, scale, causal)
+        dq, dk, dv = _room_for_all(q, k, v)
+        _run("backward", (lse, _rows(q), _rows(k), _rows(v), _rows(grad), out, dq, dk, dv), mask, scale, causal)
         return dq, dk, dv
     dq, dk, dv = (arrays.zeros(x.shape, x.dtype, device) for x in (q, k, v))
     with np.errstate(all="ignore"):
@@ -115,6 +115,16 @@ def _room(shape, like: Array) -> Array:
         return arrays.empty(shape, like.dtype, arrays.device_of(like))
     made = arrays.empty((*[shape[axis] for axis in outer], shape[-1]), like.dtype, arrays.device_of(like))
     return made.transpose(back)
+
+
+def _room_for_all(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """Memory for the gradients of all three: if they were cut out of one array, then as slices of one, which need not be joined."""
+    step = arrays.step_between((q, k, v))
+    strides = step, *arrays.element_strides(q)
+    if step > 0 and layout.is_non_overlapping_and_dense((3, *q.shape), strides):
+        made = arrays.empty_strided((3, *q.shape), strides, q.dtype)
+        return made[0], made[1], made[2]
+    return _room(q.shape, q), _room(k.shape, k), _room(v.shape, v)
 
 
 @lru_cache(maxsize=256)

@@ -115,6 +115,23 @@ def _(tensors, dim):
     return (*shape[:dim], len(tensors), *shape[dim:]), tensors[0].dtype
 
 
+@on_arrays(public=False, method=False, differentiable=False)
+def _stack_as(tensors, dim, shape, strides):
+    """Arrays side by side along dimension `dim` of a result with this shape and these strides; nothing is copied if they lie so already."""
+    found = arrays.lying_together(tensors, dim, shape, strides)
+    if found is None:
+        found = arrays.empty_strided(shape, strides, tensors[0].dtype, arrays.device_of(tensors[0]))
+        before = (slice(None),) * dim
+        for i, a in enumerate(tensors):
+            arrays.write(found[(*before, i, ...)], a)
+    return found
+
+
+@_stack_as.meta
+def _(tensors, dim, shape, strides):
+    return shape, tensors[0].dtype
+
+
 @composite(method=False, out="cast apart")
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""

@@ -353,17 +353,14 @@ _unbind.derivative(lambda grads, input_shape, input_stride, dim, again: _slices_
 
 
 def _slices_back(grads, input_shape, input_stride, dim, again):
-    from flambeau.ops.joining import _stack
+    from flambeau.ops.joining import _stack, _stack_as
 
     like, dim = next(g for g in grads if g is not None), layout.wrap_dim(dim, len(input_shape))
-    if again or not layout.is_non_overlapping_and_dense(input_shape, input_stride):
-        return _stack([like.new_zeros(like.shape) if g is None else g for g in grads], dim)
+    grads = [like.new_zeros(like.shape) if g is None else g for g in grads]
+    if again or like.is_meta or not layout.is_non_overlapping_and_dense(input_shape, input_stride):
+        return _stack(grads, dim)
     # In the memory order of the input: whoever permuted it before unbinding need not copy on the way back.
-    whole = like.new_empty_strided(input_shape, input_stride)
-    for i, grad in enumerate(grads):
-        piece = whole.select(dim, i)
-        piece.zero_() if grad is None else piece.copy_(grad)
-    return whole
+    return _stack_as(grads, dim, input_shape, input_stride)
 
 
 @composite(as_view=True)
