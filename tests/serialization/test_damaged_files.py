@@ -9,12 +9,14 @@ import random
 import subprocess
 import sys
 import zipfile
+import zlib
 
+import numpy as np
 import pytest
 from exchange import torch
 
 import flambeau
-from flambeau.serialization import checksum, options, reading
+from flambeau.serialization import checksum, options, reading, sources
 from flambeau.serialization.sources import source_of
 from flambeau.serialization.zip_reader import ZipReader
 
@@ -74,7 +76,7 @@ def test_damage_inside_a_module_and_in_large_files_read_by_threads(tmp_path, mon
     """Damage is not found when pieces of a record are read by several threads, or inside objects."""
     monkeypatch.setattr(reading, "WORTH_THREADS", 0)
     monkeypatch.setattr(reading, "PIECE", 1000)
-    monkeypatch.setattr(reading, "CHUNK", 300)
+    monkeypatch.setattr(sources, "CHUNK", 300)
     before = flambeau.get_num_threads()
     flambeau.set_num_threads(3)
     try:
@@ -91,6 +93,23 @@ def test_damage_inside_a_module_and_in_large_files_read_by_threads(tmp_path, mon
         assert flambeau.load(path, weights_only=False, mmap=True) is not None  # not checked, and documented so
     finally:
         flambeau.set_num_threads(before)
+
+
+def test_a_file_is_read_and_summed_in_one_call(tmp_path):
+    """The compiled reader gives other bytes or sums than plain reading, or does not notice where the file ends."""
+    data = np.random.default_rng(0).bytes(300_001)  # more than two chunks, none of them whole at the end
+    (tmp_path / "x").write_bytes(data)
+    with open(tmp_path / "x", "rb") as file:
+        source = sources.source_of(file)
+        for at, size in ((0, 300_001), (7, 131_072), (131_072, 100), (299_999, 2), (5, 0)):
+            memory = bytearray(size)
+            assert source.read_summed(at, memoryview(memory)) == sources.Source.read_summed(source, at, memoryview(bytearray(size)))
+            assert bytes(memory) == data[at : at + size]
+            assert source.read_summed(at, memoryview(memory)) == zlib.crc32(memory)
+        with pytest.raises(RuntimeError, match="there are only 300001"):
+            source.read_summed(300_000, memoryview(bytearray(2)))
+    with pytest.raises(OSError):
+        source.read_summed(0, memoryview(bytearray(2)))
 
 
 def test_damage_is_the_reason_given_when_it_makes_something_else_fail():

@@ -8,7 +8,8 @@ from functools import lru_cache
 from flambeau.kernels import native
 
 crc32 = zlib.crc32
-if native.lib is not None and native.lib.crc32(b"", 0) is not NotImplemented:
+is_compiled = native.lib is not None and native.lib.crc32(b"", 0) is not NotImplemented
+if is_compiled:
 
     def crc32(data, value: int = 0, /) -> int:
         """The checksum of `data`, continuing that of what came before it."""

@@ -1,7 +1,6 @@
 """The bytes of records, read into memory and checked, by several threads.
 
-Files are cut into pieces by their sizes. A thread reads a piece in chunks that fit the cache and sums each chunk while it is there, so
-that checking costs a tenth of a read from the system's cache, and less of one from a disk; the sums of the pieces give that of the record.
+Files are cut into pieces by their sizes, which threads read and sum (`Source.read_summed`); the sums of the pieces give that of the record.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import numpy as np
 
 from flambeau import devices, settings
 from flambeau.kernels import arrays
-from flambeau.serialization.checksum import combine, crc32
+from flambeau.serialization.checksum import combine
 from flambeau.serialization.zip_reader import Record, ZipReader
 
-CHUNK, PIECE = 1 << 17, 8 << 20
+PIECE = 8 << 20  # bytes
 MOST_THREADS = 8
 WORTH_THREADS = 4 << 20  # bytes of an archive
 
@@ -73,21 +72,11 @@ class RecordReader:
         view = memoryview(memory)
         self.memories[record.name] = memory
         self.pieces[record.name] = pieces = []
+        read = self.archive.source.read_summed
         for at in range(0, record.size, PIECE):
             piece = view[at : at + PIECE]
-            job: Future | int = (
-                self.pool.submit(self._fill, record.start + at, piece) if self.pool else self._fill(record.start + at, piece)
-            )
+            job: Future | int = self.pool.submit(read, record.start + at, piece) if self.pool else read(record.start + at, piece)
             pieces.append((job, len(piece)))
-
-    def _fill(self, start: int, memory: memoryview) -> int:
-        """Read a piece; its checksum."""
-        total = 0
-        for at in range(0, len(memory), CHUNK):
-            chunk = memory[at : at + CHUNK]
-            self.archive.source.read_into(start + at, chunk)
-            total = crc32(chunk, total)
-        return total
 
     def _sum(self, name: str) -> int:
         total = 0

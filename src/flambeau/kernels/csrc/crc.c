@@ -3,7 +3,12 @@
    A checksum is the remainder of the message, read as a polynomial over bits, modulo P. So 64 bytes may be replaced by any 64 bytes with
    the same remainder further on: multiply by x^distance mod P (carry-less, two halves of 64 bits each) and add to the bytes there. The
    message shrinks to its last 64 bytes, which the table does. Constants: x^(distance + 32) and x^(distance - 32) mod P, bits reversed. */
+#include <errno.h>
+#include <unistd.h>
+
 #include "launcher.h"
+
+enum { CHUNK = 1 << 17 };
 
 static uint32_t table[256];
 
@@ -46,13 +51,8 @@ WIDE const uint8_t *fold_wide(uint8_t last[64], const uint8_t *p, const uint8_t 
 }
 #endif
 
-/* crc32(buffer, crc): as zlib.crc32; NotImplemented on a machine without carry-less products, where zlib is as good. */
-PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
-    Py_buffer buffer;
-    if (!fl_takes("crc32(buffer, crc)", 2, nargs)) return NULL;
-    uint32_t crc = ~(uint32_t)PyLong_AsUnsignedLongMask(args[1]);
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
-    int able = 0;
+static int able; /* 1: carry-less products, 2: wide ones */
+static void prepare(void) {
 #if defined(__x86_64__)
     able = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     if (able && __builtin_cpu_supports("vpclmulqdq") && !strcmp(fl_tables[0]->variant, "avx512")) able = 2;
@@ -62,10 +62,12 @@ PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
         for (int bit = 0; bit < 8; bit++) rest = rest >> 1 ^ (rest & 1 ? 0xedb88320u : 0);
         table[i] = rest;
     }
-    Py_BEGIN_ALLOW_THREADS
-    const uint8_t *p = buffer.buf, *end = p + buffer.len;
+}
+
+static uint32_t go_on(uint32_t crc, const uint8_t *p, size_t n) { /* all bits inverted */
+    const uint8_t *end = p + n;
 #if defined(__x86_64__)
-    if (able && buffer.len >= 128) {
+    if (able && n >= 128) {
         uint8_t last[64];
         memcpy(last, p, 64), p += 64;
         for (int i = 0; i < 4; i++) last[i] ^= (uint8_t)(crc >> 8 * i);
@@ -74,8 +76,44 @@ PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
         crc = bytewise(0, last, 64);
     }
 #endif
-    crc = bytewise(crc, p, (size_t)(end - p));
+    return bytewise(crc, p, (size_t)(end - p));
+}
+
+/* crc32(buffer, crc): as zlib.crc32; NotImplemented on a machine without carry-less products, where zlib is as good. */
+PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    Py_buffer buffer;
+    if (!fl_takes("crc32(buffer, crc)", 2, nargs)) return NULL;
+    uint32_t crc = ~(uint32_t)PyLong_AsUnsignedLongMask(args[1]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    prepare();
+    Py_BEGIN_ALLOW_THREADS
+    crc = go_on(crc, buffer.buf, (size_t)buffer.len);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&buffer);
     return able ? PyLong_FromUnsignedLong(~crc & 0xffffffffu) : Py_NewRef(Py_NotImplemented);
+}
+
+/* read_summed(descriptor, place, buffer, crc) -> (bytes read, checksum continued): fewer bytes than the buffer has if the file ends. Each
+   chunk is summed while it is in the cache. */
+PyObject *fl_read_summed(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    Py_buffer buffer;
+    if (!fl_takes("read_summed(descriptor, place, buffer, crc)", 4, nargs)) return NULL;
+    int descriptor = (int)PyLong_AsLong(args[0]);
+    long long place = PyLong_AsLongLong(args[1]);
+    uint32_t crc = ~(uint32_t)PyLong_AsUnsignedLongMask(args[3]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[2], &buffer, PyBUF_WRITABLE) < 0) return NULL;
+    Py_ssize_t done = 0;
+    ssize_t got = 0;
+    prepare();
+    Py_BEGIN_ALLOW_THREADS
+    while (done < buffer.len) {
+        got = pread(descriptor, (char *)buffer.buf + done, (size_t)Py_MIN(buffer.len - done, CHUNK), (off_t)(place + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        crc = go_on(crc, (const uint8_t *)buffer.buf + done, (size_t)got), done += got;
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&buffer);
+    if (got < 0) return PyErr_SetFromErrno(PyExc_OSError);
+    return Py_BuildValue("nk", done, (unsigned long)(~crc & 0xffffffffu));
 }
