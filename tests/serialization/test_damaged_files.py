@@ -139,7 +139,6 @@ def test_files_without_checksums(tmp_path):
 
 def test_checksums_are_zlibs():
     """The checksum in C, or of pieces put together, is not CRC-32."""
-    import zlib
 
     chance = random.Random(1)
     for length in [*range(0, 700), 4096, 100_003]:
