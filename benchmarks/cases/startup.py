@@ -21,9 +21,10 @@ from benchmarks.machine import REPOSITORY
 def import_time(package):
     """`import package` in a fresh interpreter, whose own start is not counted."""
     program = f"from time import perf_counter as now; began = now(); import {package}; print(now() - began)"
+    setting = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # installed packages have bytecode
 
     def read():
-        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=setting)
         if ran.returncode:
             raise ImportError(ran.stderr.strip().rpartition("\n")[2])
         return float(ran.stdout.split()[-1])
