@@ -224,6 +224,7 @@ static bool run_strips(Product p) {
     }
     if (p.n <= 8 && !p.a.transposed) return false;
     if (p.b.transposed && p.k * p.m + p.m * p.n < p.k * p.n) flip(&p);
+    else if (p.a.transposed && !p.b.transposed && !p.c.transposed && !p.row && p.m >= 2 * p.n) flip(&p); /* panels cost less than tiles */
     p.panel = PANEL / p.size;
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
