@@ -48,6 +48,20 @@ def bind(op) -> Callable:
     return front if op.shortcut is None else shortened(front, *op.shortcut)
 
 
+def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
+    """`front` with a short cut for calls while nothing is recorded."""
+    state = modes.state
+
+    def unrecorded(*args, **kwargs):
+        if not modes.special and not state.grad:
+            found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
+            if found is not NotImplemented:
+                return wrap(found)
+        return front(*args, **kwargs)
+
+    return unrecorded
+
+
 def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options: bool) -> Callable:
     """`front` with a short cut to `op` for calls with plain tensors and nothing else."""
     op.bind()
@@ -77,7 +91,20 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
                     return result
         return front(*args, **kwargs)
 
-    return with_one if tensors == 1 else with_two
+    def with_three(*args, **kwargs):
+        if len(args) == 3 and not kwargs and not modes.special:
+            a, b, c = args
+            if type(a) in PLAIN and type(b) in PLAIN and type(c) in PLAIN:
+                found = launch(a._array, b._array, c._array)
+                if found is not NotImplemented:
+                    array, options = found if gives_options else (found, nothing)
+                    result = wrap(array)
+                    if modes.state.grad and (a.requires_grad or b.requires_grad or c.requires_grad):
+                        record_few(op, result, args, options)
+                    return result
+        return front(*args, **kwargs)
+
+    return {1: with_one, 2: with_two, 3: with_three}[tensors]
 
 
 def shortened_over(front: Callable, op, launch: Callable) -> Callable:
@@ -377,6 +404,8 @@ def bind_composite(op) -> Callable:
     whole = front_with_out if op.takes_out else front
     if op.shortcut_over is not None:
         whole = shortened_over(whole, *op.shortcut_over)
+    if op.shortcut_unrecorded is not None:
+        whole = shortened_unrecorded(whole, op.shortcut_unrecorded)
     return whole if op.shortcut is None else shortened(whole, *op.shortcut)
 
 

@@ -84,8 +84,18 @@ def _bind_first(a, b):
     return quick(a, b)
 
 
+def _bind_linear_first(input, weight, bias):
+    """`quick_linear` before its first use."""
+    global quick_linear
+    blas()
+    quick_linear = native.not_compiled if native.lib is None else native.lib.linear
+    return quick_linear(input, weight, bias)
+
+
 # The compiled product: a @ b as above, or NotImplemented where shapes, dtypes, strides or devices are not what BLAS takes.
 quick = _bind_first
+# The compiled input @ weight.T + bias for input (*, in), weight (out, in), bias (out,), all dense; else NotImplemented.
+quick_linear = _bind_linear_first
 
 
 def batched(a, b):

@@ -596,7 +596,7 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
     if categories == 0:
         raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
     total = probs.sum(-1, dtype=_opmath(probs.dtype))
-    if probs.min(initial=0) >= 0 and np.isfinite(total).all() and total.all():
+    if probs.min(initial=0) >= 0 and (0 < total.item() < math.inf if total.size == 1 else np.isfinite(total).all() and total.all()):
         return
     finite = np.isfinite(probs)
     if not (finite & (probs >= 0)).all():

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from flambeau import dtypes
 from flambeau.kernels import arrays, attention, layout
 from flambeau.ops.declare import composite, on_arrays
@@ -28,7 +30,7 @@ def scaled_dot_product_attention(
     scale       1 / sqrt(E) unless given
     enable_gqa  key and value may have fewer heads (dimension -3) than the query; each then serves several
     """
-    if attn_mask is None and dropout_p == 0 and not enable_gqa and _agree(query, key, value):
+    if attn_mask is None and dropout_p == 0 and not enable_gqa and _agree(query._array, key._array, value._array):
         scale = 1 / math.sqrt(query._array.shape[-1]) if scale is None else float(scale)
         return _attention(query, key, value, None, scale, bool(is_causal))[0]
     _check(query, key, value, attn_mask, dropout_p)
@@ -54,12 +56,22 @@ def scaled_dot_product_attention(
 
 
 def _agree(query, key, value) -> bool:
-    """The usual case: nothing to check, to expand or to convert."""
-    q, k, v = query._array.shape, key._array.shape, value._array.shape
+    """The usual case of arrays: nothing to check, to expand or to convert."""
+    q, k, v = query.shape, key.shape, value.shape
     if min(len(q), len(k), len(v)) < 2:
         return False
     same = q[:-2] == k[:-2] == v[:-2] and q[-1] == k[-1] > 0 and k[-2] == v[-2]
-    return same and query.dtype in (dtypes.float32, dtypes.float64) and query.dtype is key.dtype is value.dtype
+    return same and query.dtype.char in "fd" and query.dtype == key.dtype == value.dtype
+
+
+@scaled_dot_product_attention.usually_unrecorded
+def _(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    if attn_mask is not None or enable_gqa or dropout_p != 0 or not type(query) is type(key) is type(value) is np.ndarray:
+        return NotImplemented
+    if not query.size or not _agree(query, key, value):
+        return NotImplemented
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    return attention.forward(query, key, value, None, scale, bool(is_causal))[0]
 
 
 def _check(query, key, value, mask, dropout_p) -> None:

@@ -58,6 +58,7 @@ class Op:
     bound = False
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
     shortcut_over: tuple[ArrayOp, Callable] | None = None
+    shortcut_unrecorded: Callable | None = None
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
@@ -105,7 +106,7 @@ class Op:
         return self.call(*args, **kwargs)
 
     def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1, options: bool = False) -> None:
-        """Say what a call with so many tensors (one or two) and nothing else comes down to: the array operation `op`, whose options are then
+        """Say what a call with so many tensors (one to three) and nothing else comes down to: the array operation `op`, whose options are then
         None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken. With `options`, it returns
         (array, options of `op`)."""
         self.shortcut = op, launch, tensors, options
@@ -114,6 +115,11 @@ class Op:
         """Say what a call with a tensor, dim and perhaps keepdim comes down to: op(input, dims, keepdim[, None]), run by
         launch(array, dim, keepdim) -> (array, dims), or NotImplemented where the long way is to be taken."""
         self.shortcut_over = op, launch
+
+    def usually_unrecorded(self, launch: Callable) -> None:
+        """Say how most calls are answered while nothing is recorded: launch(*args, **kwargs) -> array, with arrays in the place of tensors, or
+        NotImplemented where the long way is to be taken."""
+        self.shortcut_unrecorded = launch
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"

@@ -115,6 +115,9 @@ def _(input, weight, bias=None):
     return _check(input, weight, bias), input.dtype
 
 
+linear.usually(linear, lambda input, weight, bias: gemm.quick_linear(input, weight, bias), tensors=3)
+
+
 @composite(name="nn.functional.bilinear", method=False)
 def bilinear(input1, input2, weight, bias=None):
     """y_o = x₁ᵀ A_o x₂ + b_o. input1 (*, m), input2 (*, n), weight (out, m, n), bias (out,) -> (*, out)."""

@@ -208,7 +208,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
 def _layer_normalized(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd), the last two as they are computed."""
-    if _is_usual(input, normalized_shape, weight, bias):
+    if weight is not None and bias is not None and _is_usual(input._array, normalized_shape, weight._array, bias._array):
         return _layer_norm(input, weight, bias, eps)
     shape = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
     x, n, whole = _wide(input), math.prod(shape), input._array.shape
@@ -220,12 +220,17 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
 
 
-def _is_usual(input, normalized_shape, weight, bias) -> bool:
-    """Over the last dimension, with weight and bias, all float32 or all float64: nothing to ask or to adapt."""
-    if weight is None or bias is None or type(normalized_shape) is not tuple or len(normalized_shape) != 1:
+def _is_usual(x, normalized_shape, w, b) -> bool:
+    """Of arrays: over the last dimension, with weight and bias, all float32 or all float64: nothing to ask or to adapt."""
+    if w is None or b is None or type(normalized_shape) is not tuple or len(normalized_shape) != 1:
         return False
-    x, w, b = input._array, weight._array, bias._array
     return x.shape[-1:] == normalized_shape == w.shape == b.shape and x.dtype.char in "fd" and x.dtype == w.dtype == b.dtype
+
+
+def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
+    if type(input) is type(weight) is type(bias) is np.ndarray and _is_usual(input, normalized_shape, weight, bias):
+        return rowwise.layer_norm(input, weight, bias, eps)[0]
+    return NotImplemented
 
 
 @composite(method=False)
@@ -238,6 +243,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
+
+
+layer_norm.usually_unrecorded(_unrecorded_layer_norm)
+functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 
 
 @composite(method=False, aliases=("nn.functional.rms_norm",))

@@ -330,6 +330,13 @@ def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_t
     return embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
+@_functional_embedding.usually_unrecorded
+def _(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    if type(input) is type(weight) is np.ndarray and padding_idx is None and max_norm is None:
+        return embedding.forward(weight, input)
+    return NotImplemented
+
+
 @composite(method=False)
 def embedding_renorm_(input, indices, max_norm, norm_type):
     """Shorten, in place, the rows at the indices whose norm exceeds `max_norm`. Nothing is recorded."""

@@ -1,7 +1,7 @@
 /* Matrix products of arrays: reads shapes and strides, and leaves the rest to blas.c. */
 #include "launcher.h"
 
-enum { INLINE_UP_TO = 50000 }; /* multiplications; smaller products are not worth letting go of the GIL */
+enum { MAX_DIM = 8, INLINE_UP_TO = 50000 }; /* dimensions of an input of `linear`; multiplications; smaller products are not worth letting go of the GIL */
 
 /* (rows, cols) or (batch, rows, cols). False unless BLAS can read it: unit stride along rows or columns, no row on another. */
 static bool read_matrix(PyObject *object, int type, int ndim, fl_matrix *m) {
@@ -55,4 +55,32 @@ PyObject *fl_matmul(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     PyObject *result = fl_gemm_into(module, (PyObject *[]){args[0], args[1], out, Py_True, Py_False, Py_None}, 6);
     Py_DECREF(out);
     return result;
+}
+
+/* input (*, in), weight (out, in), bias (out,), all contiguous and of one real type -> input @ weight.T + bias. */
+PyObject *fl_linear(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (!fl_takes("linear(input, weight, bias)", 3, nargs)) return NULL;
+    PyArrayObject *const *given = (PyArrayObject *const *)args, *x = given[0], *w = given[1], *bias = given[2];
+    for (int i = 0; i < 3; i++)
+        if (!PyArray_CheckExact(args[i]) || fl_type_of(given[i]) != fl_type_of(x) || !PyArray_IS_C_CONTIGUOUS(given[i])) Py_RETURN_NOTIMPLEMENTED;
+    int ndim = PyArray_NDIM(x), type = fl_type_of(x);
+    if ((type != FL_F32 && type != FL_F64) || ndim < 1 || ndim > MAX_DIM || PyArray_NDIM(w) != 2 || PyArray_NDIM(bias) != 1)
+        Py_RETURN_NOTIMPLEMENTED;
+    npy_intp in = PyArray_DIM(w, 1), out = PyArray_DIM(w, 0), shape[MAX_DIM];
+    if (PyArray_DIM(x, ndim - 1) != in || PyArray_DIM(bias, 0) != out || PyArray_SIZE(x) == 0 || out == 0) Py_RETURN_NOTIMPLEMENTED;
+    memcpy(shape, PyArray_DIMS(x), sizeof(npy_intp) * (size_t)ndim), shape[ndim - 1] = out;
+    PyArrayObject *made = (PyArrayObject *)fl_new_array(fl_descr[type], ndim, shape, NULL);
+    if (!made) return NULL;
+    int64_t rows = PyArray_SIZE(x) / in;
+    fl_matrix a = {PyArray_BYTES(x), rows, in, in, 1, 0, false}, b = {PyArray_BYTES(w), in, out, in, 1, 0, true};
+    fl_matrix c = {PyArray_BYTES(made), rows, out, out, 1, 0, false};
+    const char *row = PyArray_BYTES(bias);
+    const union { float f; double d; } one = type == FL_F32 ? (__typeof__(one)){.f = 1} : (__typeof__(one)){.d = 1};
+    if (rows == 1) memcpy(c.data, row, (size_t)PyArray_NBYTES(bias)), row = NULL; /* to a single row it is C */
+    PyThreadState *state = (double)rows * (double)out * (double)in > INLINE_UP_TO ? PyEval_SaveThread() : NULL;
+    int failed = fl_gemm(type - FL_F32, a, b, c, &one, &one, row);
+    if (state) PyEval_RestoreThread(state);
+    if (!failed) return (PyObject *)made;
+    Py_DECREF(made);
+    Py_RETURN_NOTIMPLEMENTED;
 }
