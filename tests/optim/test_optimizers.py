@@ -317,12 +317,6 @@ def test_lbfgs_errors():
         flambeau.optim.LBFGS([p]).step()
 
 
-def test_sparse_adam_says_why():
-    """There are no sparse gradients to move by."""
-    with pytest.raises(NotImplementedError, match="sparse gradients"):
-        flambeau.optim.SparseAdam([flambeau.ones(2, requires_grad=True)])
-
-
 def test_same_bits_with_any_number_of_threads():
     """A group is cut into blocks by its sizes alone."""
     results = []

@@ -57,6 +57,8 @@ def merged(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def coalesce(self: SparseTensor) -> SparseTensor:
     """The same tensor with its coordinates in order and none of them twice; itself if that is so already."""
+    if not isinstance(self, SparseTensor):
+        raise RuntimeError("coalesce expected sparse coordinate tensor layout but got Strided")
     parts = self._coo("coalesce")
     if parts.coalesced:
         return self
@@ -230,7 +232,7 @@ def to_blocks(self: Tensor, blocksize: Any = None, dense_dim: int | None = None)
 def sparse_mask(self: Tensor, mask: Tensor) -> SparseTensor:
     """The elements at the places that `mask`, a sparse tensor, stores."""
     if not isinstance(mask, SparseTensor):
-        raise RuntimeError("sparse_mask(): expected mask to have a sparse layout, found torch.strided. Try mask.to_sparse()")
+        raise NotImplementedError("sparse_mask(): expected mask to have a sparse layout, found torch.strided. Try mask.to_sparse()")
     if tuple(self.shape) != tuple(mask.shape):
         raise RuntimeError(
             f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has {list(mask.shape)}"

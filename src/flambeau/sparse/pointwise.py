@@ -39,6 +39,8 @@ def _keeps_zero(name: str) -> None:
 
     @rule(f"{name}_")
     def run_in_place(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        if input.is_sparse and not input._array.coalesced:
+            raise RuntimeError(f"{name.lstrip('_')}_ requires coalesced input. Try x = x.coalesce() first, or the out-of-place form")
         return become(input, run(input, *args, **kwargs))
 
 
@@ -286,7 +288,7 @@ def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     shape = parts.shape[: parts.sparse_dim]
     if parts.nnz == other.nnz and (parts.indices is other.indices or bool((parts.indices == other.indices).all())):
         return wrapped(Coo(parts.indices, parts.values * other.values, parts.shape, True))
-    both = flat(parts.indices, shape).isin(flat(other.indices, shape))
+    both = OPS["isin"](flat(parts.indices, shape), flat(other.indices, shape))
     indices = parts.indices[:, both]
     meeting = Coo(indices, parts.values[both], parts.shape, True)
     return wrapped(meeting.with_values(meeting.values * values_at(b, meeting)))
@@ -353,13 +355,15 @@ def zero_(self: SparseTensor) -> SparseTensor:
 
 @rule("zeros_like", "empty_like")
 def zeros_like(
-    input: SparseTensor, *, memory_format: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any
-):
-    """A tensor of the same layout without elements."""
+    input: SparseTensor, *, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor without elements, of the same layout if no other is asked for."""
     from flambeau.sparse.making import empty_parts
 
-    parts = empty_parts(input._array.shape, dtype or input.dtype, device or input.device, input._array.sparse_dim)
-    result = wrapped(parts) if input.is_sparse else to_layout(wrapped(parts), input.layout)
+    sparse_dim = input._array.sparse_dim if layout in (None, input.layout) else None
+    empty = wrapped(empty_parts(input._array.shape, dtype or input.dtype, device or input.device, sparse_dim))
+    result = to_layout(empty, layout or input.layout)
     return result.requires_grad_() if requires_grad else result
 
 

@@ -211,7 +211,7 @@ def sparse_addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alph
 def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0, out: Any = None) -> SparseTensor:
     """alpha * (mat1 @ mat2) + beta * input, but only at the places that `input`, a CSR matrix, stores."""
     if not isinstance(input, SparseTensor) or input.layout is not layouts.sparse_csr:
-        raise RuntimeError(f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout}")
+        raise NotImplementedError(f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout}")
     if out is not None:
         raise NotImplementedError("sampled_addmm(out=...) is not available for sparse tensors. Use the returned tensor instead")
     _check("sampled_addmm", mat1, mat2)

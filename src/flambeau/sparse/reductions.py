@@ -8,7 +8,7 @@ from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, flat, merged, to_sparse_coo, unflat
+from flambeau.sparse.conversion import coalesce, flat, merged, to_layout, to_sparse_coo, unflat
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Coo, SparseTensor
 from flambeau.tensor import Tensor
@@ -47,12 +47,12 @@ def _summed(parts: Coo, values: Tensor, dims: set[int]) -> Tensor:
 def sum(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """As for dense tensors: the gradient of the sum of all elements is dense."""
     if dim is not None and dim != ():
-        if not input.is_sparse:
-            raise refusal("sum over dimensions", (input,))
-        found = sparse_sum(input, dim, dtype)
+        if not input.is_sparse and not keepdim:
+            raise RuntimeError(f"reduction operations on tensors of layout {input.layout} with keepdim=False is unsupported")
+        found = sparse_sum(to_sparse_coo(input), dim, dtype)
         for d in sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim())) if keepdim else ():
             found = found.unsqueeze(d)
-        return found
+        return found if input.is_sparse else to_layout(found, input.layout)
     shape = input._array.shape
     with modes.no_grad():
         total = input._array.values.sum(dtype=dtype)

@@ -214,9 +214,15 @@ def narrow_copy(input: SparseTensor, dim: int, start: int, length: int) -> Spars
 # -- in place ----------------------------------------------------------------------------------------------------------
 
 
+def _own_coo(name: str, x: Tensor) -> Coo:
+    if not isinstance(x, SparseTensor):
+        raise RuntimeError(f"{name}: expected a tensor of layout torch.sparse_coo, found torch.strided")
+    return x._coo(name)
+
+
 def sparse_resize_(self: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
     """Give a COO tensor another size, at least its own; its elements stay."""
-    parts, shape = self._coo("sparse_resize_"), tuple(size)
+    parts, shape = _own_coo("sparse_resize_", self), tuple(size)
     if len(shape) != sparse_dim + dense_dim:
         raise RuntimeError(f"number of dimensions must be sparse_dim ({sparse_dim}) + dense_dim ({dense_dim}), but got {len(shape)}")
     if parts.nnz and (sparse_dim != parts.sparse_dim or any(a < b for a, b in zip(shape, parts.shape, strict=False))):
@@ -239,7 +245,7 @@ def sparse_resize_and_clear_(self: SparseTensor, size: Any, sparse_dim: int, den
     """Give a COO tensor another size and no elements."""
     from flambeau.sparse.making import empty_parts
 
-    self._coo("sparse_resize_and_clear_")
+    _own_coo("sparse_resize_and_clear_", self)
     if len(tuple(size)) != sparse_dim + dense_dim:
         raise RuntimeError(f"number of dimensions must be sparse_dim ({sparse_dim}) + dense_dim ({dense_dim}), but got {len(tuple(size))}")
     self._array = empty_parts(tuple(size), self.dtype, self.device, sparse_dim)
