@@ -1,8 +1,9 @@
-"""The product of a sparse and a dense matrix, on the parts of the sparse one: what `sparse.mm` and its like come down to."""
+"""The product of a sparse and a dense matrix, on the parts of the sparse one: what `sparse.mm` and its like come down to. And what puts the
+parts in order."""
 
 from __future__ import annotations
 
-from flambeau.kernels import arrays, sparse
+from flambeau.kernels import arrays, order, sparse
 from flambeau.ops.declare import on_arrays
 
 
@@ -54,3 +55,14 @@ def start_of_rows(row, rows):
     """Where the places of every row begin, if their rows are in order; last, where the last ends. (nnz), M -> (M + 1)."""
     xp = arrays.module_of(row)
     return xp.searchsorted(row, xp.arange(rows + 1, dtype=row.dtype)).astype(row.dtype)
+
+
+@on_arrays(public=False, method=False, name="_grouped", differentiable=False)
+def grouped(keys):
+    """(the keys in order, each once; which of these each place has; the places in order). (n) -> (m), (n), (n)."""
+    xp = arrays.module_of(keys)
+    places = order.argsort(keys, 0, False)
+    found = keys[places]
+    new = xp.ones(found.shape, bool)
+    new[1:] = found[1:] != found[:-1]
+    return found[new], xp.cumsum(new) - 1, places

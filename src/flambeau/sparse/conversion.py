@@ -10,7 +10,7 @@ from typing import Any
 from flambeau import layouts
 from flambeau.autograd import modes
 from flambeau.ops import OPS
-from flambeau.ops.sparse_products import row_of_places, start_of_rows
+from flambeau.ops.sparse_products import grouped, row_of_places, start_of_rows
 from flambeau.sparse import history
 from flambeau.sparse.parts import Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor
@@ -35,6 +35,8 @@ def flat(indices: Tensor, shape: tuple) -> Tensor:
 
 def unflat(keys: Tensor, shape: tuple) -> Tensor:
     """The inverse of `flat`: (nnz) -> (D, nnz)."""
+    if len(shape) == 1:
+        return keys.unsqueeze(0)
     rows = keys.new_empty((len(shape), keys.shape[0]))
     for d in reversed(range(len(shape))):
         rows[d] = keys % max(shape[d], 1)
@@ -44,15 +46,11 @@ def unflat(keys: Tensor, shape: tuple) -> Tensor:
 
 def merged(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """(keys in order, each once; the sums of the values of each). Gradients flow through the values."""
-    with modes.no_grad():
-        found, order = keys.sort(stable=True)
-        new = found[1:] != found[:-1]
-        if bool(new.all()):
-            return found, values[order]
-        place = keys.new_zeros(found.shape)
-        place[1:] = new.cumsum(0)
-        first = found.new_zeros(int(place[-1]) + 1).index_copy(0, place, found)
-    return first, values.new_zeros((first.shape[0], *values.shape[1:])).index_add(0, place, values[order])
+    found, place, order = grouped(keys)
+    values = values[order]
+    if found.shape[0] == keys.shape[0]:
+        return found, values
+    return found, values.new_zeros((found.shape[0], *values.shape[1:])).index_add(0, place, values)
 
 
 def coalesce(self: SparseTensor) -> SparseTensor:

@@ -21,6 +21,10 @@ from flambeau.tensor import Tensor
 
 def _rows(x: SparseTensor) -> tuple[Tensor, Tensor, Tensor]:
     """(values with their history, where each row begins, the column of each element)."""
+    if x.is_sparse:
+        x = coalesce(x)
+        row, col = x._array.indices.unbind(0)
+        return history.values(x), start_of_rows(row, x._array.shape[0]), col
     if x.layout is not layouts.sparse_csr:
         x = to_sparse(x, layout=layouts.sparse_csr)
     return history.values(x), x._array.starts, x._array.others
@@ -38,6 +42,8 @@ def _check(name: str, a: Tensor, b: Tensor) -> None:
 def masked_product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b, of which the gradient of a sparse factor is sparse."""
     _check("sparse.mm", a, b)
+    if isinstance(a, SparseTensor) and a.dense_dim():
+        raise refusal("sparse.mm of a tensor with dense dimensions", (a, b))
     if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
         return _sparse_result(a, b)
     if isinstance(a, SparseTensor):

@@ -106,7 +106,7 @@ def _normalized(input: SparseTensor, dim: int, dtype: Any, logarithm: bool) -> S
         inner = dim - parts.sparse_dim + 1
         return history.build(parts, values.log_softmax(inner) if logarithm else values.softmax(inner), name)
     if not parts.nnz:
-        return history.build(parts, values * 1, name)
+        return history.build(parts, values.clone(), name)
     line, lines = _lines(parts, dim)
     at = line.reshape(-1, *[1] * (values.dim() - 1)).expand(values.shape)
     start = values.detach().new_zeros((lines, *values.shape[1:]))
