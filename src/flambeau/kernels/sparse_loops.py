@@ -4,8 +4,8 @@ of `col` (in which column) and `v` (how much).
     csr.product   out[i, :] = sum over the places k of row i of v[k] * x[col[k], :]
     csr.dots      out[k] = sum over j of a[row[k], j] * b[col[k], j]
 
-A row of the result belongs to one thread, which adds up its places in order: any number of threads gives the same bits. Four places are
-added at a time, so that the row of the result is read and written a quarter as often. Indices are int64 and were checked before.
+A row of the result belongs to one thread, which adds up its places in order: any number of threads gives the same bits. A strip of it
+stays in registers meanwhile. Indices are int64 and were checked before.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from flambeau.kernels.index_loops import LINES, PARAMETERS
 from flambeau.kernels.print_c import ENUM, LoopPrinter
 
 DTYPES = ("float32", "float64", "int64", "int32")
+WIDE = 4  # vectors of 64 bytes in a strip
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
@@ -30,31 +31,40 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 def _product(name: str, word: str) -> str:
     """Operands: crow, col, v, x. Numbers: what a row costs (elements), columns of x, bytes from row to row of it."""
-    four = "".join(f"const {word} v{q} = v[k + {q}], *const x{q} = (const {word} *)(x + col[k + {q}] * pitch); " for q in range(4))
-    return f"""void FL_NAME({name}){PARAMETERS} {{
-    const int64_t width = (int64_t)param[1], pitch = (int64_t)param[2], *const col = (const int64_t *)ptr[2];
+    return f"""typedef {word} {name}_vector __attribute__((vector_size(64), aligned(sizeof({word})), may_alias));
+{_strip(name, word, WIDE)}{_strip(name, word, 1)}
+void FL_NAME({name}){PARAMETERS} {{
+    const int64_t width = (int64_t)param[1], pitch = (int64_t)param[2], lanes = 64 / sizeof({word}), *const col = (const int64_t *)ptr[2];
     const {word} *const v = (const {word} *)ptr[3];
-    const char *const x = ptr[4];
     for (int64_t i = 0; i < n; i++) {{
-        {word} *const out = ({word} *)(ptr[0] + i * step[0]);
-        const int64_t *const crow = (const int64_t *)(ptr[1] + i * step[1]), end = crow[1];
-        int64_t k = crow[0];
-        if (width == 1) {{
+        {word} *out = ({word} *)(ptr[0] + i * step[0]);
+        const int64_t *const crow = (const int64_t *)(ptr[1] + i * step[1]), start = crow[0], end = crow[1];
+        const char *x = ptr[4];
+        int64_t left = width;
+        for (; left >= {WIDE} * lanes; left -= {WIDE} * lanes, out += {WIDE} * lanes, x += {WIDE} * 64) {name}_{WIDE}(out, col, v, x, pitch, start, end);
+        for (; left >= lanes; left -= lanes, out += lanes, x += 64) {name}_1(out, col, v, x, pitch, start, end);
+        for (; left > 0; left--, out++, x += sizeof({word})) {{
             {word} sum = 0;
-            for (; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);
+            for (int64_t k = start; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);
             *out = sum;
-            continue;
-        }}
-        for (int64_t j = 0; j < width; j++) out[j] = 0;
-        for (; k + 4 <= end; k += 4) {{
-            {four}
-            FL_IVDEP for (int64_t j = 0; j < width; j++) out[j] = out[j] + v0 * x0[j] + v1 * x1[j] + v2 * x2[j] + v3 * x3[j];
-        }}
-        for (; k < end; k++) {{
-            const {word} v0 = v[k], *const x0 = (const {word} *)(x + col[k] * pitch);
-            FL_IVDEP for (int64_t j = 0; j < width; j++) out[j] += v0 * x0[j];
         }}
     }}
+}}
+"""
+
+
+def _strip(name: str, word: str, vectors: int) -> str:
+    """So many vectors of a row of the result, which stay in registers while its places are added up."""
+    each = lambda text: " ".join(text.replace("Q", str(q)) for q in range(vectors))  # noqa: E731
+    return f"""
+static inline void {name}_{vectors}({word} *out, const int64_t *col, const {word} *v, const char *x, int64_t pitch, int64_t k, int64_t end) {{
+    {name}_vector {", ".join(f"s{q} = {{0}}" for q in range(vectors))};
+    for (; k < end; k++) {{
+        __builtin_prefetch(x + col[k + 8 < end ? k + 8 : k] * pitch);
+        const {name}_vector *const row = (const {name}_vector *)(x + col[k] * pitch);
+        {each("sQ += v[k] * row[Q];")}
+    }}
+    {each(f"(({name}_vector *)out)[Q] = sQ;")}
 }}
 """
 
