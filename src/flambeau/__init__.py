@@ -102,7 +102,7 @@ _LATER = {name: home for home, names in {
         get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled set_deterministic_debug_mode
         set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads set_warn_always use_deterministic_algorithms""",
     "sparse.making": """sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor""",
-    "sparse.products": "hspmm smm sspaddmm",
+    "sparse.products": "dsmm hsmm hspmm saddmm smm spmm sspaddmm",
     "symbolic": "SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
     "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
 }.items() for name in names.split()}  # fmt: skip

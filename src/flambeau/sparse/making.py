@@ -154,6 +154,14 @@ def empty_parts(shape: tuple, dtype: Any = None, device: Any = None, sparse_dim:
     return Coo(zeros((sparse_dim, 0), dtype=dtypes.int64, device=values.device), values, shape, True)
 
 
+def without_elements(shape: tuple, layout: layouts.layout, dtype: Any, device: Any, requires_grad: bool = False) -> SparseTensor:
+    """zeros(..., layout=torch.sparse_coo) and its like."""
+    from flambeau.sparse.conversion import to_layout
+
+    found: Any = to_layout(wrapped(empty_parts(tuple(shape), dtype, device)), layout)
+    return _finish(found, requires_grad)
+
+
 def _shape(size: Any) -> tuple[int, ...]:
     return shape_of("sparse_coo_tensor", (size,))
 

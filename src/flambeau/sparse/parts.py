@@ -53,6 +53,10 @@ class Parts:
         """How many elements are stored."""
         return self.value._array.shape[0]
 
+    def item(self) -> Any:
+        """The element of a tensor that has one."""
+        return wrapped(self).to_dense().item()
+
     def as_tensor(self) -> SparseTensor:
         """A tensor of these parts, without history."""
         return wrapped(self)
@@ -257,12 +261,6 @@ class SparseTensor(Tensor):
     def nbytes(self) -> int:
         """Refused: add the bytes of indices and values."""
         raise RuntimeError("nbytes is not defined for sparse tensors: add the nbytes of the indices and of the values")
-
-    def item(self) -> Any:
-        """The value of a tensor with one element, as a Python number."""
-        if self._array.size != 1:
-            raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar: shape {tuple(self.shape)}")
-        return self.detach().to_dense().item()
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         """The old name of its kind, or a copy with another dtype."""

@@ -105,6 +105,13 @@ def neg_(input: SparseTensor) -> SparseTensor:
     return become(input, neg(input))
 
 
+@rule("nn.functional.dropout", "dropout")
+def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SparseTensor:
+    if training and p:
+        raise refusal("dropout", (input,))
+    return input
+
+
 @rule("clone")
 def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
     parts = input._array
@@ -365,6 +372,22 @@ def zeros_like(
     empty = wrapped(empty_parts(input._array.shape, dtype or input.dtype, device or input.device, sparse_dim))
     result = to_layout(empty, layout or input.layout)
     return result.requires_grad_() if requires_grad else result
+
+
+@rule("new_zeros", "new_empty")
+def new_zeros(
+    self: SparseTensor, *size: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any
+):
+    """A tensor without elements, of any shape and of the same layout if no other is asked for."""
+    return self._array.values.new_zeros(
+        *size, dtype=dtype or self.dtype, layout=layout or self.layout, device=device or self.device, requires_grad=requires_grad
+    )
+
+
+@rule("new_tensor")
+def new_tensor(self: SparseTensor, data: Any, **options: Any) -> Tensor:
+    """The data as a dense tensor, with the dtype and device of this one."""
+    return self._array.values.new_tensor(data, **options)
 
 
 @rule("copy_")

@@ -252,3 +252,16 @@ def _compact(row: Tensor) -> tuple[Tensor, Tensor]:
     starts = row.new_zeros(found.shape[0] + 1)
     starts[1:] = counts.cumsum(0)
     return starts, found
+
+
+def spmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """torch.mm under an old name."""
+    return input.mm(mat2)
+
+
+def saddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """torch.addmm under an old name."""
+    return input.addmm(mat1, mat2, beta=beta, alpha=alpha)
+
+
+dsmm, hsmm = spmm, hspmm
