@@ -139,7 +139,7 @@ def select(input: SparseTensor, dim: int, index: int) -> Tensor:
     here = (parts.indices[dim] == index).nonzero().squeeze(1)
     values = values.index_select(0, here)
     if parts.sparse_dim == 1:
-        return values.sum(0)
+        return values.sum(0, dtype=values.dtype)
     kept = [d for d in range(parts.sparse_dim) if d != dim]
     return history.build(Coo(parts.indices[kept][:, here], values.detach(), shape, parts.coalesced), values, "SelectBackward0")
 
