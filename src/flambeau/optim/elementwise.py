@@ -98,10 +98,11 @@ class Elementwise(Optimizer):
         if not grad._nnz():
             return
         places, whole = tuple(grad.indices().unbind(0)), [p, *[held[0][name] for name in names]]
-        rows = [t[places] for t in whole]
+        simple = len(places) == 1  # rows of a table, nearly always
+        rows = [t.index_select(0, places[0]) if simple else t[places] for t in whole]
         updates.move(self.rule, names, [[rows[0]], [grad.values()], *[[r] for r in rows[1:]]], self._options(group, key))
         for t, new in zip(whole, rows, strict=True):
-            t.index_put_(places, new)
+            t.index_copy_(0, places[0], new) if simple else t.index_put_(places, new)
 
     def _held(self, group: dict[str, Any], params: list[Tensor]) -> list[dict]:
         """The states of these parameters, begun where there are none yet."""
