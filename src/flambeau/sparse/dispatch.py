@@ -20,12 +20,18 @@ COMPOSED = frozenset(
 )
 
 
-def rule(*names: str) -> Callable:
-    """Declares the function as what these operations do with sparse tensors."""
+TENSORS: dict[str, int] = {}  # how many of an operation's first arguments have to be tensors
+
+
+_NUMBER_FIRST = frozenset("add _add _add_scaled sub _sub _sub_scaled mul div _div pow _pow".split())
+
+
+def rule(*names: str, tensors: int = 1) -> Callable:
+    """Declares the function as what these operations do with sparse tensors; as many of its first arguments are tensors."""
 
     def declare(function: Callable) -> Callable:
         for name in names:
-            RULES[name] = function
+            RULES[name], TENSORS[name] = function, tensors
         return function
 
     return declare
@@ -43,6 +49,9 @@ def dispatch(cls, function: Callable, types, args: tuple = (), kwargs: dict | No
         raise NotImplementedError(f"{name}(out=...) is not available for sparse tensors. Use the returned tensor instead")
     found = RULES.get(name)
     if found is not None:
+        for value in args[: TENSORS[name]]:
+            if not isinstance(value, (Tensor, list, tuple)) and name not in _NUMBER_FIRST:
+                raise TypeError(f"{name}(): expected a Tensor, found {type(value).__name__}")
         return found(*args, **kwargs)
     if op is not None and op.kind == "choice":
         chosen, *operands = op.forward(*args, **kwargs)

@@ -301,7 +301,11 @@ _REFUSALS: list[tuple[str, type[Exception], str]] = [
     ("untyped_storage storage _typed_storage is_shared share_memory_ pin_memory set_", NotImplementedError, _NO_STORAGE),
     ("data_ptr tolist", RuntimeError, _NO_STORAGE),
     ("numpy __array__ __dlpack__", TypeError, "can't convert {kind} layout tensor to numpy. Use Tensor.to_dense() first."),
-    ("resize_ resize_as_ apply_ map_ map2_ as_subclass _reinterpret", NotImplementedError, "{name} is not available for layout {layout}"),
+    (
+        "describe resize_ resize_as_ apply_ map_ map2_ as_subclass _reinterpret",
+        NotImplementedError,
+        "{name} is not available for layout {layout}",
+    ),
 ]
 for _names, _error, _sentence in _REFUSALS:
     for _name in _names.split():

@@ -390,7 +390,7 @@ def new_tensor(self: SparseTensor, data: Any, **options: Any) -> Tensor:
     return self._array.values.new_tensor(data, **options)
 
 
-@rule("copy_")
+@rule("copy_", tensors=2)
 def copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if not isinstance(self, SparseTensor) or not isinstance(src, SparseTensor) or self.layout is not src.layout:
         raise RuntimeError(f"copy_() between tensors of layouts {self.layout} and {src.layout} is not supported: convert one first")

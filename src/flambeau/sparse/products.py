@@ -78,7 +78,7 @@ def joined(starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     return mine, starts[mine] + place - total[mine]
 
 
-@rule("mm")
+@rule("mm", tensors=2)
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     if isinstance(input, SparseTensor) and isinstance(mat2, SparseTensor):
         return masked_product(input, mat2)
@@ -92,7 +92,7 @@ def _adjoint(x: Tensor) -> Tensor:
     return x.t().conj() if x.is_complex() else x.t()
 
 
-@rule("mv")
+@rule("mv", tensors=2)
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     if not isinstance(input, SparseTensor) or isinstance(vec, SparseTensor):
         raise refusal("mv", (input, vec))
@@ -102,7 +102,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     return history.recorded(result, "MvBackward0", (input, vec), derivatives, (input, vec))
 
 
-@rule("matmul")
+@rule("matmul", tensors=2)
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     dims = input.dim(), other.dim()
     if dims == (2, 2):
@@ -116,7 +116,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     raise refusal("matmul", (input, other))
 
 
-@rule("bmm")
+@rule("bmm", tensors=2)
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Batches of matrices (COO) as one large matrix that has them along its diagonal."""
     if not isinstance(input, SparseTensor) or not input.is_sparse or isinstance(mat2, SparseTensor) or input.dense_dim():
@@ -130,7 +130,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return rows_product(history.values(x), mat2.reshape(batch * inner, columns), crow, number * inner + col).reshape(batch, rows, columns)
 
 
-@rule("addmm")
+@rule("addmm", tensors=3)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     with modes.no_grad():
         result = _added(input.detach(), mm(mat1.detach(), mat2.detach()), beta, alpha)
@@ -151,7 +151,7 @@ def _whole_or_masked(grad: Tensor, other: Tensor, factor: Tensor, masked: bool) 
     return history.build(factor._array, row_dots(grad, other.conj(), row, col))
 
 
-@rule("addmm_")
+@rule("addmm_", tensors=3)
 def addmm_(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     return self.mul_(beta).add_(mm(mat1, mat2), alpha=alpha)
 
@@ -165,7 +165,7 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return (input if beta == 1 else input * beta) + product
 
 
-@rule("nn.functional.linear")
+@rule("nn.functional.linear", tensors=2)
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight^T for a sparse weight (or input)."""
     flat_input = input if input.dim() == 2 or isinstance(input, SparseTensor) else input.reshape(-1, input.shape[-1])
