@@ -349,3 +349,12 @@ def test_modes():
     with flambeau.autocast("cpu", dtype=flambeau.bfloat16):
         found = matrix(flambeau) @ d
     assert_same(found.float(), torch.from_numpy(want), tolerance=2e-2)
+
+
+def test_products_inside_vmap():
+    """A sparse matrix times many vectors, or matrices, at once; and the Jacobian of that."""
+    x, vectors, matrices = matrix(flambeau, coalesced=True), dense(flambeau, 3, 5), dense(flambeau, 3, 5, 2)
+    full = x.to_dense()
+    np.testing.assert_allclose(flambeau.vmap(lambda v: x @ v)(vectors).numpy(), (vectors @ full.T).numpy(), atol=1e-6)
+    np.testing.assert_allclose(flambeau.vmap(lambda m: flambeau.sparse.mm(x, m))(matrices).numpy(), (full @ matrices).numpy(), atol=1e-6)
+    np.testing.assert_allclose(flambeau.func.jacrev(lambda v: x.mv(v))(vectors[0]).numpy(), full.numpy(), atol=1e-6)
