@@ -118,17 +118,20 @@ def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None
         return self if dtype is None else self.to(dtype)
     parts = self._array
     with modes.no_grad():
-        result = parts.values.new_zeros(parts.shape)
-        if parts.nnz:
+        if not parts.sparse_dim:
+            result = parts.values.sum(0, dtype=self.dtype)
+        else:
+            result = parts.values.new_zeros(parts.shape)
             once = not isinstance(parts, Coo) or parts.coalesced
-            result.index_put_(tuple(coordinates(parts).unbind(0)), parts.values, accumulate=not once) if parts.sparse_dim else result.copy_(
-                parts.values.sum(0)
-            )
-    result = history.recorded(result, "ToDenseBackward0", (self,), (lambda grad: sparse_mask(grad, coalesced_if_coo(self.detach())),))
+            if parts.nnz:
+                result.index_put_(tuple(coordinates(parts).unbind(0)), parts.values, accumulate=not once)
+    mask = self.detach()
+    result = history.recorded(result, "ToDenseBackward0", (self,), (lambda grad: sparse_mask(grad, coalesced_if_coo(mask)),))
     return result if dtype is None else result.to(dtype)
 
 
 def coalesced_if_coo(self: SparseTensor) -> SparseTensor:
+    """A tensor none of whose places stand twice; compressed ones never do."""
     return coalesce(self) if self.is_sparse else self
 
 
@@ -165,7 +168,7 @@ def _from_dense(self: Tensor, sparse_dim: int, said: bool) -> SparseTensor:
         if sparse_dim < self.dim():
             filled = filled.reshape(*self.shape[:sparse_dim], -1).any(-1)
         indices = filled.nonzero().t().contiguous()
-        values = self.detach()[tuple(indices.unbind(0))] if sparse_dim else self.detach().reshape(1)[: indices.shape[1]]
+        values = self.detach()[filled] if sparse_dim else self.detach().reshape(1)[: indices.shape[1]]
         result = wrapped(Coo(indices, values, self.shape, True))
     return history.recorded(result, "ToSparseBackward0" if said else "ToSparseBackward1", (self,), (lambda grad: to_dense(grad),))
 
@@ -240,9 +243,6 @@ def sparse_mask(self: Tensor, mask: Tensor) -> SparseTensor:
         result = wrapped(parts.with_values(values_at(self.detach(), parts)))
 
     def derivative(grad: Tensor) -> Tensor:
-        return to_layout(
-            wrapped(parts.with_values(values_at(grad, parts))) if not modes.state.grad else history.build(parts, values_at(grad, parts)),
-            layout,
-        )
+        return to_layout(history.build(parts, values_at(grad, parts)), layout)
 
     return history.recorded(result, "SparseMaskBackward0", (self,), (derivative,))

@@ -14,7 +14,7 @@ from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.ops.promotion import promoted
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, coordinates, flat, merged, to_layout, to_sparse_coo, unflat, values_at
+from flambeau.sparse.conversion import coalesce, coalesced_if_coo, coordinates, flat, merged, to_layout, to_sparse_coo, unflat, values_at
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Coo, SparseTensor, wrapped
 from flambeau.tensor import Tensor
@@ -27,7 +27,7 @@ KEEPS_ZERO = """sqrt abs sign sgn isnan isinf isposinf isneginf signbit expm1 lo
 
 def _on_values(op: Any, x: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
     """An operation on the stored values."""
-    x = coalesce(x) if x.is_sparse else x
+    x = coalesced_if_coo(x)
     name = "".join(part.title() for part in op.short.split("_")) + "Backward0"
     return history.build(x._array, op.call(history.values(x), *args, **kwargs), name)
 
@@ -264,7 +264,7 @@ def _times(grad: Tensor, other: Tensor) -> Tensor:
 
 def _scaled(x: SparseTensor, function: Callable, number: Any, name: str) -> SparseTensor:
     if isinstance(number, Tensor) and number.requires_grad:
-        x = coalesce(x) if x.is_sparse else x
+        x = coalesced_if_coo(x)
         return history.build(x._array, function(history.values(x)), name)
     return _linear(x, function, name)
 
@@ -318,7 +318,7 @@ def div(input: Any, other: Any, rounding_mode: str | None = None) -> Tensor:
             f"Sparse division requires a sparse tensor and a scalar or zero-dim dense tensor divisor (got shape {found} for divisor)"
         )
     if rounding_mode is not None:
-        x = coalesce(input) if input.is_sparse else input
+        x = coalesced_if_coo(input)
         return history.build(x._array, history.values(x).div(other, rounding_mode=rounding_mode), "DivBackward1")
     return _scaled(input, lambda t: t / other, other, "DivBackward0")
 
@@ -343,7 +343,7 @@ def power(input: Any, exponent: Any) -> Tensor:
         raise refusal("pow with a tensor for its exponent", (input, exponent))
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
-    x = coalesce(input) if input.is_sparse else input
+    x = coalesced_if_coo(input)
     return history.build(x._array, history.values(x) ** exponent, "PowBackward0")
 
 

@@ -13,7 +13,7 @@ from flambeau.autograd import modes
 from flambeau.ops import OPS
 from flambeau.ops.sparse_products import row_dots, row_of_places, rows_product, start_of_rows
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, coordinates, merged, to_layout, to_sparse, to_sparse_coo, unflat
+from flambeau.sparse.conversion import coalesce, coalesced_if_coo, coordinates, merged, to_layout, to_sparse, to_sparse_coo, unflat
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Coo, SparseTensor
 from flambeau.tensor import Tensor
@@ -146,7 +146,7 @@ def _whole_or_masked(grad: Tensor, other: Tensor, factor: Tensor, masked: bool) 
     """The gradient of the first factor of a product: all of it, or at the places that are stored."""
     if not masked or not isinstance(factor, SparseTensor) or isinstance(grad, SparseTensor):
         return grad.mm(_adjoint(other))
-    factor = coalesce(factor) if factor.is_sparse else factor
+    factor = coalesced_if_coo(factor)
     row, col = coordinates(factor._array).unbind(0)
     return history.build(factor._array, row_dots(grad, other.conj(), row, col))
 
