@@ -26,6 +26,8 @@ def sparse_repr(tensor: Any) -> str:
 def _part(name: str, tensor: Any, indent: int) -> str:
     head = f"{name}=tensor("
     array = tensor._array
+    if tensor.is_meta:
+        return f"{head}..., size={tuple(array.shape)})"
     if not array.size:
         return f"{head}[], size={tuple(array.shape)})"
     return head + printing.format_array(array, printing._kind(tensor.dtype), indent=indent + len(head)) + ")"
@@ -35,7 +37,7 @@ def _suffixes(tensor: Any) -> list[str]:
     default = dtypes.get_default_dtype()
     usual = (default, dtypes.int64, dtypes.bool, dtypes.complex128 if default is dtypes.float64 else dtypes.complex64)
     found = [] if tensor.device.type == "cpu" else [f"device='{tensor.device}'"]
-    found += [f"size={tuple(tensor.shape)}", f"nnz={tensor._nnz()}"]
+    found += [f"size={tuple(tensor.shape)}", *([] if tensor.is_meta else [f"nnz={tensor._nnz()}"])]
     if tensor.dtype not in usual:
         found.append(f"dtype={tensor.dtype}")
     found.append(f"layout={tensor.layout}")
