@@ -73,7 +73,6 @@ random = rng  # torch.random is about generators' states; the stream of random w
 storage = untyped_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)
-globals().update(dense_only.SPARSE_FACTORIES)
 globals().update({name: function for name, function in _REMOVED.items() if name not in globals()})
 has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
@@ -81,7 +80,7 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
 _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
-    "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "special",
+    "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "sparse", "special",
     "storage", "testing", "types", "utils", "version", "viz",
     "accelerator", "functional", "torch_version",
 })  # fmt: skip
@@ -102,6 +101,8 @@ _LATER = {name: home for home, names in {
     "settings": """are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads
         get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled set_deterministic_debug_mode
         set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads set_warn_always use_deterministic_algorithms""",
+    "sparse.making": """sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor""",
+    "sparse.products": "dsmm hsmm hspmm saddmm smm spmm sspaddmm",
     "symbolic": "SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
     "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
 }.items() for name in names.split()}  # fmt: skip

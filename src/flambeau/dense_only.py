@@ -1,6 +1,7 @@
-"""What PyTorch's tensors say about being sparse, quantized, nested or on exotic devices. Ours are none of these, and answer so.
+"""What a dense tensor says about being sparse, quantized, nested or on exotic devices: that it is none of these.
 
-Questions get PyTorch's answer for a dense tensor; conversions raise NotImplementedError; what PyTorch refuses for dense tensors is refused.
+Conversions to a sparse layout are made by the room `sparse`, which is imported for the first of them; other conversions raise
+NotImplementedError; what PyTorch refuses for dense tensors is refused.
 """
 
 from __future__ import annotations
@@ -8,30 +9,48 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from flambeau import dtypes, layouts
+from flambeau import layouts
 from flambeau.errors import refusal
 from flambeau.kernels import arrays, layout
 from flambeau.tensor import Tensor
 
 NEVER = "is_sparse is_sparse_csr is_quantized is_mkldnn is_nested is_xpu is_mps is_xla is_vulkan is_mtia is_maia is_ipu".split()
 REFUSED = [
-    ("coalesce is_coalesced indices values crow_indices col_indices ccol_indices row_indices _nnz", RuntimeError,
+    ("is_coalesced indices values crow_indices col_indices ccol_indices row_indices _nnz", RuntimeError,
      "expected sparse tensor layout but got Strided"),
-    ("to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn to_padded_tensor", NotImplementedError,
-     "is not available: tensors are dense and strided here"),
-    ("sparse_mask sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_ smm sspaddmm", NotImplementedError,
-     "is for sparse tensors, and tensors are dense here"),
+    ("to_mkldnn to_padded_tensor", NotImplementedError, "is not available: there is no such layout here"),
     ("xpu ipu mtia hpu", AssertionError, "is not available: Torch not compiled with {} enabled"),
     ("qscheme", NotImplementedError, "is for quantized tensors, and there are none here"),
     ("reinforce", RuntimeError, "was removed from PyTorch: use torch.distributions and a loss instead"),
 ]  # fmt: skip
-SPARSE_FACTORIES = {
-    name: refusal(name, NotImplementedError, "is not available: tensors are dense here. Try zeros(...).index_put_((i, j), values)")
-    for name in (f"sparse_{kind}_tensor" for kind in "coo csr csc bsr bsc compressed".split())
+# Methods that make sparse tensors, or are for them: where they are, by the name they have there.
+SPARSE = {
+    "conversion": "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr=to_blocks to_sparse_bsc=to_blocks to_dense sparse_mask "
+    "coalesce",
+    "shaping": "sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_",
+    "products": "smm sspaddmm hspmm",
+    "making": "_at_places=coo_values",
 }
 
+
+def _in_sparse_room(home: str, name: str) -> Callable:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        import_module("flambeau.sparse")  # all its rules
+        return getattr(import_module(f"flambeau.sparse.{home}"), name)(self, *args, **kwargs)
+
+    method.__doc__ = f"See flambeau.sparse.{home}.{name}."
+    return method
+
+
+for _home, _names in SPARSE.items():
+    for _entry in _names.split():
+        _name, _, _there = _entry.partition("=")
+        _method = _in_sparse_room(_home, _there or _name)
+        _method.__name__ = _method.__qualname__ = _name
+        setattr(Tensor, _name, _method)
 for _name in NEVER:
     setattr(Tensor, _name, False)
 for _names, _error, _sentence in REFUSED:
@@ -44,7 +63,7 @@ def _told(meaning: str, method: Callable) -> Callable:
     return method
 
 
-Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: always torch.strided.")
+Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: torch.strided.")
 Tensor.name = None
 Tensor.sparse_dim = _told("0: no dimension is sparse.", lambda self: 0)
 Tensor.dense_dim = _told("The number of dimensions: all are dense.", lambda self: self.dim())
@@ -53,11 +72,6 @@ Tensor.is_neg = _told("False: negation is carried out at once.", lambda self: Fa
 Tensor.is_distributed = _told("False.", lambda self: False)
 Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
 Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")
-
-
-def to_dense(self: Tensor, dtype: dtypes.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
-    """Itself: it is dense already."""
-    return self if dtype is None else self.to(dtype)
 
 
 def volatile(self: Tensor) -> bool:
@@ -112,5 +126,5 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 
 Tensor.volatile = property(volatile)
-for _method in (to_dense, record_stream, dim_order, is_same_size, resize, resize_as, module_load):
+for _method in (record_stream, dim_order, is_same_size, resize, resize_as, module_load):
     setattr(Tensor, _method.__name__, _method)

@@ -23,6 +23,7 @@ from flambeau.kernels import arrays
 from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
+MADE_SPARSE = frozenset("zeros empty zeros_like empty_like new_zeros new_empty".split())  # what can be made in any layout
 OPTIONS = ("dtype", "layout", "device", "requires_grad", "pin_memory")  # what **options stands for in the factories below
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 
@@ -171,6 +172,12 @@ def made(
     default  the dtype if none is asked for; home  the device if none is asked for
     """
     if layout is not None or pin_memory:
+        if name in MADE_SPARSE and layout in layouts.SPARSE and out is None:
+            from flambeau.sparse import making
+
+            wanted = dtype_of(name, dtype) or default or dtypes.get_default_dtype()
+            where = home if device is None and home is not None else device_of(device)
+            return making.without_elements(make(wanted, devices.meta).shape, layout, wanted, where, requires_grad)
         check_options(name, layout, pin_memory)
     dtype = dtype_of(name, dtype)
     if out is not None:

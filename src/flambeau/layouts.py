@@ -1,4 +1,4 @@
-"""How the elements of a tensor are arranged: `strided`. The others are PyTorch's names for sparse arrangements, of which there are none."""
+"""How the elements of a tensor are arranged: `strided`, or in one of the sparse ways (see the room `sparse`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from flambeau.ops.formats import Constant
 
 
 class layout(Constant):
-    """An arrangement of elements in memory. Every tensor here is `strided`."""
+    """An arrangement of elements in memory."""
 
 
 strided = layout("strided")
 sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
 sparse_bsr, sparse_bsc, jagged = layout("sparse_bsr"), layout("sparse_bsc"), layout("jagged")
+SPARSE = (sparse_coo, sparse_csr, sparse_csc)
 
 
 def check(name: str, value) -> None:
@@ -20,4 +21,4 @@ def check(name: str, value) -> None:
         return
     if not isinstance(value, layout):
         raise TypeError(f"{name}(): argument 'layout' must be torch.layout, not {type(value).__name__}")
-    raise NotImplementedError(f"{name}(): tensors are dense here, layout={value} is not available. Leave layout= out")
+    raise NotImplementedError(f"{name}(): layout={value} is not available here. Try torch.sparse_coo_tensor, or .to_sparse()")

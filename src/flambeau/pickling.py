@@ -67,6 +67,18 @@ def _rebuild_meta_tensor_no_storage(dtype: dtypes.dtype, size, stride, requires_
     return empty_strided(tuple(size), tuple(stride), dtype=dtype, device=device("meta"), requires_grad=bool(requires_grad))
 
 
+def _rebuild_sparse_tensor(layout, data: tuple) -> Tensor:
+    """A sparse tensor of its parts: (indices, values, size[, is_coalesced]), or (compressed indices, plain indices, values, size)."""
+    from flambeau import layouts
+    from flambeau.sparse import making
+
+    if layout is layouts.sparse_coo:
+        indices, values, size, *rest = data
+        return making.coo(indices, values, size, True, *rest)
+    starts, others, values, size = data
+    return making.sparse_compressed_tensor(starts, others, values, size, layout=layout, check_invariants=True)
+
+
 def _rebuild_from_type_v2(function, new_type: type, args: tuple, state) -> Tensor:
     """A tensor of a subclass, or with attributes."""
     tensor = function(*args)

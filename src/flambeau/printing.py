@@ -312,12 +312,13 @@ def _suffixes(tensor: Any, default_dtype: str, default_device: str) -> list[str]
     return suffixes
 
 
-def _append_suffixes(text: str, suffixes: list[str], indent: int) -> str:
-    """`text, suffix, suffix)`, each suffix on a new line where it would cross the line width."""
+def _append_suffixes(text: str, suffixes: list[str], indent: int, new_line: bool = False) -> str:
+    """`text, suffix, suffix)`, each suffix on a new line where it would cross the line width, the first one if asked."""
     # PyTorch starts two columns further right than the text ends; the sum decides where lines break, so we do too.
     column = len(text) - (text.rfind("\n") + 1) + 2
     for suffix in suffixes:
-        wraps = column + len(suffix) + 2 > _current.linewidth
+        wraps = new_line or column + len(suffix) + 2 > _current.linewidth
+        new_line = False
         text += (",\n" + " " * indent if wraps else ", ") + suffix
         column = (indent if wraps else column + 2) + len(suffix)
     return text + ")"

@@ -363,6 +363,8 @@ class Tensor(Methods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if hasattr(value._array, "as_tensor"):
+            raise RuntimeError("Attempted to set the data of a tensor to one of an incompatible kind: it is sparse, or inside vmap")
         if self._needs and not value._is_float():
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._array = value._array

@@ -60,12 +60,6 @@ def test_second_derivative():
     check_function(lambda t, w: t.nn.functional.embedding(t.tensor([[0, 2], [2, 1]]), w), (4, 3), second=True)
 
 
-def test_sparse_is_refused():
-    """There are no sparse gradients: a sentence says so."""
-    with pytest.raises(NotImplementedError, match="sparse"):
-        flambeau.nn.Embedding(3, 2, sparse=True)(flambeau.tensor([1]))
-
-
 def test_refusals():
     """What PyTorch refuses is refused with its type of exception."""
     check_errors(lambda t: t.nn.Embedding(3, 2, padding_idx=3))

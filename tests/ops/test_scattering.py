@@ -612,12 +612,3 @@ def test_meta_tensors():
     }
     for shape, results in found.items():
         assert all(r.is_meta and tuple(r.shape) == shape and r.dtype is flambeau.float32 for r in results)
-
-
-def test_unsupported_is_said():
-    """Sparse gradients do not exist here: an error instead of a dense one in disguise."""
-    x = flambeau.zeros(2, 3)
-    with pytest.raises(NotImplementedError, match="sparse"):
-        x.gather(0, flambeau.zeros(1, 3, dtype=flambeau.int64), sparse_grad=True)
-    with pytest.raises(NotImplementedError, match="sparse"):
-        Functional.embedding(flambeau.tensor([0]), x, sparse=True)

@@ -90,13 +90,21 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
             leaf._grad = grad.clone() if have is None else have + grad
         elif have is not None:
             if _add_into(have._array, have._array, grad._array) is NotImplemented:
-                _add.call_inplace(have, grad)
+                _add_slowly(leaf, have, grad)
             else:
                 (have._storage or have._shared_storage()).version += 1
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs and grad._base is None else wrap(grad._array)
         else:
-            leaf._grad = wrap(copied(grad._array, leaf._array))
+            leaf._grad = grad.clone() if hasattr(grad._array, "as_tensor") else wrap(copied(grad._array, leaf._array))
+
+
+def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
+    """leaf.grad += grad by an operation; where a dense gradient comes to a sparse one, the sum is dense."""
+    if hasattr(have._array, "as_tensor") and not hasattr(grad._array, "as_tensor"):
+        leaf._grad = grad + have
+    else:
+        _add.call_inplace(have, grad)
 
 
 def _count(grad: Tensor) -> tuple[int, int]:

@@ -486,6 +486,15 @@ def _(op, grad, indices, rows, padding_idx, by_frequency):
     return op.call(g, _apart(indices, rows), size * rows, -1, by_frequency).unflatten(0, (size, rows))
 
 
+@rule("_rows_product")
+def _(op, values, dense, crow, col):
+    if values.batched or crow.batched or col.batched:
+        return NotImplemented
+    size, inner, width = (x := front(dense)).shape
+    found = op.call(values.value, x.transpose(0, 1).reshape(inner, size * width), crow.value, col.value)  # samples side by side
+    return found.reshape(-1, size, width).transpose(0, 1)
+
+
 @rule("_take")
 def _(op, input, index):
     if not input.batched:

@@ -30,6 +30,7 @@ from flambeau.kernels import (
     print_tiles,
     random_loops,
     scan_loops,
+    sparse_loops,
     update_loops,
     vecmath,
 )
@@ -68,6 +69,7 @@ ROOMS = {
     "random.c": random_loops,
     "index.c": index_loops,
     "scans.c": scan_loops,
+    "sparse.c": sparse_loops,
     "order.c": order_loops,
     "classes.c": class_loops,
     "householder.c": householder_loops,

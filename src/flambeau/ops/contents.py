@@ -78,6 +78,7 @@ ON_DEMAND = {
                       conv_tbc()""",
     "pooling": """nn.functional.* max_pool1d() max_pool1d_with_indices() max_pool2d() max_pool3d() avg_pool1d() adaptive_avg_pool1d()
                   adaptive_max_pool1d()""",
+    "sparse_products": "",
     "grids": "nn.functional.* meshgrid() cartesian_prod() combinations block_diag() vander()",
 }
 SUBJECTS = (*AT_ONCE, *ON_DEMAND)

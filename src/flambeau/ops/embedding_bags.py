@@ -20,8 +20,6 @@ def embedding_bag(
 
     weight (V, D), indices (N,), offsets (B,): where each bag begins -> (B, D), (N,), (B,), (B, D)
     """
-    if sparse:
-        raise NotImplementedError("embedding_bag(sparse=True): there are no sparse tensors here. The dense gradient has the same values")
     _check_offsets(indices, offsets, include_last_offset)
     if include_last_offset:
         offsets = offsets[:-1]
@@ -36,7 +34,7 @@ def embedding_bag(
         indices, bag = indices[kept], bag[kept]
         per_sample_weights = None if per_sample_weights is None else per_sample_weights[kept]
     sizes = offsets.new_zeros(bags, dtype=dtypes.int64).index_add(0, bag, offsets.new_ones(indices.shape[0], dtype=dtypes.int64))
-    rows = embedding(weight, indices, -1, scale_grad_by_freq)
+    rows = embedding(weight, indices, -1, scale_grad_by_freq, sparse)
     if MODES[mode] == "max":
         result, found = _largest(rows, bag, bags)
         chosen = found.new_full(found.shape, -1) if not indices.numel() else indices.to(dtypes.int64)[found.clamp(0, indices.numel() - 1)]

@@ -261,15 +261,15 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
         )
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")
-    if sparse:
-        raise NotImplementedError("embedding(sparse=True): there are no sparse tensors here. The dense gradient has the same values")
     _check_bounds(indices, weight.shape[0])
     return gather.take_rows(weight, 0, indices)
 
 
 embedding.derivative(
-    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq: _embedding_backward(
-        grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq
+    weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq, sparse: (
+        _sparse_gradient(grad, indices, weight_shape, padding_idx, scale_grad_by_freq)
+        if sparse
+        else _embedding_backward(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
     )
 )
 
@@ -294,6 +294,17 @@ def _embedding_backward(grad, indices, rows, padding_idx, by_frequency):
     out = arrays.zeros((rows, width), grad.dtype, arrays.device_of(grad))
     gather.add_rows(out, 0, flat, lines)
     return out
+
+
+def _sparse_gradient(grad, indices, weight_shape, padding_idx, by_frequency):
+    """The rows of the gradient as those of a sparse tensor, each where it was read from: nothing is added up yet."""
+    if by_frequency:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    flat, lines = indices.reshape(-1).long(), grad.reshape(-1, grad.shape[-1])
+    if padding_idx >= 0:
+        used = flat != padding_idx
+        flat, lines = flat[used], lines[used]
+    return lines._at_places(flat.unsqueeze(0), weight_shape)
 
 
 def _embedding_double_backward(grad, indices, padding_idx, by_frequency):

@@ -63,6 +63,24 @@ _gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add.call
 _gather.meta(lambda input, dim, index: (index.shape, input.dtype))
 
 
+@on_arrays(public=False, method=False, grad_name="GatherBackward0")
+def _gather_sparsely(input, dim, index):
+    """`_gather`, the gradient of which is a sparse tensor: an element for every place of the index."""
+    return _gather.forward(input, dim, index)
+
+
+def _sparse_gradient(grad, input_shape, dim, index):
+    if not input_shape:
+        return grad.reshape(1)._at_places(index.new_zeros((0, 1)), input_shape)
+    places = (index >= 0).nonzero().t().contiguous()  # of every element, in order
+    places[dim] = index.reshape(-1).long()
+    return grad.reshape(-1)._at_places(places, input_shape)
+
+
+_gather_sparsely.derivative(input=_sparse_gradient)
+_gather_sparsely.meta(_gather.shape_rule)
+
+
 @composite(out="apart")
 def gather(input, dim, index, *, sparse_grad=False):
     """Elements picked along `dim`, each place of the index saying from where: out[i, j] = input[index[i, j], j] for dim = 0.
@@ -73,13 +91,11 @@ def gather(input, dim, index, *, sparse_grad=False):
     tensor([[1, 1],
             [4, 3]])
     """
-    if sparse_grad:
-        raise NotImplementedError("gather(sparse_grad=True): there are no sparse tensors here. The dense gradient has the same values")
     check_index("gather", index)
     dim = layout.wrap_dim(whole(dim), input.dim())
     if index.numel():
         _check_reach("gather", input, dim, index)
-    return _gather(input, dim, index)
+    return (_gather_sparsely if sparse_grad else _gather)(input, dim, index)
 
 
 def _check_reach(name: str, input, dim: int, index) -> None:

@@ -125,6 +125,16 @@ def adam(
 
 
 @Rule
+def sparse_adam(param, grad, exp_avg, exp_avg_sq, *, lr, beta1, beta2, eps, maximize, step) -> Any:
+    """Adam for the rows that a sparse gradient has: eps is added before the second moment is made up for its start."""
+    grad = choose(maximize, -grad, grad)
+    mean = exp_avg + (1 - beta1) * (grad - exp_avg)
+    square = exp_avg_sq + (1 - beta2) * (grad * grad - exp_avg_sq)
+    size = lr * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+    return param - size * (mean / (sqrt(square) + eps)), mean, square
+
+
+@Rule
 def adamax(param, grad, exp_avg, exp_inf, *, lr, beta1, beta2, eps, weight_decay, maximize, step) -> Any:
     """Adam with the largest gradient, slowly forgotten, in place of the second moment."""
     grad = descent(param, grad, weight_decay, maximize)

@@ -51,6 +51,8 @@ class Muon(Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
+                    if p.grad.is_sparse:
+                        raise RuntimeError("Muon does not support sparse gradients")
                     self._move(p, p.grad, group)
         return loss
 

@@ -38,6 +38,11 @@ class Adagrad(Elementwise):
         filled = full_like(p, complex(value, value) if p.is_complex() else value, memory_format=preserve_format)
         return {"step": self._counter(p, group), "sum": filled}
 
+    def _move_sparsely(self, group, p, grad):
+        if group["weight_decay"] != 0:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        self._move_rows(group, p, grad)
+
     def share_memory(self) -> None:
         """Move the sums to memory that other processes see."""
         for group in self.param_groups:

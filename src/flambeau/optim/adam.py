@@ -20,6 +20,7 @@ class Adam(Elementwise):
     """
 
     rule = updates.adam
+    shown, instead = "Adam", ", please consider SparseAdam instead"
 
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False,

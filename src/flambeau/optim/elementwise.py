@@ -30,6 +30,7 @@ class Elementwise(Optimizer):
 
     rule: Rule
     states: tuple[str, ...] = ()  # those of the rule, by name
+    shown, instead = "", ""  # who does not support sparse gradients, and what to take instead
 
     def _start(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """The state of a parameter before its first step: a counter, and zeros."""
@@ -57,6 +58,9 @@ class Elementwise(Optimizer):
                 for p in group["params"]:
                     grad = p.grad
                     if grad is not None:
+                        if grad.is_sparse:
+                            self._move_sparsely(group, p, grad)
+                            continue
                         params.append(p)
                         grads.append(grad)
                 if len(set(map(id, params))) < len(params):  # given twice, they move twice
@@ -82,6 +86,23 @@ class Elementwise(Optimizer):
         for key in dict.fromkeys(keys):
             chosen = [i for i, k in enumerate(keys) if k == key]
             updates.move(self.rule, names, [[t[i] for i in chosen] for t in tensors], self._options(group, key))
+
+    def _move_sparsely(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
+        """A step by a sparse gradient. Most rules move elements whose gradient is zero, too, so they have none."""
+        raise RuntimeError(f"{self.shown or type(self).__name__} does not support sparse gradients{self.instead}")
+
+    def _move_rows(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
+        """The rule for those elements of a parameter and its states that a sparse gradient has; the others stay as they are."""
+        grad, held, names = grad.coalesce(), self._held(group, [p]), self._names(group)
+        (key,) = self._keys(group, held, [p])
+        if not grad._nnz():
+            return
+        places, whole = tuple(grad.indices().unbind(0)), [p, *[held[0][name] for name in names]]
+        simple = len(places) == 1  # rows of a table, nearly always
+        rows = [t.index_select(0, places[0]) if simple else t[places] for t in whole]
+        updates.move(self.rule, names, [[rows[0]], [grad.values()], *[[r] for r in rows[1:]]], self._options(group, key))
+        for t, new in zip(whole, rows, strict=True):
+            t.index_copy_(0, places[0], new) if simple else t.index_put_(places, new)
 
     def _held(self, group: dict[str, Any], params: list[Tensor]) -> list[dict]:
         """The states of these parameters, begun where there are none yet."""

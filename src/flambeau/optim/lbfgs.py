@@ -121,7 +121,7 @@ class LBFGS(Optimizer):
 
     def _flat_grad(self):
         """All gradients as one vector; complex ones as pairs of numbers."""
-        parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in self._params]
+        parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.to_dense().reshape(-1) for p in self._params]
         return OPS["cat"]([part.view_as_real().reshape(-1) if part.is_complex() else part for part in parts])
 
     def _walk(self, t, d) -> None:

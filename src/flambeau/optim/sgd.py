@@ -51,6 +51,21 @@ class SGD(Elementwise):
                     state["momentum_buffer"] = empty_like(p)
         return first
 
+    def _move_sparsely(self, group, p, grad):
+        """By a sparse gradient; the buffer is sparse, too."""
+        if group["weight_decay"] != 0:
+            raise RuntimeError("SGD: weight_decay is not supported with sparse gradients: it would move elements that have none")
+        grad = -grad if group["maximize"] else grad
+        if group["momentum"] != 0:
+            state = self.state[p]
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
+                buffer = state["momentum_buffer"] = grad.detach().clone()
+            else:
+                buffer.mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
+            grad = grad.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+        p.add_(grad, alpha=-float(group["lr"]))
+
     def _options(self, group, key):
         names = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
         return {name: group[name] for name in names} | {"first": key}

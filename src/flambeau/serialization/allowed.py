@@ -15,7 +15,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from flambeau import devices, dtypes, pickling
-from flambeau.layouts import layout
+from flambeau.layouts import layout, sparse_coo
 from flambeau.legacy import TENSOR_TYPES
 from flambeau.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
 from flambeau.serialization import names
@@ -103,6 +103,7 @@ def by_default() -> dict[str, Any]:
         "torch._utils._rebuild_meta_tensor_no_storage": pickling._rebuild_meta_tensor_no_storage,
         "torch._utils._rebuild_parameter": _rebuild_parameter,
         "torch._utils._rebuild_parameter_with_state": _rebuild_parameter_with_state,
+        "torch._utils._rebuild_sparse_tensor": pickling._rebuild_sparse_tensor,
         "torch._utils._rebuild_tensor": pickling._rebuild_tensor,
         "torch._utils._rebuild_tensor_v2": pickling._rebuild_tensor_v2,
         "torch._utils._rebuild_tensor_v3": pickling._rebuild_tensor_v3,
@@ -119,10 +120,10 @@ def by_default() -> dict[str, Any]:
     return found
 
 
-# PyTorch allows these too; Flambeau has no sparse, quantized or nested tensors, and no dtypes of less than a byte or with 8 bits of float.
+# PyTorch allows these too; Flambeau has no quantized or nested tensors, and no dtypes of less than a byte or with 8 bits of float.
 LACKING = re.compile(
     r"torch\.(q?u?int\d\w*|bits\w+|float[48]_\w+|complex32|per_\w+|QU?Int\w+|(cuda\.)?sparse\.\w+Tensor|cuda\.\w+Tensor"
-    r"|_utils\._rebuild_(qtensor|sparse_tensor|nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
+    r"|_utils\._rebuild_(qtensor|nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
 )
 MOST_PARTS = 1000  # of a key
 
@@ -368,6 +369,19 @@ def _meta(caller: Caller, args: tuple) -> Tensor:
     return pickling._rebuild_meta_tensor_no_storage(*args)
 
 
+def _sparse(caller: Caller, args: tuple) -> Tensor:
+    _need(
+        len(args) == 2 and isinstance(args[0], layout) and isinstance(args[1], tuple), "a sparse tensor is made of a layout and its parts"
+    )
+    is_coo = args[0] is sparse_coo
+    tensors, size = (args[1][:2], args[1][2:3]) if is_coo else (args[1][:3], args[1][3:4])
+    _need(len(args[1]) in ((3, 4) if is_coo else (4,)), "a sparse tensor has indices, values and a size")
+    _need(all(isinstance(t, Tensor) for t in tensors), "the indices and values of a sparse tensor are tensors")
+    _need(_ints(size[0]) and len(size[0]) <= 64 and all(n >= 0 for n in size[0]), "the size of a sparse tensor is numbers from 0 on")
+    _need(len(args[1]) < 4 or not is_coo or args[1][3] is None or type(args[1][3]) is bool, "is_coalesced is True or False")
+    return pickling._rebuild_sparse_tensor(*args)
+
+
 def _parameter(caller: Caller, args: tuple) -> Parameter:
     _need(1 <= len(args) <= 3 and isinstance(args[0], Tensor), "a Parameter is made of a tensor")
     return _rebuild_parameter(args[0], bool(args[1]) if len(args) > 1 else True, None)
@@ -409,6 +423,7 @@ _CALLS: dict[Any, Callable[[Caller, tuple], Any]] = {
     pickling._rebuild_tensor_v2: _tensor(pickling._rebuild_tensor_v2, 6),
     pickling._rebuild_tensor_v3: _tensor(pickling._rebuild_tensor_v3, 7, dtype_at=6),
     pickling._rebuild_meta_tensor_no_storage: _meta,
+    pickling._rebuild_sparse_tensor: _sparse,
     pickling._rebuild_from_type_v2: _from_type,
 }
 _REBUILDERS = frozenset(function for function in _CALLS if getattr(function, "__module__", "") == pickling.__name__) - {

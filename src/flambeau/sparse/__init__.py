@@ -1,0 +1,89 @@
+"""`torch.sparse`: tensors of which only some elements are stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau import dtypes, layouts
+from flambeau.errors import refusal
+from flambeau.sparse import dispatch, pointwise, products, reductions, shaping  # noqa: F401 - they declare the rules
+from flambeau.sparse.conversion import to_layout
+from flambeau.sparse.invariants import check_sparse_tensor_invariants
+from flambeau.sparse.making import coo, sparse_coo_tensor
+from flambeau.sparse.parts import SparseTensor
+from flambeau.sparse.products import sampled_addmm
+from flambeau.sparse.products import sparse_addmm as addmm
+from flambeau.sparse.products import sparse_mm as mm
+from flambeau.sparse.reductions import log_softmax, softmax
+from flambeau.sparse.reductions import sparse_sum as sum
+from flambeau.tensor import Tensor
+from flambeau.untyped_storage import OLD_NAMES
+
+__all__ = [
+    "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "addmm", "as_sparse_gradcheck",
+    "check_sparse_tensor_invariants", "log_softmax", "mm", "sampled_addmm", "softmax", "spdiags", "spsolve", "sum", "to_sparse_semi_structured",
+]  # fmt: skip
+
+
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) -> Tensor:
+    """A matrix with the rows of `diagonals` along its diagonals: element j of a row stands in column j, `offset` above the main diagonal."""
+    diagonals = diagonals if diagonals.dim() == 2 else diagonals.unsqueeze(0)
+    offsets = offsets.reshape(-1)
+    rows, columns = tuple(shape)
+    if offsets.shape[0] != diagonals.shape[0]:
+        raise RuntimeError(f"Number of diagonals ({diagonals.shape[0]}) does not match the number of offsets ({offsets.shape[0]})")
+    if len(set(offsets.tolist())) != offsets.shape[0]:
+        raise RuntimeError("Offset tensor contains duplicate values")
+    if layout not in (None, layouts.sparse_coo, layouts.sparse_csr, layouts.sparse_csc):
+        raise RuntimeError(f"Only output layouts (Sparse, SparseCsr, SparseCsc) are supported, got {layout}")
+    column = offsets.new_ones(diagonals.shape[1], dtype=dtypes.int64).cumsum(0).sub(1).expand(diagonals.shape)
+    row = column - offsets.unsqueeze(1)
+    inside = (row >= 0) & (row < rows) & (column < columns)
+    indices = row.new_empty((2, int(inside.sum())))
+    indices[0], indices[1] = row[inside], column[inside]
+    return to_layout(coo(indices, diagonals[inside], (rows, columns)), layout or layouts.sparse_coo)
+
+
+def as_sparse_gradcheck(gradcheck: Any) -> Any:
+    """Not available: gradcheck of functions of sparse tensors."""
+
+    def gradcheck_with_sparse_support(func: Any, inputs: Any, **kwargs: Any) -> Any:
+        given = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
+        if not any(isinstance(x, SparseTensor) for x in given):
+            return gradcheck(func, inputs, **kwargs)
+        raise NotImplementedError(
+            "gradcheck with sparse inputs is not available: make the sparse tensor inside the function, of dense values"
+        )
+
+    return gradcheck_with_sparse_support
+
+
+spsolve = refusal("spsolve", NotImplementedError, "is not available: there is no sparse solver here. Try torch.linalg.solve on .to_dense()")
+to_sparse_semi_structured = refusal("to_sparse_semi_structured", NotImplementedError, "is not available: it is for GPUs with 2:4 sparsity")
+SparseSemiStructuredTensor = SparseSemiStructuredTensorCUTLASS = SparseSemiStructuredTensorCUSPARSELT = refusal(
+    "SparseSemiStructuredTensor", NotImplementedError, "is not available: it is for GPUs with 2:4 sparsity"
+)
+
+
+class _OldType(type):
+    """torch.sparse.FloatTensor(indices, values, size) makes a COO tensor, and isinstance asks for layout and dtype."""
+
+    dtype: dtypes.dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> SparseTensor:
+        if not args:
+            return sparse_coo_tensor((0,), dtype=cls.dtype, **kwargs)
+        if len(args) == 1 or isinstance(args[0], int):
+            return sparse_coo_tensor(args if isinstance(args[0], int) else args[0], dtype=cls.dtype, **kwargs)
+        return sparse_coo_tensor(*args, dtype=cls.dtype, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, SparseTensor) and instance.is_sparse and instance.dtype is cls.dtype
+
+
+for _name in ("BFloat16", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"):
+    globals()[f"{_name}Tensor"] = _OldType(
+        f"{_name}Tensor",
+        (),
+        {"dtype": OLD_NAMES[_name], "__module__": "torch.sparse", "__doc__": f"The old constructor of COO tensors of {OLD_NAMES[_name]}."},
+    )

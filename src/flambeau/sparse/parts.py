@@ -1,0 +1,312 @@
+"""A sparse tensor: which elements are not zero, and what they are.
+
+Note [what stands behind a sparse tensor]
+
+A SparseTensor is a Tensor whose `_array` has a shape and a dtype but no elements in order: a `Coo` or a `Compressed`, which holds dense tensors.
+
+    Coo          indices (sparse_dim, nnz), values (nnz, *dense shape)         an element for each column of the indices; equal ones add up
+    Compressed   crow (M + 1), col (nnz), values (nnz)                         CSR: row i has the places crow[i] ... crow[i + 1] - 1
+                 ccol (N + 1), row (nnz), values (nnz)                         CSC: the same of columns
+
+Dense operations never see one: the class is not among the plain ones, so they ask it first (`__torch_function__`, dispatch.py), and what has
+no rule there raises NotImplementedError. The values inside carry no history; the sparse tensor has its own (history.py).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from flambeau import layouts
+from flambeau.eager import overrides
+from flambeau.storage import Storage
+from flambeau.tensor import Size, Tensor
+from flambeau.untyped_storage import OLD_NAME_OF
+
+KINDS = {layouts.sparse_coo: "Sparse", layouts.sparse_csr: "SparseCsr", layouts.sparse_csc: "SparseCsc"}  # in PyTorch's messages
+
+
+class Parts:
+    """What a sparse tensor has in place of an array."""
+
+    layout: layouts.layout
+    flags = SimpleNamespace(fnc=False, c_contiguous=False)
+    base = np.zeros(0)  # never memory that a gradient could take over
+    offset = 0
+
+    def __init__(self, shape, values: Tensor):
+        self.shape, self.value = tuple(shape), values  # `value` is what tells the device: see kernels/arrays.py
+        self.dtype, self.itemsize = values._array.dtype, values._array.itemsize
+        self.ndim, self.size = len(self.shape), prod(self.shape)
+        self.strides = (0,) * self.ndim
+
+    @property
+    def values(self) -> Tensor:
+        """The elements, one after the other."""
+        return self.value
+
+    @property
+    def nnz(self) -> int:
+        """How many elements are stored."""
+        return self.value._array.shape[0]
+
+    def item(self) -> Any:
+        """The element of a tensor that has one."""
+        return wrapped(self).to_dense().item()
+
+    def as_tensor(self) -> SparseTensor:
+        """A tensor of these parts, without history."""
+        return wrapped(self)
+
+
+class Coo(Parts):
+    """Elements by their coordinates. `coalesced`: in row-major order, none twice."""
+
+    layout = layouts.sparse_coo
+
+    def __init__(self, indices: Tensor, values: Tensor, shape, coalesced: bool = False):
+        super().__init__(shape, values)
+        self.indices, self.coalesced = indices, bool(coalesced)
+        self.sparse_dim = indices._array.shape[0]
+
+    def with_values(self, values: Tensor) -> Coo:
+        """The same places with other elements."""
+        return Coo(self.indices, values, (*self.shape[: self.sparse_dim], *values._array.shape[1:]), self.coalesced)
+
+
+class Compressed(Parts):
+    """A matrix by rows (CSR) or by columns (CSC)."""
+
+    sparse_dim = 2
+
+    def __init__(self, layout: layouts.layout, starts: Tensor, others: Tensor, values: Tensor, shape):
+        super().__init__(shape, values)
+        self.layout, self.starts, self.others = layout, starts, others
+
+    def with_values(self, values: Tensor) -> Compressed:
+        """The same places with other elements."""
+        return Compressed(self.layout, self.starts, self.others, values, self.shape)
+
+
+class SparseTensor(Tensor):
+    """A tensor of which only some elements are stored. See the note above."""
+
+    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    _sees_building_blocks = True  # it is told which operation runs, not under which public name
+    _array: Any
+
+    # -- what it is
+
+    @property
+    def layout(self) -> layouts.layout:
+        """torch.sparse_coo, torch.sparse_csr or torch.sparse_csc."""
+        return self._array.layout
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether its elements are stored by their coordinates."""
+        return self._array.layout is layouts.sparse_coo
+
+    @property
+    def is_sparse_csr(self) -> bool:
+        """Whether its elements are stored by rows."""
+        return self._array.layout is layouts.sparse_csr
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is in main memory."""
+        return self._array.value.is_cpu
+
+    def sparse_dim(self) -> int:
+        """How many dimensions, from the first on, are sparse."""
+        return self._array.sparse_dim
+
+    def dense_dim(self) -> int:
+        """How many dimensions, from the last on, every stored element has."""
+        return self._array.ndim - self._array.sparse_dim
+
+    def _nnz(self) -> int:
+        return self._array.nnz
+
+    def is_coalesced(self) -> bool:
+        """Whether the coordinates are in order, and none stands twice."""
+        return self._coo("is_coalesced").coalesced
+
+    def _coalesced_(self, coalesced: bool) -> SparseTensor:
+        self._coo("_coalesced_").coalesced = bool(coalesced)
+        return self
+
+    # -- its parts
+
+    def _coo(self, name: str) -> Coo:
+        if type(self._array) is not Coo:
+            raise RuntimeError(f"{name} expected sparse coordinate tensor layout but got {KINDS[self.layout]}")
+        return self._array
+
+    def _compressed(self, name: str, layout: layouts.layout) -> Compressed:
+        if self.layout is not layout:
+            kind = "row" if layout is layouts.sparse_csr else "column"
+            raise RuntimeError(f"{name} expected sparse {kind} compressed tensor layout but got {KINDS[self.layout]}")
+        return self._array
+
+    def _indices(self) -> Tensor:
+        return self._unwrapped("_indices").indices.detach()
+
+    def _values(self) -> Tensor:
+        return self._unwrapped("_values").values.detach()
+
+    def _unwrapped(self, name: str) -> Coo:
+        if type(self._array) is not Coo:
+            raise NotImplementedError(f"{name} is for tensors of layout torch.sparse_coo, found {self.layout}. Try values()")
+        return self._array
+
+    def indices(self) -> Tensor:
+        """The coordinates of the stored elements. (sparse_dim, nnz)."""
+        if not self._coo("indices").coalesced:
+            raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
+        return self._array.indices.detach()
+
+    def values(self) -> Tensor:
+        """The stored elements. (nnz, *dense shape)."""
+        from flambeau.sparse import history
+
+        if self.is_sparse and not self._array.coalesced:
+            raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
+        return history.values(self)
+
+    def crow_indices(self) -> Tensor:
+        """Where each row begins. (rows + 1)."""
+        return self._compressed("crow_indices", layouts.sparse_csr).starts.detach()
+
+    def col_indices(self) -> Tensor:
+        """The column of each stored element, row after row. (nnz)."""
+        return self._compressed("col_indices", layouts.sparse_csr).others.detach()
+
+    def ccol_indices(self) -> Tensor:
+        """Where each column begins. (columns + 1)."""
+        return self._compressed("ccol_indices", layouts.sparse_csc).starts.detach()
+
+    def row_indices(self) -> Tensor:
+        """The row of each stored element, column after column. (nnz)."""
+        return self._compressed("row_indices", layouts.sparse_csc).others.detach()
+
+    # -- aliases and copies
+
+    def detach(self) -> SparseTensor:
+        """The same elements without history."""
+        alias = wrapped(self._array)
+        alias._storage, alias._inference = self._shared_storage(), self._inference
+        return alias
+
+    @property
+    def data(self) -> SparseTensor:
+        """The same elements without history."""
+        return wrapped(self._array)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, SparseTensor):
+            raise RuntimeError(f"data of a tensor of layout {self.layout} cannot be exchanged for one of layout {value.layout}")
+        self._array, self._storage = value._array, value._shared_storage()
+
+    def __deepcopy__(self, memo: dict) -> SparseTensor:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol. Try x.detach().clone()"
+            )
+        if id(self) not in memo:
+            memo[id(self)] = copy = self.detach().clone()
+            copy._needs = self._needs
+            copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
+            copy.__dict__.update(self.__dict__)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        from flambeau import pickling
+
+        array = self._array
+        if type(array) is Coo:
+            data: tuple = array.indices, array.values, Size(array.shape), array.coalesced
+        else:
+            data = array.starts, array.others, array.values, Size(array.shape)
+        return pickling._rebuild_sparse_tensor, (array.layout, data)
+
+    def _shared_storage(self) -> Storage:
+        if self._storage is None:
+            self._storage = Storage(self._array)  # there is no memory to share, but versions are counted
+        return self._storage
+
+    # -- answers that only dense tensors have
+
+    def stride(self, dim: int | None = None):
+        """Zeros: the elements lie in no order that strides could tell."""
+        if not self.is_sparse:
+            raise RuntimeError("Sparse CSR tensors do not have strides")
+        return self._array.strides if dim is None else 0
+
+    def is_contiguous(self, memory_format=None) -> bool:
+        """False."""
+        if not self.is_sparse:
+            raise RuntimeError("Sparse CSR tensors do not have is_contiguous")
+        return False
+
+    def storage_offset(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def nbytes(self) -> int:
+        """Refused: add the bytes of indices and values."""
+        raise RuntimeError("nbytes is not defined for sparse tensors: add the nbytes of the indices and of the values")
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        """The old name of its kind, or a copy with another dtype."""
+        if dtype is not None:
+            return self.to(dtype)
+        if not self.is_sparse:
+            raise RuntimeError(f"tensors of layout {self.layout} have no old type name")
+        return f"torch.{'cuda.' if self.is_cuda else ''}sparse.{OLD_NAME_OF[self.dtype]}Tensor"
+
+    def __repr__(self, *, tensor_contents=None) -> str:
+        from flambeau.sparse import text
+
+        return text.sparse_repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+
+def wrapped(parts: Parts) -> SparseTensor:
+    """A new sparse tensor of these parts, without history."""
+    new = object.__new__(SparseTensor)
+    new._array = parts
+    new._storage = new._node = new._base = new._grad = new._view_mode = None
+    new._needs, new._nr, new._stamp, new._inference = False, 0, 0, False
+    return new
+
+
+def _refused(name: str, error: type[Exception], sentence: str):
+    def refuse(self, *args, **kwargs):
+        raise error(sentence.format(name=name, layout=self.layout, kind=KINDS[self.layout]))
+
+    refuse.__name__ = refuse.__qualname__ = name
+    return refuse
+
+
+_NO_STORAGE = "{name}: a tensor of layout {layout} has no storage of its own; its values and indices have. Try to_dense()"
+_REFUSALS: list[tuple[str, type[Exception], str]] = [
+    ("untyped_storage storage _typed_storage is_shared share_memory_ pin_memory set_", NotImplementedError, _NO_STORAGE),
+    ("data_ptr tolist", RuntimeError, _NO_STORAGE),
+    ("numpy __array__ __dlpack__", TypeError, "can't convert {kind} layout tensor to numpy. Use Tensor.to_dense() first."),
+    (
+        "describe resize_ resize_as_ apply_ map_ map2_ as_subclass _reinterpret",
+        NotImplementedError,
+        "{name} is not available for layout {layout}",
+    ),
+]
+for _names, _error, _sentence in _REFUSALS:
+    for _name in _names.split():
+        setattr(SparseTensor, _name, _refused(_name, _error, _sentence))

@@ -1,0 +1,399 @@
+"""Arithmetic of sparse tensors, element by element.
+
+A function that keeps zero works on the stored values alone. What is linear in the tensor need not have it coalesced first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau import layouts
+from flambeau.autograd import modes
+from flambeau.kernels import layout
+from flambeau.ops import OPS
+from flambeau.ops.promotion import promoted
+from flambeau.sparse import history
+from flambeau.sparse.conversion import coalesce, coalesced_if_coo, coordinates, flat, merged, to_layout, to_sparse_coo, unflat, values_at
+from flambeau.sparse.dispatch import refusal, rule
+from flambeau.sparse.parts import Coo, SparseTensor, wrapped
+from flambeau.tensor import Tensor
+
+# -- functions of one tensor -------------------------------------------------------------------------------------------
+
+KEEPS_ZERO = """sqrt abs sign sgn isnan isinf isposinf isneginf signbit expm1 log1p sin tan asin atan deg2rad rad2deg sinh tanh asinh atanh
+    floor ceil trunc frac _round erf erfinv relu _square _cube _nan_to_num _root""".split()
+
+
+def _on_values(op: Any, x: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+    """An operation on the stored values."""
+    x = coalesced_if_coo(x)
+    name = "".join(part.title() for part in op.short.split("_")) + "Backward0"
+    return history.build(x._array, op.call(history.values(x), *args, **kwargs), name)
+
+
+def _keeps_zero(name: str) -> None:
+    @rule(name)
+    def run(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        return _on_values(OPS[name], input, *args, **kwargs)
+
+    @rule(f"{name}_")
+    def run_in_place(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        if input.is_sparse and not input._array.coalesced:
+            raise RuntimeError(f"{name.lstrip('_')}_ requires coalesced input. Try x = x.coalesce() first, or the out-of-place form")
+        return become(input, run(input, *args, **kwargs))
+
+
+for _name in KEEPS_ZERO:
+    _keeps_zero(_name)
+
+
+def become(self: SparseTensor, result: SparseTensor) -> SparseTensor:
+    """`self` with the elements and the history of `result`: what in-place forms do."""
+    if not isinstance(self, SparseTensor) or result.layout is not self.layout:
+        raise RuntimeError(f"an in-place operation cannot change the layout of a tensor from {self.layout} to {result.layout}")
+    if modes.state.grad and self.requires_grad and self.is_leaf:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad(), or x.clone().")
+    if result.dtype is not self.dtype:
+        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {self.dtype}")
+    self._array = result._array
+    self._bump()
+    if modes.state.grad:
+        self._node, self._nr, self._needs = result._node, result._nr, result._needs
+    return self
+
+
+def _linear(x: SparseTensor, function: Callable, name: str) -> SparseTensor:
+    """A linear function of the stored values, which is that of the gradient, too."""
+    with modes.no_grad():
+        result = wrapped(x._array.with_values(function(x._array.values)))
+    return history.recorded(result, name, (x,), (function,))
+
+
+@rule("neg", "negative")
+def neg(input: SparseTensor) -> SparseTensor:
+    return _linear(input, lambda t: -t, "NegBackward0")
+
+
+@rule("nan_to_num")
+def nan_to_num(input: SparseTensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> SparseTensor:
+    return _on_values(OPS["nan_to_num"], input, nan, posinf, neginf)
+
+
+@rule("real")
+def real(input: SparseTensor) -> SparseTensor:
+    return _on_values(OPS["real"], input) if input.is_complex() else input
+
+
+@rule("imag")
+def imag(input: SparseTensor) -> SparseTensor:
+    return _on_values(OPS["imag"], input)
+
+
+@rule("positive")
+def positive(input: SparseTensor) -> SparseTensor:
+    return input
+
+
+@rule("conj", "_conj_physical", "conj_physical", "resolve_conj", "resolve_neg")
+def conj(input: SparseTensor) -> SparseTensor:
+    return _linear(input, lambda t: t.conj(), "ConjBackward0") if input.is_complex() else input
+
+
+@rule("neg_")
+def neg_(input: SparseTensor) -> SparseTensor:
+    return become(input, neg(input))
+
+
+@rule("nn.functional.dropout", "dropout")
+def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SparseTensor:
+    if training and p:
+        raise refusal("dropout", (input,))
+    return input
+
+
+@rule("clone")
+def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
+    parts = input._array
+    with modes.no_grad():
+        values = parts.values.clone().contiguous()
+        copy = Coo(parts.indices.clone(), values, parts.shape, parts.coalesced) if isinstance(parts, Coo) else parts.with_values(values)
+    return history.recorded(wrapped(copy), "CloneBackward0", (input,), (lambda grad: grad,))
+
+
+@rule("to")
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    if not isinstance(input, SparseTensor):  # x.to(sparse): its dtype and device are meant
+        return input.to(args[0].device, args[0].dtype)
+    from flambeau.ops.copying import parse_to
+
+    dtype, device, copy, _, non_blocking = parse_to(*args, **kwargs)
+    return _to_copy(input, dtype or input.dtype, device or input.device, None, non_blocking, copy)
+
+
+@rule("_to_copy")
+def _to_copy(
+    input: SparseTensor, dtype: Any, device: Any, strides: Any = None, non_blocking: bool = False, copy: bool = False
+) -> SparseTensor:
+    parts = input._array
+    with modes.no_grad():
+        values = parts.values.to(device=device, dtype=dtype, non_blocking=non_blocking, copy=copy)
+        if values is parts.values:
+            return input
+        moved = parts.with_values(values)
+        for name in ("indices", "starts", "others"):
+            if hasattr(moved, name):
+                setattr(moved, name, getattr(moved, name).to(device=device, non_blocking=non_blocking))
+    before = input.dtype, input.device
+    return history.recorded(wrapped(moved), "ToCopyBackward0", (input,), (lambda grad: grad.to(before[1], before[0]),))
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+@rule("add", "_add", "_add_scaled")
+def add(input: Any, other: Any, alpha: Any = 1) -> Tensor:
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        raise RuntimeError("add(sparse, number) is not supported: the sum would have no zeros. Add it to .to_dense(), or to .values()")
+    if not isinstance(input, SparseTensor):
+        return _added_to_dense(input, other, alpha)
+    if not isinstance(other, SparseTensor):
+        return _added_to_dense(other if alpha == 1 else other * alpha, input, 1)
+    with modes.no_grad():
+        result = _sum(input.detach(), other.detach(), alpha)
+    first, second = input.layout, other.layout
+    derivatives = (lambda grad: _as(grad, first), lambda grad: _as(grad if alpha == 1 else grad * alpha, second))
+    return history.recorded(result, "AddBackward0", (input, other), derivatives)
+
+
+def _as(grad: Tensor, layout: Any) -> Tensor:
+    """A gradient of another sparse layout in that of its tensor; a dense one stays dense."""
+    return to_layout(grad, layout) if isinstance(grad, SparseTensor) and layout is not layouts.strided else grad
+
+
+def _added_to_dense(dense: Tensor, sparse: SparseTensor, alpha: Any) -> Tensor:
+    if tuple(dense.shape) != tuple(sparse.shape):
+        raise RuntimeError(f"add(dense, sparse): the tensors must have one shape, found {list(dense.shape)} and {list(sparse.shape)}")
+    common = promoted(dense, sparse)
+    with modes.no_grad():
+        result = dense.detach().to(common, copy=True)
+        _put_onto(result, sparse.detach(), alpha)
+    derivatives = (lambda grad: grad, lambda grad: grad if alpha == 1 else grad * alpha)
+    return history.recorded(result, "AddBackward0", (dense, sparse), derivatives)
+
+
+def _put_onto(dense: Tensor, sparse: SparseTensor, alpha: Any) -> None:
+    """dense += alpha * sparse, in place."""
+    parts = sparse._array
+    if parts.nnz:
+        values = history.values(sparse) if sparse.requires_grad else parts.values
+        values = (values if alpha == 1 else values * alpha).to(dense.dtype)
+        dense.index_put_(tuple(coordinates(parts).unbind(0)), values, accumulate=True)
+
+
+@rule("add_", "_add_", "_add_scaled_")
+def add_(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
+    if isinstance(self, SparseTensor):
+        if not isinstance(other, SparseTensor):
+            raise RuntimeError("add(sparse, dense) is not supported in place. Use add(dense, sparse) instead.")
+        return become(self, add(self, other, alpha))
+    _put_onto(self, coalesce(other) if other.requires_grad and other.is_sparse else other, alpha)
+    return self
+
+
+@rule("sub", "_sub", "_sub_scaled", "subtract")
+def sub(input: Any, other: Any, alpha: Any = 1) -> Tensor:
+    return history.renamed(add(input, other, -alpha), "SubBackward0")
+
+
+@rule("sub_", "_sub_", "_sub_scaled_", "subtract_")
+def sub_(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
+    return add_(self, other, -alpha)
+
+
+def _sum(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
+    if tuple(a.shape) != tuple(b.shape):
+        raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+    if not a.is_sparse or not b.is_sparse:
+        return to_layout(_sum(to_sparse_coo(a), to_sparse_coo(b), alpha), a.layout)
+    common = promoted(a, b)
+    first, second = a._array, b._array
+    if first.sparse_dim != second.sparse_dim:
+        raise RuntimeError(
+            f"add: expected 'self' and 'other' to have same number of sparse dimensions, found {first.sparse_dim} and {second.sparse_dim}"
+        )
+    left, right = first.values.to(common), second.values.to(common)
+    right = right if alpha == 1 else right * alpha
+    if first.nnz == second.nnz and (first.indices is second.indices or bool((first.indices == second.indices).all())):
+        return wrapped(Coo(first.indices, left + right, first.shape, first.coalesced and second.coalesced))
+    cat = OPS["cat"]
+    indices, values = cat([first.indices, second.indices], 1), cat([left, right])
+    if not (first.coalesced and second.coalesced):
+        return wrapped(Coo(indices, values, first.shape, False))
+    shape = first.shape[: first.sparse_dim]
+    keys, values = merged(flat(indices, shape), values)
+    return wrapped(Coo(unflat(keys, shape), values, first.shape, True))
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, Tensor) or (not isinstance(value, SparseTensor) and not value.dim())
+
+
+@rule("mul", "multiply")
+def mul(input: Any, other: Any) -> Tensor:
+    if _is_number(input):
+        input, other = other, input
+    if _is_number(other):
+        return _scaled(input, lambda t: t * other, other, "MulBackward0")
+    with modes.no_grad():
+        result = _product(input.detach(), other.detach())
+    first, second = (t.layout for t in (input, other))
+    derivatives = (
+        lambda grad, a, b: _as(_times(grad, b), first),
+        lambda grad, a, b: _as(_times(grad, a), second),
+    )
+    return history.recorded(result, "MulBackward0", (input, other), derivatives, (input, other))
+
+
+def _times(grad: Tensor, other: Tensor) -> Tensor:
+    return grad * (other.conj() if other.is_complex() else other)
+
+
+def _scaled(x: SparseTensor, function: Callable, number: Any, name: str) -> SparseTensor:
+    if isinstance(number, Tensor) and number.requires_grad:
+        x = coalesced_if_coo(x)
+        return history.build(x._array, function(history.values(x)), name)
+    return _linear(x, function, name)
+
+
+def _product(a: Tensor, b: Tensor) -> SparseTensor:
+    """Of two tensors of which at least one is sparse: where that one has elements."""
+    if not isinstance(a, SparseTensor):
+        a, b = b, a
+    assert isinstance(a, SparseTensor)
+    if isinstance(b, SparseTensor):
+        return _product_of_sparse(a, b)
+    parts = a._array
+    if layout.broadcast_shapes(tuple(a.shape), tuple(b.shape)) != tuple(a.shape):
+        raise NotImplementedError(
+            f"mul(sparse, dense): the dense tensor must broadcast to the sparse one, found {list(b.shape)} and {list(a.shape)}"
+        )
+    factors = b.expand(a.shape)[tuple(coordinates(parts).unbind(0))]
+    return wrapped(parts.with_values(parts.values * factors))
+
+
+def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
+    if tuple(a.shape) != tuple(b.shape):
+        raise RuntimeError(f"mul: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+    if not a.is_sparse or not b.is_sparse:
+        return to_layout(_product_of_sparse(to_sparse_coo(a), to_sparse_coo(b)), a.layout if not a.is_sparse else b.layout)
+    a, b = coalesce(a), coalesce(b)
+    parts, other = a._array, b._array
+    shape = parts.shape[: parts.sparse_dim]
+    if parts.nnz == other.nnz and (parts.indices is other.indices or bool((parts.indices == other.indices).all())):
+        return wrapped(Coo(parts.indices, parts.values * other.values, parts.shape, True))
+    both = OPS["isin"](flat(parts.indices, shape), flat(other.indices, shape))
+    indices = parts.indices[:, both]
+    meeting = Coo(indices, parts.values[both], parts.shape, True)
+    return wrapped(meeting.with_values(meeting.values * values_at(b, meeting)))
+
+
+@rule("mul_", "multiply_")
+def mul_(self: Tensor, other: Any) -> Tensor:
+    if isinstance(self, SparseTensor) and _is_number(other) and not (modes.state.grad and self.requires_grad):
+        self._array.values.mul_(other)
+        self._bump()
+        return self
+    return become(self, mul(self, other))
+
+
+@rule("div", "_div", "true_divide", "divide")
+def div(input: Any, other: Any, rounding_mode: str | None = None) -> Tensor:
+    if not isinstance(input, SparseTensor) or not _is_number(other):
+        found = list(other.shape) if isinstance(other, Tensor) else type(other).__name__
+        raise RuntimeError(
+            f"Sparse division requires a sparse tensor and a scalar or zero-dim dense tensor divisor (got shape {found} for divisor)"
+        )
+    if rounding_mode is not None:
+        x = coalesced_if_coo(input)
+        return history.build(x._array, history.values(x).div(other, rounding_mode=rounding_mode), "DivBackward1")
+    return _scaled(input, lambda t: t / other, other, "DivBackward0")
+
+
+@rule("div_", "_div_", "true_divide_", "divide_")
+def div_(self: Tensor, other: Any, rounding_mode: str | None = None) -> Tensor:
+    if isinstance(self, SparseTensor) and _is_number(other) and rounding_mode is None and not (modes.state.grad and self.requires_grad):
+        self._array.values.div_(other)
+        self._bump()
+        return self
+    return become(self, div(self, other, rounding_mode))
+
+
+@rule("floor_divide")
+def floor_divide(input: Any, other: Any) -> Tensor:
+    return div(input, other, "floor")
+
+
+@rule("pow", "_power_to_number", "_pow")
+def power(input: Any, exponent: Any) -> Tensor:
+    if not isinstance(input, SparseTensor) or isinstance(exponent, Tensor):
+        raise refusal("pow with a tensor for its exponent", (input, exponent))
+    if exponent == 0:
+        raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
+    x = coalesced_if_coo(input)
+    return history.build(x._array, history.values(x) ** exponent, "PowBackward0")
+
+
+@rule("square")
+def square(input: SparseTensor) -> Tensor:
+    return power(input, 2)
+
+
+# -- filling -----------------------------------------------------------------------------------------------------------
+
+
+@rule("zero_")
+def zero_(self: SparseTensor) -> SparseTensor:
+    return become(self, zeros_like(self))
+
+
+@rule("zeros_like", "empty_like")
+def zeros_like(
+    input: SparseTensor, *, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor without elements, of the same layout if no other is asked for."""
+    from flambeau.sparse.making import empty_parts
+
+    sparse_dim = input._array.sparse_dim if layout in (None, input.layout) else None
+    empty = wrapped(empty_parts(input._array.shape, dtype or input.dtype, device or input.device, sparse_dim))
+    result = to_layout(empty, layout or input.layout)
+    return result.requires_grad_() if requires_grad else result
+
+
+@rule("new_zeros", "new_empty")
+def new_zeros(
+    self: SparseTensor, *size: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, **rest: Any
+):
+    """A tensor without elements, of any shape and of the same layout if no other is asked for."""
+    return self._array.values.new_zeros(
+        *size, dtype=dtype or self.dtype, layout=layout or self.layout, device=device or self.device, requires_grad=requires_grad
+    )
+
+
+@rule("new_tensor")
+def new_tensor(self: SparseTensor, data: Any, **options: Any) -> Tensor:
+    """The data as a dense tensor, with the dtype and device of this one."""
+    return self._array.values.new_tensor(data, **options)
+
+
+@rule("copy_", tensors=2)
+def copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    if not isinstance(self, SparseTensor) or not isinstance(src, SparseTensor) or self.layout is not src.layout:
+        raise RuntimeError(f"copy_() between tensors of layouts {self.layout} and {src.layout} is not supported: convert one first")
+    if tuple(self.shape) != tuple(src.shape):
+        raise RuntimeError(f"copy_(): expected size {list(self.shape)}, found {list(src.shape)}")
+    return become(self, clone(src).to(self.device, self.dtype))

@@ -1,0 +1,127 @@
+"""Sums, norms and softmax over the elements of sparse tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.kernels import layout
+from flambeau.ops import OPS
+from flambeau.sparse import history
+from flambeau.sparse.conversion import coalesce, flat, merged, to_layout, to_sparse_coo, unflat
+from flambeau.sparse.dispatch import refusal, rule
+from flambeau.sparse.parts import Coo, SparseTensor
+from flambeau.tensor import Tensor
+
+
+def sparse_sum(input: SparseTensor, dim: Any = None, dtype: Any = None) -> Tensor:
+    """The sum of all elements, or over some dimensions: sparse, unless no sparse dimension is left. Its gradient is sparse."""
+    if not isinstance(input, SparseTensor):
+        raise RuntimeError("torch.sparse.sum expects a sparse tensor, found a dense one. Try x.sum()")
+    x = coalesce(input)
+    parts, values = x._array, history.values(x)
+    values = values if dtype is None else values.to(dtype)
+    if dim is None:
+        return values.sum()
+    dims = set(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, x.dim()))
+    return _summed(parts, values, dims)
+
+
+def _summed(parts: Coo, values: Tensor, dims: set[int]) -> Tensor:
+    inner = [d - parts.sparse_dim + 1 for d in dims if d >= parts.sparse_dim]
+    values = values.sum(inner) if inner else values
+    kept = [d for d in range(parts.sparse_dim) if d not in dims]
+    if not kept:
+        return values.sum(0)
+    shape = tuple(parts.shape[d] for d in kept)
+    if len(kept) < parts.sparse_dim:
+        keys = flat(parts.indices[kept], shape)
+        keys, values = merged(keys, values) if parts.nnz > 1 else (keys, values)
+        indices = unflat(keys, shape)
+    else:
+        indices = parts.indices
+    return history.build(Coo(indices, values.detach(), (*shape, *values.shape[1:]), True), values, "SparseSumBackward0")
+
+
+@rule("sum")
+def sum(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """As for dense tensors: the gradient of the sum of all elements is dense."""
+    if dim is not None and dim != ():
+        if not input.is_sparse and not keepdim:
+            raise RuntimeError(f"reduction operations on tensors of layout {input.layout} with keepdim=False is unsupported")
+        found = sparse_sum(to_sparse_coo(input), dim, dtype)
+        for d in sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim())) if keepdim else ():
+            found = found.unsqueeze(d)
+        return found if input.is_sparse else to_layout(found, input.layout)
+    shape = input._array.shape
+    with modes.no_grad():
+        total = input._array.values.sum(dtype=dtype)
+    return history.recorded(total, "SumBackward0", (input,), (lambda grad: grad.expand(shape),))
+
+
+@rule("any")
+def any(input: SparseTensor, *dims: Any, **options: Any) -> Tensor:
+    if dims or options:
+        raise refusal("any over dimensions", (input,))
+    return input._array.values.any()
+
+
+@rule("norm")
+def norm(input: SparseTensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    if dim is not None:
+        raise refusal("norm over dimensions", (input,))
+    return vector_norm(input, 2 if p in ("fro", None) else p, dtype=dtype)
+
+
+@rule("linalg.vector_norm")
+def vector_norm(x: SparseTensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Of the stored values: zeros count only for the least element and for numbers of elements that are not zero."""
+    if dim is not None or (ord in (0, float("-inf")) and x._nnz() < x.numel()):
+        raise refusal(f"vector_norm of order {ord} over dimensions {dim}", (x,))
+    values = history.values(coalesce(to_sparse_coo(x)))
+    return OPS["linalg.vector_norm"](values.reshape(-1), ord, dtype=dtype)
+
+
+# -- softmax -----------------------------------------------------------------------------------------------------------
+
+
+def softmax(input: SparseTensor, dim: int, dtype: Any = None) -> SparseTensor:
+    """Softmax of the stored elements of each line along `dim`: those that are not stored count as minus infinity."""
+    return _normalized(input, dim, dtype, logarithm=False)
+
+
+def log_softmax(input: SparseTensor, dim: int, dtype: Any = None) -> SparseTensor:
+    """The logarithm of `softmax`."""
+    return _normalized(input, dim, dtype, logarithm=True)
+
+
+def _normalized(input: SparseTensor, dim: int, dtype: Any, logarithm: bool) -> SparseTensor:
+    if not isinstance(input, SparseTensor) or not input.is_sparse:
+        raise refusal("sparse.softmax", (input,))
+    x = coalesce(input)
+    parts, values, dim = x._array, history.values(x), layout.wrap_dim(dim, x.dim())
+    values = values if dtype is None else values.to(dtype)
+    name = "SparseLogSoftmaxBackward0" if logarithm else "SparseSoftmaxBackward0"
+    if dim >= parts.sparse_dim:
+        inner = dim - parts.sparse_dim + 1
+        return history.build(parts, values.log_softmax(inner) if logarithm else values.softmax(inner), name)
+    if not parts.nnz:
+        return history.build(parts, values.clone(), name)
+    line, lines = _lines(parts, dim)
+    at = line.reshape(-1, *[1] * (values.dim() - 1)).expand(values.shape)
+    start = values.detach().new_zeros((lines, *values.shape[1:]))
+    peak = start.scatter_reduce(0, at, values.detach(), "amax", include_self=False)
+    shifted = values - peak[line]
+    weights = shifted.exp()
+    total = start.index_add(0, line, weights)
+    return history.build(parts, shifted - total.log()[line] if logarithm else weights / total[line], name)
+
+
+def _lines(parts: Coo, dim: int) -> tuple[Tensor, int]:
+    """(the line along `dim` that each element is in, how many such lines there are)."""
+    kept = [d for d in range(parts.sparse_dim) if d != dim]
+    if not kept:
+        return parts.indices.new_zeros(parts.nnz), 1
+    keys = flat(parts.indices[kept], tuple(parts.shape[d] for d in kept))
+    found, line = OPS["unique"](keys, return_inverse=True)
+    return line, found.shape[0]

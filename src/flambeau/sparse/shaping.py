@@ -1,0 +1,258 @@
+"""Sparse tensors in other shapes, and parts of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau import layouts
+from flambeau.autograd import modes
+from flambeau.kernels import layout
+from flambeau.ops import OPS
+from flambeau.ops.promotion import promoted
+from flambeau.sparse import history
+from flambeau.sparse.conversion import coalesce, to_sparse_coo
+from flambeau.sparse.dispatch import refusal, rule
+from flambeau.sparse.parts import Compressed, Coo, SparseTensor, wrapped
+from flambeau.tensor import Tensor
+
+
+@rule("permute")
+def permute(input: SparseTensor, *dims: Any) -> SparseTensor:
+    """The dimensions in another order, sparse ones among themselves and dense ones among themselves."""
+    order = layout.wrap_dims(dims[0] if len(dims) == 1 and not hasattr(dims[0], "__index__") else dims, input.dim())
+    parts, sparse_dim = input._array, input.sparse_dim()
+    if sorted(order) != list(range(input.dim())):
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering: {order}"
+        )
+    if isinstance(parts, Compressed):
+        return transpose(input, 0, 1) if list(order) == [1, 0] else input
+    if sorted(order[:sparse_dim]) != list(range(sparse_dim)):
+        raise NotImplementedError(
+            f"permute of a sparse tensor: dimensions cannot change between sparse ({sparse_dim}) and dense, found {tuple(order)}"
+        )
+    with modes.no_grad():
+        indices = parts.indices if list(order[:sparse_dim]) == list(range(sparse_dim)) else parts.indices[list(order[:sparse_dim])]
+        values = parts.values.permute(0, *[d - sparse_dim + 1 for d in order[sparse_dim:]])
+        kept = parts.coalesced and list(order[:sparse_dim]) == list(range(sparse_dim))
+        result = wrapped(Coo(indices, values, tuple(parts.shape[d] for d in order), kept))
+    back = [list(order).index(d) for d in range(len(order))]
+    return history.recorded(result, "PermuteBackward0", (input,), (lambda grad: grad.permute(back),))
+
+
+@rule("transpose")
+def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
+    first, second = (layout.wrap_dim(d, input.dim()) for d in (dim0, dim1))
+    if isinstance(input._array, Compressed):
+        if first == second:
+            return input
+        return _turned(input)
+    order = list(range(input.dim()))
+    order[first], order[second] = second, first
+    return history.renamed(permute(input, order), "TransposeBackward0")
+
+
+@rule("_t")
+def t(input: SparseTensor) -> SparseTensor:
+    return history.renamed(transpose(input, 0, 1), "TBackward0") if input.dim() == 2 else input
+
+
+def _turned(x: SparseTensor) -> SparseTensor:
+    """The columns of a matrix are the rows of its transpose: nothing moves."""
+    parts = x._array
+    other = layouts.sparse_csc if parts.layout is layouts.sparse_csr else layouts.sparse_csr
+    result = wrapped(Compressed(other, parts.starts, parts.others, parts.values, parts.shape[::-1]))
+    return history.recorded(result, "TransposeBackward0", (x,), (lambda grad: grad.transpose(0, 1),))
+
+
+@rule("unsqueeze")
+def unsqueeze(input: SparseTensor, dim: int) -> SparseTensor:
+    x = _only_coo("unsqueeze", input)
+    dim = layout.wrap_dim(dim, x.dim() + 1)
+    parts, sparse_dim = x._array, x.sparse_dim()
+    shape = (*parts.shape[:dim], 1, *parts.shape[dim:])
+    if dim > sparse_dim:
+        values = history.values(x).unsqueeze(dim - sparse_dim + 1)
+        return history.build(Coo(parts.indices, values.detach(), shape, parts.coalesced), values, "UnsqueezeBackward0")
+    zeros = parts.indices.new_zeros((1, parts.nnz))
+    indices = OPS["cat"]([parts.indices[:dim], zeros, parts.indices[dim:]])
+    return history.build(Coo(indices, parts.values, shape, parts.coalesced), history.values(x), "UnsqueezeBackward0")
+
+
+def _only_coo(name: str, x: SparseTensor) -> SparseTensor:
+    """A COO tensor, coalesced if its gradient is wanted: only then do its values have one."""
+    if not x.is_sparse:
+        raise refusal(name, (x,))
+    return coalesce(x) if x.requires_grad and modes.state.grad else x
+
+
+@rule("cat", "concat", "concatenate")
+def cat(tensors: Any, dim: int = 0) -> SparseTensor:
+    if not all(isinstance(t, SparseTensor) and t.is_sparse for t in tensors):
+        raise refusal("cat of sparse and dense tensors", (tensors,))
+    tensors = [_only_coo("cat", t) for t in tensors]
+    first, dim = tensors[0]._array, layout.wrap_dim(dim, tensors[0].dim())
+    for t in tensors[1:]:
+        other = t._array
+        same = other.ndim == first.ndim and all(a == b for d, (a, b) in enumerate(zip(first.shape, other.shape, strict=True)) if d != dim)
+        if not same or other.sparse_dim != first.sparse_dim:
+            raise RuntimeError(
+                f"cat: sizes of sparse tensors must match except in dimension {dim}, found {list(first.shape)} and {list(other.shape)}"
+            )
+    if dim >= first.sparse_dim:
+        raise NotImplementedError("cat of sparse tensors along a dense dimension is not available")
+    common = promoted(*tensors)
+    shifted, total = [], 0
+    for t in tensors:
+        indices = t._array.indices.clone()
+        indices[dim] += total
+        shifted.append(indices)
+        total += t._array.shape[dim]
+    join = OPS["cat"]
+    values = join([history.values(t).to(common) for t in tensors])
+    shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
+    return history.build(Coo(join(shifted, 1), values.detach(), shape, False), values, "CatBackward0")
+
+
+@rule("stack", "_stack")
+def stack(tensors: Any, dim: int = 0) -> SparseTensor:
+    if not all(isinstance(t, SparseTensor) for t in tensors):
+        raise refusal("stack of sparse and dense tensors", (tensors,))
+    dim = layout.wrap_dim(dim, tensors[0].dim() + 1)
+    return cat([unsqueeze(t, dim) for t in tensors], dim)
+
+
+@rule("select")
+def select(input: SparseTensor, dim: int, index: int) -> Tensor:
+    x = to_sparse_coo(input)
+    x = coalesce(x) if x.requires_grad else x
+    parts, dim = x._array, layout.wrap_dim(dim, x.dim())
+    size, index = parts.shape[dim], int(index)
+    if not -size <= index < size:
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(parts.shape)} at dimension {dim}")
+    index %= size
+    shape = (*parts.shape[:dim], *parts.shape[dim + 1 :])
+    values = history.values(x)
+    if dim >= parts.sparse_dim:
+        values = values.select(dim - parts.sparse_dim + 1, index)
+        return history.build(Coo(parts.indices, values.detach(), shape, parts.coalesced), values, "SelectBackward0")
+    here = (parts.indices[dim] == index).nonzero().squeeze(1)
+    values = values.index_select(0, here)
+    if parts.sparse_dim == 1:
+        return values.sum(0, dtype=values.dtype)
+    kept = [d for d in range(parts.sparse_dim) if d != dim]
+    return history.build(Coo(parts.indices[kept][:, here], values.detach(), shape, parts.coalesced), values, "SelectBackward0")
+
+
+@rule("getitem")
+def getitem(self: SparseTensor, index: Any) -> Tensor:
+    found, dim = self, 0
+    for entry in index if isinstance(index, tuple) else (index,):
+        if entry is Ellipsis:
+            dim = -1
+        elif isinstance(entry, slice) and entry == slice(None):
+            dim += 1
+        elif hasattr(entry, "__index__") and not isinstance(entry, bool):
+            found = found.select(dim, entry)
+        elif entry is None:
+            found = found.unsqueeze(dim)
+            dim += 1
+        else:
+            raise NotImplementedError(
+                f"x[{entry!r}] of a sparse tensor: whole numbers, None and : are available. Try index_select or to_dense()"
+            )
+    return found
+
+
+@rule("unbind")
+def unbind(input: SparseTensor, dim: int = 0) -> tuple:
+    dim = layout.wrap_dim(dim, input.dim())
+    return tuple([select(input, dim, i) for i in range(input.shape[dim])])
+
+
+@rule("index_select")
+def index_select(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
+    from flambeau.sparse.products import joined
+
+    x = _only_coo("index_select", input)
+    parts, dim = x._array, layout.wrap_dim(dim, x.dim())
+    shape = (*parts.shape[:dim], index.shape[0], *parts.shape[dim + 1 :])
+    if dim >= parts.sparse_dim:
+        values = history.values(x).index_select(dim - parts.sparse_dim + 1, index)
+        return history.build(Coo(parts.indices, values.detach(), shape, parts.coalesced), values, "IndexSelectBackward0")
+    with modes.no_grad():
+        if index.shape[0] and not bool(((index >= 0) & (index < parts.shape[dim])).all()):
+            raise IndexError(f"index_select(): index out of range for dimension {dim} of size {parts.shape[dim]}")
+        find = OPS["searchsorted"]
+        at, order = parts.indices[dim].sort(stable=True)
+        position, place = joined(find(at, index), find(at, index, right=True))
+        place = order[place]
+        indices = parts.indices[:, place]
+        indices[dim] = position
+    values = history.values(x).index_select(0, place)
+    return history.build(Coo(indices, values.detach(), shape, False), values, "IndexSelectBackward0")
+
+
+@rule("narrow_copy", "narrow")
+def narrow_copy(input: SparseTensor, dim: int, start: int, length: int) -> SparseTensor:
+    x = _only_coo("narrow_copy", input)
+    parts, dim = x._array, layout.wrap_dim(dim, x.dim())
+    if not 0 <= start <= start + length <= parts.shape[dim]:
+        raise RuntimeError(f"narrow_copy: invalid range from {start} of length {length} for dimension {dim} of size {parts.shape[dim]}")
+    shape = (*parts.shape[:dim], length, *parts.shape[dim + 1 :])
+    values = history.values(x)
+    if dim >= parts.sparse_dim:
+        values = values.narrow(dim - parts.sparse_dim + 1, start, length).clone()
+        return history.build(Coo(parts.indices, values.detach(), shape, parts.coalesced), values)
+    here = ((parts.indices[dim] >= start) & (parts.indices[dim] < start + length)).nonzero().squeeze(1)
+    indices = parts.indices[:, here]
+    indices[dim] -= start
+    values = values.index_select(0, here)
+    return history.build(Coo(indices, values.detach(), shape, parts.coalesced), values)
+
+
+# -- in place ----------------------------------------------------------------------------------------------------------
+
+
+def _own_coo(name: str, x: Tensor) -> Coo:
+    if not isinstance(x, SparseTensor):
+        raise RuntimeError(f"{name}: expected a tensor of layout torch.sparse_coo, found torch.strided")
+    return x._coo(name)
+
+
+def sparse_resize_(self: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
+    """Give a COO tensor another size, at least its own; its elements stay."""
+    parts, shape = _own_coo("sparse_resize_", self), tuple(size)
+    if len(shape) != sparse_dim + dense_dim:
+        raise RuntimeError(f"number of dimensions must be sparse_dim ({sparse_dim}) + dense_dim ({dense_dim}), but got {len(shape)}")
+    if parts.nnz and (sparse_dim != parts.sparse_dim or any(a < b for a, b in zip(shape, parts.shape, strict=False))):
+        raise RuntimeError(
+            f"a non-empty sparse tensor can only grow, with the same dimensions: from {list(parts.shape)} to {list(shape)} is not that"
+        )
+    if not parts.nnz:
+        return sparse_resize_and_clear_(self, size, sparse_dim, dense_dim)
+    values = parts.values
+    if shape[sparse_dim:] != parts.shape[sparse_dim:]:
+        wider = values.new_zeros((parts.nnz, *shape[sparse_dim:]))
+        wider[tuple(slice(n) for n in values.shape)] = values
+        values = wider
+    self._array = Coo(parts.indices, values, shape, parts.coalesced)
+    self._bump()
+    return self
+
+
+def sparse_resize_and_clear_(self: SparseTensor, size: Any, sparse_dim: int, dense_dim: int) -> SparseTensor:
+    """Give a COO tensor another size and no elements."""
+    from flambeau.sparse.making import empty_parts
+
+    _own_coo("sparse_resize_and_clear_", self)
+    if len(tuple(size)) != sparse_dim + dense_dim:
+        raise RuntimeError(f"number of dimensions must be sparse_dim ({sparse_dim}) + dense_dim ({dense_dim}), but got {len(tuple(size))}")
+    self._array = empty_parts(tuple(size), self.dtype, self.device, sparse_dim)
+    self._bump()
+    return self
+
+
+def resize_as_sparse_(self: SparseTensor, other: SparseTensor) -> SparseTensor:
+    """Give a COO tensor the size of another."""
+    return sparse_resize_(self, other.shape, other.sparse_dim(), other.dense_dim())
