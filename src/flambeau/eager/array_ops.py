@@ -45,6 +45,8 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
+    if op.shortcut_unrecorded is not None:
+        return shortened_unrecorded(front, op.shortcut_unrecorded)
     return front if op.shortcut is None else shortened(front, *op.shortcut)
 
 
@@ -54,7 +56,10 @@ def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
 
     def unrecorded(*args, **kwargs):
         if not modes.special and not state.grad:
-            found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
+            try:
+                found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
+            except TypeError:  # arguments that are wrong: the long way says so in the operation's words
+                found = NotImplemented
             if found is not NotImplemented:
                 return wrap(found)
         return front(*args, **kwargs)

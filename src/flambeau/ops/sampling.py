@@ -6,6 +6,8 @@ the order of its memory, as PyTorch does.
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau.kernels import arrays, layout, rejection, sampling
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.declare import on_arrays
@@ -161,6 +163,13 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Category numbers drawn with the weights in `input`. (C,) -> (num_samples,), (R, C) -> (R, num_samples), int64"""
     room = _room(input, sampling)
     return room.multinomial(source(generator, arrays.device_of(input)), arrays.contiguous(input), int(num_samples), replacement)
+
+
+@multinomial.usually_unrecorded
+def _(input, num_samples, replacement=False):
+    if type(input) is not np.ndarray or type(num_samples) is not int or not input.flags.c_contiguous:
+        return NotImplemented
+    return sampling.multinomial(default_generator, input, num_samples, replacement)
 
 
 @multinomial.meta
