@@ -44,10 +44,25 @@ LARGEST = 256  # features of a head for which the compiled loops have room: they
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
+    if mask is None and type(q) is np.ndarray:
+        known = _seen.get((q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal))
+        if known is not None:
+            shape, back, plan = known
+            made = native.empty(shape, q.dtype)
+            out, lse = made if back is None else made.transpose(back), native.empty(q.shape[:-1], q.dtype)
+            _launch("forward", (out, q, k, v, lse), None, scale, plan)
+            return out, lse
     out = _room((*q.shape[:-1], v.shape[-1]), q)
     lse = arrays.empty(q.shape[:-1], q.dtype, arrays.device_of(q))
     if _compiled(q, k, v):
-        _run("forward", (out, _rows(q), _rows(k), _rows(v), lse), mask, scale, causal)
+        dense = _rows(q), _rows(k), _rows(v)
+        plan = _run("forward", (out, *dense, lse), mask, scale, causal)
+        if mask is None and dense[0] is q and dense[1] is k and dense[2] is v:  # programs come with the same few layouts again and again
+            if len(_seen) > 500:
+                _seen.clear()
+            outer, back = _order(q.strides[:-1])
+            shape = out.shape if outer is None else (*[out.shape[axis] for axis in outer], out.shape[-1])
+            _seen[q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal] = shape, back, plan
         return out, lse
     xp = arrays.module_of(q)
     if not k.shape[-2]:
@@ -147,16 +162,26 @@ def _compiled(q: Array, k: Array, v: Array) -> bool:
     )  # fmt: skip
 
 
-def _run(name: str, operands: tuple, mask, scale: float, causal: bool) -> None:
-    """Launch a loop of print_attention.py: give it the first element of each block of queries, or of each head, and the facts.
+_seen: dict[tuple, tuple] = {}  # (shapes and strides of q, k and v, dtype, whether causal): (shape of the result, its order, plan)
+
+
+def _run(name: str, operands: tuple, mask, scale: float, causal: bool) -> tuple:
+    """Launch a loop of print_attention.py. The plan, which holds for all operands that look like these.
 
     `operands` are those of FORWARD or BACKWARD but for the mask and the facts."""
     if mask is not None:  # keys in rows, as the scores are held
         mask = mask.swapaxes(-1, -2) if mask.shape[-2] == 1 else arrays.contiguous(mask.swapaxes(-1, -2))
     size = operands[0].itemsize
     looks = tuple([(x.shape, x.strides) for x in operands])
-    plan, facts, work = _plan(name, looks, None if mask is None else (mask.shape, mask.strides), size, causal)
-    given = [native.strided_view(mask if at is None else operands[at], shape, strides, 0) for at, shape, strides in plan]
+    plan = _plan(name, looks, None if mask is None else (mask.shape, mask.strides), size, causal)
+    _launch(name, operands, mask, scale, plan)
+    return plan
+
+
+def _launch(name: str, operands: tuple, mask, scale: float, plan: tuple) -> None:
+    """Give the loop the first element of each block of queries, or of each head, and the facts."""
+    seen, facts, work = plan
+    given = [native.strided_view(mask if at is None else operands[at], shape, strides, 0) for at, shape, strides in seen]
     if native.kernel(f"attention.{name}").into(*given, facts, work, scale) is NotImplemented:
         raise RuntimeError(f"attention.{name} did not take operands of shapes {[x.shape for x in operands]}")
 

@@ -470,6 +470,8 @@ def _opmath(dtype: np.dtype) -> np.dtype:
 
 def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """To `dtype`; to half precision by way of float32, which rounds twice, as PyTorch does."""
+    if dtype == values.dtype:
+        return values
     with np.errstate(over="ignore", invalid="ignore"):
         if _name(dtype) in ("bfloat16", "float16"):
             values = values.astype(np.float32)
