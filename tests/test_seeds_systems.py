@@ -30,7 +30,7 @@ oracle = pytest.importorskip("torch")
 
 def honest(torch):
     """train, evaluate, save_checkpoint and load_checkpoint of the text, word for word; only the scaler may be asked for on the CPU."""
-    nn, F = torch.nn, torch.nn.functional
+    F = torch.nn.functional
 
     def train(
         model: nn.Module,
@@ -481,9 +481,15 @@ def test_anomaly_mode_points_at_the_forward_line():
     def forward():
         return x.sqrt() * 0  # the line in question
 
-    with pytest.warns(UserWarning, match="the line in question"), torch.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError) as found:
+    with (
+        pytest.warns(UserWarning, match="the line in question"),
+        torch.autograd.set_detect_anomaly(True),
+        pytest.raises(RuntimeError) as found,
+    ):
         forward().sum().backward()
-    assert "Function 'SqrtBackward0' returned nan values in its 0th output" in str(found.value) and "the line in question" in str(found.value)
+    assert "Function 'SqrtBackward0' returned nan values in its 0th output" in str(found.value) and "the line in question" in str(
+        found.value
+    )
 
 
 # -- reproducibility -------------------------------------------------------------------------------------------------------------
