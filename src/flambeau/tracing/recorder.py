@@ -134,7 +134,8 @@ class Recorder:
             if end - start > SLOW and is_scattered(args):
                 self.scattered.setdefault((name, line), []).append(end - start)
         if self.plain:
-            node = result._node if type(result) is Tensor else None
+            first = result[0] if isinstance(result, (tuple, list)) and result else result
+            node = first._node if isinstance(first, Tensor) else None
             self.notes.append((start, end, OPERATION, name, line, -1 if node is None else node.sequence))
         else:
             self.operation(name, start, end, line, args, kwargs, result, device)
@@ -158,7 +159,7 @@ class Recorder:
 
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
         """Note an operation that has run."""
-        first = result[0] if type(result) is tuple and result else result
+        first = result[0] if isinstance(result, (tuple, list)) and result else result
         node = first._node if isinstance(first, Tensor) else None
         sequence = -1 if node is None else node.sequence
         looks = ([_look(v) for v in (*args, *kwargs.values())], tuple(kwargs)) if self.shapes else None
