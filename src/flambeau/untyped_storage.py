@@ -322,13 +322,13 @@ def resize_storage(storage: Storage, nbytes: int) -> None:
     exchange(storage, after)
 
 
-def exchange(storage: Storage, memory: Any) -> None:
-    """Put other memory behind a storage, and behind every tensor that looks at it.
+def exchange(storage: Storage, memory: Any, known: list[Tensor] | None = None) -> None:
+    """Put other memory behind a storage, and behind every tensor that looks at it; `known` are these, if they are known.
 
     Arrays know their memory by address, so the tensors must be found; the garbage collector knows who refers to the storage. That takes
     milliseconds, and it is for the rare programs that resize a storage or move it to shared memory while tensors look at it.
     """
-    users = [t for t in _tensors_on(storage) if t._array.size]
+    users = [t for t in (_tensors_on(storage) if known is None else known) if t._array.size]
     geometry = [(t, t.dtype, t.storage_offset(), *arrays.view_of(t._array)) for t in users]
     replacement = Storage(memory)
     for _, dtype, offset, shape, strides in geometry:
