@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -134,10 +135,8 @@ class ProcessContext:
 
     def _listen(self, receiver: Any) -> None:
         i = self._listening.pop(receiver)
-        try:
+        with contextlib.suppress(EOFError):
             self._told[i] = receiver.recv()
-        except EOFError:
-            pass
         receiver.close()
 
     def _end_all(self, grace: float) -> None:
