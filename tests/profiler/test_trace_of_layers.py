@@ -76,3 +76,17 @@ def test_nothing_comes_after_the_end(trace):
     """Memory that is let go when the profile is over does not stretch the time line."""
     events, end = trace[0]["traceEvents"], trace[1]
     assert max(e["ts"] + e.get("dur", 0) for e in events) <= end + 1
+
+
+def test_a_finished_profile_keeps_no_memory():
+    """What was alive when the profile ended, or only as a view, can be given back although the profile is kept."""
+    with profile(profile_memory=True) as prof:
+        whole = torch.randn(5000) + 1
+        view = whole[:10]
+        del whole
+        other = view * 2
+    ledger = prof.profiler.recorder.ledger
+    assert ledger.changes and not ledger.live and not ledger.lingering
+    noted = len(ledger.changes)
+    del view, other
+    assert len(ledger.changes) == noted

@@ -106,8 +106,6 @@ def _kernels(events: Any, recorder: Any):
 def _memory(recorder: Any, pid: int, tid: int):
     total = {"cpu": 0, "cuda": 0}
     for when, address, size, device in sorted(recorder.ledger.changes):
-        if when > recorder.last:
-            break  # what is let go when the profile is over is not part of it
         total[device] += size
         at = round((when - recorder.first) / 1e3, 3)
         kind = 0 if device == "cpu" else 1

@@ -76,6 +76,8 @@ class Recorder:
 
     def stop(self) -> None:
         """Note no more."""
+        if self.ledger is not None:
+            self.ledger.close()
         self.last = now()
         if state.recorder is self:
             state.recorder = None
