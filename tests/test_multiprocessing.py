@@ -193,6 +193,28 @@ def test_a_whole_model_through_a_queue():
     assert model.a.bias.tolist() == [3, 3, 3] and isinstance(back.a.bias, nn.Parameter)
 
 
+MANY = """
+import resource
+import flambeau as torch
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, {hard}))
+tensors = [torch.full((3,), float(i)) for i in range(400)]
+try:
+    for tensor in tensors:
+        tensor.share_memory_()
+    print(all(t.is_shared() and t[0] == i for i, t in enumerate(tensors)))
+except RuntimeError as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.parametrize(("hard", "said"), [(2000, "True"), (200, "Too many open files")])
+def test_more_tensors_than_descriptors(hard, said):
+    """A process asks for more descriptors when shared tensors use up what it has; where there are no more, the message says what to do."""
+    made = subprocess.run([sys.executable, "-c", MANY.format(hard=hard)], capture_output=True, text=True, timeout=60)
+    assert made.stdout.startswith(said), made.stderr
+    assert hard > 200 or "ulimit -n" in made.stdout
+
+
 # -- spawn -----------------------------------------------------------------------------------------------------------------------
 
 
