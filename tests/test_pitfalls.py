@@ -44,6 +44,11 @@ def advised(call) -> str:
     return str(prof.explain())
 
 
+def advised_of(words: tuple[str, ...], call, tries: int = 5) -> bool:
+    """Whether explain() has all these words. For advice that depends on times: what else runs on the machine may hide it once, but not always."""
+    return any(all(word in told for word in words) for told in (advised(call) for _ in range(tries)))
+
+
 def classifier(drop: float = 0.2) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(drop), nn.Linear(16, 4))
@@ -199,7 +204,11 @@ def test_03_forgotten_no_grad():
         return F.cross_entropy(model(X), Y).item()
 
     told = advised(lambda: [(step(model, optimizer), model.eval(), validate(), model.train()) for _ in range(5)])
-    assert "for a backward that never came" in told and "with torch.no_grad():" in told and "in validate" in told
+    assert (
+        "operations of forward were recorded for a backward that never came" in told
+        and "with torch.no_grad():" in told
+        and "in validate" in told
+    )
     assert "never came" not in advised(lambda: [step(model, optimizer) for _ in range(5)])
 
 
@@ -264,8 +273,7 @@ def test_06_tensors_that_do_not_lie_in_order():
     def layer(x):
         return (x + w).sum(-1)
 
-    told = advised(lambda: [layer(x.t()) for _ in range(3)])
-    assert "aten::add at test_pitfalls.py:" in told and "in layer" in told and ".contiguous()" in told
+    assert advised_of(("aten::add at test_pitfalls.py:", "in layer", ".contiguous()"), lambda: [layer(x.t()) for _ in range(3)])
     assert ".contiguous()" not in advised(lambda: [layer(x) for _ in range(3)])
 
 
@@ -408,8 +416,7 @@ def test_14_no_workers():
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
 
-    told = advised(epoch)
-    assert "Data loading keeps the rest waiting" in told and "num_workers=2" in told
+    assert advised_of(("Data loading keeps the rest waiting", "num_workers=2"), epoch)
 
 
 # -- 15 to 18 --------------------------------------------------------------------------------------------------------------

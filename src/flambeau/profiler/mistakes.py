@@ -35,7 +35,7 @@ def notice(recorder: Any, found: Any) -> Iterator[str]:
     """A sentence for each thing that looks like a mistake. `found` is the Explanation so far."""
     walked = {_sequence(n) for n in recorder.notes if n[2] == NODE}
     yield from _wrong_modes(recorder, walked)
-    yield from _unused_graphs(recorder, walked, found)
+    yield from _unused_graphs(recorder, walked)
     yield from _numbers_read(recorder, found)
     yield from _scattered(recorder, found)
 
@@ -61,17 +61,15 @@ def _wrong_modes(recorder: Any, walked: set[int]) -> Iterator[str]:
         )
 
 
-def _unused_graphs(recorder: Any, walked: set[int], found: Any) -> Iterator[str]:
+def _unused_graphs(recorder: Any, walked: set[int]) -> Iterator[str]:
     """Forward passes that are recorded, and kept in memory, for a backward that never comes."""
     inside = [n[:2] for n in recorder.notes if n[2] == BACKWARD or (isinstance(n[3], str) and n[3].startswith("Optimizer."))]
-    unused = [
-        n for n in recorder.notes if n[2] == OPERATION and _sequence(n) >= 0 and _sequence(n) not in walked and not _within(n, inside)
-    ]
-    time = sum(n[1] - n[0] for n in unused) / 1e3
-    if time > 0.15 * found.us["forward"] and len(unused) > 1:
+    recorded = {_sequence(n): n for n in recorder.notes if n[2] == OPERATION and _sequence(n) >= 0 and not _within(n, inside)}
+    unused = [n for number, n in recorded.items() if number not in walked]
+    if len(unused) > max(1, 0.15 * len(recorded)):
         slowest = max((n for n in unused if n[4] is not None), key=lambda n: n[1] - n[0], default=unused[0])
         yield (
-            f"{min(time / found.us['forward'], 1) * 100:.0f} % of forward was recorded for a backward that never came ({_where(slowest[4])}). If that is "
+            f"{len(unused)} of {len(recorded)} operations of forward were recorded for a backward that never came ({_where(slowest[4])}). If that is "
             "evaluation, `with torch.no_grad():` around it saves the time and the memory of recording."
         )
 
