@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from history_oracle import agree, leaf, name, plain, questions, weigh
 
+import flambeau
+
 torch = pytest.importorskip("torch")
 
 
@@ -823,3 +825,31 @@ def instance_method_as_forward(T):
 def test_refusals(question):
     """A Function that answers wrongly is refused as in PyTorch."""
     agree(question)
+
+
+class Swap(flambeau.autograd.function.NestedIOFunction):
+    def forward_extended(self, pair, factor):
+        self.save_for_backward(pair, [factor])
+        return {"first": pair[1] * factor, "second": (pair[0] * 2,)}
+
+    def backward_extended(self, grads):
+        (_, b), (factor,) = self.saved_tensors
+        return (grads["second"][0] * 2, grads["first"] * factor), (grads["first"] * b).sum()
+
+
+def test_functions_of_nested_arguments():
+    """NestedIOFunction gives arguments, results, saved tensors and gradients in the containers they came in."""
+    a, b, factor = (flambeau.tensor(v, requires_grad=True) for v in ([1.0, 2.0], [3.0, 4.0], 5.0))
+    found = Swap.apply((a, b), factor)
+    assert found["first"].tolist() == [15, 20] and found["second"][0].tolist() == [2, 4]
+    (found["first"].sum() + 10 * found["second"][0].sum()).backward()
+    assert (a.grad.tolist(), b.grad.tolist(), factor.grad.item()) == ([20, 20], [5, 5], 7)
+
+    class Short(Swap):
+        def backward_extended(self, grads):
+            return grads["first"]
+
+    with pytest.raises(RuntimeError, match="returned 1 gradients for 3 inputs"):
+        Short.apply((a, b), factor)["first"].sum().backward()
+    with pytest.raises(NotImplementedError, match="forward_extended"):
+        flambeau.autograd.NestedIOFunction.apply(a)

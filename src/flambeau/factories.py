@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, layouts, literals
+from flambeau import devices, dtypes, layouts, literals, settings
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.kernels import arrays
@@ -39,6 +39,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
     copies = name in ("tensor", "as_tensor", "asarray")  # a tensor is data to them: its class has no say
     signature, sized = _signature(function)
     known = {*signature.parameters}
+    unwritten = name.removeprefix("new_").startswith("empty")
     draws = "generator" in known
 
     @functools.wraps(function)
@@ -56,7 +57,10 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
         if sized and "size" in kwargs:
             args = (*args, kwargs.pop("size"))
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if unwritten and settings.fills_memory():
+                arrays.fill(result._array, unlikely(result.dtype))
+            return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
             raise RuntimeError(f"{name}(): not enough memory: {problem}") from None
         except ValueError as problem:
@@ -66,6 +70,11 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
 
     front.__signature__ = signature
     return front
+
+
+def unlikely(dtype: dtypes.dtype) -> Any:
+    """What memory that was never written to holds where programs are to be deterministic: a value that shows up in any result made of it."""
+    return float("nan") if dtype.is_floating_point or dtype.is_complex else dtype is dtypes.bool or dtypes.iinfo(dtype).max
 
 
 def _signature(function: Callable) -> tuple[inspect.Signature, bool]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import mmap
 from _thread import RLock
+from sys import getrefcount
 from typing import Any
+
+import numpy as np
 
 from flambeau import devices
 from flambeau.anonymous_memory import Segment
@@ -15,7 +18,8 @@ from flambeau.tensor import Tensor, wrap
 
 def share_memory_(self: Tensor) -> Tensor:
     """Move the storage to memory that processes forked from now on share: what one writes, all see."""
-    share(self._shared_storage())
+    self._shared_storage()
+    share_of(self)
     return self
 
 
@@ -24,15 +28,34 @@ def is_shared_(self: Tensor) -> bool:
     return is_shared(self._shared_storage())
 
 
-def share(storage: Storage) -> None:
-    """Put anonymous shared memory behind a storage and everything that looks at it."""
+def share_of(tensor: Tensor) -> None:
+    """`share` for the storage of a tensor. Where nothing else looks at it, which its reference count tells, nobody has to be looked for."""
+    alone = _holders(tensor) == ALONE
+    share(tensor._shared_storage(), [tensor] if alone else None)
+
+
+def _holders(tensor: Tensor) -> int:
+    return getrefcount(tensor._storage)
+
+
+def _holders_of_a_lone_storage() -> int:
+    tensor = wrap(np.zeros(1))
+    tensor._shared_storage()
+    return _holders(tensor)
+
+
+ALONE = _holders_of_a_lone_storage()
+
+
+def share(storage: Storage, users: list[Tensor] | None = None) -> None:
+    """Put anonymous shared memory behind a storage and everything that looks at it: the users, or whoever can be found."""
     from flambeau.untyped_storage import exchange
 
     with _moving:  # two threads may send one tensor, to worker processes that are started side by side
         if storage.device().type != "cpu" or is_shared(storage) or not storage.nbytes():
             return
         segment = shared_copy(storage)
-        exchange(storage, segment.memory)
+        exchange(storage, segment.memory, users)
         storage.segment = segment
 
 

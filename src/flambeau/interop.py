@@ -51,6 +51,11 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
 
 def _array(self: Tensor, dtype=None, copy: bool | None = None) -> np.ndarray:
     """What NumPy asks for in np.asarray(tensor)."""
+    if self.requires_grad and type(self._array) is np.ndarray:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead. In a sum or product with a NumPy array, "
+            "torch.as_tensor(array) keeps the gradient"
+        )
     array = numpy(self)
     if dtype is not None and array.dtype != dtype:
         if copy is False:

@@ -46,12 +46,24 @@ def set_num_interop_threads(n: int, /) -> None:
 
 _deterministic = False
 _warn_only = False
+fill_uninitialized_memory = True  # users know it as torch.utils.deterministic.fill_uninitialized_memory
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for the same bits in every run. On the CPU that is always so; on a GPU operations that cannot promise it raise (or warn)."""
+    """Ask for the same bits in every run. On the CPU that is so anyway; on a GPU operations that cannot promise it raise (or warn).
+
+    What differs on the CPU is memory nobody has written to: `torch.empty` gives NaN, and the largest number of an integer type.
+    """
     global _deterministic, _warn_only
-    _deterministic, _warn_only = bool(mode), bool(mode) and bool(warn_only)
+    for name, value in (("mode", mode), ("warn_only", warn_only)):
+        if not isinstance(value, bool):
+            raise TypeError(f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}")
+    _deterministic, _warn_only = mode, mode and warn_only
+
+
+def fills_memory() -> bool:
+    """Whether memory without values is to have some."""
+    return _deterministic and fill_uninitialized_memory
 
 
 def are_deterministic_algorithms_enabled() -> bool:

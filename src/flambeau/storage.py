@@ -20,6 +20,8 @@ class Storage:
     public: Any = None  # a weak reference to the UntypedStorage that users see
     segment: Any = None  # the anonymous_memory.Segment it lies in, if other processes can be given it
     changed_at: tuple | None = None  # the `errors.place` of the last in-place write that was not under no_grad
+    spent = -1  # of a gradient: the version that an optimizer has made a step with, see Note [forgotten zero_grad]
+    mixed = False  # of a gradient: whether it is the sum of a spent one and a new one
 
     def __init__(self, array):
         self.array = array

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, settings
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops import formats
@@ -284,7 +284,7 @@ def untyped(storage: Any) -> UntypedStorage:
 
 def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
     """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
-    from flambeau.factories import shape_of
+    from flambeau.factories import shape_of, unlikely
 
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
@@ -295,7 +295,10 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
     offset, storage = self.storage_offset(), self._shared_storage()
     needed = layout.storage_extent(shape, strides, offset) * self.element_size()
     if needed > storage.nbytes():
+        before = storage.nbytes() // self.element_size()
         resize_storage(storage, needed)
+        if settings.fills_memory() and self.device.type != "meta":
+            arrays.fill(flat_view(storage, self.dtype)[before:], unlikely(self.dtype))
     self._array = window(storage, self.dtype, offset, shape, strides)
     return self
 
@@ -319,13 +322,13 @@ def resize_storage(storage: Storage, nbytes: int) -> None:
     exchange(storage, after)
 
 
-def exchange(storage: Storage, memory: Any) -> None:
-    """Put other memory behind a storage, and behind every tensor that looks at it.
+def exchange(storage: Storage, memory: Any, known: list[Tensor] | None = None) -> None:
+    """Put other memory behind a storage, and behind every tensor that looks at it; `known` are these, if they are known.
 
     Arrays know their memory by address, so the tensors must be found; the garbage collector knows who refers to the storage. That takes
     milliseconds, and it is for the rare programs that resize a storage or move it to shared memory while tensors look at it.
     """
-    users = [t for t in _tensors_on(storage) if t._array.size]
+    users = [t for t in (_tensors_on(storage) if known is None else known) if t._array.size]
     geometry = [(t, t.dtype, t.storage_offset(), *arrays.view_of(t._array)) for t in users]
     replacement = Storage(memory)
     for _, dtype, offset, shape, strides in geometry:

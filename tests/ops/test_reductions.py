@@ -9,6 +9,8 @@ import pytest
 from reduction_oracle import INF, INTEGERS, LAYOUTS, NAN, REALS, check, check_raises, numbers, ours, torch
 
 import flambeau
+from flambeau.kernels import folding
+from flambeau.kernels.reduce import reduce
 
 DIMS = [None, 0, -1, 1, (0, 2), (-1,), (), [0, 1]]
 SPECIAL = [[1.0, NAN, 2.0], [INF, 1.0, -INF], [-INF, -INF, -INF], [INF, INF, 1.0], [0.0, -0.0, 0.0], [3.0, 3.0, 3.0], [1e300, -1e300, 1.0]]
@@ -329,3 +331,25 @@ def test_masked_reductions():
         check(f"masked.{name}", x, 1, mask=mask)
     check("masked.sum", x, (0, 1), keepdim=True, mask=mask[0])
     check_raises("masked.mean", x.long(), 1)
+
+
+@pytest.mark.parametrize(
+    ("order", "dims", "copied"),
+    [
+        ((1, 0), (1,), False),
+        ((1, 0), (0,), False),
+        ((2, 1, 0), (0, 1, 2), False),
+        ((0, 2, 1), (2,), False),
+        ((2, 0, 1), (0,), False),
+        ((2, 1, 0), (1,), False),
+        ((2, 1, 0), (0, 2), True),
+    ],
+)
+def test_transposed_arrays_are_folded_as_they_lie(order, dims, copied):
+    """Rows of a transposed array are columns in memory, and are summed as such; only where what is reduced lies on both sides of what is kept is it copied."""
+    array = np.arange(3.0 * 5 * 7, dtype=np.float32).reshape(3, 5, 7)[: 3 if len(order) == 3 else 1].squeeze().transpose(order)
+    seen = folding._geometry(array, dims)[0]
+    assert (seen is not array) == copied
+    for keepdim in (False, True):
+        found = reduce("sum", array, dims, keepdim, array.dtype)
+        assert found.flags.c_contiguous and np.array_equal(found, array.sum(axis=dims, keepdims=keepdim))

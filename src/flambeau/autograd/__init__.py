@@ -8,7 +8,7 @@ from importlib import import_module
 _WHERE = {
     "backward": "api", "grad": "api",
     "Function": "function", "FunctionCtx": "function", "once_differentiable": "function", "InplaceFunction": "function",
-    "NestedIOFunction": "function",
+    "NestedIOFunction": "nested_function",
     "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes", "inference_mode": "modes",
     "set_multithreading_enabled": "modes", "is_multithreading_enabled": "modes", "enforce_grad_layout_policy": "modes",
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",

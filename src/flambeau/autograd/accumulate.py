@@ -3,6 +3,11 @@
 Note [stealing gradients]: the first gradient of a leaf is kept as it is, not copied, if nobody else can see it. A gradient that is shared (it
 went to several places, a hook kept it, the user passed it in, it is a view) is copied, so that writing to one `.grad` never changes
 another tensor. Who holds a gradient is read off Python's reference counts: of the tensor, of its array, of its storage.
+
+Note [forgotten zero_grad]: an optimizer marks one gradient that it has made a step with, its version being `spent`. If the next gradient is added
+to that very version, nobody has set it to zero since, and the sum is `mixed`; the optimizer says so when it is to make a step with it. Another
+optimizer's backward may mix gradients that are zeroed before they are used (the discriminator's, while the generator learns): that is no mistake,
+and a gradient that was written to in between is no longer mixed.
 """
 
 from __future__ import annotations
@@ -89,10 +94,13 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
         if state.grad:  # create_graph: the sum is part of the graph, and nothing in it is written to
             leaf._grad = grad.clone() if have is None else have + grad
         elif have is not None:
+            storage = have._storage or have._shared_storage()
+            if storage.spent >= 0:
+                _mix(storage, have._array)
             if _add_into(have._array, have._array, grad._array) is NotImplemented:
                 _add_slowly(leaf, have, grad)
             else:
-                (have._storage or have._shared_storage()).version += 1
+                storage.version += 1
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs and grad._base is None else wrap(grad._array)
         else:
@@ -105,6 +113,12 @@ def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
         leaf._grad = grad + have
     else:
         _add.call_inplace(have, grad)
+
+
+def _mix(storage: Any, array: Any) -> None:
+    """Note [forgotten zero_grad]: something is about to be added to a gradient that an optimizer has used."""
+    untouched = storage.spent == storage.version and (storage.mixed or bool(array.any()))  # `.grad.data.zero_()` counts no version
+    storage.spent, storage.mixed = (storage.version + 1, True) if untouched else (-1, False)
 
 
 def _count(grad: Tensor) -> tuple[int, int]:

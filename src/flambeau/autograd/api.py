@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices
+from flambeau.autograd import modes
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.kernels import arrays
 from flambeau.tensor import PLAIN, Tensor, wrap
+
+state = modes.state
+
+
+UNRECORDED = (
+    "element {} of tensors does not require grad and does not have a grad_fn: nothing was recorded for backward() to walk. Was it computed under "
+    "no_grad or inference_mode, cut off by detach(), .item(), .numpy() or argmax, or made of tensors none of which requires grad?"
+)
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None) -> None:
@@ -58,7 +67,12 @@ def tensor_backward(
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         return
     keep = create_graph if retain_graph is None else retain_graph
-    run_backward((edge,), (_one(self),), keep_graph=keep, create_graph=create_graph)
+    seed = _one(self)
+    if type(self._array) is np.ndarray:
+        value = self._array.item()
+        if value != value:
+            state.nan_loss = True  # an optimizer that is about to make a step with gradients of nan says so
+    run_backward((edge,), (seed,), keep_graph=keep, create_graph=create_graph)
 
 
 Tensor.backward = tensor_backward
@@ -151,7 +165,7 @@ def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple
     roots = []
     for i, out in enumerate(outputs):
         if not out.requires_grad:
-            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn: was it computed under no_grad?")
+            raise RuntimeError(UNRECORDED.format(i))
         roots.append(out._edge())
     return roots, seeds
 

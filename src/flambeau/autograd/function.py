@@ -323,8 +323,12 @@ class InplaceFunction(Function):
     """Kept for old programs: a Function that may work in place."""
 
 
-class NestedIOFunction(Function):
-    """Kept for old programs: a Function of nested tuples. Pass the tensors one by one to a Function instead."""
-
-
 BackwardCFunction = FunctionNode
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NestedIOFunction":  # which is made of these
+        from flambeau.autograd import nested_function
+
+        return nested_function.NestedIOFunction
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

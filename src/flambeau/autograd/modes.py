@@ -38,6 +38,7 @@ class Modes(threading.local):
         self.noted = False  # the recorder has noted the operation that is about to run
         self.inspected = False  # anomaly mode looks at the result of the operation that is about to run
         self.modules: list[Any] = []  # in anomaly mode: the modules whose forward is running, innermost last
+        self.nan_loss = False  # backward() was called on a loss that is nan
         self.task: Any = None  # the backward pass that is running: (roots, goal)
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/

@@ -71,6 +71,7 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
     """`front` with a short cut to `op` for calls with plain tensors and nothing else."""
     op.bind()
     nothing = (None,) * (len(op.parameters) - tensors)
+    notice = op.notice
 
     def with_one(input, *args, **kwargs):
         if type(input) in PLAIN and not args and not kwargs and not modes.special:
@@ -93,6 +94,8 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
                     result = wrap(array)
                     if a._needs or b._needs or (a._base is not None and a.requires_grad) or (b._base is not None and b.requires_grad):
                         record_few(op, result, args, options)
+                        if notice is not None:
+                            notice(*args)
                     return result
         return front(*args, **kwargs)
 

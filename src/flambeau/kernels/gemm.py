@@ -134,10 +134,11 @@ def product_into(out, a, b, alpha, beta, addend=None):
         return out
     wide = FLOAT32 if out.dtype in HALVES else out.dtype
     total = product(arrays.cast(a, wide), arrays.cast(b, wide))
-    if alpha != 1:
-        total *= _factor(alpha, wide)
-    if beta != 0:
-        total += arrays.cast(out, wide) if beta == 1 else arrays.cast(out, wide) * _factor(beta, wide)
+    with np.errstate(all="ignore"):
+        if alpha != 1:
+            total *= _factor(alpha, wide)
+        if beta != 0:
+            total += arrays.cast(out, wide) if beta == 1 else arrays.cast(out, wide) * _factor(beta, wide)
     arrays.write(out, total)
     return out
 

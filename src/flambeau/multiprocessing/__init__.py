@@ -12,7 +12,7 @@ import multiprocessing
 import multiprocessing as _multiprocessing
 from multiprocessing import *
 
-from flambeau.multiprocessing import reductions
+from flambeau.multiprocessing import pool, queue, reductions
 from flambeau.multiprocessing.reductions import init_reductions
 from flambeau.multiprocessing.spawn import (
     ProcessContext,

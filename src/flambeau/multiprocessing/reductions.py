@@ -32,6 +32,9 @@ def init_reductions() -> None:
 def reduce_tensor(tensor: Tensor) -> tuple:
     """A window on a storage; the storage is reduced by itself, so that tensors that share it still do."""
     refuse_history(tensor)
+    if tensor.device.type == "cpu":
+        tensor._shared_storage()
+        host_memory.share_of(tensor)
     window = tensor.untyped_storage(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
     return rebuild_tensor, (type(tensor), *window, tensor.requires_grad, pickling.attributes(tensor))
 
@@ -83,6 +86,25 @@ def rebuild_storage(sent: Any, nbytes: int) -> UntypedStorage:
         storage.segment = segment
         _known[_identity(descriptor)] = storage
     return UntypedStorage._of(storage)
+
+
+class StorageWeakRef:
+    """A weak reference to the memory behind a tensor: StorageWeakRef(t.untyped_storage()). Two are equal that refer to the same memory."""
+
+    __slots__ = ("_reference", "cdata")
+
+    def __init__(self, storage: UntypedStorage) -> None:
+        self._reference, self.cdata = weakref.ref(storage._storage), id(storage._storage)
+
+    def expired(self) -> bool:
+        """Whether the memory is gone."""
+        return self._reference() is None
+
+    def __hash__(self) -> int:
+        return self.cdata
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, StorageWeakRef) and self.cdata == other.cdata)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import signal
+import sys
 import time
 import traceback
 from multiprocessing import connection
@@ -31,7 +34,7 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
     processes, errors = [], []
     for i in range(nprocs):
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(fn, i, args, sender), daemon=daemon)
+        process = context.Process(target=_run, args=(fn, i, args, sender, os.getpid()), daemon=daemon)
         process.start()
         sender.close()
         processes.append(process)
@@ -44,8 +47,9 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
     return None
 
 
-def _run(fn, i: int, args: tuple, sender: connection.Connection) -> None:
+def _run(fn, i: int, args: tuple, sender: connection.Connection, parent: int) -> None:
     """What each process does. KeyboardInterrupt is for the parent to tell."""
+    _end_with(parent)
     try:
         fn(i, *args)
     except KeyboardInterrupt:
@@ -53,6 +57,18 @@ def _run(fn, i: int, args: tuple, sender: connection.Connection) -> None:
     except Exception:
         sender.send(traceback.format_exc())
         raise SystemExit(1) from None
+
+
+def _end_with(parent: int) -> None:
+    """Have Linux interrupt this process when its parent ends, however that ends: nobody is left to wait for it."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != parent:  # it was quicker
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 class ProcessException(Exception):
@@ -91,6 +107,8 @@ class ProcessContext:
         self.processes = processes
         self.errors = errors
         self.sentinels = {process.sentinel: i for i, process in enumerate(processes)}
+        self._listening = {receiver: i for i, receiver in enumerate(errors)}
+        self._told: dict[int, str] = {}
 
     def pids(self) -> list[int]:
         """Their process ids."""
@@ -99,13 +117,27 @@ class ProcessContext:
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """Wait until one of them ends, or for `timeout` seconds; True if all have. If one failed, the others are ended and its error is
         raised: they are asked to end, and after `grace_period` seconds (30 unless told) killed."""
-        for sentinel in connection.wait(list(self.sentinels), timeout):
-            i = self.sentinels.pop(sentinel)  # type: ignore[call-overload]
-            self.processes[i].join()
-            if self.processes[i].exitcode != 0:
-                self._end_all(30 if grace_period is None else grace_period)
-                raise self._error(i)
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.sentinels:
+            # A process that has a long story to tell cannot end before somebody listens: so pipes are read as soon as there is something in them.
+            ready = connection.wait([*self.sentinels, *self._listening], None if until is None else max(0, until - time.monotonic()))
+            for receiver in [r for r in ready if r in self._listening]:
+                self._listen(receiver)
+            ended = [self.sentinels.pop(sentinel) for sentinel in ready if sentinel in self.sentinels]  # type: ignore[call-overload]
+            for i in ended:
+                self.processes[i].join()
+                if self.processes[i].exitcode != 0:
+                    self._end_all(30 if grace_period is None else grace_period)
+                    raise self._error(i)
+            if ended or not ready:
+                break
         return not self.sentinels
+
+    def _listen(self, receiver: Any) -> None:
+        i = self._listening.pop(receiver)
+        with contextlib.suppress(EOFError):
+            self._told[i] = receiver.recv()
+        receiver.close()
 
     def _end_all(self, grace: float) -> None:
         for process in self.processes:
@@ -119,11 +151,10 @@ class ProcessContext:
                 process.join()
 
     def _error(self, i: int) -> ProcessException:
-        process, told = self.processes[i], self.errors[i]
-        try:
-            text = told.recv() if told.poll() else None
-        except EOFError:
-            text = None
+        process = self.processes[i]
+        if self.errors[i] in self._listening and self.errors[i].poll():
+            self._listen(self.errors[i])
+        text = self._told.get(i)
         if text is not None:
             return ProcessRaisedException(f"\n\n-- Process {i} terminated with the following error:\n{text}", i, process.pid)
         code = process.exitcode

@@ -17,7 +17,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, classes, gather
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.loss_reduction import chosen, reduced
+from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.scattering import check_tensor
 
 INT64 = dtypes.int64.numpy
@@ -127,6 +127,7 @@ def cross_entropy(
     reduction = chosen(reduction, size_average, reduce)
     check_tensor("cross_entropy_loss", "input", input)
     check_tensor("cross_entropy_loss", "target", target)
+    _notice(input)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if input.shape == target.shape:
@@ -148,7 +149,13 @@ def _usual(x, target):
     return result, (None, -100, "mean", 0.0, {"room": room, "total": room[n, 0]})
 
 
+def _notice(input, target=None) -> None:
+    wanted = "cross_entropy applies softmax itself: gradients become small and learning slow. Give it the logits, and leave softmax for predictions"
+    warn_of_probabilities("cross_entropy", input, wanted)
+
+
 cross_entropy.usually(_cross_entropy, _usual, tensors=2, options=True)
+_cross_entropy.notice = _notice
 
 
 def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing):
@@ -234,6 +241,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     reduction = chosen(reduction, size_average, reduce)
     check_tensor("nll_loss_nd", "input", input)
     check_tensor("nll_loss_nd", "target", target)
+    warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
     check_target("nll_loss", input, target, weight)
     return _nll_loss(input, target, weight, ignore_index, reduction)
 

@@ -59,6 +59,7 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
     shortcut_over: tuple[ArrayOp, Callable] | None = None
     shortcut_unrecorded: Callable | None = None
+    notice: Callable | None = None  # called with the tensors of a shortened call that was recorded: what people get wrong about it
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),

@@ -34,6 +34,16 @@ def warn_of_broadcasting(input, target) -> None:
         )
 
 
+LOGITS = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
+
+
+def warn_of_probabilities(loss: str, input, wanted: str) -> None:
+    """A loss that takes numbers before (or the logarithm of) softmax or sigmoid, but is given its result, is computed without complaint, and wrong."""
+    node = input._node
+    if node is not None and type(node).__name__ in LOGITS:
+        errors.warn(f"{loss}: the input is the result of {LOGITS[type(node).__name__]}, but {wanted}")
+
+
 def check_same_shape(name: str, input, target) -> None:
     """ValueError where target and input differ in shape, for losses that do not broadcast."""
     if input.shape != target.shape:

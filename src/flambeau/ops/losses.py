@@ -18,7 +18,7 @@ from flambeau.kernels import expr as e
 from flambeau.ops.activation import logsigmoid
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, pointwise
-from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting
+from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting, warn_of_probabilities
 from flambeau.ops.scattering import check_tensor
 
 block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False, numbers=False)
@@ -187,6 +187,8 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits takes a target of probabilities, found {target.dtype.name}: result type "
             f"{input.dtype.name} can't be cast to the desired output type {target.dtype.name}. Try target.float()"
         )
+    wanted = "binary_cross_entropy_with_logits applies sigmoid itself. Give it the logits, or use binary_cross_entropy"
+    warn_of_probabilities("binary_cross_entropy_with_logits", input, wanted)
     if pos_weight is None and input.dtype.itemsize > 2:
         loss = _bce_with_logits(input, target)
     else:  # step by step, so that half precision is rounded where PyTorch rounds it. (Under autocast it is computed in float32.)
@@ -211,6 +213,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     reduction = "sum" if per_sample else chosen(reduction, size_average, reduce)
     if not input.dtype.is_floating_point or not target.dtype.is_floating_point:
         raise RuntimeError(f"kl_div: Integral inputs not supported, found {input.dtype.name} and {target.dtype.name}.")
+    warn_of_probabilities("kl_div", input, "kl_div takes logarithms of probabilities as its first argument. Use log_softmax")
     loss = reduced(target.exp() * (target - input) if log_target else target.xlogy(target) - target * input, reduction)
     return loss / input.shape[0] if per_sample and input.dim() else loss
 

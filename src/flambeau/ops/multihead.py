@@ -50,7 +50,7 @@ def multi_head_attention_forward(
     else:
         assert in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is None"
         q, k, v = _projected(query, key, value, in_proj_weight, in_proj_bias)
-    mask = _as_3d(mask, length, samples * num_heads, key.shape[0])
+    mask = _as_3d(mask, length, samples, num_heads, key.shape[0])
     if bias_k is not None and bias_v is not None:  # one more key and value, the same for all samples
         assert static_k is None and static_v is None, "bias_k and bias_v cannot be added to static_k and static_v"
         k, v = (cat([x, b.repeat(1, samples, 1)]) for x, b in ((k, bias_k), (v, bias_v)))
@@ -154,14 +154,18 @@ def _projected(query, key, value, weight, bias):
     return tuple(linear(x, w, b) for x, w, b in zip((query, key, value), weight.chunk(3), biases, strict=True))
 
 
-def _as_3d(mask, length: int, heads: int, keys: int):
+SWAPPED = " Are batch and sequence swapped? (sequence, batch, features) is expected unless the layer was made with batch_first=True."
+
+
+def _as_3d(mask, length: int, samples: int, heads: int, keys: int):
     if mask is None:
         return None
     if mask.dim() not in (2, 3):
         raise RuntimeError(f"attn_mask's dimension {mask.dim()} is not supported")
-    wanted = (length, keys) if mask.dim() == 2 else (heads, length, keys)
+    wanted = (length, keys) if mask.dim() == 2 else (samples * heads, length, keys)
     if tuple(mask.shape) != wanted:
-        raise RuntimeError(f"The shape of the {mask.dim()}D attn_mask is {tuple(mask.shape)}, but should be {wanted}.")
+        hint = SWAPPED if mask.shape[-1] != keys and mask.shape[-1] == samples else ""
+        raise RuntimeError(f"The shape of the {mask.dim()}D attn_mask is {tuple(mask.shape)}, but should be {wanted}.{hint}")
     return mask.unsqueeze(0) if mask.dim() == 2 else mask
 
 
@@ -182,7 +186,9 @@ def _merged(mask, padding, samples: int, heads: int, keys: int):
     """Both masks as one, (1 or N x heads, 1 or L, S)."""
     if padding is None:
         return mask
-    assert tuple(padding.shape) == (samples, keys), f"expecting key_padding_mask shape of {(samples, keys)}, but got {tuple(padding.shape)}"
+    hint = SWAPPED if tuple(padding.shape) == (keys, samples) else ""
+    expected = f"expecting key_padding_mask shape of {(samples, keys)}, but got {tuple(padding.shape)}.{hint}"
+    assert tuple(padding.shape) == (samples, keys), expected
     padding = padding.reshape(samples, 1, 1, keys).expand(samples, heads, 1, keys).reshape(samples * heads, 1, keys)
     return padding if mask is None else mask + padding
 

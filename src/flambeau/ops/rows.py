@@ -257,7 +257,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     if indices.dtype not in (dtypes.int64.numpy, dtypes.int32.numpy):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"{indices.dtype} instead (while checking arguments for embedding)"
+            f"{indices.dtype} instead (while checking arguments for embedding). Try indices.long()"
         )
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")

@@ -17,6 +17,7 @@ from flambeau import dtypes, errors
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.legacy import typename
+from flambeau.optim.mistakes import Watch
 from flambeau.tensor import Tensor
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
@@ -52,6 +53,7 @@ class Optimizer:
 
     OptimizerPreHook = Callable[..., "tuple[tuple, dict] | None"]
     OptimizerPostHook = Callable[..., None]
+    _watch: Watch | None = None  # a copy has none: it does not know whose parameters it moves
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -72,6 +74,7 @@ class Optimizer:
             owners.append(_owner(group.get("params")) if isinstance(group, dict) else None)
             self.add_param_group(group)
         _warn_of_left_out(owners)
+        self._watch = Watch(owners)
 
     # -- what users call in a training loop
 
@@ -244,7 +247,12 @@ class Optimizer:
                         if not isinstance(changed, tuple) or len(changed) != 2:
                             raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
                         args, kwargs = changed
+            watch = self._watch
+            if watch is not None and len(args) == 1 and not kwargs:
+                watch.before_step(self.param_groups)
             result = func(*args, **kwargs)
+            if watch is not None:
+                watch.after_step(self.param_groups)
             self._optimizer_step_code()
             if after or _global_optimizer_post_hooks:
                 for hook in [*after.values(), *_global_optimizer_post_hooks.values()]:

@@ -22,6 +22,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from flambeau.factories import ones
+from flambeau.profiler import mistakes
 from flambeau.settings import get_num_threads
 from flambeau.tracing.kinds import BACKWARD, NODE, OPERATION
 from flambeau.tracing.recorder import Recorder, line_of
@@ -121,7 +122,7 @@ def explain(events: Any, recorder: Any) -> Explanation:
     steps = sum(1 for n in notes if isinstance(n[3], str) and n[3].startswith("Optimizer.step#"))
     steps = steps or sum(1 for n in notes if isinstance(n[3], str) and n[3].startswith("ProfilerStep#"))
     found = Explanation(total, steps, us, count, recorder.clock is not None, _hot(events))
-    found.advice = list(_advice(found)) or ["Nothing stands out: the time is where the arithmetic is."]
+    found.advice = [*mistakes.notice(recorder, found), *_advice(found)] or ["Nothing stands out: the time is where the arithmetic is."]
     return found
 
 

@@ -254,9 +254,16 @@ def unpickler_class(module: Any, load_persistent: Callable[[Any], Any]) -> type:
 
     class Unpickler(module.Unpickler):
         def find_class(self, mod_name: str, name: str) -> Any:
-            if not names.is_ours(mod_name) or "." in name:
+            if names.is_ours(mod_name) and "." not in name:
+                return names.find(mod_name, name)
+            try:
                 return super().find_class(mod_name, name)
-            return names.find(mod_name, name)
+            except (AttributeError, ModuleNotFoundError) as problem:
+                problem.add_note(
+                    f"(the file names {mod_name}.{name}: an object was saved, a whole model perhaps, and not only tensors. It loads only while the "
+                    "code has this class under this name. Put it back, load, and save model.state_dict() instead)"
+                )
+                raise
 
         def persistent_load(self, saved_id: Any) -> Any:
             return load_persistent(saved_id)

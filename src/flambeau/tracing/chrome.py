@@ -12,6 +12,7 @@ import os
 import platform
 import threading
 import time
+from bisect import bisect_left
 from typing import Any
 
 from flambeau.tracing.recorder import line_of
@@ -73,15 +74,17 @@ def _span(event: Any, pid: int, tid: int) -> dict[str, Any]:
 
 
 def _arrows(events: Any, pid: int, tid: int):
-    """From each recorded operation to the node of backward with its number."""
+    """From each recorded operation to its nodes of backward. An operation that made several has the number of the last one."""
     made = {e.sequence_nr: e for e in events if e.sequence_nr >= 0 and e.scope == 0}
+    numbers = sorted(made)
     nodes: dict[int, Any] = {}
     for e in events:
-        if e.scope == 1 and e.sequence_nr in made:
+        if e.scope == 1 and numbers and numbers[0] <= e.sequence_nr <= numbers[-1]:
             nodes.setdefault(e.sequence_nr, e)
     for number, (sequence, node) in enumerate(nodes.items(), 1):
+        maker = made[numbers[bisect_left(numbers, sequence)]]
         ends = {"id": number, "pid": pid, "tid": tid, "cat": "fwdbwd", "name": "fwdbwd"}
-        yield ends | {"ph": "s", "ts": round(made[sequence].time_range.start, 3)}
+        yield ends | {"ph": "s", "ts": round(maker.time_range.start, 3)}
         yield ends | {"ph": "f", "ts": round(node.time_range.start, 3), "bp": "e"}
 
 

@@ -320,8 +320,9 @@ class _Maker:
             sequence, looks, device = (more, None, None) if type(more) is int else more
             name = names.of(what)
             event = self.event(f"aten::{name}", start, end, line, sequence_nr=sequence)
-            self.describe(event, what, name, looks)
-            self.leaves.append((event, name, sequence))
+            if not self.leaves or self.leaves[-1][0] is not event:  # else it forwards to an operation of its own name
+                self.describe(event, what, name, looks)
+                self.leaves.append((event, name, sequence))
             if device is not None:
                 self.devices.append((event, self.recorder.clock.spans[device]))
         elif kind == NODE:

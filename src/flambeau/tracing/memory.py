@@ -40,6 +40,11 @@ class Ledger:
             self.live[key] = reference, None if owner is array else owner, array.nbytes, device
             self.changes.append((when, key, array.nbytes, device))
 
+    def close(self) -> None:
+        """Note no more, and let go of what is watched: a finished profile keeps no memory of the program's."""
+        self.live.clear()
+        self.lingering.clear()
+
     def _died(self, key: int) -> None:
         entry = self.live.pop(key, None)
         if entry is None:

@@ -14,7 +14,10 @@ RENAMED = {
     "layer_norm_gradients": "native_layer_norm_backward", "embedding_backward": "embedding_dense_backward",
     "attention_backward": "_scaled_dot_product_flash_attention_for_cpu_backward", "convolution_of": "convolution",
     "attention": "_scaled_dot_product_flash_attention_for_cpu", "copy": "copy_", "zero": "zero_",
-    "fill": "fill_",
+    "fill": "fill_", "noise": "bernoulli_", "spread": "max_pool2d_with_indices_backward", "by_channel_backward": "native_batch_norm_backward",
+    "convolution_weight": "convolution_backward", "softmax_backward": "_softmax_backward_data", "log_softmax_backward": "_log_softmax_backward_data",
+    "c2c": "_fft_c2c", "r2c": "_fft_r2c", "c2r": "_fft_c2r", "permutation": "randperm", "vector_norm": "linalg_vector_norm",
+    "placed": "slice_backward", "scatter_value": "scatter", "index_put_in_place": "_index_put_impl_", "functional_embedding": "embedding", "search": "searchsorted",
 }  # fmt: skip
 INSIDE: dict[str, tuple[str, ...]] = {
     "relu": ("clamp_min",),

@@ -30,6 +30,8 @@ _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Code of the framework and of the program, by id (the hash of a code object reads all of it), and kept alive so that ids stay theirs.
 _ours: dict[int, Any] = {}
 _theirs: dict[int, Any] = {}
+MODES = {"dropout": 2, "dropout1d": 2, "dropout2d": 2, "dropout3d": 2, "alpha_dropout": 2, "batch_norm": 5}  # where `training` is passed
+SLOW = 150_000  # ns
 _whole: dict[Any, bool] = {}  # operation -> whether it has no parts worth showing
 watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
 
@@ -44,6 +46,10 @@ class Recorder:
         self.seen: dict[Any, int] = {}  # operation -> how often it was noted, as far as that was counted
         self.ledger: Any = None
         self.clock: Any = None
+        # For `profiler/mistakes.py`: (name, line, whether in training mode, whether gradients were recorded, sequence) of layers that have modes, and
+        # (name, line) -> times in ns of slow operations whose operands do not lie in memory in one order.
+        self.modal: list[tuple] = []
+        self.scattered: dict[tuple, list[int]] = {}
         self.thread = threading.get_native_id()
         self.first = self.last = self.lines_ns = 0
         self._stops: list[Callable] = []
@@ -70,6 +76,8 @@ class Recorder:
 
     def stop(self) -> None:
         """Note no more."""
+        if self.ledger is not None:
+            self.ledger.close()
         self.last = now()
         if state.recorder is self:
             state.recorder = None
@@ -96,8 +104,17 @@ class Recorder:
             state.noted = False
         if len(self.notes) == before + 1 and names.of(self.notes[-1][3]) == names.of(function):
             _whole[op] = True  # its only part is the operation of the same name, and they are one event
+        if op.short in MODES:
+            self._note_mode(op.short, line, args, kwargs, result)
         self.operation(function, start, end, line, args, kwargs, result, device)
         return result
+
+    def _note_mode(self, name: str, line, args: tuple, kwargs: dict, result) -> None:
+        at = MODES[name]
+        training = args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2))
+        chance = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+        if at != 2 or chance:
+            self.modal.append((name, line, bool(training), state.grad, -1 if result._node is None else result._node.sequence))
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         """Call something that has no parts worth showing, and note it. `name` is that of the operation, or the function of one."""
@@ -113,11 +130,14 @@ class Recorder:
             enter()
         # Note [lines of quick operations]
         line = None
-        if self.lines_ns * 50 < end - self.first or end - start > 150_000 or self.stacks or self.is_new(name):
+        if self.lines_ns * 50 < end - self.first or end - start > SLOW or self.stacks or self.is_new(name):
             line = self.line()
             self.lines_ns += now() - end
+            if end - start > SLOW and is_scattered(args):
+                self.scattered.setdefault((name, line), []).append(end - start)
         if self.plain:
-            node = result._node if type(result) is Tensor else None
+            first = result[0] if isinstance(result, (tuple, list)) and result else result
+            node = first._node if isinstance(first, Tensor) else None
             self.notes.append((start, end, OPERATION, name, line, -1 if node is None else node.sequence))
         else:
             self.operation(name, start, end, line, args, kwargs, result, device)
@@ -141,7 +161,7 @@ class Recorder:
 
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
         """Note an operation that has run."""
-        first = result[0] if type(result) is tuple and result else result
+        first = result[0] if isinstance(result, (tuple, list)) and result else result
         node = first._node if isinstance(first, Tensor) else None
         sequence = -1 if node is None else node.sequence
         looks = ([_look(v) for v in (*args, *kwargs.values())], tuple(kwargs)) if self.shapes else None
@@ -215,6 +235,14 @@ class Range:
 
     def __exit__(self, *exc: Any) -> None:
         self.recorder.notes.append((self.start, now(), self.kind, self.name, self.line, self.more))
+
+
+def is_scattered(args: tuple) -> bool:
+    """Whether an operand in main memory does not lie row by row. (Where none does, and all in the same way, the way does not matter.)"""
+    found = [v._array for v in args if isinstance(v, Tensor) and getattr(v._array, "flags", None) is not None and v._array.size > 4096]
+    if not any(not a.flags.c_contiguous and 0 not in a.strides for a in found):
+        return False
+    return len(found) == 1 or any(a.strides != found[0].strides for a in found)
 
 
 def is_ours(code: Any) -> bool:

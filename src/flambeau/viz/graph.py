@@ -131,7 +131,7 @@ def _walk(roots: list, names: dict[int, str]) -> list[Vertex]:
         key = id(node if leaf is None else leaf)
         if key in known:
             return known[key], False
-        shape = node.shape if node.n_outputs == 1 else None
+        shape = node.shape if node.n_outputs == 1 or node.shape is None else node.shape[0]
         if leaf is not None:
             kind, name = ("parameter", names[key]) if key in names else ("tensor", "leaf")
             name, shape = name, tuple(leaf.shape)

@@ -31,6 +31,7 @@ class Layer:
     def __init__(self, name: str, module: Module, depth: int):
         self.name, self.module, self.depth = name, module, depth
         self.kind = type(module).__name__
+        self.input: tuple[int, ...] | None = None
         self.output: Any = None
         self.output_bytes = 0
         self.params = sum(p.numel() for p in module.parameters(recurse=False))
@@ -81,7 +82,16 @@ class Summary:
         training = (
             f"To train     about {size(self.param_bytes + adam)} with Adam (weights, gradients, two moments, outputs kept for backward)"
         )
-        return [*lines, memory, training] if self.ran else [*lines, memory]
+        return [*lines, memory, training, *self._remarks()] if self.ran else [*lines, memory]
+
+    def _remarks(self) -> list[str]:
+        """How layers read their input where it is often meant otherwise. Both orders of batch and sequence run without complaint."""
+        return [
+            f"Note         {layer.kind} ({layer.name}) reads {layer.input} as sequence {layer.input[0]}, batch {layer.input[1]}: "
+            "batch_first=True if it is the other way round"
+            for layer in self.layers
+            if getattr(layer.module, "batch_first", True) is False and layer.input is not None and len(layer.input) == 3 and not layer.again
+        ]
 
     def __str__(self) -> str:
         titles, sides = self._titles()
@@ -170,11 +180,12 @@ def _run(model: Module, arguments: tuple, named: dict, mode: str) -> list[Layer]
     seen: set[int] = set()
     handles = []
 
-    def before(module: Module, args: tuple) -> None:
+    def before(module: Module, args: tuple, kwargs: dict) -> None:
         outer = open_calls[-1] if open_calls else None
         name = "" if outer is None else next((n for n, m in outer.module.named_modules() if m is module), "")
         layer = Layer(name, module, len(open_calls))
         layer.again = id(module) in seen
+        layer.input = next((tuple(v.shape) for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
         layer.span = (now(), 0)
         seen.add(id(module))
         layers.append(layer)
@@ -189,7 +200,7 @@ def _run(model: Module, arguments: tuple, named: dict, mode: str) -> list[Layer]
     recorder = Recorder(shapes=True)
     try:
         for module in {id(m): m for m in model.modules()}.values():
-            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+            handles += [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]
         model.train(mode == "train")
         with no_grad():
             recorder.start()

@@ -29,7 +29,7 @@ class Trail:
     def __init__(self, module: Any, problem: Exception, args: tuple, kwargs: dict):
         self.module, self.path = module, ""
         self.title, self.where = describe(module), user_line(problem)
-        self.operands = list(operands(module, args, kwargs))
+        self.operands = [*operands(module, args, kwargs), *(strays(module) if "same device" in str(problem) else ())]
         self.note = ""
 
     def write(self, problem: Exception) -> None:
@@ -88,6 +88,18 @@ def operands(module: Any, args: tuple, kwargs: dict):
     width = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
         yield f"    {name:<{width}}{look(value)}"
+
+
+def strays(module: Any):
+    """What to do about tensors that did not move with the model: those that are plain attributes, or were made in `forward`."""
+    known = {*module._parameters, *module._buffers}
+    plain = [name for name, value in vars(module).items() if isinstance(value, Tensor) and name not in known]
+    for name in plain:
+        yield f"    {name} is a plain attribute, {look(vars(module)[name])}: self.register_buffer({name!r}, ...) makes it move with the model"
+    if not plain and type(module).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        yield "    try: a tensor made in forward takes device=x.device; a constant is kept with self.register_buffer(name, tensor)"
+    elif not plain:
+        yield "    try: model.to(device) once, and .to(device) for every batch"
 
 
 def look(value: Any) -> str:

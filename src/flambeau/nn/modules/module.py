@@ -191,7 +191,7 @@ class Module(Walks, State, Moves, hooks.Hooks):
         if type(value) not in _ORDINARY and self._register_by_type(attributes, name, value):
             return
         for home, wanted in (
-            ("_parameters", "parameter '{}' (torch.nn.Parameter or None expected)"),
+            ("_parameters", "parameter '{}' (torch.nn.Parameter or None expected). To make it one: torch.nn.Parameter(tensor)"),
             ("_modules", "child module '{}' (torch.nn.Module or None expected)"),
             ("_buffers", "buffer '{}' (torch.nn.Buffer, torch.Tensor or None expected)"),
         ):

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from flambeau import errors
 from flambeau.random_factories import randperm
 from flambeau.rng import Generator
 from flambeau.utils.data.dataset import Dataset
@@ -53,6 +54,7 @@ class DistributedSampler(Sampler[_T_co]):
         self.total_size = self.num_samples * num_replicas
         self.shuffle = shuffle
         self.seed = seed
+        self._asked: int | None = 0  # how often an order was asked for; None once set_epoch was called
 
     def __iter__(self) -> Iterator[_T_co]:
         return iter(self._order().tolist())
@@ -61,11 +63,21 @@ class DistributedSampler(Sampler[_T_co]):
         """This replica's indices in this epoch. -> (num_samples,) int64"""
         items = len(self.dataset)  # type: ignore[arg-type]
         if self.shuffle:
+            self._notice_repetition()
             order = randperm(items, generator=Generator().manual_seed(self.seed + self.epoch))._array
         else:
             order = np.arange(items)
         # np.resize repeats from the beginning, as often as it takes, or cuts the tail off.
         return np.resize(order, self.total_size)[self.rank :: self.num_replicas]
+
+    def _notice_repetition(self) -> None:
+        if self._asked is not None and self.epoch == 0 and self.num_replicas > 1:
+            self._asked += 1
+            if self._asked == 2:
+                errors.warn(
+                    "DistributedSampler: the second epoch has the order of the first, because set_epoch was never called. Call "
+                    "sampler.set_epoch(epoch) at the beginning of every epoch"
+                )
 
     def __len__(self) -> int:
         return self.num_samples
@@ -73,6 +85,7 @@ class DistributedSampler(Sampler[_T_co]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch: seed + epoch is the seed of the shuffle."""
         self.epoch = epoch
+        self._asked = None
 
 
 def _process_group():
