@@ -1,4 +1,4 @@
-"""What PyTorch's tensors say about being sparse, quantized, nested or on exotic devices. Ours are none of these, and answer so.
+"""What dense tensors say about being sparse, quantized, nested or on exotic devices: that they are none of these.
 
 Questions get PyTorch's answer for a dense tensor; conversions raise NotImplementedError; what PyTorch refuses for dense tensors is refused.
 """
@@ -24,7 +24,8 @@ REFUSED = [
     ("sparse_mask sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_ smm sspaddmm", NotImplementedError,
      "is for sparse tensors, and tensors are dense here"),
     ("xpu ipu mtia hpu", AssertionError, "is not available: Torch not compiled with {} enabled"),
-    ("qscheme", NotImplementedError, "is for quantized tensors, and there are none here"),
+    ("qscheme int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis", NotImplementedError,
+     "is for quantized tensors, which torch.quantize_per_tensor makes"),
     ("reinforce", RuntimeError, "was removed from PyTorch: use torch.distributions and a loss instead"),
 ]  # fmt: skip
 SPARSE_FACTORIES = {
@@ -58,6 +59,11 @@ Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` mus
 def to_dense(self: Tensor, dtype: dtypes.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
     """Itself: it is dense already."""
     return self if dtype is None else self.to(dtype)
+
+
+def dequantize(self: Tensor) -> Tensor:
+    """As float32: it is not quantized, so it stays what it is."""
+    return self.to(dtypes.float32)
 
 
 def volatile(self: Tensor) -> bool:
@@ -112,5 +118,5 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 
 Tensor.volatile = property(volatile)
-for _method in (to_dense, record_stream, dim_order, is_same_size, resize, resize_as, module_load):
+for _method in (to_dense, dequantize, record_stream, dim_order, is_same_size, resize, resize_as, module_load):
     setattr(Tensor, _method.__name__, _method)

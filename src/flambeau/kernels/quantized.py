@@ -107,10 +107,10 @@ def product(quantized: np.ndarray, chosen: np.ndarray, packed: Packed) -> np.nda
     return out
 
 
-def step(cell: str, out: np.ndarray, gates: np.ndarray, sums: np.ndarray, state: np.ndarray, cells: np.ndarray) -> None:
+def step(cell: str, out: np.ndarray, gates: np.ndarray, sums: np.ndarray, state: np.ndarray, cells: np.ndarray | None) -> None:
     """Write the new states of a recurrent cell (rows, H) to out and, if it has two, to cells. gates and sums (rows, G H), state (rows, H)."""
     hidden = out.shape[1]
-    _run(cell, out[:, 0], gates[:, 0], sums[:, 0], state[:, 0], cells[:, 0], 8 * hidden, hidden)
+    _run(cell, out[:, 0], gates[:, 0], sums[:, 0], state[:, 0], (sums if cells is None else cells)[:, 0], 8 * hidden, hidden)
 
 
 _U8, _F32 = np.dtype(np.uint8), np.dtype(np.float32)
