@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -18,6 +19,7 @@ from flambeau.kernels import arrays, native
 PANEL = 64  # columns
 ROWS = 48  # of a block at most: they stay near while panels of weights go by
 CHUNK = 1 << 16  # elements that are quantized by one thread
+STEP = 1 << 24  # products of a step of a recurrent network, up to which all steps are taken by one thread: to share each would take longer
 SMALL = float(np.float32(6.1e-5))  # no scale is smaller
 
 
@@ -75,9 +77,9 @@ def _linear(x: np.ndarray, packed: Packed, most: int) -> np.ndarray:
 
 
 def rows(x: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """(u8 (rows, K filled up to fours), [scale, zero point]) of x (rows, K)."""
+    """(u8 (rows, K and more), [scale, zero point]) of x (rows, K)."""
     count, depth = x.shape
-    padded = depth + 3 & ~3
+    padded = _row_of(depth)
     out, chosen = native.empty((count, padded), _U8), native.empty((2,), _F32)
     each, left = _chunks(count, depth)
     if len(left) == 1:
@@ -91,6 +93,11 @@ def rows(x: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     if chosen[0] != chosen[0]:
         raise RuntimeError(_NAN)
     return out, chosen
+
+
+def _row_of(depth: int) -> int:
+    """Bytes from row to row: whole fours, and for large powers of two more, because rows so far apart meet in the same places of the cache."""
+    return depth + 64 if depth % 1024 == 0 else depth + 3 & ~3
 
 
 def product(quantized: np.ndarray, chosen: np.ndarray, packed: Packed) -> np.ndarray:
@@ -111,6 +118,27 @@ def step(cell: str, out: np.ndarray, gates: np.ndarray, sums: np.ndarray, state:
     """Write the new states of a recurrent cell (rows, H) to out and, if it has two, to cells. gates and sums (rows, G H), state (rows, H)."""
     hidden = out.shape[1]
     _run(cell, out[:, 0], gates[:, 0], sums[:, 0], state[:, 0], (sums if cells is None else cells)[:, 0], 8 * hidden, hidden)
+
+
+def steps(cell: str, gates, h0, c0, packed: Packed, sizes: tuple[int, ...], reverse: bool, most: int) -> tuple:
+    """(outputs (rows, H), cell states or None) of all steps, on one thread. Rows and sizes are those of recurrent.py."""
+    count, hidden = sizes[0], h0.shape[1]
+    out, chosen = native.empty((len(gates), hidden), _F32), native.empty((1,), _F32)
+    cells = None if c0 is None else native.empty(out.shape, _F32)
+    flat = [x.reshape(-1)[:1] for x in (gates, native.empty((count, hidden + 3 & ~3), _U8), h0)]
+    flat += [chosen if x is None else x.reshape(-1)[:1] for x in (c0, cells)]
+    flat += [x.reshape(-1)[:1] for x in (packed.panels, packed.columns, native.empty((count, packed.shape[0]), _F32))]
+    work = sum(sizes) * packed.panels.size / 16
+    _run(f"{cell}_steps", out.reshape(-1)[:1], *flat, _facts(sizes, reverse)[:1], chosen, work, hidden, packed.shifted, most)
+    if chosen[0] != chosen[0]:
+        raise RuntimeError(_NAN)
+    return out, cells
+
+
+@lru_cache(256)
+def _facts(sizes: tuple[int, ...], reverse: bool) -> np.ndarray:
+    """Steps, whether they go backwards, samples, and where the rows of each step begin."""
+    return np.array([len(sizes), reverse, sizes[0], 0, *accumulate(sizes)], np.int64)
 
 
 _U8, _F32 = np.dtype(np.uint8), np.dtype(np.float32)

@@ -14,6 +14,8 @@ from flambeau.kernels import arrays, native, quantized
 from flambeau.ops.declare import on_arrays
 from flambeau.ops.recurrent import CELLS, _by_steps, _last, run, steps_of
 
+LARGEST = 1 << 14  # elements of a state for which the loops have room on the stack
+
 
 @on_arrays(name="_quantized_linear", public=False, method=False, differentiable=False)
 def linear(input, packed, most):
@@ -27,9 +29,12 @@ def linear(input, packed, most):
 @on_arrays(name="_quantized_recurrence", public=False, method=False, differentiable=False, returns="out cell")
 def _recurrence(gates, h0, c0, packed, sizes, reverse, cell, most):
     """(outputs (rows, H), the lstm's cell states) of one layer in one direction."""
+    gates, h0, c0 = (x if x is None else arrays.contiguous(x) for x in (gates, h0, c0))
+    if sizes[0] * packed.panels.size <= quantized.STEP:
+        out, cells = quantized.steps(cell, gates, h0, c0, packed, sizes, reverse, most)
+        return out, arrays.empty((0, 0), out.dtype) if cells is None else cells
     out = arrays.empty((gates.shape[0], h0.shape[1]), h0.dtype)
     cells = None if c0 is None else arrays.empty(out.shape, out.dtype)
-    gates, h0, c0 = (x if x is None else arrays.contiguous(x) for x in (gates, h0, c0))
     h, c = h0, c0
     for _, first, n, kept in steps_of(sizes, reverse):
         h, c = (x if x is None else _entering(x, start, kept, n) for x, start in ((h, h0), (c, c0)))
@@ -52,7 +57,7 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     """(outputs, last h, last c) of one layer in one direction; weights: one object that multiplies inputs and states."""
     (params,) = weights
     gates = params.of_inputs(x)
-    if params.most and native.lib is not None and h0.shape[1]:
+    if params.most and native.lib is not None and gates.numel() and h0.shape[1] <= LARGEST:
         out, states = _recurrence(gates, h0, c0, params.packed_states, sizes, reverse, cell, params.most)
     else:
         out, states, _ = _by_steps(cell, gates, None, None, h0, c0, sizes, reverse, product=lambda h, _, __: params.of_states(h))
