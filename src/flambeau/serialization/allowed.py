@@ -14,11 +14,10 @@ from functools import lru_cache
 from pickle import UnpicklingError
 from typing import Any
 
-from flambeau import devices, dtypes, pickling
+from flambeau import devices, dtypes, pickling, qschemes
 from flambeau.layouts import layout
 from flambeau.legacy import TENSOR_TYPES
 from flambeau.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
-from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine
 from flambeau.script_object import CELL, LINEAR, ScriptObject
 from flambeau.serialization import names
 from flambeau.serialization.saving import _get_layout
@@ -85,7 +84,8 @@ def added() -> dict[str, Any]:
     return _added
 
 
-QSCHEMES = (per_tensor_affine, per_channel_affine, per_channel_affine_float_qparams)  # those that tensors have
+QSCHEMES = [scheme for scheme in vars(qschemes).values() if isinstance(scheme, qschemes.qscheme)]
+BY_CHANNEL = (qschemes.per_channel_affine, qschemes.per_channel_affine_float_qparams)
 
 # -- what PyTorch allows -------------------------------------------------------------------------------------------
 
@@ -120,7 +120,9 @@ def by_default() -> dict[str, Any]:
     }
     found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
     for name, kind in LEGACY_STORAGES.items():
-        found[f"torch.{name}"] = found[f"torch.cuda.{name}"] = kind
+        found[f"torch.{name}"] = kind
+        if not isinstance(kind.dtype, dtypes.quantized):
+            found[f"torch.cuda.{name}"] = kind
     found |= {f"{kind.__module__}.{name}": kind for name, kind in TENSOR_TYPES.items()}
     return found
 
@@ -283,8 +285,8 @@ def _qtensor(caller: Caller, args: tuple) -> Tensor:
     _window(args, 7)
     meaning = args[4]
     _need(isinstance(args[0].dtype, dtypes.quantized) and isinstance(meaning, tuple), "a quantized tensor has a storage of such a dtype")
-    by_tensor = len(meaning) == 3 and meaning[0] is per_tensor_affine and type(meaning[1]) is float and type(meaning[2]) is int
-    by_channel = len(meaning) == 4 and meaning[0] in QSCHEMES[1:] and all(isinstance(t, Tensor) and t.dim() == 1 for t in meaning[1:3])
+    by_tensor = len(meaning) == 3 and meaning[0] is qschemes.per_tensor_affine and type(meaning[1]) is float and type(meaning[2]) is int
+    by_channel = len(meaning) == 4 and meaning[0] in BY_CHANNEL and all(isinstance(t, Tensor) and t.dim() == 1 for t in meaning[1:3])
     if by_channel:
         axis = meaning[3]
         by_channel = type(axis) is int and 0 <= axis < len(args[2]) and all(t.numel() == args[2][axis] for t in meaning[1:3])
