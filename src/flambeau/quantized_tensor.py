@@ -195,10 +195,11 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: dtypes.dtype, reduce_range
         raise RuntimeError(f"dtype {dtype} not supported: choose torch.qint8 or torch.quint8")
     if not input.numel():
         raise RuntimeError("min(): an input without elements has no range to choose a scale for")
-    scale, zero = quantized.choose(input._array, 127 if reduce_range else 255)
+    by = 2 if reduce_range else 1
+    scale, zero = quantized.choose(input._array, bounds.max // by, bounds.min // by)
     if scale == np.inf:
         raise RuntimeError("cannot quantize: the input has an infinity, and no scale is large enough. Look for it with x.isinf()")
-    return quantize_per_tensor(input, scale, zero + (bounds.min // 2 if reduce_range else bounds.min), dtype)
+    return quantize_per_tensor(input, scale, zero, dtype)
 
 
 def _checked(name: str, input: Tensor, dtype: Any) -> Any:

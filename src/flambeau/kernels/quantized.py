@@ -188,23 +188,23 @@ def _per_column(packed: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return columns[:, 0].reshape(-1)[:n], columns[:, 1].reshape(-1)[:n], columns.view(np.int32)[:, 3].reshape(-1)[:n]
 
 
-def choose(x: np.ndarray, most: int) -> tuple[float, int]:
-    """Scale and zero point with which the range of x, and 0, is that of the integers from 0 to `most`."""
+def choose(x: np.ndarray, most: int, least: int = 0) -> tuple[float, int]:
+    """Scale and zero point with which the range of x, and 0, is that of the integers from `least` to `most`."""
     low, high = np.float32(min(x.min(), 0)), np.float32(max(x.max(), 0))
     if low != low or high != high:
         raise RuntimeError(_NAN)
     with np.errstate(all="ignore"):
-        scale = (float(high) - float(low)) / most
+        scale = (float(high) - float(low)) / (most - least)
         if np.float32(scale) == 0 or np.isinf(np.float32(1) / np.float32(scale)):
             scale = 0.1
         if scale < SMALL:
             wider, scale = np.float32(SMALL) / np.float32(scale), SMALL
             if low == 0:
-                high = np.float32(SMALL) * np.float32(most)
+                high = np.float32(SMALL) * np.float32(most - least)
             elif high == 0:
-                low = -np.float32(SMALL) * np.float32(most)
+                low = -np.float32(SMALL) * np.float32(most - least)
             else:
                 low, high = low * wider, high * wider
-        left, right = abs(float(low) / scale), most + abs(float(high) / scale)
-        zero = -float(low) / scale if left < right else most - float(high) / scale
-    return scale, int(min(max(round(zero), 0), most)) if np.isfinite(zero) else 0
+        left, right = abs(least) + abs(float(low) / scale), abs(most) + abs(float(high) / scale)
+        zero = least - float(low) / scale if left < right else most - float(high) / scale
+    return scale, int(min(max(round(zero), least), most)) if np.isfinite(zero) else least

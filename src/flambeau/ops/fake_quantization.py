@@ -47,7 +47,9 @@ def fake_quantize_per_channel_affine(input, scale, zero_point, axis, quant_min, 
     _check("fake_quantize_per_channel_affine", input, quant_min, quant_max)
     if zero_point.dtype not in (dtypes.int32, dtypes.float32, dtypes.float16):
         raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {zero_point.dtype}. Try zero_point.to(torch.int32)")
-    if not 0 <= axis < input.dim():
+    if not -input.dim() <= axis < input.dim():
+        raise IndexError(f"Dimension out of range: `axis` is {axis}, input has {input.dim()} dimensions")
+    if axis < 0:
         raise RuntimeError(f"`axis` must be between 0 and number of dimensions of input, found {axis} of {input.dim()}")
     if tuple(scale.shape) != (input.shape[axis],) or tuple(zero_point.shape) != (input.shape[axis],):
         found = f"{tuple(scale.shape)} and {tuple(zero_point.shape)} for {input.shape[axis]} channels"
