@@ -76,6 +76,8 @@ class PackedLinear:
         return self.meaning.scheme
 
     def __call__(self, x: Tensor, reduce_range: bool) -> Tensor:
+        if not x.is_cpu:
+            raise NotImplementedError(f"quantized layers run on the CPU, found an input on {x.device}. Try x.cpu()")
         if x.dtype is not dtypes.float32:
             raise RuntimeError(f"expected scalar type Float but found {x.dtype}: a quantized layer takes float32. Try x.float()")
         if not self.integers:

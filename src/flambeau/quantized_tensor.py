@@ -182,8 +182,8 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     scheme, kinds = per_channel_affine, (dtypes.float64, dtypes.int64)
     if zero_points.is_floating_point():
         scheme, kinds = per_channel_affine_float_qparams, (dtypes.float32, dtypes.float32)
-    meaning = [as_tensor(x).detach().to(kind) for x, kind in zip((scales, zero_points), kinds, strict=True)]
-    return _quantized(input, Quantizer(dtype, scheme, *meaning, axis), bounds)  # type: ignore[arg-type]
+    scale, zero = (as_tensor(x).detach().to(kind) for x, kind in zip((scales, zero_points), kinds, strict=True))
+    return _quantized(input, Quantizer(dtype, scheme, scale, zero, axis), bounds)  # type: ignore[arg-type]
 
 
 def quantize_per_tensor_dynamic(input: Tensor, dtype: dtypes.dtype, reduce_range: bool) -> Tensor:

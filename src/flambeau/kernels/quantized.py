@@ -40,11 +40,12 @@ def pack(weight: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bias: np.nda
     panels.reshape(-1, panels.shape[2] * 4)[:n, :k] = weight
     columns = np.zeros((len(panels), 4, PANEL), np.float32)
     integers = columns.view(np.int32)
-    for row, values in ((columns[:, 0], scales), (columns[:, 1], 0 if bias is None else bias)):
-        row[...] = _filled(values, n, row.shape, np.float32)
-    for row, values in ((integers[:, 2], weight.sum(1, dtype=np.int32)), (integers[:, 3], zeros)):
-        row[...] = _filled(values, n, row.shape, np.int32)
-    return Packed(np.ascontiguousarray(panels.transpose(0, 2, 1, 3)), columns, (n, k), bool(np.any(zeros)))
+    parts = (columns, scales), (columns, 0 if bias is None else bias), (integers, weight.sum(1, dtype=np.int32)), (integers, zeros)
+    for row, (to, values) in enumerate(parts):
+        to[:, row] = _filled(values, n, (len(panels), PANEL), to.dtype)
+    aligned = native.empty((len(panels), panels.shape[2], PANEL, 4), panels.dtype)  # no vector in two lines of the cache
+    aligned[...] = panels.transpose(0, 2, 1, 3)
+    return Packed(aligned, columns, (n, k), bool(np.any(zeros)))
 
 
 def _filled(values, n: int, shape: tuple[int, ...], dtype) -> np.ndarray:
@@ -63,7 +64,7 @@ def unpack(packed: Packed) -> np.ndarray:
 def linear(x: np.ndarray, packed: Packed, most: int) -> np.ndarray:
     """x (rows, K) float32 -> (rows, N). Rows are quantized together, to integers from 0 to about `most`."""
     if not x.size:
-        return arrays.cast(np.broadcast_to(_per_column(packed)[1], (x.shape[0], packed.shape[0])), np.dtype(np.float32))
+        return np.array(np.broadcast_to(_per_column(packed)[1], (x.shape[0], packed.shape[0])))
     x = arrays.contiguous(x)
     return _linear(x, packed, most) if native.lib is not None else _linear_numpy(x, packed, most)
 

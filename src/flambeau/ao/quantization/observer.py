@@ -23,7 +23,7 @@ from flambeau.quantized_tensor import Quantizer, of_integers, quantize_per_chann
 from flambeau.tensor import Tensor
 
 EPS = dtypes.finfo(dtypes.float32).eps
-BOUNDS = {dtypes.qint8: (-128, 127), dtypes.quint8: (0, 255), dtypes.qint32: (-(2**31), 2**31 - 1)}
+BOUNDS: dict[dtypes.dtype, tuple[int, int]] = {dtypes.qint8: (-128, 127), dtypes.quint8: (0, 255), dtypes.qint32: (-(2**31), 2**31 - 1)}
 BOUNDS |= {dtypes.int8: (-128, 127), dtypes.uint8: (0, 255), dtypes.int16: (-(2**15), 2**15 - 1), dtypes.int32: (-(2**31), 2**31 - 1)}
 
 

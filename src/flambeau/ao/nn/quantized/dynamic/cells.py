@@ -136,8 +136,8 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """nn.LSTMCell with 8-bit weights. input (N, input_size), hx = (h, c), each (N, hidden_size) -> (h', c')."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, num_chunks=4, **kwargs)
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = dtypes.qint8) -> None:
+        super().__init__(input_size, hidden_size, bias, num_chunks=4, dtype=dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         return self._step("lstm", input, hx, 2)

@@ -94,7 +94,7 @@ class RNNBase(Module):
             for name in ("ih", "hh"):
                 weight, bias = (weight_bias_dict[f"{kind}_{name}_l{layer}{end}"] for kind in ("weight", "bias"))
                 packed.append(pack_weight_bias(weight, bias, dtypes.qint8 if isinstance(weight, QuantizedTensor) else dtypes.float16))
-            made.append(PackedParameter(cell_params(*packed, reduce_range=(self.version or 0) >= 2)))
+            made.append(PackedParameter(cell_params(packed[0], packed[1], (self.version or 0) >= 2)))
         self._all_weight_values = ModuleList(made)
 
     def _weight_bias(self) -> dict[str, dict[str, Tensor]]:
