@@ -294,12 +294,22 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if isinstance(src, QuantizedTensor):
         if src.dtype is not self.dtype or src.qscheme() is not self.qscheme():
             raise RuntimeError(f"copy_: quantized tensors must have one dtype and scheme, found {src.dtype} and {self.dtype}")
-        self._array[...] = src._array
-        self._quantizer = src._quantizer
-    else:
+        if self._array.size * self._array.itemsize == self._shared_storage().nbytes():
+            self._array[...] = src._array
+            self._quantizer = src._quantizer  # the meaning comes along, as in PyTorch
+        else:  # a part of another tensor, whose meaning stays
+            src = src.dequantize()
+    if not isinstance(src, QuantizedTensor):
         self._array[...] = _quantized(src, self._quantizer, _checked("copy_", src, self.dtype))._array
     self._bump()
     return self
+
+
+def _setitem(self: QuantizedTensor, index: Any, value: Any) -> None:
+    part = self[index]
+    if part._shared_storage() is not self._shared_storage():
+        raise NotImplementedError("a quantized tensor is written to through slices and numbers, not through masks or lists of indices")
+    part.copy_(value if isinstance(value, Tensor) else as_tensor(value, dtype=dtypes.float32))
 
 
 def _to(self: QuantizedTensor, *args: Any, **kwargs: Any) -> QuantizedTensor:
@@ -327,7 +337,7 @@ def _refuse_numpy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 HANDLED: dict[str, Callable] = {
-    "copy_": _copy_, "equal": _equal, "to": _to, "type_": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
+    "copy_": _copy_, "setitem": _setitem, "equal": _equal, "to": _to, "type_": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
     "array": _refuse_numpy, "iter": lambda self: iter(self.unbind(0)), "is_signed": lambda self: self.dtype.is_signed,
     "data": lambda self: of_integers(wrap(self._array), self._quantizer), "T": lambda self: self.permute(*range(self.dim())[::-1]),
     "mT": lambda self: self.transpose(-1, -2), "share_memory_": lambda self: self, "pin_memory": lambda self: self,

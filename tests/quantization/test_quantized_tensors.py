@@ -107,9 +107,27 @@ def test_views_share_memory():
         q = t.quantize_per_tensor(t.zeros(2, 3), 0.1, 3, t.quint8)
         q[1].copy_(t.ones(3))
         q.view(6)[0].copy_(t.tensor(-7.0))
+        q[0, 1:] = t.tensor([0.5, 2.5])
         return q.int_repr(), q.dequantize(), q == q.clone(), q < t.quantize_per_tensor(t.ones(2, 3), 0.5, 0, t.qint8)
 
     same(program)
+
+
+def test_a_copy_brings_its_meaning_but_not_into_a_part():
+    """After a copy between quantized tensors, elements stand for other floats."""
+
+    def program(t):
+        q = t.quantize_per_tensor(t.zeros(2, 3), 0.1, 3, t.quint8)
+        q.copy_(t.quantize_per_tensor(t.randn(2, 3), 0.05, 90, t.quint8))
+        assert (q.q_scale(), q.q_zero_point()) == (0.05, 90)
+        return q.dequantize()
+
+    same(program)
+    q = flambeau.quantize_per_tensor(flambeau.zeros(2, 3), 0.1, 3, flambeau.quint8)
+    q[0] = flambeau.quantize_per_tensor(flambeau.ones(3), 0.5, 0, flambeau.quint8)
+    assert q.dequantize().tolist() == [[1, 1, 1], [0, 0, 0]]
+    with pytest.raises(NotImplementedError, match="slices"):
+        q[q > 0] = 0.5
 
 
 def test_questions_get_answers():

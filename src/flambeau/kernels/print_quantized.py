@@ -47,7 +47,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 
 def _function(kind: str, rows: int, target: str, lines: list[str]) -> str:
-    head = f"{target}static void tile_{kind}_{rows}(int64_t quads, const uint8_t *a, int64_t lda, const int8_t *b, const int8_t *soon, int64_t each, int add, int32_t *c) {{\n"
+    head = f"{target}static void tile_{kind}_{rows}{_ARGUMENTS} {{\n"
     return head + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
@@ -112,12 +112,15 @@ def _pick() -> str:
     )
 
 
+_ARGUMENTS = "(int64_t quads, const uint8_t *a, int64_t lda, const int8_t *b, const int8_t *soon, int64_t each, int add, int32_t *c)"
 _HEAD = """
 #include <string.h>
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
-typedef void fl_tile(int64_t quads, const uint8_t *a, int64_t lda, const int8_t *b, const int8_t *soon, int64_t each, int add, int32_t *c);
+/* Sums (rows, 64) of products over 4 quads bytes of rows, `lda` bytes apart, and of a panel; to those in c, if they add. While they go on,
+   memory is called for that will be read soon, `each` bytes at a step. */
+typedef void fl_tile ARGUMENTS;
 static inline int32_t four(const uint8_t *at) { int32_t word; memcpy(&word, at, 4); return word; }
 #ifdef __FMA__
 #define MULTIPLY_ADD(a, b, c) __builtin_fmaf(a, b, c)
@@ -126,17 +129,17 @@ static inline int32_t four(const uint8_t *at) { int32_t word; memcpy(&word, at, 
 #endif
 #define SIGMOID fl_sigmoid_f32
 #define TANH fl_tanh_f32
-"""
+""".replace("ARGUMENTS", _ARGUMENTS)
 
 _PLAIN = """
 #ifndef __AVX2__
-static void tile_plain_1(int64_t quads, const uint8_t *a, int64_t lda, const int8_t *b, const int8_t *soon, int64_t each, int add, int32_t *c) {
+static void tile_plain_1 ARGUMENTS {
     if (!add) memset(c, 0, 64 * sizeof *c);
     for (int64_t q = 0; q < quads; q++, a += 4, b += 256)
         for (int j = 0; j < 64; j++) c[j] += a[0] * b[4 * j] + a[1] * b[4 * j + 1] + a[2] * b[4 * j + 2] + a[3] * b[4 * j + 3];
 }
 #endif
-"""
+""".replace("ARGUMENTS", _ARGUMENTS)
 
 # Scale and zero are chosen as PyTorch does it, in the same precision at each step, so that the integers are the same.
 _TEXT = (

@@ -14,7 +14,7 @@ from flambeau.kernels import arrays, native, quantized
 from flambeau.ops.declare import on_arrays
 from flambeau.ops.recurrent import CELLS, _by_steps, _last, run, steps_of
 
-LARGEST = 1 << 14  # elements of a state for which the loops have room on the stack
+LARGEST = 1 << 12  # elements of a state for which the loops have room on the stack
 
 
 @on_arrays(name="_quantized_linear", public=False, method=False, differentiable=False)
