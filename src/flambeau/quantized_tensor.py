@@ -220,9 +220,8 @@ def _quantized(input: Tensor, quantizer: Quantizer, bounds: Any) -> QuantizedTen
     x = input._array
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / scale
-        found = quantized.integers(
-            np.where(np.isnan(x), np.inf, x), inverse, zero, bounds.min, bounds.max
-        )  # NaN: the greatest, as in PyTorch
+        x = np.where(np.isnan(x), np.inf, x)  # the greatest integer, as in PyTorch
+        found = quantized.integers(x, inverse, zero, bounds.min, bounds.max)
         found = np.clip(found.astype(np.float64), bounds.min, bounds.max)  # 2^31 - 1 is no float32
     return of_integers(wrap(np.asarray(found).astype(quantizer.dtype.integers)), quantizer)
 
@@ -236,11 +235,11 @@ MOVES = frozenset(
 COPIES = frozenset(("clone", "contiguous", "cpu", "detach"))  # of these a tensor with scales by channel is capable, too
 COMPARISONS = frozenset("eq ne lt le gt ge isclose allclose".split())
 QUESTIONS = frozenset(
-    """size stride storage_offset dim ndimension numel nelement is_contiguous data_ptr element_size untyped_storage storage _typed_storage
-    get_device is_floating_point is_complex is_inference is_conj is_neg is_distributed is_same_size type_of shape ndim device itemsize nbytes
-    is_cuda is_cpu is_meta requires_grad is_leaf grad_fn grad output_nr layout names _version _is_view retains_grad is_shared data const_data_ptr
-    len dim_order name H""".split()
-) - {"data", "H"}  # fmt: skip
+    """_is_view _typed_storage _version const_data_ptr data_ptr device dim dim_order element_size get_device grad grad_fn is_complex is_conj
+    is_contiguous is_cpu is_cuda is_distributed is_floating_point is_inference is_leaf is_meta is_neg is_same_size is_shared itemsize layout
+    len name names nbytes ndim ndimension nelement numel output_nr requires_grad retains_grad shape size storage storage_offset stride
+    untyped_storage""".split()
+)
 
 
 def _name_of(func: Any) -> str:
@@ -281,11 +280,8 @@ def _equal(input: Tensor, other: Tensor) -> bool:
     a, b = input._quantizer, other._quantizer
     if a[:2] != b[:2] or a.axis != b.axis or input._array.shape != other._array.shape:
         return False
-    same = all(
-        np.array_equal(x, y)
-        for x, y in zip(a.along(0 if a.axis is None else 1 + a.axis), b.along(0 if b.axis is None else 1 + b.axis), strict=True)
-    )
-    return same and bool((input._array == other._array).all())
+    meanings = zip(a.along(input.dim()), b.along(other.dim()), strict=True)
+    return all(np.array_equal(x, y) for x, y in meanings) and bool((input._array == other._array).all())
 
 
 def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
@@ -340,7 +336,7 @@ HANDLED: dict[str, Callable] = {
     "copy_": _copy_, "setitem": _setitem, "equal": _equal, "to": _to, "type_": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
     "array": _refuse_numpy, "iter": lambda self: iter(self.unbind(0)), "is_signed": lambda self: self.dtype.is_signed,
     "data": lambda self: of_integers(wrap(self._array), self._quantizer), "T": lambda self: self.permute(*range(self.dim())[::-1]),
-    "mT": lambda self: self.transpose(-1, -2), "share_memory_": lambda self: self, "pin_memory": lambda self: self,
+    "mT": lambda self: self.transpose(-1, -2),
     "float": lambda self: _to(self, dtypes.float32), "half": lambda self: _to(self, dtypes.float16),
 }  # fmt: skip
 

@@ -18,12 +18,16 @@ FRAMEWORKS = (torch, flambeau)
 
 def both(program, *args, **kwargs) -> tuple:
     """(PyTorch's result, ours) of program(framework, ...), each after the same seed."""
-    found = []
-    for framework in FRAMEWORKS:
-        framework.manual_seed(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found.append(program(framework, *args, **kwargs))
+    found, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)  # its threads wait for each other in every step, for long where other programs run
+    try:
+        for framework in FRAMEWORKS:
+            framework.manual_seed(0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found.append(program(framework, *args, **kwargs))
+    finally:
+        torch.set_num_threads(threads)
     return tuple(found)
 
 

@@ -173,6 +173,23 @@ def test_the_model_itself_stays_unless_asked():
     assert type(flambeau.ao.quantization.quantize_dynamic(alone)) is flambeau.nn.Linear  # only what is inside a model is swapped
 
 
+def test_layers_in_containers_and_transformers_are_used():
+    """A layer in a dictionary, a list or a transformer is swapped, but the old one is still computed with."""
+
+    def program(t):
+        q = t.ao.quantization.quantize_dynamic
+        rooms = q(t.nn.ModuleDict({"0": t.nn.Linear(4, 4), "a": t.nn.ModuleList([t.nn.Linear(4, 4)])}))
+        x = t.randn(2, 4)
+        decoder = q(t.nn.TransformerDecoderLayer(16, 2, 32))
+        attention = q(t.nn.MultiheadAttention(16, 2))
+        sequence = t.randn(5, 2, 16)
+        return rooms["0"](x), rooms["a"][0](x), decoder(sequence, sequence), attention(sequence, sequence, sequence)[0]
+
+    close(program)
+    encoder = flambeau.ao.quantization.quantize_dynamic(flambeau.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True))
+    assert encoder(flambeau.randn(2, 5, 16)).shape == (2, 5, 16)  # PyTorch's fails in its fast path
+
+
 def test_hooks_go_along():
     """A layer's hooks are lost when it is quantized."""
     net, calls = flambeau.nn.Sequential(flambeau.nn.Linear(2, 3)), []

@@ -92,7 +92,7 @@ def _convert(module: Module, mapping: dict) -> None:
         _convert(child, mapping)
         swapped = swap_module(child, mapping)
         if swapped is not child:
-            setattr(module, name, swapped) if not name.isdigit() else module.__setitem__(int(name), swapped)  # type: ignore[operator]
+            module.add_module(name, swapped)
 
 
 def swap_module(mod: Any, mapping: dict, custom_module_class_mapping: Any = None, use_precomputed_fake_quant: bool = False) -> Module:

@@ -1,4 +1,12 @@
 """torch.nn.quantized: the older name of torch.ao.nn.quantized."""
 
-from flambeau.ao.nn.quantized import LinearPackedParams as LinearPackedParams
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau.ao.nn import quantized as _home
 from flambeau.nn.quantized import dynamic as dynamic
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_home, name)
