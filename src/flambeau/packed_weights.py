@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
+from flambeau.eager import array_ops
 from flambeau.kernels import quantized
 from flambeau.ops import quantized as layers
 from flambeau.ops.linear import linear
 from flambeau.quantized_tensor import QuantizedTensor, Quantizer, of_integers
 from flambeau.script_object import CELL, LINEAR, ScriptObject, script_object
 from flambeau.tensor import Tensor, wrap
+
+array_ops._OPTIONS.add(quantized.Packed)  # what operations take without asking whether it is a tensor in disguise
 
 
 def linear_prepack(weight: Tensor, bias: Tensor | None) -> ScriptObject:

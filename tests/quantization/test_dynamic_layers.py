@@ -12,6 +12,8 @@ import pytest
 from pairs import array, both, close, refusals, same, torch
 
 import flambeau
+from flambeau.kernels import quantized as kernels
+from flambeau.ops import quantized as operations
 
 
 def qconfigs(t) -> dict:
@@ -79,16 +81,16 @@ def test_recurrent_layers_agree(kind, options, qconfig):
     close(program)
 
 
-def test_steps_shared_by_threads_and_steps_of_one_thread_agree(monkeypatch):
-    """The loop over all steps and the launch of every step give different bits."""
-    for kind in ("LSTM", "GRU"):
-        flambeau.manual_seed(0)
-        net = quantized(flambeau, getattr(flambeau.nn, kind)(12, 20, bidirectional=True))[0]
-        packed = flambeau.nn.utils.rnn.pack_padded_sequence(flambeau.randn(9, 4, 12), flambeau.tensor([9, 7, 3, 2]))
-        at_once = net(packed)[0].data
-        monkeypatch.setattr(flambeau.kernels.quantized, "STEP", 0)
-        np.testing.assert_allclose(array(net(packed)[0].data), array(at_once), rtol=0, atol=1e-6)
-        monkeypatch.undo()
+@pytest.mark.parametrize("room, name", [(kernels, "STEP"), (operations, "LARGEST")], ids=["a launch for each step", "operations"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_all_ways_to_take_steps_agree(monkeypatch, kind, room, name):
+    """The loop over all steps gives other numbers than a launch of each step, or than steps made of operations."""
+    flambeau.manual_seed(0)
+    net = quantized(flambeau, getattr(flambeau.nn, kind)(12, 20, bidirectional=True))[0]
+    packed = flambeau.nn.utils.rnn.pack_padded_sequence(flambeau.randn(9, 4, 12), flambeau.tensor([9, 7, 3, 2]))
+    at_once = net(packed)[0].data
+    monkeypatch.setattr(room, name, 0)
+    np.testing.assert_allclose(array(net(packed)[0].data), array(at_once), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,15 @@ class Packed:
     shape: tuple[int, int]
     shifted: bool  # whether a zero point is not 0
 
+    def __post_init__(self):
+        self.starts = self.panels[:, :1, 0, 0].reshape(-1), self.columns[:, 0, 0]  # of each panel, for the launcher
+
 
 def pack(weight: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bias: np.ndarray | None) -> Packed:
     """Weights int8 (N, K), with scales and zero points (N,) or (), and a bias (N,)."""
     n, k = weight.shape
     panels = np.zeros((-(-n // PANEL), PANEL, -(-k // 4), 4), np.int8)
-    panels.reshape(-1, panels.shape[2] * 4)[:n, :k] = weight
+    panels.reshape(len(panels) * PANEL, panels.shape[2] * 4)[:n, :k] = weight
     columns = np.zeros((len(panels), 4, PANEL), np.float32)
     integers = columns.view(np.int32)
     parts = (columns, scales), (columns, 0 if bias is None else bias), (integers, weight.sum(1, dtype=np.int32)), (integers, zeros)
@@ -58,7 +61,7 @@ def unpack(packed: Packed) -> np.ndarray:
     """The weights int8 (N, K)."""
     n, k = packed.shape
     panels = packed.panels.transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(panels.reshape(len(panels) * PANEL, -1)[:n, :k])
+    return np.ascontiguousarray(panels.reshape(len(panels) * PANEL, panels.shape[2] * 4)[:n, :k])
 
 
 def linear(x: np.ndarray, packed: Packed, most: int) -> np.ndarray:
@@ -108,10 +111,8 @@ def product(quantized: np.ndarray, chosen: np.ndarray, packed: Packed) -> np.nda
     out = native.empty((count, n), _F32)
     each, left, right = _grid(count, n)
     work = each * padded / 16 * PANEL
-    _run(
-        "product", out[::each, ::PANEL], quantized[::each, :1], packed.panels[:, 0, 0, 0], packed.columns[:, 0, 0], chosen[:1], left, right,
-        work, padded, n, k, packed.shifted,
-    )  # fmt: skip
+    places = out[::each, ::PANEL], quantized[::each, :1], *packed.starts, chosen[:1], left, right
+    _run("product", *places, work, padded, n, k, packed.shifted)
     return out
 
 
