@@ -8,8 +8,8 @@
 
 Weights lie in panels of 64 columns, four elements of each column side by side (quantized.py makes them, once): (panels, K / 4, 64, 4).
 One instruction of AVX-512 VNNI multiplies 64 such bytes with four bytes of a row, repeated, and adds fours of products to 16 sums. A tile of
-6 rows and 4 vectors stays in registers while K is walked. With AVX2 bytes are widened to 16 bits, whose products in pairs fit 32 bits:
-nothing saturates, and all variants give the same integers.
+6 rows and 4 vectors stays in registers while K is walked. With AVX2 bytes are widened to 16 bits, whose products in pairs fit 32 bits, unless
+those of the row are so few that the products of the bytes themselves fit 16: nothing saturates, all variants give the same integers.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from flambeau.kernels.recurrent import GATES
 
 PANEL = 64
 BLOCK, DEPTH = 48, 128  # rows, and bytes of each, for which a part of a panel stays in the nearest cache: their sums are kept there, too
-MOST = {"vnni": 6, "avx2": 3, "plain": 1}  # rows of a tile
+MOST = {"vnni": 6, "avx2": 3, "narrow": 3, "plain": 1}  # rows of a tile
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts = [_HEAD, "#ifdef __AVX512F__\n", *map(_vnni, range(1, MOST["vnni"] + 1)), "#endif\n#ifdef __AVX2__\n"]
-    texts += [*map(_avx2, range(1, MOST["avx2"] + 1)), "#endif\n", _PLAIN, _pick(), _TEXT]
+    texts += [*map(_avx2, range(1, MOST["avx2"] + 1)), *map(_narrow, range(1, MOST["narrow"] + 1)), "#endif\n", _PLAIN, _pick(), _TEXT]
     entries = {
         "range": ("FL_F32", ["FL_F32", "FL_I64"], 1),
         "rows": ("FL_U8", ["FL_F32", "FL_F32", "FL_F32", "FL_I64"], 5),
-        "product": ("FL_F32", ["FL_U8", "FL_I8", "FL_F32", "FL_F32", "FL_I64", "FL_I64"], 5),
+        "product": ("FL_F32", ["FL_U8", "FL_I8", "FL_F32", "FL_F32", "FL_I64", "FL_I64"], 6),
     }
     for cell, (formula, _) in CELLS.items():
         state, start = ("cell", "c0") if cell == "lstm" else ("out", "h0")
@@ -98,6 +98,22 @@ def _avx2(rows: int) -> str:
     return _function("avx2", rows, "", [*lines, "}"])
 
 
+def _narrow(rows: int) -> str:
+    """The same for bytes of A up to 128, whose products with int8 in pairs fit 16 bits: 32 columns at a time, nothing is widened before."""
+    lines = ["const __m256i ones = _mm256_set1_epi16(1);", "for (int64_t at = 0; at < 64; at += 32) {"]
+    places = [(i, j, f"(__m256i *)(c + {i * PANEL + 8 * j} + at)") for i in range(rows) for j in range(4)]
+    lines += [f"    __m256i c{i}{j} = add ? _mm256_loadu_si256({here}) : _mm256_setzero_si256();" for i, j, here in places]
+    lines += ["    const int8_t *from = b + 4 * at;", "    for (int64_t q = 0; q < quads; q++, from += 256) {"]
+    lines += [f"        const __m256i a{i} = _mm256_set1_epi32(four(a + {i} * lda + 4 * q));" for i in range(rows)]
+    for j in range(4):
+        lines.append(f"        const __m256i b{j} = _mm256_loadu_si256((const __m256i *)(from + {32 * j}));")
+        pairs = [f"_mm256_madd_epi16(_mm256_maddubs_epi16(a{i}, b{j}), ones)" for i in range(rows)]
+        lines += [f"        c{i}{j} = _mm256_add_epi32(c{i}{j}, {pair});" for i, pair in enumerate(pairs)]
+    lines.append("    }")
+    lines += [f"    _mm256_storeu_si256({here}, c{i}{j});" for i, j, here in places]
+    return _function("narrow", rows, "", [*lines, "}"])
+
+
 def _pick() -> str:
     """Which tiles this CPU runs; *most: how many rows the tallest has."""
     lists = {kind: ", ".join(f"tile_{kind}_{rows}" for rows in range(1, most + 1)) for kind, most in MOST.items()}
@@ -106,9 +122,9 @@ def _pick() -> str:
         return f"{{ static fl_tile *const tiles[] = {{{lists[kind]}}}; *most = {MOST[kind]}; return tiles; }}\n"
 
     return (
-        "static fl_tile *const *pick(int64_t *most) {\n"
+        "static fl_tile *const *pick(int narrow, int64_t *most) {\n    (void)narrow;\n"
         + f'#ifdef __AVX512F__\n    if (__builtin_cpu_supports("avx512vnni")) {choice("vnni")}#endif\n'
-        + f"#ifdef __AVX2__\n    {choice('avx2')}#else\n    {choice('plain')}#endif\n}}\n"
+        + f"#ifdef __AVX2__\n    if (narrow) {choice('narrow')}    {choice('avx2')}#else\n    {choice('plain')}#endif\n}}\n"
     )
 
 
@@ -190,13 +206,13 @@ static void quantize(int64_t rows, int64_t depth, int64_t padded, const float *x
 }
 /* A block of the result: rows of A, `lda` bytes apart, times a panel of weights, of which `cols` columns count. */
 static void multiply(int64_t rows, int64_t cols, const uint8_t *a, int64_t lda, const int8_t *b, const float *columns, float by, int32_t zero,
-    int64_t depth, int shifted, float *out, int64_t ldo) {
+    int64_t depth, int shifted, int narrow, float *out, int64_t ldo) {
     const float *const scale = columns, *const bias = columns + 64;
     const int32_t *const total = (const int32_t *)(columns + 128), *const zeros = total + 64;
     FL_ALIGNED int32_t sums[BLOCK * 64], less[64];
     FL_ALIGNED float factor[64], part_of_a_row[64];
     int64_t most;
-    fl_tile *const *const tiles = pick(&most);
+    fl_tile *const *const tiles = pick(narrow, &most);
     for (int j = 0; j < 64; j++) factor[j] = by * scale[j], less[j] = zero * total[j];
     for (int64_t start = 0; start < rows; start += BLOCK, a += BLOCK * lda, out += BLOCK * ldo) {
         const int64_t block = rows - start < BLOCK ? rows - start : BLOCK, parts = (block + most - 1) / most;
@@ -237,13 +253,15 @@ void FL_NAME(quantized_rows)PARAMETERS {
         chosen[0] = all.low != all.low ? NAN : scale, chosen[1] = (float)zero;
     }
 }
-/* param: work, bytes from row to row of A, elements from row to row of the result, K, whether weights have zero points */
+/* param: work, bytes from row to row of A, elements from row to row of the result, K, whether weights have zero points,
+   the greatest integer (which rounding may exceed by one) */
 void FL_NAME(quantized_product)PARAMETERS {
     for (int64_t e = 0; e < n; e++) {
         const float *const columns = (const float *)(ptr[3] + e * step[3]), *const chosen = (const float *)(ptr[4] + e * step[4]);
         const int64_t rows = *(const int64_t *)(ptr[5] + e * step[5]), cols = *(const int64_t *)(ptr[6] + e * step[6]);
         multiply(rows, cols, (const uint8_t *)(ptr[1] + e * step[1]), (int64_t)param[1], (const int8_t *)(ptr[2] + e * step[2]), columns,
-                 chosen[0], (int32_t)chosen[1], (int64_t)param[3], param[4] != 0, (float *)(ptr[0] + e * step[0]), (int64_t)param[2]);
+                 chosen[0], (int32_t)chosen[1], (int64_t)param[3], param[4] != 0, param[5] < 128,
+                 (float *)(ptr[0] + e * step[0]), (int64_t)param[2]);
     }
 }
 """.replace("PARAMETERS", PARAMETERS)
@@ -296,7 +314,7 @@ void FL_NAME(quantized_{cell}_steps)PARAMETERS {{
             quantize(kept, h, padded, before_h, scale, zero, q);
             quantize(some - kept, h, padded, h0_ + kept * h, scale, zero, q + kept * padded);
             for (int64_t j = 0; j < {gates} * h; j += 64)
-                multiply(some, {gates} * h - j, q, padded, panels + j * padded, columns + 4 * j, scale, zero, h, param[2] != 0, sums + j, {gates} * h);
+                multiply(some, {gates} * h - j, q, padded, panels + j * padded, columns + 4 * j, scale, zero, h, param[2] != 0, param[3] < 128, sums + j, {gates} * h);
             for (int64_t r = 0; r < some; r++) {{
                 const float *const x = gates_ + (at[t] + r) * {gates} * h, *const a = sums + r * {gates} * h;
                 const float *const s = r < kept ? {state}_ + (at[before] + r) * h : {start}_ + r * h;

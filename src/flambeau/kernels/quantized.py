@@ -77,7 +77,7 @@ def linear(x: np.ndarray, packed: Packed, most: int) -> np.ndarray:
 
 def _linear(x: np.ndarray, packed: Packed, most: int) -> np.ndarray:
     quantized, chosen = rows(x, most)
-    return product(quantized, chosen, packed)
+    return product(quantized, chosen, packed, most)
 
 
 def rows(x: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +104,7 @@ def _row_of(depth: int) -> int:
     return depth + 64 if depth % 1024 == 0 else depth + 3 & ~3
 
 
-def product(quantized: np.ndarray, chosen: np.ndarray, packed: Packed) -> np.ndarray:
+def product(quantized: np.ndarray, chosen: np.ndarray, packed: Packed, most: int) -> np.ndarray:
     """(rows, N) float32."""
     count, padded = quantized.shape
     n, k = packed.shape
@@ -112,7 +112,7 @@ def product(quantized: np.ndarray, chosen: np.ndarray, packed: Packed) -> np.nda
     each, left, right = _grid(count, n)
     work = each * padded / 16 * PANEL
     places = out[::each, ::PANEL], quantized[::each, :1], *packed.starts, chosen[:1], left, right
-    _run("product", *places, work, padded, n, k, packed.shifted)
+    _run("product", *places, work, padded, n, k, packed.shifted, most)
     return out
 
 

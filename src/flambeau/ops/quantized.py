@@ -39,7 +39,7 @@ def _recurrence(gates, h0, c0, packed, sizes, reverse, cell, most):
     for _, first, n, kept in steps_of(sizes, reverse):
         h, c = (x if x is None else _entering(x, start, kept, n) for x, start in ((h, h0), (c, c0)))
         here = slice(first, first + n)
-        sums = quantized.product(*quantized.rows(h, most), packed)
+        sums = quantized.product(*quantized.rows(h, most), packed, most)
         new_c = None if cells is None else cells[here]
         quantized.step(cell, out[here], gates[here], sums, h if c is None else c, new_c)
         h, c = out[here], new_c
