@@ -2,7 +2,7 @@
 
 cli  doctor  vision  compat
 distributed  compiler  profiler  amp  utils  and whatever else surrounds training
-nn  optim
+nn  ao  optim
 tensor  factories  autograd  eager  and whatever else is about tensors
 ops
 kernels
@@ -25,7 +25,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("dtypes", "devices", "errors", "random", "version", "literals"), 0),
     "kernels": 1,
     "ops": 2,
-    **dict.fromkeys(("nn", "optim"), 4),
+    **dict.fromkeys(("nn", "optim", "ao", "quantization"), 4),
     **dict.fromkeys(("distributed", "compiler", "profiler", "amp", "utils"), 5),
     **dict.fromkeys(
         (

@@ -13,6 +13,7 @@ SUBJECTS = (
     "losses",
     "attention",
     "recurrent",
+    "quantization",
     "modules",
     "optim",
     "training",

@@ -22,7 +22,7 @@ from flambeau import dtypes as _dtypes
 from flambeau.devices import device, get_default_device, set_default_device
 from flambeau.dtypes import (
     bfloat16, can_cast, complex64, complex128, dtype, finfo, float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64,
-    promote_types, set_default_dtype, uint8, uint16, uint32, uint64,
+    promote_types, qint8, qint32, quint8, set_default_dtype, uint8, uint16, uint32, uint64,
 )  # fmt: skip
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
@@ -82,7 +82,7 @@ _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
     "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "sparse", "special",
     "storage", "testing", "types", "utils", "version", "viz",
-    "accelerator", "functional", "torch_version",
+    "accelerator", "ao", "functional", "quantization", "torch_version",
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
 _LATER = {name: home for home, names in {
@@ -96,8 +96,12 @@ _LATER = {name: home for home, names in {
     "accelerator": "get_device_module",
     "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "printing": "set_printoptions",
+    "qschemes": "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric qscheme",
+    "quantized_tensor": """dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
+        quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic""",
     "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
     "ranges": "arange linspace logspace range",
+    "script_object": "ScriptObject",
     "settings": """are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads
         get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled set_deterministic_debug_mode
         set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads set_warn_always use_deterministic_algorithms""",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from flambeau import layouts
+from flambeau import dtypes, layouts
 from flambeau.errors import refusal
 from flambeau.kernels import arrays, layout
 from flambeau.tensor import Tensor
@@ -23,7 +23,8 @@ REFUSED = [
      "expected sparse tensor layout but got Strided"),
     ("to_mkldnn to_padded_tensor", NotImplementedError, "is not available: there is no such layout here"),
     ("xpu ipu mtia hpu", AssertionError, "is not available: Torch not compiled with {} enabled"),
-    ("qscheme", NotImplementedError, "is for quantized tensors, and there are none here"),
+    ("qscheme int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis", NotImplementedError,
+     "is for quantized tensors, which torch.quantize_per_tensor makes"),
     ("reinforce", RuntimeError, "was removed from PyTorch: use torch.distributions and a loss instead"),
 ]  # fmt: skip
 # Methods that make sparse tensors, or are for them: where they are, by the name they have there.
@@ -72,6 +73,11 @@ Tensor.is_neg = _told("False: negation is carried out at once.", lambda self: Fa
 Tensor.is_distributed = _told("False.", lambda self: False)
 Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
 Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")
+
+
+def dequantize(self: Tensor) -> Tensor:
+    """As float32: it is not quantized, so it stays what it is."""
+    return self.to(dtypes.float32)
 
 
 def volatile(self: Tensor) -> bool:
@@ -126,5 +132,5 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 
 Tensor.volatile = property(volatile)
-for _method in (record_stream, dim_order, is_same_size, resize, resize_as, module_load):
+for _method in (dequantize, record_stream, dim_order, is_same_size, resize, resize_as, module_load):
     setattr(Tensor, _method.__name__, _method)

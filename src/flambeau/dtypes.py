@@ -15,7 +15,7 @@ import builtins
 import ml_dtypes
 import numpy as np
 
-BOOL, INTEGER, FLOAT, COMPLEX = range(4)
+QUANTIZED, BOOL, INTEGER, FLOAT, COMPLEX = range(-1, 4)
 
 
 class dtype:
@@ -50,6 +50,30 @@ class dtype:
         return {"complex64": float32, "complex128": float64}.get(self.name, self)
 
 
+class quantized(dtype):
+    """The dtype of integers that stand for floats, by a scale and a zero point: only `quantized_tensor.py` makes tensors of it."""
+
+    __slots__ = ("integers",)
+
+    def __init__(self, name: str, integers):
+        self.name, self.integers, self.category, self._aliases = name, np.dtype(integers), QUANTIZED, ()
+        self.itemsize = self.integers.itemsize
+        self.is_floating_point = self.is_complex = False
+        self.is_signed = self.integers.kind == "i"
+
+    @property
+    def numpy(self):
+        """None: the integers alone do not say what they mean."""
+        refuse_quantized(self)
+
+
+def refuse_quantized(given) -> None:
+    """NotImplementedError for a quantized dtype, where a tensor without a scale would be made."""
+    if isinstance(given, quantized):
+        how = f"torch.quantize_per_tensor(x, scale, zero_point, {given})"
+        raise NotImplementedError(f"tensors of {given} have a scale and a zero point, and are made by {how}")
+
+
 float64 = dtype("float64", np.float64, FLOAT, ("double",))
 float32 = dtype("float32", np.float32, FLOAT, ("float",))
 float16 = dtype("float16", np.float16, FLOAT, ("half",))
@@ -65,6 +89,7 @@ uint16 = dtype("uint16", np.uint16, INTEGER)
 uint32 = dtype("uint32", np.uint32, INTEGER)
 uint64 = dtype("uint64", np.uint64, INTEGER)
 bool = dtype("bool", np.bool_, BOOL)
+qint8, quint8, qint32 = quantized("qint8", np.int8), quantized("quint8", np.uint8), quantized("qint32", np.int32)
 
 ALL: tuple[dtype, ...] = (
     float64, float32, float16, bfloat16, complex64, complex128,
@@ -92,6 +117,8 @@ def of_array(array) -> dtype:
 def _promote(a: dtype, b: dtype) -> dtype:
     if a is b:
         return a
+    if QUANTIZED in (a.category, b.category):
+        raise RuntimeError(f"promoteTypes with quantized numbers is not handled: {a} and {b}. Try x.dequantize()")
     if a.category != b.category:
         low, high = (a, b) if a.category < b.category else (b, a)
         if high.category == COMPLEX and low is float64:

@@ -132,6 +132,7 @@ def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
         return dtype
     found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     if found is None:
+        dtypes.refuse_quantized(dtype)
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return found
 

@@ -79,6 +79,16 @@ def _rebuild_sparse_tensor(layout, data: tuple) -> Tensor:
     return making.sparse_compressed_tensor(starts, others, values, size, layout=layout, check_invariants=True)
 
 
+def _rebuild_qtensor(storage: Any, storage_offset, size, stride, quantizer_params: tuple, requires_grad, backward_hooks) -> Tensor:
+    """A quantized tensor: a window on a storage of integers, and their meaning."""
+    from flambeau.quantized_tensor import Quantizer, of_integers
+
+    if not isinstance(storage.dtype, dtypes.quantized):
+        raise RuntimeError(f"a quantized tensor is made of a storage of torch.qint8, quint8 or qint32, found {storage.dtype}")
+    integers = rebuild(storage, storage_offset, size, stride, dtypes.OF_NUMPY[storage.dtype.integers])
+    return of_integers(integers, Quantizer(storage.dtype, *quantizer_params))
+
+
 def _rebuild_from_type_v2(function, new_type: type, args: tuple, state) -> Tensor:
     """A tensor of a subclass, or with attributes."""
     tensor = function(*args)

@@ -412,6 +412,8 @@ OLD_NAMES: dict[str, dtypes.dtype] = {
 OLD_NAME_OF: dict[dtypes.dtype, str] = {d: name for name, d in OLD_NAMES.items()} | {
     d: d.name.replace("uint", "UInt") for d in (dtypes.uint16, dtypes.uint32, dtypes.uint64)
 }
+_QUANTIZED = {"QInt8": dtypes.qint8, "QUInt8": dtypes.quint8, "QInt32": dtypes.qint32}
+OLD_NAME_OF |= {d: name for name, d in _QUANTIZED.items()}
 
 
 def storage_name(dtype: dtypes.dtype) -> str:
@@ -439,7 +441,7 @@ def _legacy_storage(name: str, dtype: dtypes.dtype) -> type:
     return _LegacyStorage(name, (), {"dtype": dtype, "__module__": "torch", "__doc__": f"The old constructor of storages of {dtype}."})
 
 
-LEGACY_STORAGES: dict[str, type] = {f"{name}Storage": _legacy_storage(f"{name}Storage", d) for name, d in OLD_NAMES.items()}
+LEGACY_STORAGES: dict[str, type] = {f"{name}Storage": _legacy_storage(f"{name}Storage", d) for name, d in (OLD_NAMES | _QUANTIZED).items()}
 
 
 def storage(self: Tensor) -> TypedStorage:

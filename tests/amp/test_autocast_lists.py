@@ -89,7 +89,7 @@ def test_every_name_on_pytorchs_lists_is_on_ours():
     inner = """
     _addmm_activation _convolution _grid_sampler_2d_cpu_fallback _lu_with_info _native_multi_head_attention mkldnn_rnn_layer nll_loss2d
     multilabel_margin_loss_forward cross_entropy_loss _scaled_dot_product_flash_attention _thnn_fused_gru_cell _thnn_fused_lstm_cell
-    cudnn_convolution cudnn_convolution_transpose fake_quantize_per_tensor_affine
+    cudnn_convolution cudnn_convolution_transpose
     """.split()  # what PyTorch calls parts of operations that are on our lists under their public names
     for device in ("cpu", "cuda"):
         names = {

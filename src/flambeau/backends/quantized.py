@@ -1,6 +1,6 @@
-"""Engines for quantized tensors: there is none."""
+"""Engines for quantized layers. There is one, our own, which computes what PyTorch's do; it answers to their names."""
 
 from __future__ import annotations
 
-engine = "none"
-supported_engines = ["none"]
+engine = "x86"
+supported_engines = ["qnnpack", "onednn", "x86", "fbgemm"]

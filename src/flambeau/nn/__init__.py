@@ -21,7 +21,7 @@ __all__ = sorted(
     [*_HOMES, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs", "functional", "init"]
 )
 __all__ += ["modules", "parameter", "utils"]
-_ROOMS = frozenset({"attention", "common_types", "grad", "parallel", "utils"})
+_ROOMS = frozenset({"attention", "common_types", "grad", "parallel", "quantized", "utils"})
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:

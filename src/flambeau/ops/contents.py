@@ -58,6 +58,8 @@ ON_DEMAND = {
                    .uniform_""",
     "gamma_sampling": "_standard_gamma() _sample_dirichlet() _standard_gamma_grad() _dirichlet_grad()",
     "linear": "nn.functional.*",
+    "quantized": "",
+    "fake_quantization": "fake_quantize_per_tensor_affine() fake_quantize_per_channel_affine()",
     "dropout": """nn.functional.* dropout() dropout_() feature_dropout() feature_dropout_() alpha_dropout() alpha_dropout_()
                   feature_alpha_dropout() feature_alpha_dropout_() native_dropout()""",
     "embedding_bags": "nn.functional.* embedding_bag()",

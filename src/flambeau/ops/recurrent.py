@@ -96,7 +96,7 @@ CELLS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": Tanh, "rnn_relu": ReLU}
 # -- one layer in one direction, step by step ------------------------------------------------------------------------------
 
 
-def _steps(sizes, reverse: bool):
+def steps_of(sizes, reverse: bool):
     """(which step, its first row, how many rows it has, how many of them come from the step before it) in the order of work."""
     starts = [0]
     for n in sizes:
@@ -114,15 +114,15 @@ def _entering(state, start, kept: int, n: int):
     return start[:n] if kept == 0 else cat([state[:kept], start[kept:n]])
 
 
-def _by_steps(cell: str, gates, weight, bias, h0, c0, sizes, reverse: bool, project=None):
+def _by_steps(cell: str, gates, weight, bias, h0, c0, sizes, reverse: bool, project=None, product=linear):
     """(outputs, cell states or None, (h before the step, what its backward needs) of each step), made of operations."""
     h, c, step = h0, c0, CELLS[cell].forward
     outs, cells, kept_of = [None] * len(sizes), [None] * len(sizes), {}
-    for t, first, n, kept in _steps(sizes, reverse):
+    for t, first, n, kept in steps_of(sizes, reverse):
         h = _entering(h, h0, kept, n)
         c = c if c is None else _entering(c, c0, kept, n)
         before = h
-        h, c, needed = step(gates[first : first + n], linear(h, weight, bias), h, c)
+        h, c, needed = step(gates[first : first + n], product(h, weight, bias), h, c)
         kept_of[t] = before, needed
         if project is not None:
             h = linear(h, project)
@@ -139,7 +139,7 @@ def _backward_by_steps(cell: str, grad, grad_cell, gates, weight, bias, h0, c0, 
     of_h0: list = []
     of_c0: list = []
     dh = dc = h0.new_zeros((0, h0.shape[1]))
-    for t, first, n, kept in reversed(list(_steps(sizes, reverse))):
+    for t, first, n, kept in reversed(list(steps_of(sizes, reverse))):
         here = slice(first, first + n)
         dh, dc = (_filled(d, n) if g is None else g[here] + _filled(d, n) for g, d in ((grad, dh), (grad_cell, dc)))
         before, needed = kept_of[t]
@@ -242,7 +242,7 @@ def _last(rows, sizes, reverse: bool):
 # -- whole networks --------------------------------------------------------------------------------------------------------
 
 
-def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, train, bidirectional):
+def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, train, bidirectional, direction):
     """(output rows, last h, last c) of all layers; hx and cx (layers * directions, N, H)."""
     ways = 2 if bidirectional else 1
     each, last_h, last_c = len(params) // (layers * ways), [], []
@@ -252,7 +252,7 @@ def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, 
         for way in range(ways):
             i = layer * ways + way
             weights = params[i * each : (i + 1) * each]
-            out, h, c = _direction(cell, x, sizes, hx[i], None if cx is None else cx[i], weights, biased, way == 1)
+            out, h, c = direction(cell, x, sizes, hx[i], None if cx is None else cx[i], weights, biased, way == 1)
             outs.append(out)
             last_h.append(h)
             last_c.append(c)
@@ -262,7 +262,8 @@ def _network(cell: str, x, sizes, hx, cx, params, biased, layers: int, dropout, 
     return x, stack(last_h), None if cx is None else stack(last_c)
 
 
-def _run(cell: str, packed: bool, arguments):
+def run(cell: str, packed: bool, arguments, direction=_direction):
+    """What the operations below do; `direction` computes one layer in one direction."""
     if packed:
         data, batch_sizes, hx, params, biased, layers, dropout, train, bidirectional = arguments
         sizes = tuple(batch_sizes.tolist())
@@ -276,7 +277,7 @@ def _run(cell: str, packed: bool, arguments):
     h, c = hx if cell == "lstm" else (hx, None)
     if cell == "lstm" and not isinstance(hx, (tuple, list)):
         raise RuntimeError("lstm expects two hidden states: hx = (h, c)")
-    out, h, c = _network(cell, data, sizes, h, c, list(params), biased, layers, dropout, train, bidirectional)
+    out, h, c = _network(cell, data, sizes, h, c, list(params), biased, layers, dropout, train, bidirectional, direction)
     if not packed:
         out = out.reshape((len(sizes), sizes[0], out.shape[1]))
         out = out.transpose(0, 1) if batch_first else out
@@ -287,28 +288,28 @@ def _run(cell: str, packed: bool, arguments):
 def lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h, c) of an lstm; with hx = (h, c). For packed sequences: lstm(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _run("lstm", hasattr(hx, "_array"), given)
+    return run("lstm", hasattr(hx, "_array"), given)
 
 
 @composite(method=False)
 def gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h) of a gru. For packed sequences: gru(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _run("gru", hasattr(params, "_array"), given)
+    return run("gru", hasattr(params, "_array"), given)
 
 
 @composite(method=False)
 def rnn_tanh(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h) of a plain network with tanh. For packed sequences: rnn_tanh(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _run("rnn_tanh", hasattr(params, "_array"), given)
+    return run("rnn_tanh", hasattr(params, "_array"), given)
 
 
 @composite(method=False)
 def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h) of a plain network with relu. For packed sequences: rnn_relu(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _run("rnn_relu", hasattr(params, "_array"), given)
+    return run("rnn_relu", hasattr(params, "_array"), given)
 
 
 # -- single steps ----------------------------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ from functools import lru_cache
 from pickle import UnpicklingError
 from typing import Any
 
-from flambeau import devices, dtypes, pickling
+from flambeau import devices, dtypes, pickling, qschemes
 from flambeau.layouts import layout, sparse_coo
 from flambeau.legacy import TENSOR_TYPES
 from flambeau.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
+from flambeau.script_object import CELL, LINEAR, ScriptObject
 from flambeau.serialization import names
 from flambeau.serialization.saving import _get_layout
 from flambeau.tensor import Size, Tensor
@@ -83,6 +84,9 @@ def added() -> dict[str, Any]:
     return _added
 
 
+QSCHEMES = [scheme for scheme in vars(qschemes).values() if isinstance(scheme, qschemes.qscheme)]
+BY_CHANNEL = (qschemes.per_channel_affine, qschemes.per_channel_affine_float_qparams)
+
 # -- what PyTorch allows -------------------------------------------------------------------------------------------
 
 
@@ -107,23 +111,27 @@ def by_default() -> dict[str, Any]:
         "torch._utils._rebuild_tensor": pickling._rebuild_tensor,
         "torch._utils._rebuild_tensor_v2": pickling._rebuild_tensor_v2,
         "torch._utils._rebuild_tensor_v3": pickling._rebuild_tensor_v3,
+        "torch._utils._rebuild_qtensor": pickling._rebuild_qtensor,
+        "torch.ScriptObject": ScriptObject,  # which PyTorch refuses; here it is packed weights and nothing else
         "torch.device": devices.device,
         "torch.nn.parameter.Parameter": Parameter,
         "torch.serialization._get_layout": _get_layout,
         "torch.storage.TypedStorage": TypedStorage,
         "torch.storage.UntypedStorage": UntypedStorage,
     }
-    found |= {f"torch.{d.name}": d for d in dtypes.ALL}
+    found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
     for name, kind in LEGACY_STORAGES.items():
-        found[f"torch.{name}"] = found[f"torch.cuda.{name}"] = kind
+        found[f"torch.{name}"] = kind
+        if not isinstance(kind.dtype, dtypes.quantized):
+            found[f"torch.cuda.{name}"] = kind
     found |= {f"{kind.__module__}.{name}": kind for name, kind in TENSOR_TYPES.items()}
     return found
 
 
-# PyTorch allows these too; Flambeau has no quantized or nested tensors, and no dtypes of less than a byte or with 8 bits of float.
+# PyTorch allows these too; Flambeau has no nested tensors, and no dtypes of less than a byte or with 8 bits of float.
 LACKING = re.compile(
-    r"torch\.(q?u?int\d\w*|bits\w+|float[48]_\w+|complex32|per_\w+|QU?Int\w+|(cuda\.)?sparse\.\w+Tensor|cuda\.\w+Tensor"
-    r"|_utils\._rebuild_(qtensor|nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
+    r"torch\.(q?u?int\d\w*|bits\w+|float[48]_\w+|complex32|QU?Int\w+|(cuda\.)?sparse\.\w+Tensor|cuda\.\w+Tensor"
+    r"|_utils\._rebuild_(nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
 )
 MOST_PARTS = 1000  # of a key
 
@@ -164,6 +172,8 @@ class Caller:
             return kind.__new__(kind, *args, **(keywords or {}))
         if (kind is OrderedDict or kind is Counter or kind is set) and not args and not keywords:
             return kind()
+        if kind is ScriptObject and not args and not keywords:
+            return kind()
         if kind is Parameter:
             return self.call(Parameter, args)
         raise UnpicklingError(f"Trying to make an object of {_described(kind)}, which is not among the classes a file may name")
@@ -174,6 +184,8 @@ class Caller:
             vars(instance).update(self._attributes(state))
         elif type(instance) is Parameter or type(instance) is Tensor:
             _set_tensor_state(instance, state)
+        elif type(instance) is ScriptObject:
+            _set_packed(instance, state)
         elif any(type(instance) is value for value in _added.values()):
             _set_state(instance, state)
         else:
@@ -256,6 +268,31 @@ def _set_tensor_state(instance: Tensor, state: Any) -> None:
     elif len(state) == 5:
         _need(isinstance(state[0], Tensor), "the state of a tensor begins with a tensor")
     instance.__setstate__(state)
+
+
+def _set_packed(instance: ScriptObject, state: Any) -> None:
+    """Packed weights: (weight, bias) of a layer, or two such objects with what belongs to them."""
+    _need(isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], tuple), "packed weights have a tuple and a name")
+    content, name = state
+    if name == LINEAR:
+        fits = len(content) == 2 and isinstance(content[0], Tensor) and isinstance(content[1], Tensor | None)
+    else:
+        fits = name == CELL and len(content) == 5 and isinstance(content[0], str) and all(isinstance(part, list) for part in content[1:])
+    _need(fits, "packed weights are (weight, bias), or a kind and four lists")
+    instance.__setstate__(state)
+
+
+def _qtensor(caller: Caller, args: tuple) -> Tensor:
+    _window(args, 7)
+    meaning = args[4]
+    _need(isinstance(args[0].dtype, dtypes.quantized) and isinstance(meaning, tuple), "a quantized tensor has a storage of such a dtype")
+    by_tensor = len(meaning) == 3 and meaning[0] is qschemes.per_tensor_affine and type(meaning[1]) is float and type(meaning[2]) is int
+    by_channel = len(meaning) == 4 and meaning[0] in BY_CHANNEL and all(isinstance(t, Tensor) and t.dim() == 1 for t in meaning[1:3])
+    if by_channel:
+        axis = meaning[3]
+        by_channel = type(axis) is int and 0 <= axis < len(args[2]) and all(t.numel() == args[2][axis] for t in meaning[1:3])
+    _need(by_tensor or by_channel, "a quantized tensor has a scale and a zero point, or those of its channels")
+    return pickling._rebuild_qtensor(*args[:7])
 
 
 def _need(condition: bool, what: str) -> None:
@@ -425,6 +462,7 @@ _CALLS: dict[Any, Callable[[Caller, tuple], Any]] = {
     pickling._rebuild_meta_tensor_no_storage: _meta,
     pickling._rebuild_sparse_tensor: _sparse,
     pickling._rebuild_from_type_v2: _from_type,
+    pickling._rebuild_qtensor: _qtensor,
 }
 _REBUILDERS = frozenset(function for function in _CALLS if getattr(function, "__module__", "") == pickling.__name__) - {
     pickling._rebuild_from_type_v2

@@ -12,11 +12,15 @@ from typing import Any
 OURS, THEIRS, VISION = "flambeau", "torch", "torchvision"  # flambeau.vision is torchvision in files
 # Rooms that PyTorch has too. What lives in another file of ours is a name of the package torch itself (flambeau.tensor.Size: torch.Size).
 ROOMS = frozenset(
-    """amp autograd backends compiler cpu cuda distributed distributions fft func futures hub jit library linalg masked multiprocessing nn
+    """amp ao autograd backends compiler cpu cuda distributed distributions fft func futures hub jit library linalg masked multiprocessing nn
     optim overrides profiler serialization signal sparse special testing types utils version""".split()
 )
 # Our file: PyTorch's, where the names differ.
 FILES = {
+    "ao.nn.quantized.dynamic.cells": "ao.nn.quantized.dynamic.modules.rnn",
+    "ao.nn.quantized.dynamic.linear": "ao.nn.quantized.dynamic.modules.linear",
+    "ao.nn.quantized.dynamic.rnn": "ao.nn.quantized.dynamic.modules.rnn",
+    "ao.nn.quantized.packed": "ao.nn.quantized.modules.linear",
     "autograd.modes": "autograd.grad_mode",
     "nn.modules.hooks": "nn.modules.module",
     "nn.modules.multihead": "nn.modules.activation",

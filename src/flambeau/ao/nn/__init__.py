@@ -1,0 +1,3 @@
+"""torch.ao.nn: layers of quantized models."""
+
+from flambeau.ao.nn import quantized as quantized

@@ -1,0 +1,35 @@
+"""Which observers a layer gets: one for what passes through it, one for its weight."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+from flambeau import dtypes
+from flambeau.ao.quantization.observer import (
+    PlaceholderObserver,
+    default_dynamic_quant_observer,
+    default_per_channel_weight_observer,
+    default_weight_observer,
+)
+from flambeau.nn.modules.module import Module
+
+
+class QConfig(namedtuple("QConfig", ["activation", "weight"])):
+    """Classes of observers, or functions that make them; not observers themselves, for each layer has its own."""
+
+    __slots__ = ()
+
+    def __new__(cls, activation: Any, weight: Any) -> QConfig:
+        if isinstance(activation, Module) or isinstance(weight, Module):
+            found = "QConfig received observer instance, please pass observer class instead"
+            raise ValueError(f"{found}: MinMaxObserver, or MinMaxObserver.with_args(dtype=torch.qint8)")
+        return super().__new__(cls, activation, weight)
+
+
+default_dynamic_qconfig = QConfig(activation=default_dynamic_quant_observer, weight=default_weight_observer)
+per_channel_dynamic_qconfig = QConfig(activation=default_dynamic_quant_observer, weight=default_per_channel_weight_observer)
+float16_dynamic_qconfig = QConfig(
+    activation=PlaceholderObserver.with_args(dtype=dtypes.float16, is_dynamic=True),
+    weight=PlaceholderObserver.with_args(dtype=dtypes.float16),
+)
