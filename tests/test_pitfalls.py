@@ -85,6 +85,22 @@ def test_01_forgotten_zero_grad(clip):
     assert "never set to zero" in words and "Call optimizer.zero_grad() before loss.backward()" in words
 
 
+def test_01_forgotten_zero_grad_of_a_sparse_gradient():
+    """Rows of a table that were read add up, too; and in a loop that zeroes them nothing is said."""
+    for zeroing, expected in ((False, 1), (True, 0)):
+        table = nn.Embedding(10, 3, sparse=True)
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+
+        def program(table=table, optimizer=optimizer, zeroing=zeroing):
+            for _ in range(3):
+                if zeroing:
+                    optimizer.zero_grad()
+                table(torch.tensor([1, 2, 1])).sum().backward()
+                optimizer.step()
+
+        assert len(warned(program)) == expected
+
+
 def test_01_forgotten_zero_grad_with_a_scaler():
     """Unscaling writes to the gradients in between, and hides nothing."""
     model, scaler = classifier(), torch.amp.GradScaler("cpu")

@@ -20,6 +20,7 @@ import numpy as np
 
 from flambeau.autograd import modes
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.meta import MetaArray
 from flambeau.ops.arithmetic import _add
 from flambeau.tensor import Tensor, wrap
 
@@ -96,7 +97,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
         elif have is not None:
             storage = have._storage or have._shared_storage()
             if storage.spent >= 0:
-                _mix(storage, have._array)
+                _mix(storage, getattr(have._array, "value", have)._array)  # of a sparse one, its values
             if _add_into(have._array, have._array, grad._array) is NotImplemented:
                 _add_slowly(leaf, have, grad)
             else:
@@ -117,8 +118,13 @@ def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
 
 def _mix(storage: Any, array: Any) -> None:
     """Note [forgotten zero_grad]: something is about to be added to a gradient that an optimizer has used."""
-    untouched = storage.spent == storage.version and (storage.mixed or bool(array.any()))  # `.grad.data.zero_()` counts no version
+    untouched = storage.spent == storage.version and (storage.mixed or _has_some(array))
     storage.spent, storage.mixed = (storage.version + 1, True) if untouched else (-1, False)
+
+
+def _has_some(array: Any) -> bool:
+    """Whether there is anything but zeros: `.grad.data.zero_()` counts no version."""
+    return type(array) is not MetaArray and bool(array.any())
 
 
 def _count(grad: Tensor) -> tuple[int, int]:
