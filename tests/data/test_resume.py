@@ -50,6 +50,8 @@ def run(make, epochs, state=None, stop=None, between=False):
         loader.load_state_dict(state["loader"])
         set_program_state(state["program"])
     for epoch in range(start, epochs):
+        if isinstance(loader.sampler, OURS.DistributedSampler):
+            loader.sampler.set_epoch(epoch)
         for batch in loader:
             seen.append((epoch, values(batch), draws()))
             if len(seen) == stop:

@@ -18,6 +18,7 @@ RENAMED = {
     "convolution_weight": "convolution_backward", "softmax_backward": "_softmax_backward_data", "log_softmax_backward": "_log_softmax_backward_data",
     "c2c": "_fft_c2c", "r2c": "_fft_r2c", "c2r": "_fft_c2r", "permutation": "randperm", "vector_norm": "linalg_vector_norm",
     "placed": "slice_backward", "scatter_value": "scatter", "index_put_in_place": "_index_put_impl_", "functional_embedding": "embedding", "search": "searchsorted",
+    "stack_as": "stack",
 }  # fmt: skip
 INSIDE: dict[str, tuple[str, ...]] = {
     "relu": ("clamp_min",),
