@@ -14,7 +14,7 @@ from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.pointwise import common_device
 from flambeau.eager.record import needed_names, record_array, record_few
 from flambeau.eager.saved import Before
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -135,7 +135,10 @@ def usual(op, values: tuple) -> Tensor | None:
             return None
     if dtype is None:
         return None
-    found = op.forward(*given)
+    try:
+        found = op.forward(*given)
+    except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
+        raise keeper.as_ours(problem) from None
     if type(found) is not np.ndarray or op.result_type is not None:
         return _wrapped(op, values, found, needs)
     result = wrap(found if found.size else _as_array(found))
@@ -195,7 +198,10 @@ def compute(op, by_name: dict[str, Any]):
         common_device(op, tensors)
     if type(tensors[0]._array) is MetaArray:
         return by_name, _on_meta(op, arguments)
-    found = op.forward(**arguments)
+    try:
+        found = op.forward(**arguments)
+    except MemoryError as problem:
+        raise keeper.as_ours(problem) from None
     if type(found) is np.ndarray and found.size:
         return by_name, found
     if isinstance(found, (tuple, list)):
