@@ -13,7 +13,7 @@ import gc
 from math import prod
 from typing import Any
 
-from flambeau import errors
+from flambeau.errors import HostMemoryError, explanation, host_memory_error, size
 from flambeau.kernels import limits
 
 LARGE = 64 << 20  # what is asked for before, as in csrc/arrays.c
@@ -27,9 +27,9 @@ def keep(nbytes: int, tries: int) -> None:
         make_room()
         left = limits.memory_left()
         if nbytes > left:
-            limit = errors.size(limits.memory_limit())
+            limit = size(limits.memory_limit())
             raise refusal(
-                nbytes, f"{errors.size(max(left, 0))} are left of the {limit} this container may use, and it would have been killed"
+                nbytes, f"{size(max(left, 0))} are left of the {limit} this container may use, and it would have been killed"
             )
     elif tries == 1:
         make_room()
@@ -44,24 +44,24 @@ def make_room() -> None:
         native.pool_trim()
 
 
-def refusal(nbytes: int, why: str = "") -> errors.HostMemoryError:
+def refusal(nbytes: int, why: str = "") -> HostMemoryError:
     """The error for a piece of that size. `why` is empty where the system did not say."""
     installed = limits.memory()
     if nbytes <= installed:
-        return errors.host_memory_error(nbytes, why)
+        return host_memory_error(nbytes, why)
     owner = "this machine has" if installed == limits.installed_memory() else "this container may use"
-    return errors.host_memory_error(nbytes, f"{owner} {errors.size(installed)} in all", explain=False)  # whoever has it, it was too much
+    return host_memory_error(nbytes, f"{owner} {size(installed)} in all", explain=False)  # whoever has it, it was too much
 
 
 def as_ours(problem: MemoryError) -> MemoryError:
     """NumPy's error, or Python's, as HostMemoryError."""
-    if isinstance(problem, errors.HostMemoryError):
+    if isinstance(problem, HostMemoryError):
         return problem
     shape, dtype = getattr(problem, "shape", None), getattr(problem, "dtype", None)
     nbytes = 0 if shape is None or dtype is None else prod(shape) * dtype.itemsize
     if nbytes:
         return refusal(nbytes)
-    return errors.HostMemoryError(f"DefaultCPUAllocator: can't allocate memory: {problem}" + errors.explanation("cpu", 0))
+    return HostMemoryError(f"DefaultCPUAllocator: can't allocate memory: {problem}" + explanation("cpu", 0))
 
 
 def pool() -> dict[str, int]:
