@@ -178,11 +178,15 @@ def _wrapped(op, values: tuple, found, needs: bool):
 
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
-    given, found = compute(op, by_name)
+    selecting = modes.state.selecting if modes.special else None
+    known = None if selecting is None else selecting.before(op)
+    given, found = compute(op, by_name) if known is None else (promote(op, by_name) if op.promote else by_name, known)
     results = _wrapped(op, tuple(given.values()), found, any(t.requires_grad for t in _tensors(given.values())))
     if modes.special and modes.state.inference:
         for r in results if isinstance(results, tuple) else (results,):
             r._inference = True
+    if selecting is not None:
+        selecting.after(op, by_name.values(), results)
     return results
 
 

@@ -28,9 +28,7 @@ def keep(nbytes: int, tries: int) -> None:
         left = limits.memory_left()
         if nbytes > left:
             limit = size(limits.memory_limit())
-            raise refusal(
-                nbytes, f"{size(max(left, 0))} are left of the {limit} this container may use, and it would have been killed"
-            )
+            raise refusal(nbytes, f"{size(max(left, 0))} are left of the {limit} this container may use, and it would have been killed")
     elif tries == 1:
         make_room()
     else:
