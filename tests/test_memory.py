@@ -356,7 +356,7 @@ def test_words_are_pytorchs():
 PROGRAM = """
 import resource, sys
 import flambeau as torch
-from flambeau import memory, nn
+from flambeau import nn
 
 class Layer(nn.Module):
     def __init__(self):

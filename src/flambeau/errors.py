@@ -48,13 +48,13 @@ def host_memory_error(nbytes: int, why: str = "", explain: bool = True) -> HostM
 
 
 def explanation(device: str, nbytes: int) -> str:
-    """Who has the memory of a device, and what to do, for the end of a message. Empty where not even that has room."""
+    """Who has the memory of a device, and what to do, for the end of a message. Empty where there is no room even for that."""
     if explain_memory is None:
         return ""
     try:
         return "\n" + explain_memory(device, nbytes)
-    except MemoryError:
-        return ""
+    except (MemoryError, OSError, ImportError) as problem:
+        return f"\n(who has it could not be found out: {type(problem).__name__}: {problem})"
 
 
 def size(count: float) -> str:

@@ -10,6 +10,8 @@ Nothing is noted when memory is given out; who has it is found out by looking, o
 from __future__ import annotations
 
 import gc
+import mmap
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -46,7 +48,11 @@ def refusal(nbytes: int, why: str = "") -> HostMemoryError:
     """The error for a piece of that size. `why` is empty where the system did not say."""
     installed = limits.memory()
     if nbytes <= installed:
-        return host_memory_error(nbytes, why)
+        reserve.clear()
+        try:
+            return host_memory_error(nbytes, why)
+        finally:
+            set_aside()
     owner = "this machine has" if installed == limits.installed_memory() else "this container may use"
     return host_memory_error(nbytes, f"{owner} {size(installed)} in all", explain=False)  # whoever has it, it was too much
 
@@ -60,6 +66,19 @@ def as_ours(problem: MemoryError) -> MemoryError:
     if nbytes:
         return refusal(nbytes)
     return HostMemoryError(f"DefaultCPUAllocator: can't allocate memory: {problem}" + explanation("cpu", 0))
+
+
+reserve: list[Any] = []
+
+
+def set_aside() -> None:
+    """Addresses nobody uses, given back when there are no others: finding out who has the memory takes some itself. They cost no memory."""
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    with suppress(OSError, MemoryError):
+        reserve.append(mmap.mmap(-1, 32 << 20, **private))
+
+
+set_aside()
 
 
 def pool() -> dict[str, int]:

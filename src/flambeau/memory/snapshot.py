@@ -17,7 +17,7 @@ from flambeau.kernels import arrays, keeper, limits
 from flambeau.memory.live import KINDS, Block, Live
 from flambeau.memory.remedies import Remedy, remedies
 from flambeau.nn.modules.module import Module
-from flambeau.viz.text import html_table, table
+from flambeau.tables import html_table, table
 
 TITLES = {"weights": "weights", "buffers": "buffers", "gradients": "gradients", "optimizer": "optimizer state",
           "activations": "activations, for backward", "other": "other tensors"}  # fmt: skip

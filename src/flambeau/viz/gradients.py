@@ -11,7 +11,7 @@ from typing import Any
 
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.viz.text import html_table, table
+from flambeau.tables import html_table, table
 
 TITLES, SIDES = ["Parameter", "Shape", "Norm", "Mean", "Std", "Largest", "Zero", "Norm / weight", ""], "<<>>>>>><"
 
