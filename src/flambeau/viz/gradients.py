@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau.nn.modules.module import Module
-from flambeau.tensor import Tensor
 from flambeau.tables import html_table, table
+from flambeau.tensor import Tensor
 
 TITLES, SIDES = ["Parameter", "Shape", "Norm", "Mean", "Std", "Largest", "Zero", "Norm / weight", ""], "<<>>>>>><"
 
