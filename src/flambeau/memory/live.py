@@ -211,10 +211,9 @@ def memory_of(array: Any) -> tuple[Any, int, str] | None:
     if hasattr(array, "as_tensor"):  # inside vmap: stands for a whole batch
         return memory_of(array.value._array)
     if isinstance(array, np.ndarray):
-        while isinstance(array.base, np.ndarray):
-            array = array.base
-        owner = array if array.base is None else array.base
-        owner = owner.obj if isinstance(owner, memoryview) else owner
+        owner: Any = array
+        while (base := owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)) is not None:
+            owner, array = base, base if isinstance(base, np.ndarray) else array
         return owner, _of_pool(owner) or array.nbytes, "cpu"
     owner = array.data
     while hasattr(owner, "mem"):
