@@ -77,6 +77,15 @@ def test_the_result_is_not_kept():
     assert is_remade(y)
 
 
+def test_watching_changes_nothing():
+    """Anomaly detection, a profiler or memory.record() do not make backward keep more than it would."""
+    up, down, x = nn.Linear(16, 64), nn.Linear(64, 8), flambeau.randn(32, 16)
+    for watch in (lambda: flambeau.autograd.set_detect_anomaly(True), flambeau.profiler.profile, flambeau.memory.record):
+        with watch():
+            y = down(F.gelu(up(x)))
+        assert is_remade(y)
+
+
 def test_writing_to_it_is_noticed():
     """Whoever still has the result and writes to it gets PyTorch's error; a write to the operand is noticed as well."""
     up, down, x = nn.Linear(16, 64), nn.Linear(64, 8), flambeau.randn(32, 16)

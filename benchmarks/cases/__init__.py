@@ -17,6 +17,7 @@ SUBJECTS = (
     "optim",
     "training",
     "mixed_precision",
+    "memory",
     "files",
     "data",
     "startup",

@@ -1,7 +1,7 @@
-"""Peak memory: what a process that trains a model has taken of the machine, all in all and beyond the import.
+"""Peak memory: what a process that trains a model takes of the machine at most, all in all.
 
 Each reading is a process of its own that takes some steps of training and then asks the system for its largest resident size. `large_` are
-jobs whose tensors matter; the others are those of training.py, where most of it is the package itself.
+jobs in which tensors decide; of those of training.py, most is the package itself. `checkpointed_` runs the layers again in backward.
 """
 
 from __future__ import annotations
@@ -9,22 +9,33 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
 from benchmarks.case import probe
 from benchmarks.machine import REPOSITORY
 
 PROGRAM = """
-import importlib, resource, sys
+import importlib, sys
 package, job, steps = sys.argv[1:]
 torch = importlib.import_module(package)
 from benchmarks.cases import memory
 step = memory.JOBS[job](torch)
 for _ in range(int(steps)):
     step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * memory.UNIT)
+print(memory.largest())
 """
-UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 STEPS = 5
+
+
+def largest():
+    """The most bytes this process has had in memory. What the system calls maxrss may be that of the process it came from."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def peak(package, job, steps=STEPS):
@@ -60,6 +71,12 @@ def large_gpt_step(package):
 
 
 @probe(wanted=0.6, unit="B")
+def checkpointed_gpt_step(package):
+    """The same, each of its layers checkpointed."""
+    return peak(package, "checkpointed_gpt", steps=3)
+
+
+@probe(wanted=0.6, unit="B")
 def large_cnn_step(package):
     """The blocks of a small ResNet, 32 to 128 channels, on 32 images of 64 x 64."""
     return peak(package, "large_cnn", steps=3)
@@ -80,11 +97,17 @@ def small(name):
     return prepare
 
 
-def large_gpt(torch):
+def large_gpt(torch, again=False):
+    from importlib import import_module
+
     from benchmarks.cases.training import gpt, stepping
 
     torch.manual_seed(0)
     model = gpt(torch, vocabulary=512, block=256, width=384, heads=6, layers=6)
+    if again:
+        checkpoint = import_module(f"{torch.__name__}.utils.checkpoint").checkpoint
+        for layer in model.blocks:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     x, y = (torch.randint(0, 512, (16, 256)) for _ in range(2))
     loss_of = lambda model: torch.nn.functional.cross_entropy(model(x).view(-1, 512), y.view(-1))  # noqa: E731
     return stepping(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss_of, clip=torch.nn.utils.clip_grad_norm_)
@@ -113,4 +136,10 @@ def large_cnn(torch):
     return stepping(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda model: F.cross_entropy(model(x), y))
 
 
-JOBS = {"gpt": small("gpt_step"), "cnn": small("cnn_step"), "large_gpt": large_gpt, "large_cnn": large_cnn}
+JOBS = {
+    "gpt": small("gpt_step"),
+    "cnn": small("cnn_step"),
+    "large_gpt": large_gpt,
+    "checkpointed_gpt": partial(large_gpt, again=True),
+    "large_cnn": large_cnn,
+}

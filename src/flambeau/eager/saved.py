@@ -43,6 +43,16 @@ def save(value: Any, before: Before | None = None) -> Any:
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
     s = value._storage
+    if (
+        before is None
+        and value._node is not None
+        and type(value._array) is ndarray
+        and value._array.nbytes >= LARGE
+        and not (s and s.version)
+    ):
+        found = remade(value)
+        if found is not None:
+            return found
     if s is None:
         return value, value._array, 0
     return value, value._array, s.version if before is None or s is not before.storage else s.version - 1

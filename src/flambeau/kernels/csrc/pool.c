@@ -11,7 +11,6 @@
 /* Class sizes: 64 bytes, then four steps to each doubling (5/4, 6/4, 7/4, 8/4 of a power of two) up to 2^46. */
 enum { SMALLEST = 64, MOST = 46, CLASSES = 4 * (MOST - 6) + 1 };
 enum { MAPPED = 1 << 20 };     /* from here on blocks are mapped: to free them is to return their pages */
-enum { SPARE = 64 << 20 };      /* what may be cached beyond the peak, at least */
 enum { HUGE_PAGES = 4 << 20 }; /* and from here on with huge pages: to fill 64 MiB of new memory takes 12 ms, not 30 */
 
 typedef struct Block { /* written into the first bytes of a free block */
@@ -25,7 +24,6 @@ static struct {
     uint64_t freed[CLASSES]; /* what `clock` was when a block of this class was freed last */
     uint64_t clock;
     int64_t live, cached, peak;
-    int64_t most;        /* the peak since the start: live + cached may exceed it a little, for blocks of sizes that are not used at the same time */
     int64_t cap, memory; /* cache at most `cap`, and keep live + cached below `memory` */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -59,14 +57,6 @@ static Block *pop(int class) {
     return block;
 }
 
-/* How much may be cached once `taken` bytes are live. */
-static int64_t allowed(int64_t taken) {
-    if (taken > pool.most) pool.most = taken;
-    int64_t spare = pool.most / 8 > SPARE ? pool.most / 8 : SPARE;
-    int64_t room = pool.most + spare < pool.memory ? pool.most + spare : pool.memory;
-    return room - taken < pool.cap ? room - taken : pool.cap;
-}
-
 /* Unlock with at most `keep` bytes cached: blocks of the sizes that nobody freed for the longest time go back to the system,
    after unlocking, because that is slow. */
 static void unlock_keeping(int64_t keep) {
@@ -93,7 +83,7 @@ void *fl_alloc(size_t bytes) {
     lock();
     void *p = pop(class);
     if (!p) {
-        unlock_keeping(allowed(pool.live + n)); /* a control group does not refuse, it kills */
+        unlock_keeping(pool.memory - pool.live - n); /* a control group does not refuse, it kills */
         p = from_system(n);
         if (!p) fl_pool_trim(), p = from_system(n);
         if (!p) return NULL;
@@ -113,7 +103,7 @@ void fl_free(void *p, size_t bytes) {
     *(Block *)p = (Block){pool.newest[class], n};
     pool.newest[class] = p, pool.freed[class] = pool.clock++;
     pool.live -= n, pool.cached += n;
-    unlock_keeping(allowed(pool.live));
+    unlock_keeping(pool.cap);
 }
 
 bool fl_is_cached(size_t bytes) {
