@@ -65,7 +65,8 @@ def as_ours(problem: MemoryError) -> MemoryError:
     nbytes = 0 if shape is None or dtype is None else prod(shape) * dtype.itemsize
     if nbytes:
         return refusal(nbytes)
-    return HostMemoryError(f"DefaultCPUAllocator: can't allocate memory: {problem}" + explanation("cpu", 0))
+    said = f"{problem} (DefaultCPUAllocator: can't allocate memory)".strip()
+    return HostMemoryError(said + explanation("cpu", 0))
 
 
 reserve: list[Any] = []
