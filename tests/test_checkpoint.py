@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from flambeau.autograd import modes
 from flambeau.kernels import native
 from flambeau.utils.checkpoint import (
     CheckpointError,
+    CheckpointPolicy,
     checkpoint,
     checkpoint_sequential,
+    create_selective_checkpoint_contexts,
     get_device_states,
     noop_context_fn,
     set_checkpoint_debug_enabled,
@@ -346,3 +349,146 @@ def test_activation_memory_of_a_transformer():
     little, again = step(True)
     assert_same(again, plain)
     assert little < 0.4 * everything, f"{little / everything:.0%} of the memory is kept"
+
+
+# -- selective ---------------------------------------------------------------------------------------------------------
+
+aten = flambeau.ops.aten
+PRODUCTS = [aten.addmm.default, aten.mm.default, aten.bmm.default]
+
+
+def selective(policy, **options):
+    return partial(create_selective_checkpoint_contexts, policy, **options)
+
+
+def save_products(ctx, op, *args, **kwargs):
+    return CheckpointPolicy.MUST_SAVE if op in PRODUCTS else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+POLICIES = {
+    "a list": PRODUCTS,
+    "a function": save_products,
+    "true or false": lambda ctx, op, *args, **kwargs: op in PRODUCTS,
+    "everything": lambda ctx, op, *args, **kwargs: CheckpointPolicy.PREFER_SAVE,
+    "nothing": lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_RECOMPUTE,
+    "moved away": lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_CPU_OFFLOAD,
+}
+
+
+@pytest.mark.parametrize("which", POLICIES)
+def test_selective_gradients_are_the_same(which: str):
+    """Whatever a policy keeps, outputs, gradients and the random numbers afterwards are those of a run without checkpoints, bit for bit."""
+    flambeau.manual_seed(0)
+    block, x = Block(16, 2), flambeau.randn(2, 5, 16, requires_grad=True)
+
+    def run(**options):
+        flambeau.manual_seed(1)
+        block.zero_grad()
+        x.grad = None
+        y = checkpoint(block, x, use_reentrant=False, **options) if options else block(x)
+        (y * flambeau.randn(2, 5, 16)).sum().backward()
+        return [y.detach(), x.grad, flambeau.rand(3), *[p.grad for p in block.parameters()]]
+
+    for found, wanted in zip(run(context_fn=selective(POLICIES[which])), run(), strict=True):
+        assert flambeau.equal(found, wanted)
+
+
+def test_what_is_kept_is_not_computed_again():
+    """A product that the policy keeps is computed once, one that it does not keep twice, and the names it is asked about are PyTorch's."""
+    block, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4, bias=False), nn.Softmax(-1)), flambeau.randn(3, 4)
+    asked: list = []
+
+    def policy(ctx, op, *args, **kwargs):
+        assert not ctx.is_recompute and isinstance(ctx.op_output, flambeau.Tensor) and isinstance(args[0], flambeau.Tensor)
+        asked.append(str(op))
+        return op == aten.addmm.default
+
+    linear = flambeau.ops.OPS["nn.functional.linear"]
+    calls, forward = [], linear.forward
+    linear.forward = lambda *args, **kwargs: calls.append(1) or forward(*args, **kwargs)
+    try:
+        y = checkpoint(block, x, use_reentrant=False, context_fn=selective(policy))
+        assert len(calls) == 2
+        y.pow(2).sum().backward()
+        assert len(calls) == 3
+    finally:
+        linear.forward = forward
+    assert asked == ["aten.addmm.default", "aten.gelu.default", "aten.mm.default", "aten._softmax.default"]
+
+
+@pytest.mark.skipif(native.lib is None, reason="without the extension, memory is not counted")
+def test_selective_memory_lies_between():
+    """Keeping products needs more memory than keeping nothing, and less than keeping everything."""
+    blocks, x = [Block(64, 4) for _ in range(4)], flambeau.randn(4, 32, 64, requires_grad=True)
+
+    def kept(run) -> int:
+        gc.collect()
+        before, y = native.lib.pool_stats()["live"], x
+        for block in blocks:
+            y = run(block, y)
+        gc.collect()
+        return native.lib.pool_stats()["live"] - before
+
+    kept(lambda block, y: block(y))
+    plain = kept(lambda block, y: block(y))
+    none = kept(lambda block, y: checkpoint(block, y, use_reentrant=False))
+    products = kept(lambda block, y: checkpoint(block, y, use_reentrant=False, context_fn=selective(PRODUCTS)))
+    assert 1.2 * none < products < 0.8 * plain
+
+
+def written_to(x):
+    y = x.sin()
+    z = y * 2
+    y.add_(1)
+    return z * y
+
+
+SELECTIVE_MISUSES = {
+    "a function instead of an overload": lambda t, run: t.utils.checkpoint.create_selective_checkpoint_contexts([t.mm]),
+    "a packet instead of an overload": lambda t, run: t.utils.checkpoint.create_selective_checkpoint_contexts([t.ops.aten.mm]),
+    "a number": lambda t, run: t.utils.checkpoint.create_selective_checkpoint_contexts(3),
+    "reentrant": lambda t, run: run(t.sin, use_reentrant=True),
+    "written to": lambda t, run: run(written_to).sum().backward(),
+    "twice": lambda t, run: [y.backward(retain_graph=True) for y in [run(lambda x: x.sin().exp()).sum()] * 2],
+}
+
+
+@pytest.mark.parametrize("what", SELECTIVE_MISUSES)
+def test_selective_misuse(what: str):
+    """A misuse that PyTorch refuses passes silently, or raises another type of error or other words."""
+    said = []
+    for t in (torch, flambeau):
+
+        def run(function, use_reentrant=False, t=t):
+            contexts = partial(t.utils.checkpoint.create_selective_checkpoint_contexts, [t.ops.aten.sin.default])
+            x = t.ones(3, requires_grad=True)
+            return t.utils.checkpoint.checkpoint(function, x, use_reentrant=use_reentrant, context_fn=contexts)
+
+        with pytest.raises(Exception) as caught:
+            SELECTIVE_MISUSES[what](t, run)
+        said.append((type(caught.value), str(caught.value).partition(" of type")[0].partition(":")[0].rstrip(".")))
+    assert said[0] == said[1]
+
+
+def test_selective_writes_allowed_and_odd_policies():
+    """allow_cache_entry_mutation uses what was kept as it is now; a policy that answers neither yes nor no is an error."""
+    x = flambeau.ones(3, requires_grad=True)
+    checkpoint(
+        written_to, x, use_reentrant=False, context_fn=selective([aten.sin.default], allow_cache_entry_mutation=True)
+    ).sum().backward()
+    with pytest.raises(TypeError, match="a policy returns a CheckpointPolicy, or True to save; found 'save'"):
+        checkpoint(flambeau.sin, x, use_reentrant=False, context_fn=selective(lambda ctx, op, *args: "save"))
+    assert not flambeau.autograd.modes.special
+
+
+def test_names_of_kernels():
+    """torch.ops.aten has PyTorch's names, which print as PyTorch's, compare, and can be called; what is not there is an AttributeError."""
+    for look in (str, repr, lambda op: op.name(), lambda op: op.__name__, lambda op: str(op.overloadpacket), lambda op: op.namespace):
+        assert look(aten.mm.default) == look(torch.ops.aten.mm.default) and look(aten.add.Tensor) == look(torch.ops.aten.add.Tensor)
+    x = flambeau.tensor([[-1.0, 2.0]])
+    assert aten.mm.default is aten.mm.default and aten.mm.default != aten.bmm.default
+    assert flambeau.equal(aten.relu.default(x), x.relu()) and flambeau.equal(aten.add(x, 1), x + 1)
+    assert flambeau.equal(aten.relu_.default(x.clone()), x.relu())
+    assert not hasattr(aten, "nonsense") and not hasattr(flambeau.ops, "nonsense")
+    with pytest.raises(NotImplementedError, match="cannot be called"):
+        aten._scaled_dot_product_efficient_attention.default(x)

@@ -38,6 +38,7 @@ FLOORS: dict[str, int] = {
             "hub",
             "jit",
             "library",
+            "memory",
             "multiprocessing",
             "serialization",
             "testing",

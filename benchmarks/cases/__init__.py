@@ -18,6 +18,7 @@ SUBJECTS = (
     "optim",
     "training",
     "mixed_precision",
+    "memory",
     "files",
     "data",
     "startup",

@@ -18,7 +18,7 @@ if _TYPE_CHECKING:
 
 # vocabulary
 from flambeau.version import __version__
-from flambeau import dtypes as _dtypes
+from flambeau import dtypes as _dtypes, errors as _errors
 from flambeau.devices import device, get_default_device, set_default_device
 from flambeau.dtypes import (
     bfloat16, can_cast, complex64, complex128, dtype, finfo, float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64,
@@ -80,7 +80,8 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
 _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
-    "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization", "signal", "sparse", "special",
+    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization",
+    "signal", "sparse", "special",
     "storage", "testing", "types", "utils", "version", "viz",
     "accelerator", "ao", "functional", "quantization", "torch_version",
 })  # fmt: skip
@@ -140,6 +141,9 @@ def _find(name: str):
             raise
         raise AttributeError(f"module 'flambeau' has no attribute {name!r}: the room flambeau.{home} is not built yet") from None
     return room if home == name else getattr(room, name)
+
+
+_errors.explain_memory = lambda *asked: _find("memory").explanation(*asked)
 
 
 def __dir__() -> list[str]:

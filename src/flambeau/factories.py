@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 from flambeau import devices, dtypes, layouts, literals, settings
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, keeper
 from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
@@ -62,7 +61,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
                 arrays.fill(result._array, unlikely(result.dtype))
             return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
-            raise RuntimeError(f"{name}(): not enough memory: {problem}") from None
+            raise keeper.as_ours(problem) from None
         except ValueError as problem:
             if "aximum allowed" in str(problem) or "too big" in str(problem):  # NumPy's words for a size beyond 64 bits
                 raise RuntimeError(f"{name}(): invalid size, possible overflow: {problem}") from None
@@ -227,9 +226,6 @@ def _memory(shape: tuple, dtype: dtypes.dtype, device: devices.device) -> Any:
         return arrays.empty(shape, dtype.numpy, device)
     except (ValueError, OverflowError):
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}: no memory is that large") from None
-    except MemoryError:
-        n = math.prod(shape) * dtype.itemsize
-        raise RuntimeError(f"not enough memory: you tried to allocate {n} bytes for shape {tuple(shape)}, {dtype.name}") from None
 
 
 # -- from data -----------------------------------------------------------------------------------------------------

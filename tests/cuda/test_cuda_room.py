@@ -78,6 +78,45 @@ def test_out_of_memory(gpu):
     assert torch.ones(3, device="cuda").sum().item() == 3
 
 
+def test_out_of_memory_says_who_filled_it(gpu, monkeypatch):
+    """The error of an allocation that finds no room has the table of this GPU's memory, and what would free enough; refusals are counted."""
+    model = torch.nn.Sequential(
+        *[torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)) for _ in range(4)]
+    )
+    model.to("cuda")
+    beside, out = torch.zeros(1000), model(torch.randn(512, 64, device="cuda"))
+    torch.cuda.reset_accumulated_memory_stats()
+    if gpu.real:
+        gpu.pool.set_limit(size=gpu.pool.used_bytes() + 2**20)
+    else:
+        monkeypatch.setattr(gpu.pool, "limit", 2**20)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate 2\.00 MiB") as caught:
+            torch.empty(2**21, dtype=torch.uint8, device="cuda")
+    finally:
+        if gpu.real:
+            gpu.pool.set_limit(size=0)
+    text = str(caught.value)
+    for words in (
+        "in tensors on cuda:0",
+        "activations, for backward",
+        "Sequential.* (4 Sequential)",
+        "Peak",
+        "that the GPU has",
+        "checkpoint the 4",
+    ):
+        assert words in text, text
+    assert "resident" not in text
+    stats = torch.cuda.memory_stats()
+    assert stats["num_ooms"] == 1 and stats["active_bytes.all.current"] == torch.cuda.memory_allocated()
+    assert torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["peak"] == torch.cuda.max_memory_allocated()
+    found = torch.memory.snapshot()
+    assert found.devices["cuda:0"] >= 4 * 512 * 600 * 4 and found.devices["cpu"] >= 4000
+    weights = sum(p.nbytes for p in model.parameters())
+    assert weights <= torch.memory.snapshot("cuda").kinds["weights"] <= weights + 16 * 512  # pieces begin at multiples of 512
+    assert beside is not None and out is not None
+
+
 def test_devices_must_agree(gpu):
     """A tensor on the CPU does not mix with one on the GPU, unless it is a single number."""
     x = torch.ones(3, device="cuda")
@@ -290,6 +329,9 @@ def test_without_a_gpu():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert torch.cuda.device_count() == 0 and torch.cuda.memory_allocated() == 0 and torch.cuda.get_rng_state_all() == []
+    assert torch.cuda.memory_stats() == torch.cuda.memory_stats_as_nested_dict() == {} and torch.cuda.get_allocator_backend() == "native"
+    with pytest.raises(NotImplementedError, match=r"flambeau\.memory\.snapshot"):
+        torch.cuda.memory_snapshot()
     torch.cuda.manual_seed_all(1)
     torch.cuda.empty_cache()
     for question in (torch.cuda.current_device, torch.cuda.synchronize, torch.cuda.get_device_name, lambda: torch.zeros(2, device="cuda")):

@@ -21,6 +21,7 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node
+from flambeau.kernels import keeper
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
 from flambeau.tracing.kinds import BACKWARD
@@ -49,6 +50,8 @@ def run_backward(
         else:
             flow(roots, list(grads), keep_graph, goal)
         return None if goal is None else goal.captured
+    except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
+        raise keeper.as_ours(problem) from None
     finally:
         state.grad = before
         if modes.watched:

@@ -43,6 +43,7 @@ class Modes(threading.local):
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
         self.draw: Callable | None = None  # inside vmap: who is asked for random numbers, draw(function, args, kwargs)
+        self.selecting: Any = None  # a selective checkpoint that is running or run again: see utils/selective_checkpoint.py
         self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
 
 

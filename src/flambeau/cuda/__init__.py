@@ -242,14 +242,52 @@ def reset_max_memory_cached(device: Any = None) -> None:
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """The counters above, under PyTorch's names."""
+    """The counters above, under PyTorch's names. A GPU's memory is not split here, so nothing of it is inactive."""
     if not is_initialized():
         return {}
-    values = {
-        "allocated_bytes.all.current": memory_allocated(device), "allocated_bytes.all.peak": max_memory_allocated(device),
-        "reserved_bytes.all.current": memory_reserved(device), "reserved_bytes.all.peak": max_memory_reserved(device),
-    }  # fmt: skip
-    return values | {name.replace(".all.", ".large_pool."): v for name, v in values.items()}
+    index = _index(device)
+    now = {
+        "allocated": (memory_allocated(index), max_memory_allocated(index)),
+        "reserved": (memory_reserved(index), max_memory_reserved(index)),
+    }
+    values = {"num_alloc_retries": 0, "num_ooms": arrays.cuda().refusals.get(index, 0)}
+    for name, (current, peak) in (*now.items(), ("active", now["allocated"]), ("requested", now["allocated"]), ("inactive_split", (0, 0))):
+        for pool in ("all", "large_pool"):
+            values |= {f"{name}_bytes.{pool}.current": current, f"{name}_bytes.{pool}.peak": peak}
+    return values
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """The same, a dictionary for each part of a name."""
+    return _nested(memory_stats(device))
+
+
+def _nested(values: dict[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return found
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Count refusals anew."""
+    _gpus().refusals.pop(_index(device), None)
+
+
+def memory_snapshot(*args: Any, **kwargs: Any) -> list:
+    """Not available: segments of PyTorch's allocator are not those of CuPy's. `flambeau.memory.snapshot(device)` says who has the memory."""
+    raise NotImplementedError(
+        "torch.cuda.memory_snapshot: CuPy's pool has no such list. flambeau.memory.snapshot('cuda') says who has the memory"
+    )
+
+
+def get_allocator_backend() -> str:
+    """Which allocator serves GPUs: a pool in this process, which PyTorch calls native."""
+    return "native"
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:

@@ -14,7 +14,7 @@ from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.pointwise import common_device
 from flambeau.eager.record import needed_names, record_array, record_few
 from flambeau.eager.saved import Before
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -170,7 +170,10 @@ def usual(op, values: tuple) -> Tensor | None:
             return None
     if dtype is None:
         return None
-    found = op.forward(*given)
+    try:
+        found = op.forward(*given)
+    except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
+        raise keeper.as_ours(problem) from None
     if type(found) is not np.ndarray or op.result_type is not None:
         return _wrapped(op, values, found, needs)
     result = wrap(found if found.size else _as_array(found))
@@ -210,11 +213,15 @@ def _wrapped(op, values: tuple, found, needs: bool):
 
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
-    given, found = compute(op, by_name)
+    selecting = modes.state.selecting if modes.special else None
+    known = None if selecting is None else selecting.before(op)
+    given, found = compute(op, by_name) if known is None else (promote(op, by_name) if op.promote else by_name, known)
     results = _wrapped(op, tuple(given.values()), found, any(t.requires_grad for t in _tensors(given.values())))
     if modes.special and modes.state.inference:
         for r in results if isinstance(results, tuple) else (results,):
             r._inference = True
+    if selecting is not None:
+        selecting.after(op, by_name.values(), results)
     return results
 
 
@@ -230,7 +237,10 @@ def compute(op, by_name: dict[str, Any]):
         common_device(op, tensors)
     if type(tensors[0]._array) is MetaArray:
         return by_name, _on_meta(op, arguments)
-    found = op.forward(**arguments)
+    try:
+        found = op.forward(**arguments)
+    except MemoryError as problem:
+        raise keeper.as_ours(problem) from None
     if type(found) is np.ndarray and found.size:
         return by_name, found
     if isinstance(found, (tuple, list)):

@@ -182,8 +182,12 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     if out is not None:
         return _into_out(op, operands, ready, options, key, out_dtype, out)
-    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype))
+    selecting = state.selecting if modes.special else None
+    known = None if selecting is None else selecting.before(op)
+    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype) if known is None else known)
     finish(op, result, operands, options)
+    if selecting is not None:
+        selecting.after(op, (*operands, *options), result)
     if result.is_cuda:
         _remember(op, operands, ready, key, out_dtype)
     return result

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes
-from flambeau.kernels import layout, native
+from flambeau.kernels import keeper, layout, native
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.pointwise import Pointwise
 
@@ -244,7 +244,10 @@ def _evaluate(kernel: Pointwise, operands, params, key, out_dtype, out):
     from flambeau.kernels.evaluate import evaluate
 
     arrays = [_beside_half(kernel, i, a, key) if isinstance(a, NUMBERS) else a for i, a in enumerate(operands)]
-    value = evaluate(kernel.expr, arrays, params, key)
+    try:
+        value = evaluate(kernel.expr, arrays, params, key)
+    except MemoryError as problem:
+        raise keeper.as_ours(problem) from None
     if out is None:
         shape = layout.broadcast_shapes(*(a.shape for a in arrays))
         out = native.empty_strided(shape, layout.pointwise_strides(shape, *map(view_of, arrays)), out_dtype)

@@ -16,7 +16,7 @@ import cupy
 import numpy as np
 from cupy.cuda import Device, runtime
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels.cuda_gemm import product, product_into
@@ -79,6 +79,7 @@ def on(device: devices.device | int | None) -> Device:
 # -- memory --------------------------------------------------------------------------------------------------------------
 
 pool = cupy.get_default_memory_pool()
+refusals: dict[int, int] = {}  # device -> how often there was no room
 peaks: dict[int, list[int]] = {}  # device -> the most bytes that were in use, and reserved, since the last reset
 
 
@@ -102,13 +103,13 @@ cupy.cuda.set_allocator(allocate)
 def out_of_memory(size: int) -> OutOfMemoryError:
     """The numbers that explain why there was no room."""
     index = runtime.getDevice()
+    refusals[index] = refusals.get(index, 0) + 1
     free, total = runtime.memGetInfo()
     used, reserved = pool.used_bytes(), pool.total_bytes()
     return OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {amount(size)}. GPU {index} has a total capacity of {amount(total)} of which "
         f"{amount(free)} is free. Of the memory this process has reserved, {amount(used)} is held by tensors and "
-        f"{amount(reserved - used)} is kept for reuse. Try a smaller batch, deleting tensors, torch.no_grad() where no gradient is "
-        "needed, or autocast"
+        f"{amount(reserved - used)} is kept for reuse." + (errors.explanation(f"cuda:{index}", size) if size <= total else "")
     )
 
 

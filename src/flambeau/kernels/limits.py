@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from math import ceil, inf
 
 CGROUPS = "/sys/fs/cgroup"
@@ -46,6 +48,75 @@ def installed_memory() -> int:
 def memory_limit() -> float:
     """Bytes the container may use; infinity without a limit."""
     return min(map(_memory_limit, _directories("memory")), default=inf)
+
+
+def memory_left() -> float:
+    """Bytes that may still be used before the container's limit is reached, which kills; infinity without a limit.
+
+    What the system can take back by itself, files it has read and swap, counts as left.
+    """
+    return min(map(_memory_left, _limited()), default=inf)
+
+
+@lru_cache(None)
+def _limited() -> tuple[str, ...]:
+    """The control groups that limit this process's memory. Found once: it is asked for each large piece of memory."""
+    return tuple(directory for directory in _directories("memory") if _memory_limit(directory) < inf)
+
+
+def _memory_left(directory: str) -> float:
+    used = _numbers(directory, "memory.current") or _numbers(directory, "memory.usage_in_bytes")
+    if not used:
+        return inf
+    stat = dict(_named(directory, "memory.stat"))
+    files = sum(stat.get(f"total_{name}", stat.get(name, 0)) for name in ("inactive_file", "active_file", "slab_reclaimable"))
+    return _memory_limit(directory) - used[0] + files + _swap_left(directory)
+
+
+def _swap_left(directory: str) -> float:
+    # Version 2 limits swap by itself, version 1 memory and swap together; and no more can be used than there is.
+    free = next((1024 * number for name, number in _named("/proc", "meminfo") if name == "SwapFree:"), 0)
+    limit, used = _numbers(directory, "memory.swap.max"), _numbers(directory, "memory.swap.current")
+    if not limit:
+        limit, used = _numbers(directory, "memory.memsw.limit_in_bytes"), _numbers(directory, "memory.memsw.usage_in_bytes")
+        if limit and used:
+            limit = [limit[0] - _memory_limit(directory)]
+            used = [max(0.0, used[0] - sum(_numbers(directory, "memory.usage_in_bytes")))]
+    return max(0.0, min(free, limit[0] - used[0])) if limit and used else 0.0
+
+
+def _named(directory: str, file: str) -> Iterator[tuple[str, float]]:
+    """(name, number) of each line of a file that starts with these."""
+    try:
+        with open(f"{directory}/{file}") as lines:
+            for line in lines:
+                name, number = (*line.split(), "", "")[:2]
+                if number.isdigit():
+                    yield name, float(number)
+    except OSError:
+        return
+
+
+def resident() -> tuple[int, int]:
+    """Bytes of this process that are in main memory, now and at most; 0 where the system does not say."""
+    status = dict(_named("/proc/self", "status"))
+    if "VmHWM:" in status:
+        return int(status["VmRSS:"]) * 1024, int(status["VmHWM:"]) * 1024
+    try:
+        import resource
+    except ImportError:
+        return 0, 0
+    return 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def address_space() -> float:
+    """Bytes of addresses this process may use: `ulimit -v`. Infinity without a limit."""
+    try:
+        import resource
+    except ImportError:
+        return inf
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return inf if soft == resource.RLIM_INFINITY else float(soft)
 
 
 def _cpu_quota(directory: str) -> float:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from flambeau.kernels import layout, limits
+from flambeau.kernels import keeper, layout, limits
 
 try:
     from flambeau.kernels import _native as lib
 
-    lib.setup(np.dtype(ml_dtypes.bfloat16), limits.cpus(), limits.memory())
+    lib.setup(np.dtype(ml_dtypes.bfloat16), limits.cpus(), limits.memory(), keeper.keep)
     lib.set_num_threads(limits.threads())
+    keeper.native = lib
 except (ImportError, AttributeError, TypeError) as problem:  # the latter two: it was built from other sources
     lib = None
     reason = str(problem)
@@ -98,8 +100,19 @@ else:
 
     def empty(shape, dtype) -> np.ndarray:
         """Uninitialised memory, C-contiguous. NumPy gives empty arrays strides of 0; ours are those PyTorch has."""
-        memory = np.empty(shape, dtype)
+        memory = _memory(shape, dtype)
         return memory if memory.size else strided_view(memory, shape, layout.contiguous_strides(tuple(shape)), 0)
+
+    def _memory(shape, dtype) -> np.ndarray:
+        nbytes = prod(shape) * dtype.itemsize
+        if nbytes >= keeper.LARGE:
+            keeper.keep(nbytes, 0)
+        for tries in (1, 2):
+            try:
+                return np.empty(shape, dtype)
+            except MemoryError:
+                keeper.keep(nbytes, tries)
+        raise AssertionError("the keeper raises")
 
 
 def empty_strided(shape, strides, dtype) -> np.ndarray:

@@ -14,4 +14,12 @@ def everything() -> list:
     return list(OPS.values())
 
 
+def __getattr__(name: str):
+    if name == "aten":  # imported when asked for
+        from flambeau.ops.overloads import aten
+
+        return aten
+    raise AttributeError(f"torch.ops has no {name!r}: there are no operations of that library")
+
+
 __all__ = ["OPS", "SUBJECTS", "everything"]

@@ -17,7 +17,6 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 from typing import Any, ClassVar, NoReturn
 
 from flambeau import factories, rng
@@ -29,6 +28,12 @@ from flambeau.host_memory import cuda_is_available
 from flambeau.nn import Sequential
 from flambeau.overrides import TorchFunctionMode
 from flambeau.tensor import Tensor
+from flambeau.utils.selective_checkpoint import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 __all__ = [
     "SAC_IGNORED_OPS", "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "DefaultDeviceType", "GraphExecGroup",
@@ -430,33 +435,6 @@ class DefaultDeviceType:
 
 
 # -- what is not there -----------------------------------------------------------------------------------------------
-
-
-class CheckpointPolicy(Enum):
-    """What a selective checkpoint does with an operation's result."""
-
-    MUST_SAVE = 0
-    PREFER_SAVE = 1
-    MUST_RECOMPUTE = 2
-    PREFER_RECOMPUTE = 3
-    MUST_CPU_OFFLOAD = 4
-    PREFER_CPU_OFFLOAD = 5
-
-
-class SelectiveCheckpointContext:
-    """What a policy is told about the run."""
-
-    def __init__(self, *, is_recompute: bool, op_output: Any = None):
-        self.is_recompute, self.op_output = is_recompute, op_output
-
-
-SAC_IGNORED_OPS: set = set()
-
-
-def create_selective_checkpoint_contexts(*args: Any, **kwargs: Any) -> NoReturn:
-    """Not there: its policies speak about PyTorch's internal operators."""
-    what = "create_selective_checkpoint_contexts is not implemented: policies name operators of PyTorch's dispatcher, which is not there"
-    raise NotImplementedError(f"{what}. Checkpoint smaller functions, so that what is to be saved lies between them.")
 
 
 class GraphExecGroup:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau.nn.modules.module import Module
+from flambeau.tables import html_table, table
 from flambeau.tensor import Tensor
-from flambeau.viz.text import html_table, table
 
 TITLES, SIDES = ["Parameter", "Shape", "Norm", "Mean", "Std", "Largest", "Zero", "Norm / weight", ""], "<<>>>>>><"
 

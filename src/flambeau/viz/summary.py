@@ -16,10 +16,10 @@ from flambeau.describe import size
 from flambeau.factories import zeros
 from flambeau.nn.modules.module import Module
 from flambeau.random_factories import randn
+from flambeau.tables import count, html_table, table
 from flambeau.tensor import Tensor
 from flambeau.tracing import events
 from flambeau.tracing.recorder import Recorder, now
-from flambeau.viz.text import count, html_table, table
 
 COUNTED = ("addmm", "mm", "bmm", "mv", "dot", "linear", "matmul", "baddbmm", "conv1d", "conv2d", "conv3d", "recurrence", "scaled_dot_product_attention",
            "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")  # fmt: skip

@@ -4,7 +4,8 @@
    else. It is the array's `base`; when the last view of it dies, the piece goes back to the pool. */
 #include "launcher.h"
 
-enum { SMALL = 1024 }; /* bytes: up to here NumPy has a cache of its own, and no capsule need be made */
+enum { SMALL = 1024 };     /* bytes: up to here NumPy has a cache of its own, and no capsule need be made */
+enum { LARGE = 64 << 20 }; /* and from here on a piece may be more than the container has left */
 
 static const char *const FROM_POOL = "a piece of Flambeau's memory pool";
 
@@ -21,6 +22,24 @@ static PyObject *array_on(PyArray_Descr *descr, int ndim, const npy_intp *shape,
     return array;
 }
 
+PyObject *fl_keeper; /* keeper(bytes, tries): see kernels/keeper.py */
+
+static bool may(int64_t bytes, int tries) {
+    PyObject *granted = fl_keeper ? PyObject_CallFunction(fl_keeper, "Li", (long long)bytes, tries)
+                        : tries   ? PyErr_Format(PyExc_MemoryError, "cannot allocate %lld bytes", (long long)bytes)
+                                  : Py_NewRef(Py_None);
+    Py_XDECREF(granted);
+    return granted != NULL;
+}
+
+/* Memory for an array. The keeper is asked before a large piece is taken from the system, and where there is none. */
+static void *memory_for(int64_t bytes) {
+    void *data = bytes < LARGE || fl_is_cached((size_t)bytes) || may(bytes, 0) ? fl_alloc((size_t)bytes) : NULL;
+    if (!data && !PyErr_Occurred() && may(bytes, 1)) data = fl_alloc((size_t)bytes);
+    if (!data && !PyErr_Occurred() && may(bytes, 2)) PyErr_NoMemory();
+    return data;
+}
+
 PyObject *fl_new_array(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides) {
     int64_t size = PyDataType_ELSIZE(descr);
     bool empty = false; /* then in the pool too: NumPy's own empty arrays have strides 0, whatever one asks for */
@@ -30,8 +49,8 @@ PyObject *fl_new_array(PyArray_Descr *descr, int ndim, const npy_intp *shape, co
     }
     if (empty && size < INT64_MAX) size = 1;
     bool pooled = empty || size > SMALL;
-    void *data = pooled ? fl_alloc((size_t)size) : NULL;
-    if (pooled && !data) return PyErr_Format(PyExc_MemoryError, "cannot allocate %lld bytes for an array of %S", (long long)size, descr);
+    void *data = pooled ? memory_for(size) : NULL;
+    if (pooled && !data) return NULL;
     PyObject *capsule = pooled ? PyCapsule_New(data, FROM_POOL, give_back) : NULL;
     if (pooled && (!capsule || PyCapsule_SetContext(capsule, (void *)size) < 0)) return NULL;
     return array_on(descr, ndim, shape, strides, data, NPY_ARRAY_CARRAY, capsule);

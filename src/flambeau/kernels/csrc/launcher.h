@@ -17,6 +17,7 @@ extern const fl_table *fl_tables[4]; /* those this machine can run, the best fir
 extern PyArray_Descr *fl_descr[FL_NTYPES]; /* NumPy's dtype of each fl_type; bfloat16's is NULL until setup() brings it */
 extern signed char fl_type_of_number[NPY_NTYPES_LEGACY]; /* the way back, from NumPy's type numbers; -1: not ours */
 extern int fl_bfloat16_number;
+extern PyObject *fl_keeper;
 
 /* The fl_type of an array that loops may read as it stands: a dtype of ours, aligned, native byte order. Otherwise -1. */
 static inline int fl_type_of(PyArrayObject *array) {
@@ -26,7 +27,7 @@ static inline int fl_type_of(PyArrayObject *array) {
     return descr->type_num == fl_bfloat16_number ? FL_BF16 : -1;
 }
 
-/* A fresh, dense, uninitialised array. `strides` (bytes) may be NULL: C order. NULL with MemoryError if there is no room. */
+/* A fresh, dense, uninitialised array. `strides` (bytes) may be NULL: C order. NULL with the keeper's error if there is no room. */
 PyObject *fl_new_array(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides);
 
 /* Write a Python number as `type`. False where PyTorch would promote instead, or where the integer does not fit. */

@@ -41,14 +41,16 @@ static int collect_dtypes(void) {
 
 static PyObject *setup(PyObject *module, PyObject *args) {
     PyArray_Descr *bfloat16;
+    PyObject *keeper = NULL;
     int cpus = 0;
     double memory = 0;
-    if (!PyArg_ParseTuple(args, "O!|id:setup", &PyArrayDescr_Type, &bfloat16, &cpus, &memory)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!|idO:setup", &PyArrayDescr_Type, &bfloat16, &cpus, &memory, &keeper)) return NULL;
     if (!PyTypeNum_ISUSERDEF(bfloat16->type_num))
         return PyErr_Format(PyExc_TypeError, "setup takes numpy.dtype(ml_dtypes.bfloat16), got %R", (PyObject *)bfloat16);
     fl_bfloat16_number = bfloat16->type_num;
     Py_XSETREF(fl_descr[FL_BF16], (PyArray_Descr *)Py_NewRef(bfloat16));
     if (cpus > 0) fl_set_available_cpus(cpus), fl_pool_set_memory(memory);
+    if (keeper) Py_XSETREF(fl_keeper, Py_NewRef(keeper));
     Py_RETURN_NONE;
 }
 
@@ -93,7 +95,7 @@ static PyObject *blas_bind(PyObject *module, PyObject *args) {
 
 #define FAST(name, function, doc) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, doc}
 static PyMethodDef methods[] = {
-    {"setup", setup, METH_VARARGS, "setup(dtype, cpus, bytes): ml_dtypes' bfloat16, and what this process may use of the machine."},
+    {"setup", setup, METH_VARARGS, "setup(dtype, cpus, bytes, keeper): ml_dtypes' bfloat16, what this process may use of the machine, and who is asked for memory."},
     {"variant", variant, METH_NOARGS, "The CPU variant in use: baseline, avx2 or avx512."},
     {"loops", loops, METH_NOARGS, "(name, dtype) of every loop that Kernel() finds, the best variant first."},
     {"set_num_threads", set_num_threads, METH_O, "set_num_threads(n): how many threads share large work."},

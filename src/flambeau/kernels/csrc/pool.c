@@ -106,6 +106,15 @@ void fl_free(void *p, size_t bytes) {
     unlock_keeping(pool.cap);
 }
 
+bool fl_is_cached(size_t bytes) {
+    int64_t n = (int64_t)bytes;
+    if (bytes > (size_t)1 << MOST) return false;
+    int class = size_class(&n);
+    lock();
+    bool found = pool.newest[class];
+    return unlock(), found;
+}
+
 void fl_pool_trim(void) { lock(), unlock_keeping(0); }
 
 void fl_pool_set_memory(double bytes) {

@@ -18,6 +18,7 @@ void fl_set_available_cpus(int n); /* what this process may use; Python finds ou
 /* ---- pool.c: tensor memory. Safe from any thread, and across fork ---- */
 void *fl_alloc(size_t n);        /* n bytes, aligned to 64, contents undefined; NULL when there is no memory */
 void fl_free(void *p, size_t n); /* n is the n of fl_alloc */
+bool fl_is_cached(size_t n);     /* whether fl_alloc(n) would take nothing from the system */
 
 /* Bytes in use, kept for reuse, and in use at most since the last reset; sizes as rounded up to their class. */
 void fl_pool_stats(int64_t *live, int64_t *cached, int64_t *peak, bool reset_peak);
