@@ -3,18 +3,14 @@
 Note [saved tensors and versions]: a node saves a tensor as `(tensor, array, version)`. When backward unpacks it, a storage written to
 since then is an error, because the derivative would be computed from other numbers than the forward pass saw. A result is saved as
 `(None, array, version, storage, number)`, without the tensor itself: node -> result -> node would be a cycle, and the memory would wait for
-the garbage collector. A large tensor that a formula made of what its own node has saved anyway is not saved a second time, but `Remade` from
-that: a transformer's layer keeps the input of its gelu, and the product after it computes the gelu once more. An in-place form records after it has written, but of what was `Before`: its operands' gradients go where they went
+the garbage collector. An in-place form records after it has written, but of what was `Before`: its operands' gradients go where they went
 then, and those that share the memory it wrote to are saved with the version they had, so that backward refuses them.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
-
-from numpy import ndarray
 
 from flambeau import errors
 from flambeau.autograd import modes
@@ -33,26 +29,12 @@ def save(value: Any, before: Before | None = None) -> Any:
         return value
     if not (value._inference or modes.special or before is not None):
         s = value._storage
-        if value._node is not None and value._array.nbytes >= LARGE and (s is None or not s.version):
-            found = remade(value)
-            if found is not None:
-                return found
         return value, value._array, 0 if s is None else s.version
     if value._inference:
         raise RuntimeError("Inference tensors cannot be saved for backward. Try .clone(), or no_grad() instead of inference_mode().")
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
     s = value._storage
-    if (
-        before is None
-        and value._node is not None
-        and type(value._array) is ndarray
-        and value._array.nbytes >= LARGE
-        and not (s and s.version)
-    ):
-        found = remade(value)
-        if found is not None:
-            return found
     if s is None:
         return value, value._array, 0
     return value, value._array, s.version if before is None or s is not before.storage else s.version - 1
@@ -88,7 +70,7 @@ def unpack(entry: Any, node: Node) -> Any:
         if storage.version != version:
             raise modified_error(result, version, storage.version, node, nr=nr)
         return with_history(result, node, nr)
-    return entry.value(node) if kind is Hooked or kind is Remade else entry
+    return entry.value(node) if kind is Hooked else entry
 
 
 def saved_array(entry: Any, node: Node) -> Any:
@@ -187,52 +169,6 @@ class Before:
                 with_history(self.original, *edge)
 
 
-# -- what need not be saved ----------------------------------------------------------------------------------------
-
-LARGE = 4 << 20  # bytes from which on it is worth computing something again: loops over less are not held up by memory
-
-
-class Remade:
-    """The result of a formula, computed again from the operands that its own node has saved: the same loop, so the same bits.
-
-    Its memory is not kept, and so a write to it does no harm; but whoever still has it and wrote to it is told, as ever.
-    """
-
-    __slots__ = ("last", "made_by", "operands", "options", "storage")
-
-    def __init__(self, made_by: Any, storage: Storage):
-        self.made_by, self.operands, self.options = made_by, tuple(made_by.saved), made_by.options
-        self.storage = weakref.ref(storage)
-        self.last: Any = None  # a weak reference to what was computed last: a derivative may ask twice
-
-    def value(self, node: Node) -> Tensor:
-        made_by, storage = self.made_by, self.storage()
-        if storage is not None and storage.version:
-            written = wrap(storage.array)
-            written._storage = storage
-            raise modified_error(written, 0, storage.version, node)
-        array = None if self.last is None else self.last()
-        if array is None:
-            given = [saved_array(entry, made_by) for entry in self.operands]
-            array = arrays.run(made_by.op.kernel, given, self.options, made_by.numpy_dtype, made_by.numpy_dtype)
-            self.last = weakref.ref(array)
-        return with_history(wrap(array), made_by, 0)
-
-
-def remade(value: Tensor) -> Remade | None:
-    """How to compute a tensor again, if its node has saved all that takes: every operand in order, in main memory, of the result's dtype."""
-    node: Any = value._node
-    kernel = getattr(node.op, "kernel", None) if hasattr(node, "recipe") else None
-    if kernel is None or node.saved is FREED or getattr(node.recipe, "keep", ()) != tuple(range(len(node.op.operands))):
-        return None
-    if type(value) not in PLAIN or value._base is not None or type(value._array) is not ndarray or kernel.out != "T":
-        return None
-    for entry in node.saved:
-        if type(entry) is not tuple or entry[1].dtype != value._array.dtype or entry[1].shape != value._array.shape:
-            return None
-    return Remade(node, value._shared_storage())
-
-
 # -- hooks on what is saved ----------------------------------------------------------------------------------------
 
 
@@ -271,10 +207,6 @@ class SavedTensor:
         if saved is FREED:
             raise freed_error()
         entry = saved[self.at]
-        if type(entry) is Remade:
-            value = entry.value(self.node)
-            saved[self.at] = Hooked(value, pack_hook, unpack_hook, edge=(entry.made_by, 0))
-            return
         if isinstance(entry, Hooked):
             raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. There can be one pair of them.")
         if type(entry) is not tuple:

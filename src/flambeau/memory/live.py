@@ -25,7 +25,7 @@ import numpy as np
 
 from flambeau import errors
 from flambeau.autograd.node import FREED, LEAF, Node
-from flambeau.eager.saved import Hooked, Remade
+from flambeau.eager.saved import Hooked
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.memory import recording
@@ -253,8 +253,6 @@ def arrays_in(value: Any, depth: int = 6) -> Iterator[Any]:
             yield from arrays_in(part, depth - 1)
     elif isinstance(value, Hooked):
         yield from arrays_in(value.packed, depth - 1)
-    elif isinstance(value, Remade):
-        yield from arrays_in(value.operands, depth - 1)
     elif isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
         yield value
     elif type(value).__module__.startswith("flambeau.utils"):  # a slot of a checkpoint
