@@ -215,7 +215,7 @@ def test_table_html_and_dictionary():
         assert words in text, text
     assert repr(found) == text and max(map(len, text.splitlines())) < 150
     page = found._repr_html_()
-    assert page.count("<table>") == 3 and "Tower.blocks.* (6 Block)" in page
+    assert page.count("<table ") == 3 and "Tower.blocks.* (6 Block)" in page
     again = json.loads(json.dumps(found.to_dict()))
     assert again["total"] == found.total == sum(again["kinds"].values()) == sum(b["nbytes"] for b in again["blocks"])
     assert again["remedies"][0]["nbytes"] > 0
