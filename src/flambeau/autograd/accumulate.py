@@ -97,7 +97,8 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
         elif have is not None:
             storage = have._storage or have._shared_storage()
             if storage.spent >= 0:
-                _mix(storage, getattr(have._array, "value", have)._array)  # of a sparse one, its values
+                elements: Any = getattr(have._array, "value", have)  # of a sparse one, its values
+                _mix(storage, elements._array)
             if _add_into(have._array, have._array, grad._array) is NotImplemented:
                 _add_slowly(leaf, have, grad)
             else:
