@@ -30,6 +30,9 @@ CHANGED = {
         test_autograd: test_grad
         test_custom_function: test_refusals
         test_autocast_lists: test_results_on_cuda_have_pytorchs_dtypes""",
+    "other rounding in quantized products of CPUs with matrix units, other saturation": """
+        test_dynamic_layers: test_linear_gives_pytorchs_bits
+        test_quantized_tensors: test_values_beyond_the_range_stop_at_its_ends""",
 }
 
 

@@ -332,9 +332,19 @@ HUGE = {
 }
 
 
+def grants_anything() -> bool:
+    """Whether the system hands out more memory than there is, and kills whoever uses it (vm.overcommit_memory = 1)."""
+    try:
+        return np.empty(10**13, np.uint8).size > 0
+    except MemoryError:
+        return False
+
+
 @pytest.mark.parametrize("what", HUGE)
 def test_too_much_is_pytorchs_error(what: str):
     """More than the machine has is a RuntimeError with PyTorch's words, and a MemoryError too; nobody who has memory is blamed for it."""
+    if what == "numpy" and grants_anything():
+        pytest.skip("NumPy is granted what it asks for")
     with pytest.raises(
         RuntimeError, match=r"DefaultCPUAllocator: can't allocate memory: you tried to allocate \d+ bytes .* in all"
     ) as caught:

@@ -307,9 +307,9 @@ def test_08_item_in_a_loop():
     def metrics():
         return sum(v.item() for v in model(X)[:, 0])
 
-    told = advised(lambda: [(step(model, optimizer), metrics()) for _ in range(3)])
-    assert ".item() reads a number 33 times a step (test_pitfalls.py:" in told and "keep sums as tensors" in told
-    assert ".item()" not in advised(lambda: [step(model, optimizer) for _ in range(3)])
+    words = ".item() reads a number 33 times a step (test_pitfalls.py:", "keep sums as tensors"
+    assert advised_of(words, lambda: [(step(model, optimizer), metrics()) for _ in range(3)])
+    assert ".item() reads" not in advised(lambda: [step(model, optimizer) for _ in range(3)])
 
 
 def test_09_writing_to_a_leaf():

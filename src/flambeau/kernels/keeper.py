@@ -1,6 +1,7 @@
 """Who is asked for main memory: before a large piece is taken, and when there is none.
 
-    keep(bytes, 0)    before it is taken from the system: a container that has less left would be killed, so it is refused here
+    keep(bytes, 0)    before it is taken from the system, which may grant more than there is and kill whoever uses it: more than the machine
+                      has, or than the container has left, is refused here
     keep(bytes, 1)    there was none: make room, and it will be tried again
     keep(bytes, 2)    there is none: the error, which says who has it
 
@@ -24,6 +25,8 @@ LARGE = 64 << 20  # what is asked for before, as in csrc/arrays.c
 def keep(nbytes: int, tries: int) -> None:
     """Let a piece of main memory be taken, make room for it, or raise HostMemoryError."""
     if tries == 0:
+        if nbytes > limits.installed_memory() + limits.swap():
+            raise refusal(nbytes)
         if nbytes <= limits.memory_left():
             return
         make_room()

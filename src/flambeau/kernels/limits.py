@@ -45,6 +45,12 @@ def installed_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+@lru_cache(None)
+def swap() -> float:
+    """Bytes on disks that the machine may put memory in."""
+    return next((1024 * number for name, number in _named("/proc", "meminfo") if name == "SwapTotal:"), 0.0)
+
+
 def memory_limit() -> float:
     """Bytes the container may use; infinity without a limit."""
     return min(map(_memory_limit, _directories("memory")), default=inf)

@@ -120,6 +120,10 @@ class SparseTensor(Tensor):
         """Whether it is in main memory."""
         return self._array.value.is_cpu
 
+    def is_pinned(self, device: Any = None) -> bool:
+        """Whether a GPU can read its elements directly."""
+        return self._array.value.is_pinned(device)
+
     def sparse_dim(self) -> int:
         """How many dimensions, from the first on, are sparse."""
         return self._array.sparse_dim
