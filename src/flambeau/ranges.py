@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.factories import dtype_of, factory, made, number, whole
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, keeper
 from flambeau.tensor import Tensor
 
 
@@ -80,6 +80,8 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
         raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
     if device.type == "meta":
         return arrays.empty((n,), dtype.numpy, device)
+    if 8 * n >= keeper.LARGE:
+        keeper.keep(8 * n, 0)  # NumPy, which makes it, does not ask
     if dtype is dtypes.int64 and type(start) is type(step) is int and max(abs(start), abs(start + n * step)) < 2**63:
         return arrays.to_device(np.arange(start, start + n * step, step, dtype=np.int64), device)
     with np.errstate(over="ignore"):
