@@ -121,7 +121,8 @@ def explain(events: Any, recorder: Any) -> Explanation:
     us["Python between operations"] = max(total - us["forward"] - _length(taken), 0.0)
     steps = sum(1 for n in notes if isinstance(n[3], str) and n[3].startswith("Optimizer.step#"))
     steps = steps or sum(1 for n in notes if isinstance(n[3], str) and n[3].startswith("ProfilerStep#"))
-    found = Explanation(total, steps, us, count, recorder.clock is not None, _hot(events))
+    on_gpu = recorder.clock is not None and any(e.kernels for e in events)  # it was watched, and had something to do
+    found = Explanation(total, steps, us, count, on_gpu, _hot(events))
     found.advice = [*mistakes.notice(recorder, found), *_advice(found)] or ["Nothing stands out: the time is where the arithmetic is."]
     return found
 
