@@ -132,14 +132,19 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 @rule("addmm", tensors=3)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _recorded_sum("AddmmBackward0", input, mat1, mat2, mm, beta, alpha, masked=False)
+
+
+def _recorded_sum(name: str, input: Tensor, mat1: Tensor, mat2: Tensor, product: Any, beta: Any, alpha: Any, masked: bool) -> Tensor:
+    """beta * input + alpha * product(mat1, mat2), with its derivatives; that of a sparse mat1 may be `masked`."""
     with modes.no_grad():
-        result = _added(input.detach(), mm(mat1.detach(), mat2.detach()), beta, alpha)
+        result = _added(input.detach(), product(mat1.detach(), mat2.detach()), beta, alpha)
     derivatives = (
         lambda grad, a, b: grad * beta,
-        lambda grad, a, b: _whole_or_masked(grad, b, a, masked=False) * alpha,
+        lambda grad, a, b: _whole_or_masked(grad, b, a, masked) * alpha,
         lambda grad, a, b: _adjoint(a).mm(grad) * alpha,
     )
-    return history.recorded(result, "AddmmBackward0", (input, mat1, mat2), derivatives, (mat1, mat2))
+    return history.recorded(result, name, (input, mat1, mat2), derivatives, (mat1, mat2))
 
 
 def _whole_or_masked(grad: Tensor, other: Tensor, factor: Tensor, masked: bool) -> Tensor:
@@ -204,14 +209,7 @@ def sparse_addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alph
     """beta * mat + alpha * (mat1 @ mat2). The gradient of a sparse factor is sparse."""
     if not isinstance(mat1, SparseTensor) or isinstance(mat2, SparseTensor):
         return _added(mat, masked_product(mat1, mat2), beta, alpha)
-    with modes.no_grad():
-        result = _added(mat.detach(), masked_product(mat1.detach(), mat2.detach()), beta, alpha)
-    derivatives = (
-        lambda grad, a, b: grad * beta,
-        lambda grad, a, b: _whole_or_masked(grad, b, a, masked=True) * alpha,
-        lambda grad, a, b: _adjoint(a).mm(grad) * alpha,
-    )
-    return history.recorded(result, "SparseAddmmBackward0", (mat, mat1, mat2), derivatives, (mat1, mat2))
+    return _recorded_sum("SparseAddmmBackward0", mat, mat1, mat2, masked_product, beta, alpha, masked=True)
 
 
 def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0, out: Any = None) -> SparseTensor:

@@ -234,13 +234,14 @@ static bool run_strips(Product p) {
     cut(&p);
     if (p.packs && p.below > 3) p.packs = false, cut(&p); /* each of them would pack the same */
     int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
-    int64_t deep = least(p.k, even(ceil_div(p.k, parts), DEPTH, SLICE) * ceil_div(ceil_div(p.k, parts), DEPTH)), q = 0;
+    p.kc = even(p.k, DEPTH, SLICE); /* of all of K, however much of it is copied at a time: where a sum is rounded must not depend on that */
+    int64_t deep = least(p.k, p.kc * ceil_div(ceil_div(p.k, parts), p.kc)), q = 0;
     size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
     if (bytes && !buffer) return false;
     p.panels = for_b ? buffer : NULL, p.tiles = for_a ? buffer + for_b * deep : NULL;
     for (Product part = p; q < p.k; q += deep, part.row = NULL, part.beta = one(&p)) {
-        part.k = least(deep, p.k - q), part.kc = even(part.k, DEPTH, SLICE);
+        part.k = least(deep, p.k - q);
         part.a.data = at(&p, &p.a, 0, q), part.b.data = at(&p, &p.b, q, 0);
         run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE));
         run(piece, &part, p.below * ceil_div(p.n, p.cols));

@@ -99,13 +99,16 @@ class RNNBase(Module):
 
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """RuntimeError or ValueError unless the input fits the weights."""
-        expected = 2 if batch_sizes is not None else 3
         weight = getattr(self, self._flat_weights_names[0])
         if input.dtype is not weight.dtype and modes.state.autocast is None:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
             )
+        self._check_shape(input, batch_sizes)
+
+    def _check_shape(self: Any, input: Tensor, batch_sizes: Tensor | None) -> None:
+        expected = 2 if batch_sizes is not None else 3
         if input.dim() != expected:
             raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
         if self.input_size != input.size(-1):

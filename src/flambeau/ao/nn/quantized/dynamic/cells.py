@@ -102,12 +102,7 @@ class RNNCellBase(Module):
         gates, sums = self._packed_weight_ih.content(input, True), self._packed_weight_hh.content(hx[0], True)
         return quantized.step(cell, gates, sums, *hx)
 
-    def extra_repr(self) -> str:
-        shown = f"{self.input_size}, {self.hidden_size}"
-        if self.bias is not True:
-            shown += f", bias={self.bias}"
-        nonlinearity = getattr(self, "nonlinearity", "tanh")
-        return shown if nonlinearity == "tanh" else f"{shown}, nonlinearity={nonlinearity}"
+    extra_repr = float_rnn.RNNCellBase.extra_repr
 
     def _get_name(self) -> str:
         return f"DynamicQuantized{type(self).__name__}"

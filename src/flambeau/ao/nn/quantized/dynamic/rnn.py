@@ -160,13 +160,7 @@ class RNNBase(Module):
         hidden = self.permute_hidden(tuple(state) if len(state) > 1 else state[0], back)
         return (PackedSequence(output, batch_sizes, order, back) if packed else output), hidden
 
-    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
-        """RuntimeError unless the input fits the weights."""
-        expected = 3 if batch_sizes is None else 2
-        if input.dim() != expected:
-            raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
-        if self.input_size != input.size(-1):
-            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
+    check_input = float_rnn.RNNBase._check_shape
 
     def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """(layers * directions, N, hidden_size)."""
