@@ -247,9 +247,7 @@ def resolve(name: str) -> Any:
         if name in known:
             return known[name]
     if allowed.LACKING.fullmatch(name):
-        raise UnpicklingError(
-            f"the file holds {name}, which Flambeau does not have: its tensors are dense, of {', '.join(d.name for d in ALL)}"
-        )
+        raise UnpicklingError(f"the file holds {name}, which Flambeau does not have: its dtypes are {', '.join(d.name for d in ALL)}")
     last = name.rpartition(".")[2]
     raise UnpicklingError(
         f"Unsupported global: GLOBAL {name} was not an allowed global by default. If you trust it, allow it: "
