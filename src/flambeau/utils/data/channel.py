@@ -235,7 +235,7 @@ class Table:
         self.most = most  # segments that may be held
         self.memory: dict[int, np.ndarray] = {}
         self.held: dict[int, weakref.ref] = {}
-        self.returned: list[int] = []  # to be told to the worker with the next task
+        self.returned: list[int] = []  # free again, to be told to the worker with the next task
 
     def receive(self) -> tuple[Any, Callable[[], Any]]:
         """The note of the next message, and a function that unpacks the data."""
@@ -254,8 +254,21 @@ class Table:
                 raise
         return note, lambda: self._unpack(number, places, main)
 
+    def take_returned(self) -> list[int]:
+        """The segments that no tensor looks at any more, each told once."""
+        self._collect()
+        returned, self.returned = self.returned, []
+        return returned
+
+    def _collect(self) -> None:
+        # Looked for, where a callback of the reference would tell: Ctrl-C in the middle of a callback is printed, and the program goes on.
+        for number in [number for number, lease in self.held.items() if lease() is None]:
+            del self.held[number]
+            self.returned.append(number)
+
     def _unpack(self, number: int, places: list, main: bytes) -> Any:
         memory = self.memory[number]
+        self._collect()
         if len(self.held) >= self.most:
             views = [bytearray(memory[start : start + n]) for start, n in places]
             self.returned.append(number)
@@ -263,20 +276,8 @@ class Table:
             # All arrays of the batch are views of `lease`; it dies when the last of them does, and that is when the segment is free again.
             # (A view of a view refers to the first array of the chain: the memoryview makes `lease` that.)
             lease = np.frombuffer(memory.data, np.uint8)
-            self.held[number] = weakref.ref(lease, _Return(self, number))
+            self.held[number] = weakref.ref(lease)
             views = [lease[start : start + n] for start, n in places]  # type: ignore[misc]
         if not main:
             main = bytes(views.pop())
         return pickle.loads(main, buffers=views)
-
-
-class _Return:
-    """Called when the tensors over a segment are gone."""
-
-    def __init__(self, table: Table, number: int) -> None:
-        self.table, self.number = weakref.ref(table), number
-
-    def __call__(self, _: Any) -> None:
-        table = self.table()
-        if table is not None and table.held.pop(self.number, None) is not None:
-            table.returned.append(self.number)

@@ -68,9 +68,8 @@ class Pool:
     def send(self, i: int, task: int | None, index: Any = None) -> None:
         """Give worker i a task (None: begin the next epoch), and the segments that are free again."""
         table = self.tables[i]
-        returned, table.returned = table.returned, []
         try:
-            table.channel.post(pickle.dumps((task, index, returned), 5))
+            table.channel.post(pickle.dumps((task, index, table.take_returned()), 5))
         except (BrokenPipeError, ConnectionResetError):
             self.report(i)
         if table.channel.unsent:
