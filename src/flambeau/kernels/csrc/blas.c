@@ -115,7 +115,11 @@ static void piece(void *ctx, int64_t t) {
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
-    if (beta && p->c.transposed) p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
+    if (beta && p->c.transposed) {
+        p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
+        for (int64_t r = 0; cols * p->size % 64 && r < rows; r++) /* what was there could be slow to add */
+            memset(out + p->size * (r * ldc + cols), 0, (size_t)(-cols * p->size & 63));
+    }
     const bool alone = p->loops && (near || !room), from_row = p->row && !p->c.transposed;
     for (int64_t r = 0; !alone && from_row && r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
     if (!alone) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
