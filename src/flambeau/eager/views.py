@@ -36,6 +36,7 @@ def bind(op) -> Callable:
         size = array.itemsize
         found = forward((array.shape, tuple([s // size for s in array.strides]), 0), *args, **kwargs)
         if type(found) is list:
+            found = [(tuple(shape), tuple(strides), offset) for shape, strides, offset in found]
             return several(op, input, found, arguments.values((input, *args), kwargs))
         values = (input, *args) if len(args) == most and not kwargs else arguments.values((input, *args), kwargs)
         result = make(input, *found) if retype is None else make_retyped(input, retype(array.dtype), *found)
@@ -151,11 +152,13 @@ def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
 
 def several(op, input: Tensor, found: list, values: tuple) -> tuple[Tensor, ...]:
     """An operation with many views as its result, such as split."""
-    results = tuple([make(input, *geometry) for geometry in found])
+    array, storage = input._array, input._storage or input._shared_storage()
+    view = strided_view if type(array) is ndarray else arrays.strided_view
+    base = input if input._base is None else input._base
+    mode = (input._view_mode or "multi") if state.grad else "inference" if state.inference else "no_grad"
+    results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in found])
     if results and input.requires_grad and input._is_float():
         record_array(op, results, values)
-    for r in results:
-        r._view_mode = r._view_mode or "multi"
     if watching:
         note(input, results, Remembered(op, found, values[1:]))
     return results

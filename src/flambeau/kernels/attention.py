@@ -216,7 +216,7 @@ def _plan(name: str, looks: tuple, mask: tuple | None, size: int, causal: bool) 
         shown = None, (*shape[:-2], -(-shape[-1] // step)), (*[s // size for s in strides[:-2]], strides[-1] // size * step)
     views.insert((FORWARD if forward else BACKWARD).index("mask"), shown)
     flops = 2 * (lanes if forward else queries) * keys * (e + w) * (1 if forward else 2.5)
-    return tuple(views), facts, flops / 64
+    return tuple(views), facts, flops / 16
 
 
 def _firsts(name: str, shape: tuple, strides: tuple, step: int) -> tuple[tuple, tuple]:

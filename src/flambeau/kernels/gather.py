@@ -46,9 +46,10 @@ def out_of_bounds(index: Array, size: int) -> int | None:
         outside = folding.fold("outside", index, tuple(range(index.ndim)), False, np.dtype(bool), shift=np.array(float(size)))
         if outside is not None and not outside:
             return None
-    # Read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass.
-    elif index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32).max() < size:
-        return None
+    else:  # read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass
+        unsigned = index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32)
+        if (np.maximum.reduce(unsigned, None) if type(index) is np.ndarray else unsigned.max()) < size:
+            return None
     wrong = (index < 0) | (index >= size)
     return int(index[wrong][0]) if wrong.any() else None
 
@@ -232,7 +233,7 @@ def take_rows(array: Array, dim: int, index: Array) -> Array:
             if _ran("index.rows", out[..., 0], (first, arrays.cast(index, INT64)), numbers, array, dim, index):
                 return out.reshape(shape)
         return gather(array, dim, spread(index, dim, array.shape)).reshape(shape)
-    if layout.is_contiguous(*arrays.view_of(array)):
+    if array.flags.c_contiguous:
         return array.take(index, axis=dim)
     return arrays.contiguous(array[(slice(None),) * dim + (index,)])
 

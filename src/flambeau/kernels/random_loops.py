@@ -3,6 +3,8 @@
     random.uniform_f32      (words int32; low, high) -> float32
     random.normal_f32       (uniform float32; mean, std) -> float32, in blocks of 16: 8 r cos t, then the 8 r sin t that go with them
     random.choice_f32       (words int64; threshold, value) -> float32: value where the lowest 53 bits are below the threshold, else 0
+    random.exponential_f32  (words int64; scale) -> float32: scale log(1 - u), computed in float64
+    random.race_f32         (words int64, weights float32) -> float32: weight / -log(1 - u)
     random.libm_cos ...     float64 -> float64
 
 sampling.py runs them through the launcher like any other kernel. Their formulas are those of vecmath/random_numbers.py.
@@ -17,13 +19,18 @@ REALS = {"f32": ("float", "int32_t", "FL_F32", "FL_I32"), "f64": ("double", "int
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
-    loops: list[tuple[str, str, int, str, str]] = []  # name, text, number of parameters, dtypes of the result and of the operand
+    loops: list[tuple[str, str, int, str, tuple[str, ...]]] = []  # name, text, number of parameters, dtypes of the result and of operands
     for kind, (real, word, real_type, word_type) in REALS.items():
-        loops.append((f"uniform_{kind}", _uniform(kind, real, word), 2, real_type, word_type))
-        loops.append((f"normal_{kind}", _normal(kind, real), 2, real_type, real_type))
-        loops.append((f"choice_{kind}", _choice(kind, real), 2, real_type, "FL_I64"))
-    loops += [(f"libm_{name}", _libm(name), 0, "FL_F64", "FL_F64") for name in LIBM]
-    rows = [f'{{"random.{name}", FL_NAME(random_{name}), {out}, 1, {n}, 0, {out}, {{{operand}}}}}' for name, _, n, out, operand in loops]
+        loops.append((f"uniform_{kind}", _uniform(kind, real, word), 2, real_type, (word_type,)))
+        loops.append((f"normal_{kind}", _normal(kind, real), 2, real_type, (real_type,)))
+        loops.append((f"choice_{kind}", _choice(kind, real), 2, real_type, ("FL_I64",)))
+        loops.append((f"exponential_{kind}", _exponential(kind, real), 1, real_type, ("FL_I64",)))
+        loops.append((f"race_{kind}", _race(kind, real), 0, real_type, ("FL_I64", real_type)))
+    loops += [(f"libm_{name}", _libm(name), 0, "FL_F64", ("FL_F64",)) for name in LIBM]
+    rows = [
+        f'{{"random.{name}", FL_NAME(random_{name}), {out}, {len(operands)}, {n}, 0, {out}, {{{", ".join(operands)}}}}}'
+        for name, _, n, out, operands in loops
+    ]
     return [loop[1] for loop in loops], [f"void {_signature(loop[0])};\n" for loop in loops], rows
 
 
@@ -31,16 +38,18 @@ def _signature(name: str) -> str:
     return f"FL_NAME(random_{name})(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
 
-def _head(name: str, real: str, source: str) -> str:
+def _head(name: str, real: str, *sources: str) -> str:
     """The beginning of a loop: operands that are not contiguous go through buffers."""
+    types = (real, *sources)
+    strided, sizes = " || ".join(f"step[{i}] != sizeof({t})" for i, t in enumerate(types)), ", ".join(f"sizeof({t})" for t in types)
+    operands = "".join(f"    const {t} *const {'ab'[i]} = (const {t} *)ptr[{i + 1}];\n" for i, t in enumerate(sources))
     return f"""void {_signature(name)} {{
-    if (step[0] != sizeof({real}) || step[1] != sizeof({source})) {{
-        FL_NAME(fl_in_blocks)(FL_NAME(random_{name}), ptr, step, n, param, 2, (const uint8_t[]){{sizeof({real}), sizeof({source})}});
+    if ({strided}) {{
+        FL_NAME(fl_in_blocks)(FL_NAME(random_{name}), ptr, step, n, param, {len(types)}, (const uint8_t[]){{{sizes}}});
         return;
     }}
     {real} *const o = ({real} *)ptr[0];
-    const {source} *const a = (const {source} *)ptr[1];
-"""
+{operands}"""
 
 
 def _uniform(kind: str, real: str, word: str) -> str:
@@ -65,6 +74,19 @@ def _choice(kind: str, real: str) -> str:
     return f"""{_head(f"choice_{kind}", real, "int64_t")}    const int64_t threshold = (int64_t)param[0];
     const {real} value = ({real})param[1];
     FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = (a[i] & 0x1FFFFFFFFFFFFF) < threshold ? value : 0;
+}}
+"""
+
+
+def _exponential(kind: str, real: str) -> str:
+    return f"""{_head(f"exponential_{kind}", real, "int64_t")}    for (int64_t i = 0; i < n; i++) o[i] = ({real})(param[0] * log1p(-fl_uniform_f64(a[i], 0, 1)));
+}}
+"""
+
+
+def _race(kind: str, real: str) -> str:
+    return f"""{_head(f"race_{kind}", real, "int64_t", real)}    (void)param;
+    for (int64_t i = 0; i < n; i++) o[i] = b[i] / ({real})-log1p(-fl_uniform_f64(a[i], 0, 1));
 }}
 """
 

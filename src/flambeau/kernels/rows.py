@@ -156,6 +156,7 @@ PROGRAMS = [
     RowProgram("log_softmax", _log_softmax, ("row",)),
     RowProgram("log_softmax_backward", lambda grad, result: grad - e.exp(result) * row_sum(grad), ("row", "row")),
     RowProgram("layer_norm", _layer_norm, ("row", "shared", "shared", "made", "made"), 2, NORMS),
+    RowProgram("layer_norm_alone", lambda *given: _layer_norm(*given)[0], ("row", "shared", "shared"), 2, NORMS),
     RowProgram("layer_norm_backward", _layer_norm_backward, ("row", "row", "shared", "each", "each"), 1, NORMS),
     RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
     RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),

@@ -94,8 +94,14 @@ def exponential(generator: Generator, shape: Shape, dtype, lambd: float = 1.0) -
     """Exponential with rate `lambd`: -log(1 - u) / lambd."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_: the rate lambda must be greater than 0, but found lambda={lambd}")
+    scale, dtype = -1.0 / lambd, np.dtype(dtype)
+    if lib is not None and dtype.char in "fd":
+        out = native.empty(shape, dtype)
+        with generator.lock:
+            _in_parts(generator, "exponential", out.reshape(-1), (), scale)
+        return out
     return _from_float64(
-        "exponential_", generator, shape, dtype, lambda n: (-1.0 / lambd) * _libm("log1p", -_unit(generator, n)), error=RuntimeError
+        "exponential_", generator, shape, dtype, lambda n: scale * _libm("log1p", -_unit(generator, n)), error=RuntimeError
     )
 
 
@@ -206,10 +212,7 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
 
 def _choose(generator: Generator, out: np.ndarray, p: float, value: float) -> None:
     """Fill a float32 or float64 array with `value` where u < p, else 0: compared as integers, u being a multiple of 2**-53."""
-    kind, threshold = "f32" if out.dtype == np.float32 else "f64", float(math.ceil(p * 2**53))
-    for start in range(0, out.size, AT_ONCE):
-        part = out[start : start + AT_ONCE]
-        _run(f"choice_{kind}", part, _words(generator, part.size, True).view(np.int64), threshold, value)
+    _in_parts(generator, "choice", out, (), float(math.ceil(p * 2**53)), value)
 
 
 def geometric(generator: Generator, shape: Shape, dtype, p: float) -> np.ndarray:
@@ -235,9 +238,7 @@ def multinomial(generator: Generator, probs: np.ndarray, num_samples: int, repla
     if replacement and num_samples > 1:
         chosen = _by_inversion(generator, rows, num_samples)
     else:
-        race = exponential(generator, rows.shape, rows.dtype)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            race = rows / race
+        race = _race(generator, rows)
         # Among equal quotients (they happen in half precision) we take the first; PyTorch's order there is its sort's accident.
         single = num_samples == 1
         chosen = race.argmax(-1, keepdims=True) if single else np.argsort(-race, axis=-1, kind="stable")[:, :num_samples]
@@ -427,6 +428,27 @@ def _run(name: str, out: np.ndarray, *operands) -> None:
         raise TypeError(f"random.{name}: not made for {out.dtype} in this layout")
 
 
+def _in_parts(generator: Generator, name: str, out: np.ndarray, operands: tuple, *numbers: float) -> None:
+    """Fill a flat float32 or float64 array by a loop that takes a word of 64 bits for each element."""
+    loop = f"{name}_f32" if out.dtype.char == "f" else f"{name}_f64"
+    if out.size <= AT_ONCE:
+        return _run(loop, out, _words(generator, out.size, True).view(np.int64), *operands, *numbers)
+    for start in range(0, out.size, AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        _in_parts(generator, name, out[part], tuple(a[part] for a in operands), *numbers)
+
+
+def _race(generator: Generator, rows: np.ndarray) -> np.ndarray:
+    """weight / e, e exponential."""
+    if lib is not None and rows.dtype.char in "fd":
+        race = native.empty(rows.shape, rows.dtype)
+        with generator.lock:
+            _in_parts(generator, "race", race.reshape(-1), (rows.reshape(-1),))
+        return race
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return rows / exponential(generator, rows.shape, rows.dtype)
+
+
 def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> np.ndarray:
     """For each uniform u the first category whose cumulative probability reaches u. (R, C) -> (R, S)"""
     cumulative = rows.astype(_opmath(rows.dtype)).cumsum(-1, dtype=_opmath(rows.dtype))
@@ -597,8 +619,10 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
         raise RuntimeError(f"multinomial: cannot draw {num_samples} different categories out of {categories}; try replacement=True")
     if categories == 0:
         raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
-    total = probs.sum(-1, dtype=_opmath(probs.dtype))
-    if probs.min(initial=0) >= 0 and (0 < total.item() < math.inf if total.size == 1 else np.isfinite(total).all() and total.all()):
+    total = np.add.reduce(probs, -1, _opmath(probs.dtype))
+    if np.minimum.reduce(probs, None, initial=0) >= 0 and (
+        0 < total.item() < math.inf if total.size == 1 else np.isfinite(total).all() and total.all()
+    ):
         return
     finite = np.isfinite(probs)
     if not (finite & (probs >= 0)).all():

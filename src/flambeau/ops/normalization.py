@@ -229,7 +229,7 @@ def _is_usual(x, normalized_shape, w, b) -> bool:
 
 def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     if type(input) is type(weight) is type(bias) is np.ndarray and _is_usual(input, normalized_shape, weight, bias):
-        return rowwise.layer_norm(input, weight, bias, eps)[0]
+        return rowwise.layer_norm_alone(input, weight, bias, eps)
     return NotImplemented
 
 

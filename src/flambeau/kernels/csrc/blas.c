@@ -22,9 +22,10 @@ enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
 enum { MOST_ROWS = 96, SOME = 16, SHARE = 6 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
-enum { FEW_ROWS = 16 };                                           /* so few that nothing need be copied */
+enum { FEW_ROWS = 24 };                                           /* so few that nothing need be copied */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
-enum { NEAR = 32 << 10, WORTH_A_THREAD = 1000000 }; /* bytes that stay in the nearest cache beside other things; flops: 5 to 10 us */
+enum { NEAR = 32 << 10 };                                         /* bytes that stay in the nearest cache beside other things */
+enum { WORTH_A_THREAD = 1000000, WORTH_A_COPY = 1 << 17 };         /* flops, bytes: 5 to 10 us */
 
 #define GEMM(T) (int, int, int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
 #define GEMV(T) (int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
@@ -104,6 +105,15 @@ static void call(const Product *p, int64_t rows, int64_t cols, const void *a, co
     leave();
 }
 
+/* Every row of `to` full of one number of `from`, to the end of its last vector: what would else be there could be slow to add. */
+static void spread(const Product *p, int64_t rows, int64_t cols, const void *from, void *to, int64_t ld) {
+    const int64_t wide = ceil_div(cols * p->size, 64) * 64 / p->size;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < wide; j++)
+            if (p->type == F32) ((float *)to)[r * ld + j] = ((const float *)from)[r];
+            else ((double *)to)[r * ld + j] = ((const double *)from)[r];
+}
+
 static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
@@ -115,11 +125,8 @@ static void piece(void *ctx, int64_t t) {
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
-    if (beta && p->c.transposed) {
-        p->loops->turn(cols, rows, p->row ? p->row + p->size * i : c, p->row ? 0 : p->c.ld, out, ldc);
-        for (int64_t r = 0; cols * p->size % 64 && r < rows; r++) /* what was there could be slow to add */
-            memset(out + p->size * (r * ldc + cols), 0, (size_t)(-cols * p->size & 63));
-    }
+    if (beta && p->c.transposed && p->row) spread(p, rows, cols, p->row + p->size * i, out, ldc);
+    else if (beta && p->c.transposed) memset(out, 0, (size_t)(p->size * rows * ldc)), p->loops->turn(cols, rows, c, p->c.ld, out, ldc);
     const bool alone = p->loops && (near || !room), from_row = p->row && !p->c.transposed;
     for (int64_t r = 0; !alone && from_row && r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
     if (!alone) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
@@ -188,8 +195,8 @@ static void flip(Product *p) {
     p->a.transposed ^= 1, p->b.transposed ^= 1, p->c.transposed ^= 1;
 }
 
-static void run(void (*fn)(void *, int64_t), Product *p, int64_t count) {
-    if (2.0 * (double)p->m * (double)p->n * (double)p->k >= WORTH_A_THREAD) fl_parallel(fn, p, count);
+static void run(void (*fn)(void *, int64_t), Product *p, int64_t count, bool large) {
+    if (large && 2.0 * (double)p->m * (double)p->n * (double)p->k >= WORTH_A_THREAD) fl_parallel(fn, p, count);
     else
         for (int64_t t = 0; t < count; t++) fn(p, t);
 }
@@ -202,7 +209,7 @@ static void run_plain(Product *p) {
         if (p->rows > 32 && (p->rows >= p->cols || p->cols <= 64)) p->rows = ceil_div(p->rows, 32) * 16;
         else p->cols = ceil_div(p->cols, 128) * 64;
     p->below = ceil_div(p->m, p->rows);
-    run(piece, p, p->below * ceil_div(p->n, p->cols));
+    run(piece, p, p->below * ceil_div(p->n, p->cols), true);
 }
 
 /* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
@@ -224,7 +231,7 @@ static bool run_strips(Product p) {
     if (p.m <= FEW_ROWS && p.b.transposed && !p.a.transposed && !p.c.transposed) {
         p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
         p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
-        return run(dots_piece, &p, ceil_div(p.n, p.cols)), true;
+        return run(dots_piece, &p, ceil_div(p.n, p.cols), true), true;
     }
     if (p.n <= 8 && !p.a.transposed) return false;
     if (p.b.transposed && p.k * p.m + p.m * p.n < p.k * p.n) flip(&p);
@@ -247,8 +254,8 @@ static bool run_strips(Product p) {
     for (Product part = p; q < p.k; q += deep, part.row = NULL, part.beta = one(&p)) {
         part.k = least(deep, p.k - q);
         part.a.data = at(&p, &p.a, 0, q), part.b.data = at(&p, &p.b, q, 0);
-        run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE));
-        run(piece, &part, p.below * ceil_div(p.n, p.cols));
+        run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE), part.k * (for_a + for_b) > WORTH_A_COPY);
+        run(piece, &part, p.below * ceil_div(p.n, p.cols), true);
     }
     fl_free(buffer, bytes);
     return true;
@@ -259,7 +266,7 @@ static void multiply(Product p) {
     if ((is_row || p.n == 1) && p.k > 0 && p.type <= F64) {
         if (is_row) flip(&p);
         p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12, 12);
-        run(vector_piece, &p, ceil_div(p.m, p.rows));
+        run(vector_piece, &p, ceil_div(p.m, p.rows), true);
     } else if (!run_strips(p)) run_plain(&p);
 }
 
