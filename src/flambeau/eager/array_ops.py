@@ -24,12 +24,17 @@ def bind(op) -> Callable:
     """The function that runs an array operation."""
     arguments = Arguments(op)
     op.arguments = arguments
-    most, least = len(op.parameters), len(op.parameters) - len(op.defaults)
-    last = tuple(op.defaults[p] for p in op.parameters[least:]) if op.n_positional == most else None
+    most, least = op.n_positional, len(op.parameters) - len(op.defaults)
+    last = tuple(op.defaults[p] for p in op.parameters[least:] if p in op.defaults)  # of those that have a default
+    plain = op.variadic is None and len(last) == len(op.defaults)
+    by_keyword = op.parameters[most:]
 
     def front(*args, out=None, **kwargs):
-        if last is not None and not kwargs and out is None and not modes.special and least <= len(args) <= most:
-            result = usual(op, args + last[len(args) - least :])
+        if plain and out is None and not modes.special:
+            if not kwargs and least <= len(args) <= most:
+                result = usual(op, args + last[len(args) - least :], by_keyword)
+            else:
+                result = _usual_by_name(op, args, kwargs, by_keyword)
             if result is not None:
                 return result
         if modes.special == 1 and not kwargs and out is None:
@@ -139,7 +144,15 @@ def shortened_over(front: Callable, op, launch: Callable) -> Callable:
     return over
 
 
-def usual(op, values: tuple) -> Tensor | None:
+def _usual_by_name(op, args: tuple, kwargs: dict, by_keyword: tuple[str, ...]) -> Any:
+    try:
+        values = op.arguments.bind(*args, **kwargs)
+    except TypeError:  # unknown, missing or twice: the long way says so
+        return None
+    return usual(op, values, by_keyword)
+
+
+def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     """The usual case, without detours: tensors in main memory, of one dtype if they are to be promoted, and plain options.
 
     None where it is not so; then nothing has been done yet.
@@ -171,7 +184,11 @@ def usual(op, values: tuple) -> Tensor | None:
     if dtype is None:
         return None
     try:
-        found = op.forward(*given)
+        if by_keyword:
+            n = len(given) - len(by_keyword)
+            found = op.forward(*given[:n], **dict(zip(by_keyword, given[n:], strict=True)))
+        else:
+            found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
     if type(found) is not np.ndarray or op.result_type is not None:
