@@ -178,6 +178,7 @@ class _Marks(Recorder):
     def __init__(self, push: Callable, pop: Callable):
         super().__init__()
         self.push, self.pop = push, pop
+        self.plain = False  # so that nodes come here too
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         from flambeau.tracing import names

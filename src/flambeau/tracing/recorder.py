@@ -7,8 +7,8 @@ runs with the mode on, and its parts come here in turn. Nothing is interpreted h
     (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
 
 Note [lines of quick operations]: finding the line of the program means walking up the calls, which takes longer than a small operation. So it is
-looked up for operations that take over 150 us, for the first calls of each, and else only while all looking up has taken less than a fiftieth
-of the time; unless stacks are wanted: then always.
+looked up for the first calls of each, and else only while all looking up has taken less than a two-hundredth of the time, or, for operations that
+take over 150 us, less than a hundredth; unless stacks are wanted: then always.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.tensor import Tensor
+from flambeau.tensor import PLAIN, Tensor
 from flambeau.tracing import names
-from flambeau.tracing.kinds import LEAF, NODE, OPERATION, RANGE
+from flambeau.tracing.kinds import NODE, OPERATION, RANGE
 
-state, enter, leave = modes.state, modes.enter, modes.leave
+state = modes.state
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Code of the framework and of the program, by id (the hash of a code object reads all of it), and kept alive so that ids stay theirs.
 _ours: dict[int, Any] = {}
@@ -44,6 +44,8 @@ class Recorder:
         self.plain = not (shapes or memory or device)  # nothing but times
         self.notes: list[tuple] = []
         self.seen: dict[Any, int] = {}  # operation -> how often it was noted, as far as that was counted
+        self.known: set[Any] = set()  # those noted more than a few times
+        self.due = self.due_slow = 0  # when the line of a quick, of a slow operation may be looked up again
         self.ledger: Any = None
         self.clock: Any = None
         # For `profiler/mistakes.py`: (name, line, whether in training mode, whether gradients were recorded, sequence) of layers that have modes, and
@@ -93,55 +95,76 @@ class Recorder:
         """Call `function`, a form of `op`, and note it."""
         if state.autocast is None and self.is_whole(op):
             return self.run_whole(function, function, args, kwargs)
-        line, before = self.line(), len(self.notes)
-        device = self.clock.begin() if self.clock is not None else None
         state.noted = True  # its own code now, and then here again for each of its parts
-        start = now()
         try:
-            result = function(*args, **kwargs)
+            return self.run_parts(function, function, args, kwargs)
         finally:
-            end = now()
             state.noted = False
+
+    def run_parts(self, function: Callable, forward: Callable, args: tuple, kwargs: dict) -> Any:
+        """Call `forward`, which does what the composite `function` does and comes here for each of its parts, and note it."""
+        op, before = function.op, len(self.notes)  # type: ignore[attr-defined]
+        device = self.clock.begin() if self.clock is not None else None
+        start = now()
+        result = forward(*args, **kwargs)
+        end = now()
         if len(self.notes) == before + 1 and names.of(self.notes[-1][3]) == names.of(function):
             _whole[op] = True  # its only part is the operation of the same name, and they are one event
+        wanted = end > self.due or (end - start > SLOW and end > self.due_slow) or function not in self.known
+        line = self.looked_up(function, end) if wanted else None
         if op.short in MODES:
             self._note_mode(op.short, line, args, kwargs, result)
-        self.operation(function, start, end, line, args, kwargs, result, device)
+        if self.plain:
+            self.notes.append((start, end, OPERATION, function, line, sequence_of(result)))
+        else:
+            self.operation(function, start, end, line, args, kwargs, result, device)
         return result
 
     def _note_mode(self, name: str, line, args: tuple, kwargs: dict, result) -> None:
         at = MODES[name]
-        training = args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2))
+        training = bool(args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2)))
+        if training == state.grad:  # as it should be
+            return
         chance = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
         if at != 2 or chance:
-            self.modal.append((name, line, bool(training), state.grad, -1 if result._node is None else result._node.sequence))
+            self.modal.append((name, line or self.line(), training, state.grad, sequence_of(result)))
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         """Call something that has no parts worth showing, and note it. `name` is that of the operation, or the function of one."""
         device = None if self.clock is None else self.clock.begin()
         state.recorder = None
-        leave()
+        modes.special -= 1  # in place, since this is done for every operation: see Note [counting without a lock]
         start = now()
         try:
             result = function(*args, **kwargs)
         finally:
             end = now()
             state.recorder = self
-            enter()
-        # Note [lines of quick operations]
+            modes.special += 1
         line = None
-        if self.lines_ns * 50 < end - self.first or end - start > SLOW or self.stacks or self.is_new(name):
-            line = self.line()
-            self.lines_ns += now() - end
-            if end - start > SLOW and is_scattered(args):
-                self.scattered.setdefault((name, line), []).append(end - start)
+        if end > self.due or (end - start > SLOW and end > self.due_slow) or name not in self.known:
+            line = self.looked_up(name, end)
+        if end - start > SLOW and is_scattered(args):
+            line = line or self.looked_up(name, end)
+            self.scattered.setdefault((name, line), []).append(end - start)
         if self.plain:
-            first = result[0] if isinstance(result, (tuple, list)) and result else result
-            node = first._node if isinstance(first, Tensor) else None
-            self.notes.append((start, end, OPERATION, name, line, -1 if node is None else node.sequence))
+            node = result._node if type(result) in PLAIN else None
+            sequence = node.sequence if node is not None else sequence_of(result)
+            self.notes.append((start, end, OPERATION, name, line, sequence))
         else:
             self.operation(name, start, end, line, args, kwargs, result, device)
         return result
+
+    def looked_up(self, name: Any, end: int) -> Any:
+        """The line of an operation that ended just now: see Note [lines of quick operations]."""
+        seen = self.seen[name] = self.seen.get(name, 0) + 1
+        if seen == 4:
+            self.known.add(name)
+        line = self.line()
+        self.lines_ns += now() - end
+        if not self.stacks:
+            self.due, self.due_slow = self.first + 200 * self.lines_ns, self.first + 100 * self.lines_ns
+        return line
 
     @staticmethod
     def is_whole(op: Any) -> bool:
@@ -152,32 +175,17 @@ class Recorder:
             known = _whole[op] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
         return known
 
-    def is_new(self, name: Any) -> bool:
-        """Whether an operation has been noted only a few times yet."""
-        seen = self.seen.get(name, 0)
-        if seen < 4:
-            self.seen[name] = seen + 1
-        return seen < 4
-
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
         """Note an operation that has run."""
-        first = result[0] if isinstance(result, (tuple, list)) and result else result
-        node = first._node if isinstance(first, Tensor) else None
-        sequence = -1 if node is None else node.sequence
         looks = ([_look(v) for v in (*args, *kwargs.values())], tuple(kwargs)) if self.shapes else None
         if self.ledger is not None:
             self.ledger.note(result, (args, kwargs), end)
         if device is not None:
-            device = self.clock.end(device, (first, *args[:2]))
-        self.notes.append((start, end, OPERATION, function, line, (sequence, looks, device)))
+            device = self.clock.end(device, (first_of(result), *args[:2]))
+        self.notes.append((start, end, OPERATION, function, line, (sequence_of(result), looks, device)))
 
     def apply(self, node: Any, grads: Sequence) -> list:
-        """Run a node of backward, and note it."""
-        if self.plain:
-            start = now()
-            sent = node.apply(*grads)
-            self.notes.append((start, now(), NODE, type(node).__name__, None, node.sequence))
-            return sent
+        """Run a node of backward, and note it. (The engine notes by itself where there are only times to note.)"""
         device = self.clock.begin() if self.clock is not None else None
         start = now()
         try:
@@ -189,12 +197,12 @@ class Recorder:
         if device is not None:
             device = self.clock.end(device, grads)
         looks = [_look(g) for g in grads] if self.shapes else None
-        self.notes.append((start, end, NODE, type(node).__name__, None, (node.sequence, looks, device)))
+        self.notes.append((start, end, NODE, type(node), None, (node.sequence, looks, device)))
         return sent
 
-    def accumulated(self, start: int) -> None:
-        """Note that a gradient has been added to a leaf."""
-        self.notes.append((start, now(), LEAF, None, None, None))
+    def ended(self, start: int, name: str, kind: int = RANGE) -> None:
+        """Note a stretch of the program that ends now: `range`, for what every step of training does."""
+        self.notes.append((start, now(), kind, name, self.line() if self.stacks else None, None))
 
     def range(self, name: str, kind: int = RANGE, more: Any = None) -> Range:
         """Note how long a `with` block takes, under a name."""
@@ -202,7 +210,7 @@ class Recorder:
 
     def line(self) -> Any:
         """The line of the program that led here: (code object, offset), or a tuple of these from the innermost on if stacks are wanted."""
-        frame: Any = sys._getframe(3)
+        frame: Any = sys._getframe(2)
         if self.stacks:
             frame = sys._getframe(1)
             found = []
@@ -237,8 +245,25 @@ class Range:
         self.recorder.notes.append((self.start, now(), self.kind, self.name, self.line, self.more))
 
 
+def first_of(result: Any) -> Any:
+    """The result of an operation, or the first of several."""
+    return result[0] if isinstance(result, (tuple, list)) and result else result
+
+
+def sequence_of(result: Any) -> int:
+    """The number of the node that an operation recorded, -1 if it recorded none."""
+    first = result if type(result) in PLAIN else first_of(result)
+    node = first._node if isinstance(first, Tensor) else None
+    return -1 if node is None else node.sequence
+
+
 def is_scattered(args: tuple) -> bool:
     """Whether an operand in main memory does not lie row by row. (Where none does, and all in the same way, the way does not matter.)"""
+    for v in args:  # the usual case first: this is asked of every slow operation
+        if isinstance(v, Tensor) and not getattr(getattr(v._array, "flags", None), "c_contiguous", True):
+            break
+    else:
+        return False
     found = [v._array for v in args if isinstance(v, Tensor) and getattr(v._array, "flags", None) is not None and v._array.size > 4096]
     if not any(not a.flags.c_contiguous and 0 not in a.strides for a in found):
         return False
@@ -274,7 +299,7 @@ def _forget() -> None:
     """A process that was forked in the middle of a profile (a worker of a data loader) has nobody to tell what it does."""
     if state.recorder is not None:
         state.recorder = None
-        leave()
+        modes.leave()
 
 
 if hasattr(os, "register_at_fork"):
