@@ -66,7 +66,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
     buffers: dict[Node, Any] = {}  # the gradient of a node with one output; a list of them for one with several
     ready: list[tuple[int, Node]] = []
     recorder = state.recorder if modes.special else None
-    note = None if recorder is None else recorder.notes.append
+    note = None if recorder is None else recorder.note
     quickly = recorder is not None and recorder.plain and goal is None  # to be noted, with nothing but times
     waiting = Waiting(edges, goal) if goal is not None or modes.leaf_hooks else None
     node: Any = None

@@ -57,8 +57,8 @@ def _bind_unary(op) -> Callable:
 
     def front(input, *, out=None):
         if modes.special:
-            if modes.special == 1 and out is None and type(input) in PLAIN and state.recorder is not None:
-                return state.recorder.run_whole(op.call, op.call, (input,), {})
+            if modes.special == 1 and out is None and type(input) in PLAIN and (recorder := state.recorder) is not None:
+                return recorder.run_whole(op.call, op.call, (input,), {})
         elif out is None and type(input) in PLAIN:
             array = launch(input._array)
             if array is not NotImplemented:

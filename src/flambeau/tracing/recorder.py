@@ -6,6 +6,9 @@ runs with the mode on, and its parts come here in turn. Nothing is interpreted h
 
     (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
 
+Note [six entries a note]: while a profile runs, notes stand one after the other in one list, without the tuples. Tuples that stay would keep Python's
+garbage collector busy, which looks at all that was made of late, and after tens of thousands at everything there is.
+
 Note [lines of quick operations]: finding the line of the program means walking up the calls, which takes longer than a small operation. So it is
 looked up for the first calls of each, and else only while all looking up has taken less than a two-hundredth of the time, or, for operations that
 take over 150 us, less than a hundredth; unless stacks are wanted: then always.
@@ -32,6 +35,7 @@ _ours: dict[int, Any] = {}
 _theirs: dict[int, Any] = {}
 MODES = {"dropout": 2, "dropout1d": 2, "dropout2d": 2, "dropout3d": 2, "alpha_dropout": 2, "batch_norm": 5}  # where `training` is passed
 SLOW = 150_000  # ns
+WIDTH = 6  # entries of a note
 _whole: dict[Any, bool] = {}  # operation -> whether it has no parts worth showing
 watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
 
@@ -42,10 +46,11 @@ class Recorder:
     def __init__(self, shapes: bool = False, memory: bool = False, stacks: bool = False, modules: bool = False, device: bool = False):
         self.shapes, self.stacks, self.modules = shapes, stacks, modules
         self.plain = not (shapes or memory or device)  # nothing but times
-        self.notes: list[tuple] = []
+        self.rows: list = []  # the notes, one after the other: see Note [six entries a note]
+        self.note = self.rows.extend
         self.seen: dict[Any, int] = {}  # operation -> how often it was noted, as far as that was counted
         self.known: set[Any] = set()  # those noted more than a few times
-        self.due = self.due_slow = 0  # when the line of a quick, of a slow operation may be looked up again
+        self.due = 0  # until when there is nothing to note of a quick, known operation but times
         self.ledger: Any = None
         self.clock: Any = None
         # For `profiler/mistakes.py`: (name, line, whether in training mode, whether gradients were recorded, sequence) of layers that have modes, and
@@ -91,6 +96,11 @@ class Recorder:
 
     # -- noting
 
+    @property
+    def notes(self) -> list[tuple]:
+        """All notes so far, each (start, end, kind, what, line, more)."""
+        return list(zip(*[iter(self.rows)] * WIDTH, strict=True))
+
     def run(self, function: Callable, op: Any, args: tuple, kwargs: dict) -> Any:
         """Call `function`, a form of `op`, and note it."""
         if state.autocast is None and self.is_whole(op):
@@ -103,19 +113,19 @@ class Recorder:
 
     def run_parts(self, function: Callable, forward: Callable, args: tuple, kwargs: dict) -> Any:
         """Call `forward`, which does what the composite `function` does and comes here for each of its parts, and note it."""
-        op, before = function.op, len(self.notes)  # type: ignore[attr-defined]
+        op, rows = function.op, self.rows  # type: ignore[attr-defined]
+        before = len(rows)
         device = self.clock.begin() if self.clock is not None else None
         start = now()
         result = forward(*args, **kwargs)
         end = now()
-        if len(self.notes) == before + 1 and names.of(self.notes[-1][3]) == names.of(function):
+        if len(rows) == before + WIDTH and names.of(rows[-3]) == names.of(function):
             _whole[op] = True  # its only part is the operation of the same name, and they are one event
-        wanted = end > self.due or (end - start > SLOW and end > self.due_slow) or function not in self.known
-        line = self.looked_up(function, end) if wanted else None
+        line = self.looked_up(function, start, end) if end > self.due or end - start > SLOW or function not in self.known else None
         if op.short in MODES:
             self._note_mode(op.short, line, args, kwargs, result)
         if self.plain:
-            self.notes.append((start, end, OPERATION, function, line, sequence_of(result)))
+            self.note((start, end, OPERATION, function, line, sequence_of(result)))
         else:
             self.operation(function, start, end, line, args, kwargs, result, device)
         return result
@@ -141,29 +151,36 @@ class Recorder:
             end = now()
             state.recorder = self
             modes.special += 1
-        line = None
-        if end > self.due or (end - start > SLOW and end > self.due_slow) or name not in self.known:
-            line = self.looked_up(name, end)
-        if end - start > SLOW and is_scattered(args):
-            line = line or self.looked_up(name, end)
-            self.scattered.setdefault((name, line), []).append(end - start)
-        if self.plain:
-            node = result._node if type(result) in PLAIN else None
-            sequence = node.sequence if node is not None else sequence_of(result)
-            self.notes.append((start, end, OPERATION, name, line, sequence))
+        if end > self.due or end - start > SLOW or name not in self.known:
+            line = self.looked_up(name, start, end)
+            if end - start > SLOW and is_scattered(args):
+                line = line or self.line()
+                self.scattered.setdefault((name, line), []).append(end - start)
+            if not self.plain:
+                self.operation(name, start, end, line, args, kwargs, result, device)
+                return result
         else:
-            self.operation(name, start, end, line, args, kwargs, result, device)
+            line = None
+        if type(result) in PLAIN:  # `sequence_of`, without the call
+            node = result._node
+            sequence = -1 if node is None else node.sequence
+        else:
+            sequence = sequence_of(result)
+        self.note((start, end, OPERATION, name, line, sequence))
         return result
 
-    def looked_up(self, name: Any, end: int) -> Any:
-        """The line of an operation that ended just now: see Note [lines of quick operations]."""
+    def looked_up(self, name: Any, start: int, end: int) -> Any:
+        """The line of an operation that ended just now, or None: see Note [lines of quick operations]."""
+        spent, share = self.lines_ns, 100 if end - start > SLOW else 200
+        if name in self.known and not self.stacks and end - self.first < spent * share:
+            return None
         seen = self.seen[name] = self.seen.get(name, 0) + 1
         if seen == 4:
             self.known.add(name)
         line = self.line()
-        self.lines_ns += now() - end
-        if not self.stacks:
-            self.due, self.due_slow = self.first + 200 * self.lines_ns, self.first + 100 * self.lines_ns
+        self.lines_ns = spent = spent + now() - end
+        if self.plain and not self.stacks:
+            self.due = self.first + 200 * spent
         return line
 
     @staticmethod
@@ -182,7 +199,7 @@ class Recorder:
             self.ledger.note(result, (args, kwargs), end)
         if device is not None:
             device = self.clock.end(device, (first_of(result), *args[:2]))
-        self.notes.append((start, end, OPERATION, function, line, (sequence_of(result), looks, device)))
+        self.note((start, end, OPERATION, function, line, (sequence_of(result), looks, device)))
 
     def apply(self, node: Any, grads: Sequence) -> list:
         """Run a node of backward, and note it. (The engine notes by itself where there are only times to note.)"""
@@ -197,12 +214,12 @@ class Recorder:
         if device is not None:
             device = self.clock.end(device, grads)
         looks = [_look(g) for g in grads] if self.shapes else None
-        self.notes.append((start, end, NODE, type(node), None, (node.sequence, looks, device)))
+        self.note((start, end, NODE, type(node), None, (node.sequence, looks, device)))
         return sent
 
     def ended(self, start: int, name: str, kind: int = RANGE) -> None:
         """Note a stretch of the program that ends now: `range`, for what every step of training does."""
-        self.notes.append((start, now(), kind, name, self.line() if self.stacks else None, None))
+        self.note((start, now(), kind, name, self.line() if self.stacks else None, None))
 
     def range(self, name: str, kind: int = RANGE, more: Any = None) -> Range:
         """Note how long a `with` block takes, under a name."""
@@ -242,7 +259,7 @@ class Range:
         self.start = now()
 
     def __exit__(self, *exc: Any) -> None:
-        self.recorder.notes.append((self.start, now(), self.kind, self.name, self.line, self.more))
+        self.recorder.note((self.start, now(), self.kind, self.name, self.line, self.more))
 
 
 def first_of(result: Any) -> Any:
