@@ -57,6 +57,7 @@ class Recorder:
         # (name, line) -> times in ns of slow operations whose operands do not lie in memory in one order.
         self.modal: list[tuple] = []
         self.scattered: dict[tuple, list[int]] = {}
+        self.suspects: set[Any] = set()  # the operations among them
         self.thread = threading.get_native_id()
         self.first = self.last = self.lines_ns = 0
         self._stops: list[Callable] = []
@@ -153,9 +154,9 @@ class Recorder:
             modes.special += 1
         if end > self.due or end - start > SLOW or name not in self.known:
             line = self.looked_up(name, start, end)
-            if end - start > SLOW and is_scattered(args):
-                line = line or self.line()
-                self.scattered.setdefault((name, line), []).append(end - start)
+            if end - start > SLOW and (line is not None or name in self.suspects) and is_scattered(args):
+                self.suspects.add(name)  # from now on, all calls are looked at
+                self.scattered.setdefault((name, line or self.line()), []).append(end - start)
             if not self.plain:
                 self.operation(name, start, end, line, args, kwargs, result, device)
                 return result
