@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 
 import numpy as np
@@ -221,6 +223,55 @@ def test_off_when_it_is_over():
     with pytest.raises(RuntimeError), profile():
         flambeau.ones(2, 3) @ flambeau.ones(2, 3)
     assert modes.special == before and modes.state.recorder is None and not modes.state.noted
+
+
+def test_counts_of_modes_are_not_lost():
+    """Threads that enter and leave modes at the same time lose no count: else the hot path would miss a mode, or never be taken again."""
+    before, interval = modes.special, sys.getswitchinterval()
+
+    def come_and_go():
+        for _ in range(20_000):
+            modes.enter()
+            modes.leave()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert modes.special == before
+
+
+def test_lines_stay_cheap():
+    """Every operation has its line a few times, quick ones not always: a profile must not spend its time on walking up the calls."""
+    x = flambeau.ones(2)
+    with profile() as prof:
+        for _ in range(500):
+            x.exp()
+    lines = [note[4] for note in prof.profiler.recorder.notes]
+    assert len(lines) == 500 and all(lines[:4]) and lines.count(None) > 250
+    with profile(with_stack=True) as prof:
+        for _ in range(20):
+            x.exp()
+    assert all(note[4] for note in prof.profiler.recorder.notes)
+
+
+def test_notes_are_nothing_to_collect():
+    """A long profile leaves no objects for the garbage collector to look at, again and again."""
+    x = flambeau.ones(2, requires_grad=True)
+    with profile() as prof:
+        x.exp().sum().backward()
+        gc.collect()
+        before = len(gc.get_objects())
+        for _ in range(300):
+            x.exp().sum().backward()
+        gc.collect()
+        assert len(gc.get_objects()) - before < 300
+    assert counts(prof)["aten::exp"] == 301
 
 
 def test_other_threads_are_left_alone():

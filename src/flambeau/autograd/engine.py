@@ -24,7 +24,7 @@ from flambeau.autograd.node import LEAF, Hooks, Node
 from flambeau.kernels import keeper
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
-from flambeau.tracing.kinds import BACKWARD
+from flambeau.tracing import kinds
 
 state = modes.state
 
@@ -45,8 +45,11 @@ def run_backward(
         state.task = (roots, goal)  # so that hooks can ask `receivers` who takes part
     try:
         if modes.special and state.recorder is not None:
-            with state.recorder.range("backward", BACKWARD):
+            recorder, start = state.recorder, now()
+            try:
                 flow(roots, list(grads), keep_graph, goal)
+            finally:
+                recorder.ended(start, "backward", kinds.BACKWARD)
         else:
             flow(roots, list(grads), keep_graph, goal)
         return None if goal is None else goal.captured
@@ -63,6 +66,8 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
     buffers: dict[Node, Any] = {}  # the gradient of a node with one output; a list of them for one with several
     ready: list[tuple[int, Node]] = []
     recorder = state.recorder if modes.special else None
+    note = None if recorder is None else recorder.note
+    quickly = recorder is not None and recorder.plain and goal is None  # to be noted, with nothing but times
     waiting = Waiting(edges, goal) if goal is not None or modes.leaf_hooks else None
     node: Any = None
     while True:
@@ -87,12 +92,12 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
                     grad = run_hooks_before(target, grad)
                     add_to_grad(target, grad)
                     run_hooks_after(target, grad)
-                elif recorder is None:
+                elif note is None:
                     add_to_grad(target, grad)
                 else:
                     start = now()
                     add_to_grad(target, grad)
-                    recorder.accumulated(start)
+                    note((start, now(), kinds.LEAF, None, None, None))
             elif target.n_outputs == 1:
                 if grad is not None and (grad._array.shape != target.shape or grad._array.dtype is not target.numpy_dtype):
                     grad = fit(grad, target.shape, target.numpy_dtype, node, i)
@@ -115,15 +120,10 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         grad = have = buffer = None
         node = heappop(ready)[1]
         grads = buffers.pop(node)
-        if (
-            recorder is not None
-            and modes.special == 1
-            and grads is not None
-            and node.n_outputs == 1
-            and node.hooks is None
-            and goal is None
-        ):
-            sent = recorder.apply(node, (grads,))  # `grads` stays held, as by the others below
+        if quickly and modes.special == 1 and grads is not None and node.n_outputs == 1 and node.hooks is None:
+            start = now()
+            sent = node.apply(grads)
+            note((start, now(), kinds.NODE, type(node), None, node.sequence))
         elif node.hooks is not None or goal is not None or modes.special:
             sent = run_node(node, grads if node.n_outputs > 1 else [grads], goal)
             if sent is None:

@@ -161,7 +161,7 @@ class record_function:
     def __exit__(self, *exc: Any) -> None:
         recorder, line, start = self.begun.pop()
         if recorder is not None and state.recorder is recorder:
-            recorder.notes.append((start, perf_counter_ns(), RANGE, self.name, line, self.args))
+            recorder.note((start, perf_counter_ns(), RANGE, self.name, line, self.args))
 
     def __call__(self, function: Callable) -> Callable:
         @functools.wraps(function)
@@ -178,6 +178,7 @@ class _Marks(Recorder):
     def __init__(self, push: Callable, pop: Callable):
         super().__init__()
         self.push, self.pop = push, pop
+        self.plain = False  # so that nodes come here too
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         from flambeau.tracing import names
@@ -187,7 +188,7 @@ class _Marks(Recorder):
             return super().run_whole(function, name, args, kwargs)
         finally:
             self.pop()
-            self.notes.clear()
+            self.rows.clear()
 
     def apply(self, node: Any, grads: Any) -> list:
         self.push(f"{type(node).__name__}, seq = {node.sequence}")
@@ -195,7 +196,7 @@ class _Marks(Recorder):
             return super().apply(node, grads)
         finally:
             self.pop()
-            self.notes.clear()
+            self.rows.clear()
 
 
 class emit_nvtx:

@@ -52,7 +52,7 @@ def bind(op) -> Callable:
 
     if op.shortcut_unrecorded is not None:
         return shortened_unrecorded(front, op.shortcut_unrecorded)
-    return front if op.shortcut is None else shortened(front, *op.shortcut)
+    return front if op.shortcut is None else shortened(op, front, *op.shortcut)
 
 
 def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
@@ -72,14 +72,16 @@ def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
     return unrecorded
 
 
-def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options: bool) -> Callable:
-    """`front` with a short cut to `op` for calls with plain tensors and nothing else."""
+def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_options: bool) -> Callable:
+    """`front`, which runs `outer`, with a short cut to `op` for calls with plain tensors and nothing else."""
     op.bind()
     nothing = (None,) * (len(op.parameters) - tensors)
     notice = op.notice
 
     def with_one(input, *args, **kwargs):
-        if type(input) in PLAIN and not args and not kwargs and not modes.special:
+        if modes.special:
+            return overrides.noted(outer, front, (input, *args), kwargs)
+        if type(input) in PLAIN and not args and not kwargs:
             found = launch(input._array)
             if found is not NotImplemented:
                 array, options = found if gives_options else (found, nothing)
@@ -90,7 +92,9 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
         return front(input, *args, **kwargs)
 
     def with_two(*args, **kwargs):
-        if len(args) == 2 and not kwargs and not modes.special:
+        if modes.special:
+            return overrides.noted(outer, front, args, kwargs)
+        if len(args) == 2 and not kwargs:
             a, b = args
             if type(a) in PLAIN and type(b) in PLAIN:
                 found = launch(a._array, b._array)
@@ -105,7 +109,9 @@ def shortened(front: Callable, op, launch: Callable, tensors: int, gives_options
         return front(*args, **kwargs)
 
     def with_three(*args, **kwargs):
-        if len(args) == 3 and not kwargs and not modes.special:
+        if modes.special:
+            return overrides.noted(outer, front, args, kwargs)
+        if len(args) == 3 and not kwargs:
             a, b, c = args
             if type(a) in PLAIN and type(b) in PLAIN and type(c) in PLAIN:
                 found = launch(a._array, b._array, c._array)
@@ -401,6 +407,7 @@ def bind_composite(op) -> Callable:
     forward = op.forward
     arguments = Arguments(op)
     of_list = op.parameters[:1] == ("tensors",)
+    state = modes.state
 
     def front(*args, **kwargs):
         if not kwargs and not modes.special and args:
@@ -412,8 +419,11 @@ def bind_composite(op) -> Callable:
                 return forward(*args)
         if modes.special == 1 and not kwargs:
             recorder = overrides.noting(args)
-            if recorder is not None and recorder.is_whole(op):
-                return recorder.run_whole(op.call, op.call, args, kwargs)
+            if recorder is not None:
+                if recorder.is_whole(op):
+                    return recorder.run_whole(op.call, op.call, args, kwargs)
+                if not state.noted:
+                    return recorder.run_parts(op.call, forward, args, kwargs)
         kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
             relevant = (*args, *kwargs.values())
@@ -435,13 +445,13 @@ def bind_composite(op) -> Callable:
         return inplace.deliver(op, front(*args, **kwargs), operands, out)
 
     if op.as_view:
-        return views.remembering(front)
+        return views.remembering(op, front)
     whole = front_with_out if op.takes_out else front
     if op.shortcut_over is not None:
         whole = shortened_over(whole, *op.shortcut_over)
     if op.shortcut_unrecorded is not None:
         whole = shortened_unrecorded(whole, op.shortcut_unrecorded)
-    return whole if op.shortcut is None else shortened(whole, *op.shortcut)
+    return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
 
 
 def bind_composite_inplace(op) -> Callable:

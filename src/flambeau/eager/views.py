@@ -46,7 +46,7 @@ def bind(op) -> Callable:
             note(input, result, Remembered(op, (tuple(found[0]), tuple(found[1]), found[2]), values[1:]))
         return result
 
-    return remembering(front)
+    return remembering(op, front)
 
 
 class Remembered:
@@ -59,13 +59,15 @@ class Remembered:
         self.op, self.geometry, self.values, self.recipe = op, geometry, values, None
 
 
-def remembering(front: Callable) -> Callable:
-    """`front`, which makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
+def remembering(op, front: Callable) -> Callable:
+    """`front`, which runs `op` and makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
     same few geometries again and again."""
     known: dict[tuple, Remembered] = {}  # dtype, geometry and arguments -> what they came down to
 
     def with_memory(input, *args, **kwargs):
-        if type(input) in PLAIN and not modes.special and type(input._array) is ndarray:
+        if modes.special:
+            return overrides.noted(op, front, (input, *args), kwargs)
+        if type(input) in PLAIN and type(input._array) is ndarray:
             array = input._array
             given = args if not kwargs else (*args, *kwargs.values())
             for value in given:

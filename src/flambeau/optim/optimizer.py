@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import chain
+from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau import dtypes, errors
@@ -84,10 +85,14 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
-        if modes.recorder is not None:
-            with modes.recorder.range(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
-                return self._forget(set_to_none)
-        return self._forget(set_to_none)
+        recorder = modes.recorder
+        if recorder is None:
+            return self._forget(set_to_none)
+        start = now()
+        try:
+            return self._forget(set_to_none)
+        finally:
+            recorder.ended(start, f"Optimizer.zero_grad#{type(self).__name__}.zero_grad")
 
     def _forget(self, set_to_none: bool) -> None:
         for group in self.param_groups:
@@ -233,10 +238,14 @@ class Optimizer:
         @functools.wraps(func)
         def step(*args, **kwargs):
             self = args[0]
-            if modes.recorder is not None:
-                with modes.recorder.range(f"Optimizer.step#{type(self).__name__}.step"):
-                    return hooked(self, args, kwargs)
-            return hooked(self, args, kwargs)
+            recorder = modes.recorder
+            if recorder is None:
+                return hooked(self, args, kwargs)
+            start = now()
+            try:
+                return hooked(self, args, kwargs)
+            finally:
+                recorder.ended(start, f"Optimizer.step#{type(self).__name__}.step")
 
         def hooked(self, args, kwargs):
             before, after = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks

@@ -327,7 +327,7 @@ class _Maker:
                 self.devices.append((event, self.recorder.clock.spans[device]))
         elif kind == NODE:
             sequence, looks, device = (more, None, None) if type(more) is int else more
-            name = what
+            name = what.__name__
             for shown in (f"autograd::engine::evaluate_function: {name}", name):
                 event = self.event(shown, start, end, line, sequence_nr=sequence, scope=1, fwd_thread=self.recorder.thread)
                 event.input_shapes = _shapes(looks) if looks is not None else []

@@ -7,6 +7,7 @@ over the same time, under the name of the kernel that would have run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 RENAMED = {
@@ -40,6 +41,7 @@ INSIDE: dict[str, tuple[str, ...]] = {
 }
 
 
+@cache
 def of(what: Callable | str) -> str:
     """The name of an operation, without "aten::"; `what` is its function, or the name itself."""
     if isinstance(what, str):

@@ -6,9 +6,12 @@ runs with the mode on, and its parts come here in turn. Nothing is interpreted h
 
     (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
 
+Note [six entries a note]: while a profile runs, notes stand one after the other in one list, without the tuples. Tuples that stay would keep Python's
+garbage collector busy, which looks at all that was made of late, and after tens of thousands at everything there is.
+
 Note [lines of quick operations]: finding the line of the program means walking up the calls, which takes longer than a small operation. So it is
-looked up for operations that take over 150 us, for the first calls of each, and else only while all looking up has taken less than a fiftieth
-of the time; unless stacks are wanted: then always.
+looked up for the first calls of each, and else only while all looking up has taken less than a two-hundredth of the time, or, for operations that
+take over 150 us, less than a hundredth; unless stacks are wanted: then always.
 """
 
 from __future__ import annotations
@@ -21,17 +24,18 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.tensor import Tensor
+from flambeau.tensor import PLAIN, Tensor
 from flambeau.tracing import names
-from flambeau.tracing.kinds import LEAF, NODE, OPERATION, RANGE
+from flambeau.tracing.kinds import NODE, OPERATION, RANGE
 
-state, enter, leave = modes.state, modes.enter, modes.leave
+state = modes.state
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Code of the framework and of the program, by id (the hash of a code object reads all of it), and kept alive so that ids stay theirs.
 _ours: dict[int, Any] = {}
 _theirs: dict[int, Any] = {}
 MODES = {"dropout": 2, "dropout1d": 2, "dropout2d": 2, "dropout3d": 2, "alpha_dropout": 2, "batch_norm": 5}  # where `training` is passed
 SLOW = 150_000  # ns
+WIDTH = 6  # entries of a note
 _whole: dict[Any, bool] = {}  # operation -> whether it has no parts worth showing
 watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
 
@@ -42,14 +46,18 @@ class Recorder:
     def __init__(self, shapes: bool = False, memory: bool = False, stacks: bool = False, modules: bool = False, device: bool = False):
         self.shapes, self.stacks, self.modules = shapes, stacks, modules
         self.plain = not (shapes or memory or device)  # nothing but times
-        self.notes: list[tuple] = []
+        self.rows: list = []  # the notes, one after the other: see Note [six entries a note]
+        self.note = self.rows.extend
         self.seen: dict[Any, int] = {}  # operation -> how often it was noted, as far as that was counted
+        self.known: set[Any] = set()  # those noted more than a few times
+        self.due = 0  # until when there is nothing to note of a quick, known operation but times
         self.ledger: Any = None
         self.clock: Any = None
         # For `profiler/mistakes.py`: (name, line, whether in training mode, whether gradients were recorded, sequence) of layers that have modes, and
         # (name, line) -> times in ns of slow operations whose operands do not lie in memory in one order.
         self.modal: list[tuple] = []
         self.scattered: dict[tuple, list[int]] = {}
+        self.suspects: set[Any] = set()  # the operations among them
         self.thread = threading.get_native_id()
         self.first = self.last = self.lines_ns = 0
         self._stops: list[Callable] = []
@@ -89,59 +97,92 @@ class Recorder:
 
     # -- noting
 
+    @property
+    def notes(self) -> list[tuple]:
+        """All notes so far, each (start, end, kind, what, line, more)."""
+        return list(zip(*[iter(self.rows)] * WIDTH, strict=True))
+
     def run(self, function: Callable, op: Any, args: tuple, kwargs: dict) -> Any:
         """Call `function`, a form of `op`, and note it."""
         if state.autocast is None and self.is_whole(op):
             return self.run_whole(function, function, args, kwargs)
-        line, before = self.line(), len(self.notes)
-        device = self.clock.begin() if self.clock is not None else None
         state.noted = True  # its own code now, and then here again for each of its parts
-        start = now()
         try:
-            result = function(*args, **kwargs)
+            return self.run_parts(function, function, args, kwargs)
         finally:
-            end = now()
             state.noted = False
-        if len(self.notes) == before + 1 and names.of(self.notes[-1][3]) == names.of(function):
+
+    def run_parts(self, function: Callable, forward: Callable, args: tuple, kwargs: dict) -> Any:
+        """Call `forward`, which does what the composite `function` does and comes here for each of its parts, and note it."""
+        op, rows = function.op, self.rows  # type: ignore[attr-defined]
+        before = len(rows)
+        device = self.clock.begin() if self.clock is not None else None
+        start = now()
+        result = forward(*args, **kwargs)
+        end = now()
+        if len(rows) == before + WIDTH and names.of(rows[-3]) == names.of(function):
             _whole[op] = True  # its only part is the operation of the same name, and they are one event
+        line = self.looked_up(function, start, end) if end > self.due or end - start > SLOW or function not in self.known else None
         if op.short in MODES:
             self._note_mode(op.short, line, args, kwargs, result)
-        self.operation(function, start, end, line, args, kwargs, result, device)
+        if self.plain:
+            self.note((start, end, OPERATION, function, line, sequence_of(result)))
+        else:
+            self.operation(function, start, end, line, args, kwargs, result, device)
         return result
 
     def _note_mode(self, name: str, line, args: tuple, kwargs: dict, result) -> None:
         at = MODES[name]
-        training = args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2))
+        training = bool(args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2)))
+        if training == state.grad:  # as it should be
+            return
         chance = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
         if at != 2 or chance:
-            self.modal.append((name, line, bool(training), state.grad, -1 if result._node is None else result._node.sequence))
+            self.modal.append((name, line or self.line(), training, state.grad, sequence_of(result)))
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         """Call something that has no parts worth showing, and note it. `name` is that of the operation, or the function of one."""
         device = None if self.clock is None else self.clock.begin()
         state.recorder = None
-        leave()
+        modes.special -= 1  # in place, since this is done for every operation: see Note [counting without a lock]
         start = now()
         try:
             result = function(*args, **kwargs)
         finally:
             end = now()
             state.recorder = self
-            enter()
-        # Note [lines of quick operations]
-        line = None
-        if self.lines_ns * 50 < end - self.first or end - start > SLOW or self.stacks or self.is_new(name):
-            line = self.line()
-            self.lines_ns += now() - end
-            if end - start > SLOW and is_scattered(args):
-                self.scattered.setdefault((name, line), []).append(end - start)
-        if self.plain:
-            first = result[0] if isinstance(result, (tuple, list)) and result else result
-            node = first._node if isinstance(first, Tensor) else None
-            self.notes.append((start, end, OPERATION, name, line, -1 if node is None else node.sequence))
+            modes.special += 1
+        if end > self.due or end - start > SLOW or name not in self.known:
+            line = self.looked_up(name, start, end)
+            if end - start > SLOW and (line is not None or name in self.suspects) and is_scattered(args):
+                self.suspects.add(name)  # from now on, all calls are looked at
+                self.scattered.setdefault((name, line or self.line()), []).append(end - start)
+            if not self.plain:
+                self.operation(name, start, end, line, args, kwargs, result, device)
+                return result
         else:
-            self.operation(name, start, end, line, args, kwargs, result, device)
+            line = None
+        if type(result) in PLAIN:  # `sequence_of`, without the call
+            node = result._node
+            sequence = -1 if node is None else node.sequence
+        else:
+            sequence = sequence_of(result)
+        self.note((start, end, OPERATION, name, line, sequence))
         return result
+
+    def looked_up(self, name: Any, start: int, end: int) -> Any:
+        """The line of an operation that ended just now, or None: see Note [lines of quick operations]."""
+        spent, share = self.lines_ns, 100 if end - start > SLOW else 200
+        if name in self.known and not self.stacks and end - self.first < spent * share:
+            return None
+        seen = self.seen[name] = self.seen.get(name, 0) + 1
+        if seen == 4:
+            self.known.add(name)
+        line = self.line()
+        self.lines_ns = spent = spent + now() - end
+        if self.plain and not self.stacks:
+            self.due = self.first + 200 * spent
+        return line
 
     @staticmethod
     def is_whole(op: Any) -> bool:
@@ -152,32 +193,17 @@ class Recorder:
             known = _whole[op] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
         return known
 
-    def is_new(self, name: Any) -> bool:
-        """Whether an operation has been noted only a few times yet."""
-        seen = self.seen.get(name, 0)
-        if seen < 4:
-            self.seen[name] = seen + 1
-        return seen < 4
-
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
         """Note an operation that has run."""
-        first = result[0] if isinstance(result, (tuple, list)) and result else result
-        node = first._node if isinstance(first, Tensor) else None
-        sequence = -1 if node is None else node.sequence
         looks = ([_look(v) for v in (*args, *kwargs.values())], tuple(kwargs)) if self.shapes else None
         if self.ledger is not None:
             self.ledger.note(result, (args, kwargs), end)
         if device is not None:
-            device = self.clock.end(device, (first, *args[:2]))
-        self.notes.append((start, end, OPERATION, function, line, (sequence, looks, device)))
+            device = self.clock.end(device, (first_of(result), *args[:2]))
+        self.note((start, end, OPERATION, function, line, (sequence_of(result), looks, device)))
 
     def apply(self, node: Any, grads: Sequence) -> list:
-        """Run a node of backward, and note it."""
-        if self.plain:
-            start = now()
-            sent = node.apply(*grads)
-            self.notes.append((start, now(), NODE, type(node).__name__, None, node.sequence))
-            return sent
+        """Run a node of backward, and note it. (The engine notes by itself where there are only times to note.)"""
         device = self.clock.begin() if self.clock is not None else None
         start = now()
         try:
@@ -189,12 +215,12 @@ class Recorder:
         if device is not None:
             device = self.clock.end(device, grads)
         looks = [_look(g) for g in grads] if self.shapes else None
-        self.notes.append((start, end, NODE, type(node).__name__, None, (node.sequence, looks, device)))
+        self.note((start, end, NODE, type(node), None, (node.sequence, looks, device)))
         return sent
 
-    def accumulated(self, start: int) -> None:
-        """Note that a gradient has been added to a leaf."""
-        self.notes.append((start, now(), LEAF, None, None, None))
+    def ended(self, start: int, name: str, kind: int = RANGE) -> None:
+        """Note a stretch of the program that ends now: `range`, for what every step of training does."""
+        self.note((start, now(), kind, name, self.line() if self.stacks else None, None))
 
     def range(self, name: str, kind: int = RANGE, more: Any = None) -> Range:
         """Note how long a `with` block takes, under a name."""
@@ -202,7 +228,7 @@ class Recorder:
 
     def line(self) -> Any:
         """The line of the program that led here: (code object, offset), or a tuple of these from the innermost on if stacks are wanted."""
-        frame: Any = sys._getframe(3)
+        frame: Any = sys._getframe(2)
         if self.stacks:
             frame = sys._getframe(1)
             found = []
@@ -234,11 +260,28 @@ class Range:
         self.start = now()
 
     def __exit__(self, *exc: Any) -> None:
-        self.recorder.notes.append((self.start, now(), self.kind, self.name, self.line, self.more))
+        self.recorder.note((self.start, now(), self.kind, self.name, self.line, self.more))
+
+
+def first_of(result: Any) -> Any:
+    """The result of an operation, or the first of several."""
+    return result[0] if isinstance(result, (tuple, list)) and result else result
+
+
+def sequence_of(result: Any) -> int:
+    """The number of the node that an operation recorded, -1 if it recorded none."""
+    first = result if type(result) in PLAIN else first_of(result)
+    node = first._node if isinstance(first, Tensor) else None
+    return -1 if node is None else node.sequence
 
 
 def is_scattered(args: tuple) -> bool:
     """Whether an operand in main memory does not lie row by row. (Where none does, and all in the same way, the way does not matter.)"""
+    for v in args:  # the usual case first: this is asked of every slow operation
+        if isinstance(v, Tensor) and not getattr(getattr(v._array, "flags", None), "c_contiguous", True):
+            break
+    else:
+        return False
     found = [v._array for v in args if isinstance(v, Tensor) and getattr(v._array, "flags", None) is not None and v._array.size > 4096]
     if not any(not a.flags.c_contiguous and 0 not in a.strides for a in found):
         return False
@@ -274,7 +317,7 @@ def _forget() -> None:
     """A process that was forked in the middle of a profile (a worker of a data loader) has nobody to tell what it does."""
     if state.recorder is not None:
         state.recorder = None
-        leave()
+        modes.leave()
 
 
 if hasattr(os, "register_at_fork"):

@@ -37,7 +37,7 @@ def watch() -> Callable[[], None]:
             names[id(module)] = f"nn.Module: {kind}_{seen[kind]}", module
             seen[kind] += 1
         if state.recorder is not None:
-            state.recorder.notes.append((start, now(), MODULE, names[id(module)][0], line, None))
+            state.recorder.note((start, now(), MODULE, names[id(module)][0], line, None))
 
     handles = hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after, always_call=True)
 
