@@ -18,6 +18,7 @@ SUBJECTS = (
     "optim",
     "training",
     "mixed_precision",
+    "profiling",
     "memory",
     "files",
     "data",

@@ -6,13 +6,11 @@ jobs in which tensors decide; of those of training.py, most is the package itsel
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from functools import partial
 
 from benchmarks.case import probe
-from benchmarks.machine import REPOSITORY
+from benchmarks.machine import own_process
 
 PROGRAM = """
 import importlib, sys
@@ -40,16 +38,7 @@ def largest():
 
 def peak(package, job, steps=STEPS):
     """A function that trains in a fresh process, and gives the bytes it had in memory at most."""
-    command = [sys.executable, "-c", PROGRAM, package, job, str(steps)]
-    path = os.pathsep.join([str(REPOSITORY), *filter(None, sys.path)])
-
-    def read():
-        ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
-        if ran.returncode:
-            raise RuntimeError(ran.stderr.strip().rpartition("\n")[2])
-        return float(ran.stdout.split()[-1])
-
-    return read
+    return own_process(PROGRAM, package, job, str(steps))
 
 
 @probe(wanted=0.6, unit="B")
