@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -86,25 +87,38 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
         return like(x, value, n), like(x, index, n)
-    shape = (*x.shape[: x.ndim - n], *sizes)
-    last = x.ndim == 4 and n == 2 and layout.looks_channels_last(*arrays.view_of(x))
-    strides = layout.channels_last_strides(shape) if last else layout.contiguous_strides(shape)
+    shape, strides, known, tasks, work = _max_plan(x.shape, x.strides, x.itemsize, sizes, kernel, stride, padding, dilation)
     value, index = native.empty_strided(shape, strides, x.dtype), native.empty_strided(shape, strides, np.dtype(np.int64))
-    lead, two = (None,) * (n + 2 - x.ndim), (None,) * (2 - n)
-    x4, y4 = (a[(*lead, ..., *two, *(slice(None),) * n)] for a in (x, value))
-    fields = {"x": conv_plans.address(x), "y": conv_plans.address(value), "at": conv_plans.address(index), "channels": x4.shape[1]}
-    fields |= zip(("xn", "xc", "xh", "xw"), arrays.element_strides(x4), strict=True)
-    fields |= zip(("yn", "yc", "yh", "yw"), arrays.element_strides(y4), strict=True)
-    pairs = (x4.shape[2:], y4.shape[2:], *((m,) * (2 - n) + v for m, v in ((1, kernel), (1, stride), (0, padding), (1, dilation))))
+    fields = known.copy()
+    fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index)  # x, y, at
+    conv_plans.run("pool.max_f32" if x.dtype.char == "f" else "pool.max_f64", fields, tasks, work)
+    return value, index
+
+
+@lru_cache(maxsize=256)
+def _max_plan(
+    shape: Sizes, steps: Sizes, itemsize: int, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
+) -> tuple:
+    """(shape and strides of the result, the plan but for addresses, tasks, work)."""
+    n, ndim = len(sizes), len(shape)
+    steps, out = tuple([s // itemsize for s in steps]), (*shape[: ndim - n], *sizes)
+    last = ndim == 4 and n == 2 and layout.looks_channels_last(shape, steps)
+    strides = layout.channels_last_strides(out) if last else layout.contiguous_strides(out)
+
+    def four(numbers: Sizes, missing: int) -> Sizes:
+        """Of (batch, channels, height, width), those that are not there in their places."""
+        return (*(missing,) * (n + 2 - ndim), *numbers[: ndim - n], *(missing,) * (2 - n), *numbers[ndim - n :])
+
+    (batch, channels, *plane), xs, ys = four(shape, 1), four(steps, 0), four(strides, 0)
+    fields = {"channels": channels} | dict(zip(("xn", "xc", "xh", "xw", "yn", "yc", "yh", "yw"), (*xs, *ys), strict=True))
+    pairs = (plane, four(out, 1)[2:], *((m,) * (2 - n) + v for m, v in ((1, kernel), (1, stride), (0, padding), (1, dilation))))
     for names, numbers in zip(("H W", "OH OW", "KH KW", "sh sw", "ph pw", "dh dw"), pairs, strict=True):
         fields |= zip(names.split(), numbers, strict=True)
-    last = last and x4.strides[1] == x.itemsize and y4.strides[1] == x.itemsize
-    count = len(x4) * (1 if last else x4.shape[1])
-    block = max(16384 * count // max(value.size, 1) // 4, 1)
+    last = last and xs[1] == ys[1] == 1
+    count, size = batch * (1 if last else channels), math.prod(out)
+    block = max(16384 * count // max(size, 1) // 4, 1)
     fields |= {"planes": count, "block": block, "last": int(last)}
-    kind = "f32" if x.dtype.char == "f" else "f64"
-    conv_plans.run(f"pool.max_{kind}", plan(fields), -(-count // block), value.size * math.prod(kernel) * 4)
-    return value, index
+    return out, strides, plan(fields), -(-count // block), size * math.prod(kernel) * 4
 
 
 def _has_loop(x: Array) -> bool:

@@ -12,6 +12,7 @@ derivative is `_picked`, and the other way round; averages and their adjoints ar
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
@@ -163,6 +164,12 @@ def _numbers(name: str, what: str, value, n: int) -> tuple[int, ...]:
 
 def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode: bool):
     """(output sizes, kernel, stride, padding, dilation), checked."""
+    given = [tuple(v) if isinstance(v, list) else v for v in (kernel_size, stride, padding, dilation)]
+    return _geometry_of(name, n, input._array.shape, *given, ceil_mode)
+
+
+@lru_cache(maxsize=256)
+def _geometry_of(name: str, n: int, shape: tuple[int, ...], kernel_size, stride, padding, dilation, ceil_mode: bool):
     kernel = _numbers(name, "kernel_size", kernel_size, n)
     stride = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else _numbers(name, "stride", stride, n)
     padding, dilation = _numbers(name, "padding", padding, n), _numbers(name, "dilation", dilation, n)
@@ -176,24 +183,23 @@ def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, 
             raise RuntimeError(
                 f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
             )
-    _check_input(name, n, input)
-    every = zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True)
+    _check_input(name, n, shape)
+    every = zip(shape[-n:], kernel, stride, padding, dilation, strict=True)
     sizes = tuple([_windows(size, k, s, p, d, ceil_mode) for size, k, s, p, d in every])
     if min(sizes) < 1:
         raise RuntimeError(
-            f"{name}: Given input size: {list(input.shape[-n - 1 :])}. Calculated output size: {[input.shape[-n - 1], *sizes]}. "
+            f"{name}: Given input size: {list(shape[-n - 1 :])}. Calculated output size: {[shape[-n - 1], *sizes]}. "
             f"Output size is too small (Invalid computed output size: {min(sizes)})"
         )
     return sizes, kernel, stride, padding, dilation
 
 
-def _check_input(name: str, n: int, input) -> None:
-    ok = input.dim() in (n + 1, n + 2)
-    ok = ok and 0 not in input.shape[1 if input.dim() == n + 2 else 0 :]
+def _check_input(name: str, n: int, shape: tuple[int, ...]) -> None:
+    ok = len(shape) in (n + 1, n + 2) and 0 not in shape[1 if len(shape) == n + 2 else 0 :]
     if not ok:
         raise RuntimeError(
             f"{name}: non-empty {n + 1}D or {n + 2}D tensor expected: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim "
-            f"batch size for input, Expected input's non-batch dimensions to have positive length, but got: {list(input.shape)}"
+            f"batch size for input, Expected input's non-batch dimensions to have positive length, but got: {list(shape)}"
         )
 
 
@@ -357,7 +363,7 @@ def _declare_fractional(n: int) -> None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
             output_size = [int(size * r) for size, r in zip(input.shape[-n:], ratios, strict=True)]
         sizes = _numbers(name, "output_size", output_size, n)
-        _check_input(name, n, input)
+        _check_input(name, n, input._array.shape)
         _check_dtype(name, input)
         for size, count, k in zip(input.shape[-n:], sizes, kernel, strict=True):
             if count + k - 1 > size:
