@@ -15,7 +15,7 @@ from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.record import record_array, record_view
 from flambeau.eager.views import make, over
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, layout, native
 from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
 from flambeau.ops.masking import _masked_fill, filling
@@ -38,6 +38,9 @@ def getitem(self: Tensor, index: Any) -> Tensor:
             if (self._needs or (result._base._needs and self._is_float())) and modes.state.grad:
                 record_view(VIEWS[_kind(index)], result, self, (self, index, None))
             return result
+        plain = _plain_indices(index, array)
+        if plain is not None:
+            return _gathered(self, plain)
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:
         return _window(self, geometry, index)
@@ -68,6 +71,10 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     if type(index) is Tensor and type(array) is np.ndarray and _is_plain_index(index._array, array):
         _put(self, [index], _fitting(value) if is_tensor else value)
+        return
+    plain = _plain_indices(index, array)
+    if plain is not None:
+        _put(self, plain, _fitting(value) if is_tensor else value)
         return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is None:
@@ -167,7 +174,8 @@ def _gathered(view: Tensor, indices: list[Tensor | None]) -> Tensor:
     array = view._array
     if modes.special or type(array) is not np.ndarray:
         return _index(view, indices)
-    result = wrap(_index.forward(array, [None if i is None else i._array for i in indices]))
+    found = _index.forward(array, [None if i is None else i._array for i in indices])
+    result = wrap(found if found.size else native.empty(found.shape, found.dtype))  # NumPy's empty arrays have strides of 0
     if view.requires_grad:
         record_array(_index, (result,), (view, indices))
     return result
@@ -181,6 +189,25 @@ def _is_plain_index(index, array: np.ndarray) -> bool:
     if type(index) is not np.ndarray or not index.ndim or not array.ndim:
         return False
     return index.dtype == np.int64 or (index.dtype == np.bool_ and index.shape == array.shape)
+
+
+def _plain_indices(index: Any, array) -> list[Tensor | None] | None:
+    """The index tensors of x[:, i] or x[i, j], None where a dimension is kept, if the index is of `:` and int64 tensors only."""
+    if type(index) is not tuple or type(array) is not np.ndarray or not array.size or len(index) > array.ndim:
+        return None
+    found: list[Tensor | None] = []
+    last = 0
+    for item in index:
+        if type(item) is slice:
+            if item.start is not None or item.stop is not None or item.step is not None:
+                return None
+            found.append(None)
+        elif type(item) is Tensor and type(item._array) is np.ndarray and item._array.dtype == np.int64 and item._array.ndim:
+            found.append(item)
+            last = len(found)
+        else:
+            return None
+    return found[:last] or None
 
 
 class _Described:

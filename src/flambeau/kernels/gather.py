@@ -307,6 +307,10 @@ def read(array: Array, indices: Sequence[Array | None]) -> Array:
 def read_simply(array: np.ndarray, indices: Sequence[Array | None]) -> np.ndarray | None:
     """`read` for the most common indices into a contiguous array; None for others. What NumPy does in one call is left to it."""
     first = indices[0]
+    if first is None and array.flags.c_contiguous and indices[-1].dtype.kind == "i" and all([i is None for i in indices[1:-1]]):
+        dim = len(indices) - 1  # x[:, i]
+        dense = arrays.element_strides(array) == layout.contiguous_strides(array.shape)  # also where a size is 1
+        return take_rows(array, dim, wrapped(indices[-1], array.shape[dim], dim)) if dense else None
     if first is None or not array.flags.c_contiguous or not first.flags.c_contiguous:
         return None
     if len(indices) == 1:
