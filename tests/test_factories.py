@@ -633,6 +633,18 @@ def test_filling_and_grids(question):
     agree(question)
 
 
+@pytest.mark.parametrize("dtype", "bool uint8 int64 float16 bfloat16 float32 float64 complex64 complex128".split())
+def test_filling_many_elements(dtype):
+    """What is large enough for all threads holds one value everywhere, and nothing beside it is touched."""
+    kind = getattr(flambeau, dtype)
+    x = flambeau.zeros(300, 400, dtype=kind)
+    assert not x.any()
+    assert (flambeau.full((300, 400), 3, dtype=kind) == flambeau.tensor(3, dtype=kind)).all()
+    x[:, 1::2].t().fill_(1)
+    assert (x[:, 1::2] == 1).all() and not x[:, ::2].any()
+    assert not x.zero_().any()
+
+
 @questions(
     lambda t: t.combinations(t.tensor([1, 2, 3])),
     lambda t: t.combinations(t.tensor([1, 2, 3]), 3, with_replacement=True),

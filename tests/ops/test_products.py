@@ -233,6 +233,20 @@ def test_large_products():
     np.testing.assert_allclose(plain(got), a.double().numpy() @ b.double().numpy(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("depth, width", [(128, 96), (130, 65), (520, 48)])
+def test_every_number_of_rows(dtype, depth, width):
+    """A few rows are dot products, more are panels that fill up vectors: rows @ weight.T + bias is right at every border between them."""
+    generator = np.random.default_rng(0)
+    weight, bias = (generator.standard_normal(shape).astype(dtype) for shape in ((width, depth), (width,)))
+    rows = generator.standard_normal((70, depth)).astype(dtype)
+    want = rows.astype(np.float64) @ weight.astype(np.float64).T + bias
+    for n in range(1, len(rows) + 1):
+        given = [flambeau.from_numpy(a) for a in (rows[:n], weight, bias)]
+        for got in (flambeau.nn.functional.linear(*given), flambeau.addmm(given[2].expand(n, width).clone(), given[0], given[1].t())):
+            np.testing.assert_allclose(got.numpy(), want[:n], rtol=0, atol=(2e-4 if dtype == np.float32 else 1e-12))
+
+
 def test_meta():
     """On the meta device products have shapes and dtypes, and no data."""
     a, b = flambeau.empty(5, 2, 3, device="meta"), flambeau.empty(3, 4, device="meta")
