@@ -491,7 +491,7 @@ def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Befo
             node = v._node
             edges.append(None if not wanted else (v, LEAF) if node is None else (node, v._nr))
             key.append(wanted)
-        elif kind in _PLAIN_OPTIONS:
+        elif kind in _PLAIN_OPTIONS or (kind is tuple and v and type(v[0]) is int):
             key.append(None)
         elif isinstance(v, Tensor):
             edge = edge_of(v) if before is None else before.edges[id(v)]

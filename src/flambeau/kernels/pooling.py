@@ -185,6 +185,7 @@ def _overlaps(size: int, count: int, kernel: int, stride: int, padding: int, dim
             yield (*lead, slice(first, last + 1)), (*lead, slice(start, start + (last - first) * stride + 1, stride))
 
 
+@lru_cache(maxsize=256)
 def divisors(sizes: Sizes, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, with_padding: bool) -> np.ndarray:
     """How many numbers each window averages: (*spots). Padding counts if asked for, but not what lies beyond it."""
     found = np.ones((), np.int64)
@@ -193,6 +194,7 @@ def divisors(sizes: Sizes, spots: Sizes, kernel: Sizes, stride: Sizes, padding: 
         end = np.minimum(start + k, size + p)
         number = end - start if with_padding else np.minimum(end, size) - np.maximum(start, 0)
         found = found[..., None] * number
+    found.flags.writeable = False  # many will look at it
     return found
 
 
