@@ -177,7 +177,7 @@ def _(input, tensor):
     return (), input.dtype
 
 
-@composite(out=True)
+@composite(out=True, grad_name="VdotBackward0")
 def vdot(input, other):
     """`dot` with the first vector conjugated."""
     return dot(conj(input), other)
@@ -271,7 +271,7 @@ def _(input, batch1, batch2, *, beta=1, alpha=1):
     return (*batch1.shape[:2], batch2.shape[2]), batch1.dtype
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="AddbmmBackward0")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2). input broadcasts to (M, N); (B, M, K), (B, K, N) -> (M, N)."""
     _check_batches("addbmm", batch1._array, batch2._array)
@@ -280,7 +280,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="AddmvBackward0")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
     _check_vector("addmv", mat._array, vec._array)
@@ -289,7 +289,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="AddrBackward0")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * outer(vec1, vec2). input broadcasts to (N, M); vec1 (N), vec2 (M) -> (N, M). Bools are combined by `or`."""
     _check_outer(vec1, vec2)

@@ -202,7 +202,7 @@ class Recorder:
 
     def line(self) -> Any:
         """The line of the program that led here: (code object, offset), or a tuple of these from the innermost on if stacks are wanted."""
-        frame: Any = sys._getframe(3)
+        frame: Any = sys._getframe(2)
         if self.stacks:
             frame = sys._getframe(1)
             found = []
