@@ -597,7 +597,7 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
     channels = input.shape[1]
-    for what, given in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
+    for what, given in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         if given is not None and given.numel() != channels:
             raise RuntimeError(f"{what} should contain {channels} elements not {given.numel()}: one for each channel")
     _check_float("batch_norm", input)
