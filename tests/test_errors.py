@@ -253,7 +253,7 @@ def test_messages_hold_pytorchs_phrase(case):
     """A message does not contain the beginning of PyTorch's: nobody finds it, and programs that search messages do not know it."""
     found = []
     for t in (flambeau, oracle):
-        with pytest.raises(Exception) as caught:  # noqa: PT011  the types are compared
+        with pytest.raises(Exception) as caught:
             PHRASES[case](t)
         found.append(caught.value)
     ours, theirs = found
