@@ -131,7 +131,7 @@ def _find(name: str):
         return getattr(Tensor, name)
     if name in _bind.functions:
         return _bind.functions[name]
-    home = name if name in _ROOMS else _LATER.get(name) or _ELSEWHERE.get(name)
+    home = name if name in _ROOMS else _LATER.get(name) or _ELSEWHERE.get(name) or ("foreach" if name.startswith("_foreach_") else None)
     if home is None:
         raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
     try:

@@ -57,8 +57,8 @@ class Compare:
         unit, scale = select_unit(min(r.median for r in merged))
         threads = sorted({r.task_spec.num_threads for r in merged})
         forms = {c: self._form([r for r in merged if r.task_spec.description == c], scale) for c in columns}
-        behind = {c: max(len(self._warning(r)) for key, r in found.items() if key[3] == c) for c in columns}
-        shown = {k: format(r.median / scale, forms[k[3]]) + self._warning(r).ljust(behind[k[3]]) for k, r in found.items()}
+        behind = {c: max(len(self._warning(r)) for key, r in found.items() if key[3] == c) - 1 for c in columns}
+        shown = {k: format(r.median / scale, forms[k[3]]) + (self._warning(r) or " " * behind[k[3]]) for k, r in found.items()}
         widest = {c: max(len(text) for key, text in shown.items() if key[3] == c) for c in columns}
         widths = [max(len(c or ""), widest[c]) for c in columns]
         names = _row_names(rows)
