@@ -63,7 +63,8 @@ class Timer:
     def blocked_autorange(self, callback: Callable[[int, float], Any] | None = None, min_run_time: float = 0.2) -> Measurement:
         """Times of blocks that are long enough for the clock, until `min_run_time` seconds were measured."""
         with _threads(self._task_spec.num_threads):
-            number, times = self._block(min_run_time), []
+            number = self._block(min_run_time)
+            times: list[float] = []
             while sum(times) < min_run_time:
                 times.append(self._timer.timeit(number))
                 if callback is not None:
@@ -75,7 +76,8 @@ class Timer:
     ) -> Measurement:  # fmt: skip
         """Times of blocks until the middle half of them differs by less than `threshold` of the median, or the time is up."""
         with _threads(self._task_spec.num_threads):
-            number, times = self._block(min_run_time), []
+            number = self._block(min_run_time)
+            times: list[float] = []
             while sum(times) < max_run_time:
                 times.append(self._timer.timeit(number))
                 if callback is not None:
