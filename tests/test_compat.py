@@ -416,6 +416,23 @@ def test_questions_about_processes():
     assert not isinstance(flambeau.nn.Linear(1, 1), (flambeau.nn.DataParallel, parallel.DistributedDataParallel))
 
 
+def test_devices_that_nobody_has_here():
+    """Programs that look for another maker's GPU are not told that there is none, or its absence is another error than PyTorch's."""
+    for name in ("xpu", "mps"):
+        answers = []
+        for t in (flambeau, torch):
+            room = importlib.import_module(f"{t.__name__}.{name}")
+            with pytest.raises((AssertionError, RuntimeError)) as caught:
+                room.synchronize()
+            answers.append((room.is_available(), room.device_count(), room.manual_seed(0), caught.type))
+        assert answers[0] == answers[1]
+    if not flambeau.cuda.is_available():
+        with pytest.raises(TypeError, match="not available"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            flambeau.set_default_tensor_type("torch.cuda.FloatTensor")
+        assert flambeau.get_default_device().type == "cpu"
+
+
 def test_devices_spoken_to_in_general():
     """torch.cpu, torch.accelerator and get_device_module answer otherwise than PyTorch where there is no GPU."""
     assert flambeau.get_device_module("cpu") is flambeau.cpu and flambeau.get_device_module("cuda") is flambeau.cuda

@@ -82,7 +82,7 @@ _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
     "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization",
     "signal", "sparse", "special",
-    "storage", "testing", "types", "utils", "version", "viz",
+    "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
     "accelerator", "ao", "functional", "quantization", "torch_version",
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
