@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
 import json
 import os
 import subprocess
 import sys
+import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
 
@@ -328,9 +330,107 @@ def test_marks_for_compilers_change_nothing():
         ((1, "a"), tuple[int, str]),
     ):
         assert jit.isinstance(value, kind) == torch.jit.isinstance(value, kind), (value, kind)
-    for missing in (jit.script, jit.trace, jit.load, jit.ScriptModule):
+    for missing in (jit.load, jit.save, jit.ScriptFunction):
         with pytest.raises(NotImplementedError, match="TorchScript"):
             missing(function)
+
+
+def test_scripts_and_traces_run_as_they_are(monkeypatch):
+    """A scripted or traced function is not the function, or nobody is told that nothing was compiled, or is told every time."""
+    jit = flambeau.jit
+
+    def double(x):
+        return x * 2
+
+    monkeypatch.setattr(jit, "_told", False)
+    with pytest.warns(UserWarning, match="no TorchScript"):
+        assert jit.script(double) is double
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert jit.trace(double, flambeau.ones(2)) is double
+
+    class Scaled(jit.ScriptModule):
+        @jit.script_method
+        def forward(self, x):
+            return x * 3
+
+    assert Scaled()(flambeau.ones(1)).item() == 3
+    with pytest.raises(RuntimeError, match="eval mode"):
+        jit.freeze(flambeau.nn.Linear(1, 1))
+
+
+def test_compile_runs_the_program(monkeypatch):
+    """A compiled module or function gives other results, hides its module, or nobody is told that nothing is fused."""
+    from flambeau.compiler import eagerly
+
+    def look(t, compiled, module):
+        x = t.arange(6.0).reshape(3, 2)
+        before = (type(compiled).__name__, list(compiled.state_dict()), compiled.training, compiled.in_features, repr(compiled))
+        compiled.eval()
+        compiled.mark = 7
+        return (
+            *before,
+            module.training,
+            module.mark,
+            compiled(x).equal(module(x)),
+            [p is q for p, q in zip(compiled.parameters(), module.parameters(), strict=True)],
+        )
+
+    ours, theirs = [(t, t.nn.Linear(2, 1)) for t in (flambeau, torch)]
+    assert look(flambeau, flambeau.compile(ours[1], backend="eager"), ours[1]) == look(
+        torch, torch.compile(theirs[1], backend="eager"), theirs[1]
+    )
+
+    monkeypatch.setattr(eagerly, "_told", False)
+    with pytest.warns(UserWarning, match="no compiler yet"):
+
+        @flambeau.compile(mode="max-autotune")
+        def double(x):
+            return x * 2
+
+    assert double(flambeau.ones(1)).item() == 2 and double.__name__ == "double"
+    assert flambeau.compile(ours[1], disable=True) is ours[1]
+    for wrong in ({"mode": "fast"}, {"mode": "default", "options": {}}, {"backend": "nonsense"}):
+        for t in (flambeau, torch):
+            with pytest.raises(RuntimeError):
+                t.compile(t.nn.Identity(), **wrong)
+
+
+def test_questions_about_processes():
+    """A program that asks whether it is one of several processes does not run alone, or DataParallel is not a wrapper."""
+    dist = flambeau.distributed
+    assert not (dist.is_available() and dist.is_initialized()) and not dist.is_initialized()
+    for t in (flambeau, torch):
+        with pytest.raises(ValueError, match="Default process group has not been initialized"):
+            importlib.import_module(f"{t.__name__}.distributed").get_rank()
+    with pytest.raises(NotImplementedError, match="no process groups"):
+        dist.init_process_group("gloo")
+    if not flambeau.cuda.is_available():
+        found = [
+            (repr(p), list(p.state_dict()), p.device_ids, tuple(p(t.ones(2, 3)).shape))
+            for t in (flambeau, torch)
+            for p in [t.nn.DataParallel(t.nn.Linear(3, 2))]
+        ]
+        assert found[0] == found[1]
+    parallel = flambeau.nn.parallel
+    assert not isinstance(flambeau.nn.Linear(1, 1), (flambeau.nn.DataParallel, parallel.DistributedDataParallel))
+
+
+def test_devices_that_nobody_has_here():
+    """Programs that look for another maker's GPU are not told that there is none, or its absence is another error than PyTorch's."""
+    for name in ("xpu", "mps"):
+        answers = []
+        for t in (flambeau, torch):
+            room = importlib.import_module(f"{t.__name__}.{name}")
+            with pytest.raises((AssertionError, RuntimeError)) as caught:
+                room.synchronize()
+            answers.append((room.is_available(), room.device_count(), room.manual_seed(0), caught.type))
+        assert answers[0] == answers[1]
+    if not flambeau.cuda.is_available():
+        with pytest.raises(TypeError, match="not available"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            flambeau.set_default_tensor_type("torch.cuda.FloatTensor")
+        assert flambeau.get_default_device().type == "cpu"
 
 
 def test_devices_spoken_to_in_general():

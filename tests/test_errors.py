@@ -122,7 +122,7 @@ CASES = {
         "twice": (lambda t: t.ones(2, 3).sum((0, -2)), ["dim 0", "multiple"]),
         "transpose": (lambda t: t.ones(2, 3).transpose(0, 5), ["-2", "1", "5"]),
         "permute, too few": (lambda t: t.ones(2, 3).permute(0), ["2", "1"]),
-        "permute, repeated": (lambda t: t.ones(2, 3).permute(0, 0), ["dim 0", "[0, 0]"]),
+        "permute, repeated": (lambda t: t.ones(2, 3).permute(0, 0), ["duplicate dims", "[0, 0]"]),
         "unsqueeze": (lambda t: t.ones(2).unsqueeze(4), ["-2", "1", "4"]),
         "softmax": (lambda t: t.ones(2).softmax(1), ["-1", "0", "1"]),
         "select": (lambda t: t.ones(2, 3).select(5, 0), ["-2", "1", "5"]),
@@ -232,3 +232,30 @@ def test_bad_input_is_refused_as_pytorch_refuses_it(call, words):
     assert type(found).__name__ == type(expected).__name__, f"found {found!r}\nexpected {expected!r}"
     missing = [word for word in words if word not in str(found)]
     assert not missing, f"{missing} not in: {found}"
+
+
+# What people look for on the web, and what programs search the message for, is PyTorch's phrase.
+PHRASES = {
+    "an integer that wants a gradient": lambda t: t.tensor([1, 2], requires_grad=True),
+    "a layer and an input of two dtypes": lambda t: t.nn.Linear(3, 2)(t.ones(2, 3, dtype=t.float64)),
+    "a dimension named twice": lambda t: t.ones(2, 3).permute(0, 0),
+    "no number between the limits": lambda t: t.randint(5, 2, (3,)),
+    "weights that are negative": lambda t: t.multinomial(t.tensor([-1.0, 2.0]), 1),
+    "weights that are all zero": lambda t: t.multinomial(t.tensor([0.0, 0.0]), 1),
+    "more draws than there are numbers": lambda t: t.multinomial(t.tensor([1.0, 2.0]), 3),
+    "pieces that do not add up": lambda t: t.ones(5).split([2, 2]),
+    "other channels than batch norm has": lambda t: t.nn.BatchNorm2d(3)(t.ones(2, 4, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("case", PHRASES)
+def test_messages_hold_pytorchs_phrase(case):
+    """A message does not contain the beginning of PyTorch's: nobody finds it, and programs that search messages do not know it."""
+    found = []
+    for t in (flambeau, oracle):
+        with pytest.raises(Exception) as caught:
+            PHRASES[case](t)
+        found.append(caught.value)
+    ours, theirs = found
+    assert type(ours) is type(theirs)
+    assert str(theirs).splitlines()[0].rstrip(".")[:50] in str(ours)

@@ -122,6 +122,43 @@ def test_graph_has_pytorchs_names(op):
     agree(lambda T: _structure(GRAPHS[op](T, leaf(T, 3, 3), leaf(T, 3, 3, seed=1)).grad_fn))
 
 
+LAST_STEPS = {
+    "mse_loss": lambda T, F, x, y: F.mse_loss(x, y),
+    "mse_loss, sum": lambda T, F, x, y: F.mse_loss(x, y, reduction="sum"),
+    "smooth_l1_loss": lambda T, F, x, y: F.smooth_l1_loss(x, y),
+    "huber_loss": lambda T, F, x, y: F.huber_loss(x, y),
+    "binary_cross_entropy": lambda T, F, x, y: F.binary_cross_entropy(x.abs() / 9, y.abs() / 9),
+    "binary_cross_entropy_with_logits": lambda T, F, x, y: F.binary_cross_entropy_with_logits(x, y),
+    "multi_margin_loss": lambda T, F, x, y: F.multi_margin_loss(x, y.argmax(1)),
+    "cross_entropy": lambda T, F, x, y: F.cross_entropy(x, y.argmax(1)),
+    "cross_entropy of images": lambda T, F, x, y: F.cross_entropy(x.reshape(1, 4, 2, 2), y.argmax(1).reshape(1, 2, 2)),
+    "cross_entropy of probabilities": lambda T, F, x, y: F.cross_entropy(x, y.softmax(1).detach()),
+    "cross_entropy, smooth": lambda T, F, x, y: F.cross_entropy(x, y.argmax(1), label_smoothing=0.1),
+    "layer_norm": lambda T, F, x, y: F.layer_norm(x, (4, 4)),
+    "group_norm": lambda T, F, x, y: F.group_norm(x, 2),
+    "interpolate": lambda T, F, x, y: F.interpolate(x.reshape(1, 1, 4, 4), (3, 3), mode="bilinear"),
+    "interpolate, nearest": lambda T, F, x, y: F.interpolate(x.reshape(1, 4, 4), 3),
+    "pad": lambda T, F, x, y: F.pad(x, (1, 1), mode="reflect"),
+    "grid_sample": lambda T, F, x, y: F.grid_sample(x.reshape(1, 1, 4, 4), y.reshape(1, 4, 2, 2), align_corners=False),
+    "glu": lambda T, F, x, y: F.glu(x),
+    "trace": lambda T, F, x, y: x.trace(),
+    "dist": lambda T, F, x, y: T.dist(x, y),
+    "addmv": lambda T, F, x, y: T.addmv(y[0], x, y[1]),
+    "embedding_bag": lambda T, F, x, y: F.embedding_bag(T.tensor([[1, 2]]), x),
+}
+
+
+@pytest.mark.parametrize("op", LAST_STEPS)
+def test_last_node_has_pytorchs_name(op):
+    """Where PyTorch has one node and we have several steps, the last of them carries PyTorch's name: it is what print(loss) shows."""
+    agree(lambda T: LAST_STEPS[op](T, T.nn.functional, leaf(T, 4, 4), leaf(T, 4, 4, seed=1).detach()).grad_fn.name())
+
+
+def test_operand_keeps_its_name():
+    """A function that returns its operand as it is renames nothing."""
+    agree(lambda T: T.nn.functional.pad(leaf(T, 2, 3) * 2, (0, 0), mode="constant").grad_fn.name())
+
+
 def test_repr_of_history():
     """A tensor shows its grad_fn, or that it requires a gradient."""
     agree(lambda T: [repr(leaf(T, 2)), repr(leaf(T, 2) * 2), repr((leaf(T, 2, 2) * 1)[0])])

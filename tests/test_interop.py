@@ -172,6 +172,16 @@ def test_numpy_shares_memory(dtype):
     assert again.stride() == tensor.stride() and again.dtype is tensor.dtype
 
 
+def test_numpy_shares_no_shape():
+    """Memory is shared, shapes are not: setting the shape of the array, before or after, leaves the tensor as it was."""
+    given = np.arange(6.0)
+    x = flambeau.from_numpy(given)
+    given.shape = (2, 3)
+    taken = x.numpy()
+    taken.shape = (3, 2)
+    assert tuple(x.shape) == (6,) and x.numpy().shape == (6,) and np.shares_memory(given, taken)
+
+
 def test_a_read_only_array_is_announced():
     """from_numpy warns about an array that its owner does not want written."""
     frozen = np.zeros(2)

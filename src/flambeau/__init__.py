@@ -82,7 +82,7 @@ _ROOMS = frozenset({
     "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
     "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization",
     "signal", "sparse", "special",
-    "storage", "testing", "types", "utils", "version", "viz",
+    "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
     "accelerator", "ao", "functional", "quantization", "torch_version",
 })  # fmt: skip
 # Names of this room that not every program uses, or that are made at run time, by the file they are in.
@@ -131,7 +131,7 @@ def _find(name: str):
         return getattr(Tensor, name)
     if name in _bind.functions:
         return _bind.functions[name]
-    home = name if name in _ROOMS else _LATER.get(name) or _ELSEWHERE.get(name)
+    home = name if name in _ROOMS else _LATER.get(name) or _ELSEWHERE.get(name) or ("foreach" if name.startswith("_foreach_") else None)
     if home is None:
         raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
     try:

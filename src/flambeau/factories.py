@@ -256,7 +256,7 @@ def from_array(array: np.ndarray) -> Tensor:
     if not array.flags.writeable:
         constant = "and PyTorch does not support non-writable tensors: do not write to this one, or copy the array first (array.copy())."
         warnings.warn(f"The given NumPy array is not writable, {constant}", stacklevel=4)
-    return finish(literals.importable(array))
+    return finish(literals.importable(array).view())  # the memory is shared, its shape is not: array.shape = ... must not reach the tensor
 
 
 @factory

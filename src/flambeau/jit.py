@@ -1,6 +1,7 @@
 """torch.jit: the marks that TorchScript left in programs. There is no TorchScript here: eager code runs as it is.
 
-Decorators and questions are harmless and work; `script`, `trace`, `load` and `save` say that they are missing.
+Decorators and questions are harmless and work. `script` and `trace` give back what they were given, as PyTorch does under PYTORCH_JIT=0, and say
+so once; `load` and `save`, which need TorchScript's files, say that they are missing.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
+from flambeau import errors
 from flambeau.nn.modules.module import Module
 
 __all__ = [
     "Attribute", "Error", "Final", "ScriptFunction", "ScriptModule", "annotate", "export", "freeze", "ignore", "interface", "is_scripting",
-    "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "trace", "trace_module", "unused",
+    "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "script_method", "trace", "trace_module", "unused",
 ]  # fmt: skip
 
 
@@ -98,6 +100,46 @@ def _matches(obj: Any, kind: Any) -> bool:
     return all(_matches(item, inside[0]) for item in obj)
 
 
+# -- what runs as it is --------------------------------------------------------------------------------------------------------------------
+
+_told = False
+
+
+def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+    """The function, class or module itself: Python runs it, with the same results."""
+    global _told
+    if not _told:
+        _told = True
+        errors.warn(
+            "torch.jit: there is no TorchScript in Flambeau, so what is scripted or traced runs as it is, in Python, with the same results"
+        )
+    return obj
+
+
+def trace(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """The function or module itself. Python decides at every call anew what a recording would have decided once."""
+    return script(func)
+
+
+def trace_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
+    """The module itself."""
+    return script(mod)
+
+
+def freeze(mod: Any, *args: Any, **kwargs: Any) -> Any:
+    """The module itself, which must be in evaluation mode, as in PyTorch."""
+    if getattr(mod, "training", False):
+        raise RuntimeError(
+            "Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module before freezing."
+        )
+    return script(mod)
+
+
+def optimize_for_inference(mod: Any, *args: Any, **kwargs: Any) -> Any:
+    """The module itself."""
+    return script(mod)
+
+
 # -- what is missing ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -110,25 +152,21 @@ def _missing(name: str, advice: str) -> Callable:
     return function
 
 
-_AS_IT_IS = "Use the function or module itself: it gives the same results"
-script = _missing("script", _AS_IT_IS)
-trace = _missing("trace", _AS_IT_IS)
-trace_module = _missing("trace_module", _AS_IT_IS)
-freeze = _missing("freeze", _AS_IT_IS)
-optimize_for_inference = _missing("optimize_for_inference", _AS_IT_IS)
 load = _missing("load", "Save the state_dict() with torch.save instead, and load it into a module made by its class")
 save = _missing("save", "Save the state_dict() with torch.save instead")
 
 
 class ScriptModule(Module):
-    """The type of compiled modules, for isinstance(): nothing is of this type."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        script()
+    """The type of compiled modules, for isinstance(). A class that inherits from it is a module like any other."""
 
 
 class ScriptFunction:
     """The type of compiled functions, for isinstance(): nothing is of this type."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        script()
+        raise NotImplementedError("torch.jit.ScriptFunction: there is no TorchScript in Flambeau. Use the function itself")
+
+
+def script_method(fn: Callable) -> Callable:
+    """Mark a method that TorchScript should compile; returned unchanged."""
+    return fn

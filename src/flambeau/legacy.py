@@ -14,6 +14,7 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.errors import refusal
 from flambeau.factories import empty, tensor
+from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.tensor import Size, Tensor
 from flambeau.untyped_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage, UntypedStorage, untyped
@@ -136,6 +137,8 @@ def set_default_tensor_type(t: Any, /) -> None:
         dtype, device_type = _parse(t)
     except ValueError as problem:
         raise TypeError(str(problem)) from None
+    if device_type == "cuda" and not cuda_is_available():
+        raise TypeError(f"type {t} not available. Torch not compiled with CUDA enabled.")
     dtypes.set_default_dtype(dtype)
     devices.set_default_device(device_type)
 

@@ -248,7 +248,7 @@ class Tensor(Methods):
                 return self
             raise RuntimeError("you can only change requires_grad flags of leaf variables. Try x.detach(), which needs no gradient.")
         if requires_grad and not self._is_float():
-            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float()")
+            raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float()")
         if requires_grad and self._inference and not modes.state.inference:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._needs = bool(requires_grad)

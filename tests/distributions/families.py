@@ -63,5 +63,5 @@ FAMILIES: dict[str, str] = {
     "GeneralizedPareto(-1.0, 0.3, -0.4)": "t(-0.9)",
     "GeneralizedPareto(0.0, 1.0, 0.0)": "t(0.7)",
 }
-# PyTorch takes every draw of a Wishart distribution for a singular one, warns, and draws again: ours are its first ones.
+# PyTorch takes every draw of a Wishart distribution for a singular one, warns, draws again, and then has no gradient.
 REDRAWN = tuple(text for text in FAMILIES if text.startswith("Wishart"))

@@ -115,7 +115,8 @@ ROUNDING = {"float32": {"rtol": 4e-6, "atol": 1e-6}, "float64": {"rtol": 1e-12, 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("text", [text for text in FAMILIES if text not in REDRAWN])
+@pytest.mark.filterwarnings("ignore:Singular sample")
+@pytest.mark.parametrize("text", FAMILIES)
 def test_draws_are_pytorchs(text: str, dtype: str):
     """For the same seed, draws differ from PyTorch's, or leave the generator elsewhere."""
     found = []
@@ -185,8 +186,7 @@ def test_expand(text: str):
     theirs, ours = found
     assert ours[:2] == theirs[:2] and ours[4] == theirs[4]
     assert_same(ours[2], theirs[2])
-    if text not in REDRAWN:
-        np.testing.assert_allclose(ours[3], theirs[3], **ROUNDING[theirs[3].dtype.name])
+    np.testing.assert_allclose(ours[3], theirs[3], **ROUNDING[theirs[3].dtype.name])
 
 
 MISUSES = {

@@ -209,3 +209,21 @@ def test_stack_module_state_refuses():
     for models in ([], [nn.Linear(1, 1), nn.Linear(1, 1).eval()], [nn.Linear(1, 1), nn.Tanh()]):
         with pytest.raises(RuntimeError):
             flambeau.func.stack_module_state(models)
+
+
+@pytest.mark.parametrize("remove", ["mutations", "mutations_and_views", "nothing"])
+def test_functionalize(remove):
+    """A function that writes gives another result, or leaves its argument otherwise than PyTorch does."""
+
+    def question(f):
+        def write(x):
+            x[0].mul_(3)
+            return x.add_(1).sum()
+
+        x = f.arange(4.0).reshape(2, 2)
+        try:
+            return f.func.functionalize(write, remove=remove)(x).item(), x.tolist()
+        except RuntimeError:
+            return "refused"
+
+    assert question(flambeau) == question(torch)

@@ -228,6 +228,8 @@ def test_own_optimizers():
         return optimizer, calls
 
     (ours, calls), (theirs, _) = make(flambeau), make(torch)
+    for optimizer, f in ((ours, flambeau), (theirs, torch)):
+        optimizer.add_param_group({"params": [f.ones(1, requires_grad=True)], "lr": 0.5})
     assert calls == [1] and repr(ours) == repr(theirs)
     assert_equal(ours.state_dict(), theirs.state_dict(), 0)
     assert ours.param_groups[0]["params"][0].tolist() == theirs.param_groups[0]["params"][0].tolist()

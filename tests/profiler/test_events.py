@@ -142,6 +142,14 @@ def test_ranges_are_parents():
     assert outer.self_cpu_time_total == pytest.approx(outer.cpu_time_total - event(prof, "inner").cpu_time_total)
 
 
+def test_range_knows_the_line_that_opened_it():
+    """A range's line is the one with record_function, not that of whoever called the function it is in: a program's top has no caller."""
+    with profile() as prof, record_function("here"):
+        pass
+    code, _ = event(prof, "here").line
+    assert code.co_name == "test_range_knows_the_line_that_opened_it"
+
+
 def test_record_function_decorates():
     """As a decorator, each call is a range of its own."""
 

@@ -118,7 +118,9 @@ def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize:
     if materialize:
         return x.detach().new_zeros(x.shape)
     if not allow_unused:
-        raise RuntimeError(f"Input {position}, a differentiated Tensor, appears to not have been used in the graph: try allow_unused=True")
+        raise RuntimeError(
+            f"The differentiated Tensor at index {position} appears to not have been used in the graph. Set allow_unused=True if that is meant"
+        )
     return None
 
 

@@ -166,6 +166,9 @@ class FunctionNode(FunctionCtx, Node):
 
     saved_variables = saved_tensors
 
+    def __repr__(self) -> str:
+        return f"<torch.autograd.function.{type(self).__name__} object at {hex(id(self))}>"
+
     @property
     def _raw_saved_tensors(self) -> tuple:
         return tuple([saved.SavedTensor(self, i) for i in range(len(self.saved or ()))])

@@ -1,6 +1,7 @@
 """torch.compiler: asking whether a compiler is at work, and telling it what to leave alone.
 
-These questions and marks are in many programs that never compile anything. Without a compiler the answers are no, and a mark changes nothing.
+These questions and marks are in many programs that never compile anything. Without a compiler the answers are no, a mark changes nothing, and
+`compile` gives what runs the program as it is (`eagerly.py`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.compiler.eagerly import compile
+
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "cudagraph_mark_step_begin", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting",
+    "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting",
+    "reset",
 ]  # fmt: skip
 
 
@@ -45,3 +49,7 @@ def assume_constant_result(fn: Any) -> Any:
 
 def cudagraph_mark_step_begin() -> None:
     """Say that a step begins. Nothing depends on it."""
+
+
+def reset() -> None:
+    """Forget what was compiled: nothing was."""

@@ -335,20 +335,27 @@ class Wishart(_WithCovariance, ExponentialFamily):
         return chol @ chol.mT
 
     def rsample(self, sample_shape=Size(), max_try_correction=None):  # noqa: B008
-        """Draws; those that rounding has made singular are drawn again, a few times."""
-        sample_shape = Size(sample_shape)
-        found = self._bartlett_sampling(sample_shape)
-        tries = (3 if len(self._batch_shape) else 10) if max_try_correction is None else max_try_correction
-        bad = ~self.support.check(found)
-        if bool(bad.any()):
-            warnings.warn("Singular sample detected.", stacklevel=2)
-        for _ in range(tries):
-            if not bool(bad.any()):
+        """Draws; those that rounding has made singular are drawn again, a few times.
+
+        PyTorch takes good first draws for singular ones, and draws them again. So do we, to give its numbers for its seeds.
+        """
+        found = self._bartlett_sampling(Size(sample_shape))
+        again = self._any_of_batch(self.support.check(found))
+        for turn in range(10 if max_try_correction is None else max_try_correction):
+            if not bool(again.any()):
                 break
-            fresh = self._bartlett_sampling(sample_shape)
-            found = op("where", bad.unsqueeze(-1).unsqueeze(-1), fresh, found)
-            bad = ~self.support.check(found)
+            if turn:
+                warnings.warn("Singular sample detected.", stacklevel=2)
+            fresh = self._bartlett_sampling((int(again.sum()),))
+            found[again] = fresh
+            drawn, again = again, again.clone()  # backward needs the places that were written to
+            again[drawn] = self._any_of_batch(~self.support.check(fresh))
         return found
+
+    def _any_of_batch(self, answers: Tensor) -> Tensor:
+        """Whether any distribution of the batch says so, for each draw."""
+        dims = tuple(range(-len(self._batch_shape), 0))
+        return answers.amax(dims) if dims else answers
 
     def log_prob(self, value):
         self._checked(value)

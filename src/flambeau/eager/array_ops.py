@@ -12,7 +12,7 @@ from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides, views
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.pointwise import common_device
-from flambeau.eager.record import needed_names, record_array, record_few
+from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
@@ -404,7 +404,7 @@ def bind_choice(op, in_place: bool = False) -> Callable:
 
 def bind_composite(op) -> Callable:
     """The function that runs a composite."""
-    forward = op.forward
+    forward = op.forward if op.grad_name is None else ending_in(op.forward, op.grad_name)
     arguments = Arguments(op)
     of_list = op.parameters[:1] == ("tensors",)
     state = modes.state

@@ -137,7 +137,7 @@ def bind(op: Op) -> None:
     if op.kind in NODES:
         words = op.name.replace(".", "_") if op.name.startswith(("linalg.", "special.")) else op.short
         name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"
-        op.node_class = type(name, (NODES[op.kind],), {"op": op})
+        op.node_class = type(str(name), (NODES[op.kind],), {"op": op})
     op.call = _named(BINDERS[op.kind](op), op, op.short)
     if hasattr(op, "call_inplace"):
         op.call_inplace = _named(INPLACE[op.kind](op), op, op.short + "_")

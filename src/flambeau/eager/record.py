@@ -131,6 +131,31 @@ def _started(cls, recipe, edges: Sequence, result: Tensor) -> Any:
     return node
 
 
+def ending_in(function: Callable, name: str | Callable[..., str | None]) -> Callable:
+    """A function on tensors whose result shows a node of this name: the last one it makes, where PyTorch has one node for all of it.
+
+    `print(mse_loss(x, y))` then says grad_fn=<MseLossBackward0>, although the mean was the last step. What the node does stays what it was.
+    """
+
+    def forward(*args, **kwargs):
+        before = next_sequence()
+        result = function(*args, **kwargs)
+        for tensor in result if isinstance(result, tuple) else (result,):
+            node = tensor._node if isinstance(tensor, Tensor) else None
+            if node is not None and node.sequence > before:  # not that of an operand which is returned as it is
+                shown = name if isinstance(name, str) else name(*args, **kwargs)
+                if shown is not None and type(node).__name__ != shown:
+                    node.__class__ = _renamed(type(node), shown)
+        return result
+
+    return forward
+
+
+@cache
+def _renamed(cls: type[Node], name: str) -> type[Node]:
+    return type(name, (cls,), {"__slots__": ()})
+
+
 def attach(tensor: Tensor, node: Node, nr: int = 0) -> None:
     """Make `node` the origin of `tensor`."""
     if tensor._retains:

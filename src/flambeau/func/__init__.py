@@ -5,6 +5,7 @@ They compose in any order: vmap(grad(loss), in_dims=(None, 0)) gives the gradien
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from flambeau.batching.batched import Batched
@@ -21,8 +22,21 @@ __all__ = [
 
 
 def functionalize(func: Any, *, remove: str = "mutations") -> Any:
-    """Not here: what it prepares programs for, compilers that cannot see writes, does not exist here either."""
-    raise NotImplementedError("functionalize is not implemented: in-place operations work under grad and vmap as they are")
+    """A function with the same results, and the same changes to its arguments.
+
+    In PyTorch it computes them without in-place operations, for compilers that cannot see writes. Nobody here needs that: in-place operations
+    work under grad and vmap as they are, so the function itself is run.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Try 'mutations_and_views'"
+        )
+
+    @functools.wraps(func)
+    def same(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return same
 
 
 def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:

@@ -444,7 +444,9 @@ def permute(shape: Sizes, strides: Sizes, dims: Sequence[int]) -> View:
     if len(dims) != len(shape):
         why = f"so the length of dims must be input.dim() = {len(shape)}, but len(dims) = {len(dims)}"
         raise RuntimeError(f"permute: every dimension must be named once, {why}\n    input  {shape}\n    dims   {tuple(dims)}")
-    order = wrap_dims(dims, len(shape))
+    order = tuple([wrap_dim(dim, len(shape)) for dim in dims])
+    if len(set(order)) < len(order):
+        raise RuntimeError(f"permute(): duplicate dims are not allowed: each is named once, but dims = {list(dims)}")
     return tuple([shape[dim] for dim in order]), tuple([strides[dim] for dim in order])
 
 
@@ -586,10 +588,10 @@ def split_bounds(shape: Sizes, split_size: int | Sequence[int], dim: int = 0) ->
             raise RuntimeError(f"split: split_size can only be 0 if dimension size is 0, but dim {dim} has size {size}")
         return [(start, min(split_size, size - start)) for start in range(0, size, split_size)] if size else [(0, 0)]
     if any(length < 0 for length in split_size):
-        raise RuntimeError(f"split expects non-negative entries only, but got split_sizes={list(split_size)}")
+        raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(split_size)}")
     ends = list(accumulate(split_size, initial=0))
     if ends[-1] != size:
-        expected = f"split expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim})"
+        expected = f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim})"
         raise RuntimeError(f"{expected}, but split_sizes={list(split_size)} sum to {ends[-1]}")
     return list(zip(ends, split_size, strict=False))
 

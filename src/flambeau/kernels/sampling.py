@@ -551,7 +551,7 @@ def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, in
     """(low, number of values) for `randint`, after PyTorch's checks and, for floats, its correction of the ends."""
     smallest, largest, digits = _integer_limits(dtype)
     if high is not None and low >= high:
-        raise RuntimeError(f"randint: low must be less than high, but found low={low} >= high={high}")
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if digits:
         low = _inside(low, 1, dtype)
         end = 2**digits if high is None else _inside(high, -1, dtype)
@@ -616,7 +616,9 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
         raise RuntimeError(f"multinomial: num_samples must be 1 or more, but found {num_samples}")
     categories = probs.shape[-1]
     if not replacement and num_samples > categories:
-        raise RuntimeError(f"multinomial: cannot draw {num_samples} different categories out of {categories}; try replacement=True")
+        raise RuntimeError(
+            f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples} of {categories} categories. Try replacement=True"
+        )
     if categories == 0:
         raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
     total = np.add.reduce(probs, -1, _opmath(probs.dtype))
@@ -627,6 +629,6 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
     finite = np.isfinite(probs)
     if not (finite & (probs >= 0)).all():
         found = "negative" if finite.all() else "infinite or nan"
-        raise RuntimeError(f"multinomial: weights must be finite and 0 or more, but some are {found}")
+        raise RuntimeError(f"multinomial: probability tensor contains either `inf`, `nan` or element < 0: some are {found}")
     if not (total > 0).all():
-        raise RuntimeError("multinomial: the weights of a row sum to 0, so nothing can be drawn from it")
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0): nothing can be drawn from a row of zeros")

@@ -20,7 +20,7 @@ from flambeau.nn.parameter import Buffer, Parameter, UninitializedBuffer, Uninit
 __all__ = sorted(
     [*_HOMES, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs", "functional", "init"]
 )
-__all__ += ["modules", "parameter", "utils"]
+__all__ += ["DataParallel", "modules", "parallel", "parameter", "utils"]
 _ROOMS = frozenset({"attention", "common_types", "grad", "parallel", "quantized", "utils"})
 
 
@@ -41,6 +41,8 @@ def __getattr__(name: str):
     """A layer, or a room of this one, when it is first asked for."""
     if name in _HOMES:
         found = getattr(modules, name)
+    elif name == "DataParallel":
+        found = _import_module("flambeau.nn.parallel").DataParallel
     elif name in _ROOMS:
         try:
             found = _import_module(f"flambeau.nn.{name}")

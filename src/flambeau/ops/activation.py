@@ -354,7 +354,7 @@ def softshrink(input, lambd=0.5):
 # -- gates -------------------------------------------------------------------------------------------------------------
 
 
-@composite(name="nn.functional.glu", method=False)
+@composite(name="nn.functional.glu", method=False, grad_name="GluBackward0")
 def glu(input, dim=-1):
     """The first half along `dim`, times the sigmoid of the second. (*, 2 N, *) -> (*, N, *)."""
     if input.dim() == 0:

@@ -157,7 +157,7 @@ def complex(real, imag):
     return _complex, real, imag
 
 
-@composite(method=False, out=True)
+@composite(method=False, out=True, grad_name="PolarBackward0")
 def polar(abs, angle):
     """Complex numbers from their sizes and angles: abs * (cos(angle) + i sin(angle))."""
     check_parts("polar", abs, angle)

@@ -113,7 +113,18 @@ _cross_entropy.quick_derivative(input=_fused_gradient)
 # -- of logits ---------------------------------------------------------------------------------------------------------------
 
 
-@composite(name="nn.functional.cross_entropy", method=False, grad_name="NllLossBackward0")
+def _node_name(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+) -> str:  # fmt: skip
+    """What PyTorch's last step is called: it has a step for rows and one for images, and takes several for the rest."""
+    if label_smoothing or input.shape == target.shape:
+        return "AddBackward0" if input.shape != target.shape else "DivBackward1" if reduction == "mean" else "NegBackward0"
+    if input.dim() < 3:
+        return "NllLossBackward0"
+    return "ViewBackward0" if reduction == "none" and input.dim() != 4 else "NllLoss2DBackward0"
+
+
+@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name)
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
 ):  # fmt: skip
@@ -235,7 +246,7 @@ def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
 _nll_loss.derivative(input=_nll_gradient)
 
 
-@composite(name="nn.functional.nll_loss", method=False)
+@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input[target]: the negative log likelihood, of logarithms of probabilities (log_softmax gives them) and class numbers."""
     reduction = chosen(reduction, size_average, reduce)

@@ -49,7 +49,8 @@ class Op:
     attribute whether it is an attribute instead, x.real without parentheses; "writable": x.real = y is an in-place write
     inplace   whether Tensor.<name>_ exists
     aliases   further public names
-    grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0
+    grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0. Of a composite: the name
+              of its last node, where PyTorch has one node for all of it (or a function of the arguments that gives it)
     shown     the name in messages and tracebacks, where it is another
     doc       its docstring, where one function is declared under several names
     """
@@ -77,7 +78,7 @@ class Op:
         self.attribute: bool | str = attribute
         self.inplace: bool = inplace
         self.aliases: tuple[str, ...] = tuple(aliases)
-        self.grad_name: str | None = grad_name
+        self.grad_name: str | Callable[..., str | None] | None = grad_name
         self.__doc__ = doc or function.__doc__
         self.__name__ = self.short
         code = function.__code__

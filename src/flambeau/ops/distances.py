@@ -109,7 +109,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return _cdist(x1, x2, float(p), by_product and p == 2)
 
 
-@composite(method=False, aliases=("nn.functional.pdist",))
+@composite(method=False, aliases=("nn.functional.pdist",), grad_name="PdistBackward0")
 def pdist(input, p=2.0):
     """The p-distances of all pairs of rows: of 0 to 1, 2, ..., then of 1 to 2, 3, ... (N, M) -> (N (N - 1) / 2)."""
     if input.dim() != 2:

@@ -78,7 +78,7 @@ def _check_offsets(indices, offsets, include_last_offset: bool) -> None:
         )
 
 
-@composite(name="nn.functional.embedding_bag", method=False)
+@composite(name="nn.functional.embedding_bag", method=False, grad_name="EmbeddingBagBackward0")
 def functional_embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx=None,

@@ -44,7 +44,7 @@ def _check_reflections(name: str, input, tau) -> None:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
 
 
-@composite(method=False, out=True, name="linalg.householder_product")
+@composite(method=False, out=True, name="linalg.householder_product", grad_name="LinalgHouseholderProductBackward0")
 def householder_product(A, tau):
     """The first N columns of H_1 H_2 ... H_K. A (..., M, N), tau (..., K) -> (..., M, N)."""
     name = "torch.linalg.householder_product"
@@ -63,7 +63,7 @@ def orgqr(input, input2):
     return householder_product(input, input2)
 
 
-@composite(out=True)
+@composite(out=True, grad_name="OrmqrBackward0")
 def ormqr(input, tau, other, left=True, transpose=False):
     """Q other (other Q if not `left`; Q^H instead of Q with `transpose`) for the whole Q = H_1 ... H_K, which is never formed."""
     name = "torch.ormqr"

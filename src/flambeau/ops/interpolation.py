@@ -157,7 +157,25 @@ AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}  # places that
 ANY = ("nearest", "area", "nearest-exact")
 
 
-@composite(name="nn.functional.interpolate", method=False)
+NODES = {
+    "nearest": "Nearest",
+    "nearest-exact": "NearestExact",
+    "linear": "Linear",
+    "bilinear": "Bilinear",
+    "bicubic": "Bicubic",
+    "trilinear": "Trilinear",
+}
+
+
+def _node_name(
+    input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False
+) -> str | None:
+    if mode not in NODES:
+        return "SqueezeBackward1" if input.dim() == 3 else f"AdaptiveAvgPool{input.dim() - 2}DBackward0"
+    return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0"
+
+
+@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 

@@ -64,7 +64,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
         if not hasattr(t, "_array"):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
     if not tensors:
-        raise error(f"{name} expects a non-empty TensorList: a non-empty list of Tensors")
+        raise error(f"{name} expects a non-empty TensorList: expected a non-empty list of Tensors")
     return list(tensors)
 
 

@@ -291,7 +291,7 @@ def chain_matmul(*matrices, out=None):
 # -- small ones ------------------------------------------------------------------------------------------------------------
 
 
-@composite
+@composite(grad_name="TraceBackward0")
 def trace(input):
     """The sum of the diagonal of a matrix. (M, N) -> ()."""
     if input.dim() != 2:

@@ -50,4 +50,6 @@ def check_same_shape(name: str, input, target) -> None:
         hint = ""
         if input.numel() == target.numel():
             hint = f". They have as many elements: try target.view_as(input){', or input.squeeze(-1)' if input.shape[-1:] == (1,) else ''}"
-        raise ValueError(f"{name}: Target size ({target.shape}) must be the same as input size ({input.shape}){hint}")
+        raise ValueError(
+            f"{name}: Target size ({target.shape}) must be the same as input size ({input.shape}){hint or '. Please ensure they have the same size'}"
+        )

@@ -40,7 +40,7 @@ _mse_loss.derivative(
 )
 
 
-@functional(name="nn.functional.mse_loss")
+@functional(name="nn.functional.mse_loss", grad_name="MseLossBackward0")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """(input - target)^2, the mean squared error. With weights, the mean is sum(weight * error) / sum(weight)."""
     reduction = chosen(reduction, size_average, reduce)
@@ -65,7 +65,7 @@ def _smooth_l1_loss(input, target, beta=1.0):
     return e.where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta)
 
 
-@functional(name="nn.functional.smooth_l1_loss")
+@functional(name="nn.functional.smooth_l1_loss", grad_name="SmoothL1LossBackward0")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """(x - y)^2 / (2 beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
     reduction = chosen(reduction, size_average, reduce)
@@ -84,7 +84,7 @@ def _huber_loss(input, target, delta=1.0):
     return e.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
 
 
-@functional(name="nn.functional.huber_loss")
+@functional(name="nn.functional.huber_loss", grad_name="HuberLossBackward0")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """(x - y)^2 / 2 where |x - y| <= delta, delta (|x - y| - delta / 2) elsewhere. Weights do not change what the mean divides by."""
     reduction = chosen(reduction)
@@ -132,7 +132,7 @@ _binary_cross_entropy.derivative(
 )
 
 
-@functional(name="nn.functional.binary_cross_entropy")
+@functional(name="nn.functional.binary_cross_entropy", grad_name="BinaryCrossEntropyBackward0")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-weight * (y log(x) + (1 - y) log(1 - x)), x and y being probabilities. Same shapes; the weight broadcasts."""
     reduction = chosen(reduction, size_average, reduce)
@@ -172,7 +172,7 @@ _bce_with_logits.derivative(
 )
 
 
-@functional(name="nn.functional.binary_cross_entropy_with_logits")
+@functional(name="nn.functional.binary_cross_entropy_with_logits", grad_name="BinaryCrossEntropyWithLogitsBackward0")
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):  # fmt: skip
@@ -278,7 +278,7 @@ _soft_margin_loss.derivative(
 )
 
 
-@functional(name="nn.functional.soft_margin_loss")
+@functional(name="nn.functional.soft_margin_loss", grad_name="SoftMarginLossBackward0")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-x y)) for targets y of 1 and -1. The target broadcasts to the shape of the input."""
     reduction = chosen(reduction, size_average, reduce)

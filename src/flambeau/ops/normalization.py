@@ -233,13 +233,13 @@ def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=
     return NotImplemented
 
 
-@composite(method=False)
+@composite(method=False, grad_name="NativeLayerNormBackward0")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(name="nn.functional.layer_norm", method=False)
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0")
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -317,7 +317,7 @@ def _checked_dtype(parameter, like):
 # -- group norm ------------------------------------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, grad_name="NativeGroupNormBackward0")
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
     if (
@@ -375,13 +375,13 @@ def _in_format_of(input, out):
     return out.to(memory_format=channels_last) if len(steps) == 4 and steps[1] == input._array.itemsize < steps[3] else out
 
 
-@composite(method=False)
+@composite(method=False, grad_name="NativeGroupNormBackward0")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False)
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0")
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = input._array.shape
@@ -597,7 +597,7 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
     channels = input.shape[1]
-    for what, given in (("weight", weight), ("bias", bias), ("running_mean", running_mean), ("running_var", running_var)):
+    for what, given in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         if given is not None and given.numel() != channels:
             raise RuntimeError(f"{what} should contain {channels} elements not {given.numel()}: one for each channel")
     _check_float("batch_norm", input)

@@ -220,13 +220,13 @@ def norm_except_dim(v, pow=2, dim=0):
     return vector_norm(v, pow, [d for d in range(v.dim()) if d != dim], True)
 
 
-@composite(out=True)
+@composite(out=True, grad_name="DistBackward0")
 def dist(input, other, p=2):
     """The p-norm of input - other, which broadcast."""
     return vector_norm(input - other, p)
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="RenormBackward0")
 def renorm(input, p, dim, maxnorm):
     """Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."""
     if p <= 0:

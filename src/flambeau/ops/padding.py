@@ -53,7 +53,12 @@ def _pairs(sizes, pad) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-@composite(name="nn.functional.pad", method=False)
+def _node_name(input, pad, mode="constant", value=None) -> str | None:
+    kind = {"reflect": "Reflection", "replicate": "Replication"}.get(mode)
+    return kind and f"{kind}Pad{len(pad) // 2}DBackward0"
+
+
+@composite(name="nn.functional.pad", method=False, grad_name=_node_name)
 def pad(input, pad, mode="constant", value=None):
     """`input` with a border: "constant" (a value), "reflect" (a mirror image), "replicate" (the edge) or "circular" (the other side).
 

@@ -177,7 +177,7 @@ def _(input, tensor):
     return (), input.dtype
 
 
-@composite(out=True)
+@composite(out=True, grad_name="VdotBackward0")
 def vdot(input, other):
     """`dot` with the first vector conjugated."""
     return dot(conj(input), other)
@@ -271,7 +271,7 @@ def _(input, batch1, batch2, *, beta=1, alpha=1):
     return (*batch1.shape[:2], batch2.shape[2]), batch1.dtype
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="AddbmmBackward0")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2). input broadcasts to (M, N); (B, M, K), (B, K, N) -> (M, N)."""
     _check_batches("addbmm", batch1._array, batch2._array)
@@ -280,7 +280,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="AddmvBackward0")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
     _check_vector("addmv", mat._array, vec._array)
@@ -289,7 +289,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
 
 
-@composite(inplace=True, out=True)
+@composite(inplace=True, out=True, grad_name="AddrBackward0")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * outer(vec1, vec2). input broadcasts to (N, M); vec1 (N), vec2 (M) -> (N, M). Bools are combined by `or`."""
     _check_outer(vec1, vec2)
@@ -330,11 +330,16 @@ def _refuse_shapes(a, b) -> None:
     )
 
 
+def _scalar_type(array) -> str:
+    """PyTorch's word for a dtype in messages: Double for float64."""
+    return (dtypes.of_array(array)._aliases or (dtypes.of_array(array).name,))[0].title()
+
+
 def _check_dtypes(name: str, a, b) -> None:
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {dtypes.of_array(a).name} != {dtypes.of_array(b).name} ({name}). "
-            "Convert one with .to(...)"
+            f"{name}: mat1 and mat2 must have the same dtype, but got {_scalar_type(a)} and {_scalar_type(b)} (expected m1 and m2 to have the same "
+            f"dtype, but got: {dtypes.of_array(a).name} != {dtypes.of_array(b).name}). Convert one with .to(...)"
         )
     if a.dtype == bool:
         raise NotImplementedError(f'"{name}" is not implemented for bool tensors: convert them first, as in x.float()')

@@ -8,7 +8,7 @@ from flambeau.ops.formats import channels_last, contiguous_format
 from flambeau.ops.views import _unsafe_view
 
 
-@composite(method=False, aliases=("nn.functional.pixel_shuffle",))
+@composite(method=False, aliases=("nn.functional.pixel_shuffle",), grad_name="PixelShuffleBackward0")
 def pixel_shuffle(input, upscale_factor):
     """Channels become places: (*, C r^2, H, W) -> (*, C, H r, W r), with r the upscale_factor."""
     r = upscale_factor
@@ -25,7 +25,7 @@ def pixel_shuffle(input, upscale_factor):
     return _copied(moved, (*batch, channels // (r * r), height * r, width * r), input)
 
 
-@composite(method=False, aliases=("nn.functional.pixel_unshuffle",))
+@composite(method=False, aliases=("nn.functional.pixel_unshuffle",), grad_name="PixelUnshuffleBackward0")
 def pixel_unshuffle(input, downscale_factor):
     """The way back: (*, C, H r, W r) -> (*, C r^2, H, W), with r the downscale_factor."""
     r = downscale_factor

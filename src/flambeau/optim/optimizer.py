@@ -200,10 +200,11 @@ class Optimizer:
         self.defaults.setdefault("differentiable", False)
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
-        for i, group in enumerate(self.param_groups):
-            lines += [f"Parameter Group {i}", *[f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]]
-        return "\n".join([*lines, ")"])
+        groups = [
+            "\n".join([f"Parameter Group {i}", *[f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]])
+            for i, group in enumerate(self.param_groups)
+        ]
+        return f"{type(self).__name__} (\n" + "\n\n".join(groups) + "\n)"
 
     # -- hooks
 

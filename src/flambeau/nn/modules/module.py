@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import errors
 from flambeau.legacy import typename
 from flambeau.nn.modules import error_context, hooks, registry, watched  # noqa: F401  modules are on time lines because of the last
 from flambeau.nn.modules.hooks import (  # noqa: F401  where PyTorch's programs look for them
@@ -120,8 +121,10 @@ class Module(Walks, State, Moves, hooks.Hooks):
     _call_impl = _wrapped_call_impl = __call__
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile this module's forward in place."""
-        raise NotImplementedError("Module.compile(): there is no compiler in this version. The module runs as it is, without compiling")
+        """Compile this module's forward in place. There is no compiler yet: the module runs as it is, and the program is told."""
+        errors.warn(
+            "Module.compile(): Flambeau has no compiler yet, so the module runs as it is: the results are the same, nothing is fused"
+        )
 
     # -- registering
 

@@ -90,13 +90,9 @@ class DistributedSampler(Sampler[_T_co]):
 
 def _process_group():
     """The room of process groups, when there is a group to ask."""
-    try:
-        from importlib import import_module
+    from flambeau import distributed as group
 
-        group = import_module("flambeau.distributed")
-    except ModuleNotFoundError:
-        group = None
-    if group is None or not group.is_available() or not group.is_initialized():
+    if not group.is_available() or not group.is_initialized():
         raise ValueError(
             "DistributedSampler: Default process group has not been initialized, so the number of replicas and the rank of this one are "
             "not known. Call init_process_group first, or give both: DistributedSampler(dataset, num_replicas=4, rank=0)"
