@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.lines import SIDE, lines
 from flambeau.kernels.reduce import unhalved
@@ -82,6 +82,9 @@ def median(array: Array, dim: int, ignore_nan: bool) -> Array:
 
 def mode(array: Array, dim: int) -> Array:
     """The index of the last of the most frequent elements (of the smallest, if several are most frequent); `dim` keeps size 1."""
+    found = _lines("mode", array, dim, 1, 0)
+    if found is not None:
+        return found[1]
     xp = arrays.module_of(array)
     order = argsort(array, dim, False)
     ordered = take(unhalved(array), order, dim)
@@ -113,12 +116,28 @@ def search(boundaries: Array, values: Array, right: bool) -> Array:
     xp = arrays.module_of(values)
     side = "right" if right else "left"
     keys, wanted = unhalved(boundaries), unhalved(values)
+    found = _searched(keys, wanted, right)
+    if found is not None:
+        return found
     if keys.ndim == 1:
         return xp.searchsorted(keys, wanted, side=side)
     found = xp.empty(values.shape, np.int64)
     for row in np.ndindex(keys.shape[:-1]):
         found[row] = xp.searchsorted(keys[row], wanted[row], side=side)
     return found
+
+
+def _searched(keys: Array, wanted: Array, right: bool) -> Array | None:
+    """What the compiled loop finds (see counting_loops.py), or None."""
+    n = keys.shape[-1]
+    if type(keys) is not np.ndarray or native.lib is None or not n or not wanted.size:
+        return None
+    keys, wanted = arrays.contiguous(keys), arrays.contiguous(wanted)
+    rows = keys.size // n  # all look in one sequence, or each row in its own
+    out = native.empty(wanted.shape, np.dtype(np.int64))
+    shape = (rows, wanted.size // rows)
+    seen = native.strided_view(keys, shape, (n, 0), 0), wanted.reshape(shape)
+    return None if native.kernel("sorted.search").into(out.reshape(shape), *seen, n.bit_length() + 1, n, right) is NotImplemented else out
 
 
 def take(array: Array, indices: Array, dim: int) -> Array:
