@@ -104,8 +104,8 @@ def print_fold(fold: Fold, dtype: str) -> str:
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
-FL_COLD void FL_NAME({name}_init)(void *acc, int64_t n) {{
-    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
+void FL_NAME({name}_init)(void *acc, int64_t n) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
 }}
 {_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
 void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
@@ -143,8 +143,8 @@ def _accumulator(fold: Fold, dtype: str) -> str:
 
 def _merge(name: str, wide: str) -> str:
     """How accumulators are merged, which is the same for all dtypes that have them."""
-    return f"""FL_COLD void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
-    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
+    return f"""void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
 }}"""
 
 

@@ -106,8 +106,9 @@ def dot(a, b):
     pieces = a.size // PIECE
     if pieces < 2 or native.lib is None or type(a) is not np.ndarray or not (a.flags.c_contiguous and b.flags.c_contiguous):
         return product(a[None, :], b[:, None]).reshape(())
-    totals = native.empty((pieces + 1,), FLOAT64)
-    for first, count, length in ((0, pieces, PIECE), (pieces, 1, a.size - pieces * PIECE)):
+    rest = a.size - pieces * PIECE
+    totals = native.empty((pieces + (rest > 0),), FLOAT64)
+    for first, count, length in ((0, pieces, PIECE), (pieces, 1, rest))[: 1 + (rest > 0)]:
         at = native.strided_view(totals, (count,), (1,), first)
         seen = [native.strided_view(x, (count,), (length,), first * PIECE) for x in (a, b)]
         if native.kernel("product.dot").into(at, *seen, length) is NotImplemented:

@@ -6,7 +6,7 @@
    on the shape alone: same bits with any number of threads. */
 #include "launcher.h"
 
-enum { WIDTH = 512, GRAIN = 32768 }; /* columns folded side by side; elements worth a block of their own */
+enum { WIDTH = 1024, GRAIN = 32768 }; /* columns folded side by side; elements worth a block of their own */
 
 typedef struct {
     const fl_fold *fold;
