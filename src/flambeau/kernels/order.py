@@ -113,18 +113,27 @@ def changes(rows: Array) -> Array:
 
 def search(boundaries: Array, values: Array, right: bool) -> Array:
     """Where `values` (..., V) would go into the sorted `boundaries` (..., B): before equals, or after them if `right`."""
-    xp = arrays.module_of(values)
-    side = "right" if right else "left"
     keys, wanted = unhalved(boundaries), unhalved(values)
     found = _searched(keys, wanted, right)
     if found is not None:
         return found
-    if keys.ndim == 1:
-        return xp.searchsorted(keys, wanted, side=side)
-    found = xp.empty(values.shape, np.int64)
-    for row in np.ndindex(keys.shape[:-1]):
-        found[row] = xp.searchsorted(keys[row], wanted[row], side=side)
-    return found
+    if type(keys) is not np.ndarray and keys.ndim == 1:
+        return arrays.module_of(keys).searchsorted(keys, wanted, side="right" if right else "left")
+    return _bisected(keys, wanted, right)
+
+
+def _bisected(keys: Array, wanted: Array, right: bool) -> Array:
+    """All searches at once, halving what is left to each; the steps are those of the compiled loop."""
+    xp, n = arrays.module_of(keys), keys.shape[-1]
+    start, left = xp.zeros(wanted.shape, np.int64), xp.full(wanted.shape, n, np.int64)
+    for _ in range(n.bit_length()):
+        half = left >> 1
+        middle = start + half
+        at = xp.minimum(middle, n - 1)
+        here = keys[at] if keys.ndim == 1 else xp.take_along_axis(keys, at, -1)
+        on = (left > 0) & ~(here > wanted if right else here >= wanted)
+        start, left = xp.where(on, middle + 1, start), xp.where(on, left - half - 1, half)
+    return start
 
 
 def _searched(keys: Array, wanted: Array, right: bool) -> Array | None:
