@@ -17,9 +17,9 @@ from flambeau.kernels.lines import first_of_all, lines
 from flambeau.kernels.meta import MetaArray
 
 INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
-WIDE, SIDE = 64, 16  # columns a row program takes at a time, and how many of long ones
+WIDTHS = (128, 64, 16)  # columns a row program takes at a time: as many as can be
 SHORT = 64  # elements that are worth a call of their own
-NEAR = 1 << 16  # elements of a block of columns that is copied to where it stays in the cache (see row_columns.py)
+NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache (see row_columns.py)
 _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool), "count_nonzero": INT64}
 
 
@@ -234,11 +234,12 @@ def _columns(name: str, dim: int, operands, params: tuple):
     """The compiled row program for columns side by side, or None where they are few."""
     shape, dtype, loop = operands[0].shape, operands[0].dtype, native.kernel(f"columns.{name}")
     n, outer, inner = shape[dim], prod(shape[:dim]), prod(shape[dim + 1 :])
-    if inner < SIDE or loop is native.not_compiled:
+    if inner < WIDTHS[-1] or loop is native.not_compiled:
         return None
-    width = SIDE if n * WIDE > NEAR >= n * SIDE else WIDE
     if dtype.itemsize == 2:
         operands = [arrays.cast(a, FLOAT32) for a in operands]
+    column = n * operands[0].itemsize * len(operands)
+    width = next((w for w in WIDTHS if w * column <= NEAR), WIDTHS[0])
     used = [native.empty(shape, operands[0].dtype), *map(arrays.contiguous, operands)]
     for first, count, side in ((0, inner // width, width), (inner // width * width, 1, inner % width)):
         if count * side:

@@ -1,6 +1,6 @@
 """Row programs along a dimension that is not the last: columns side by side, printed as C.
 
-    columns.softmax ...     an element of the launch is a block of up to 64 columns, `apart` elements from one row to the next
+    columns.softmax ...     an element of the launch is a block of up to 128 columns, `apart` elements from one row to the next
 
 What a row program keeps as one number is here a number for each column, and the compiler makes SIMD code across them. A block whose columns are not
 too long is first copied to where it lies in one piece, since rows a power of two apart would push each other out of the cache: the array
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from flambeau.kernels import expr as e
 from flambeau.kernels.expr import Expr
-from flambeau.kernels.folding import NEAR, SIDE, WIDE
+from flambeau.kernels.folding import NEAR, WIDTHS
 from flambeau.kernels.print_c import ENUM, TYPES
-from flambeau.kernels.rows import PROGRAMS, Print, RowProgram
+from flambeau.kernels.rows import PROGRAMS, Print, RowProgram, uses
 
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t blocks, const double *param)"
 EACH = "FL_IVDEP for (int c = 0; c < width; c++)"
@@ -42,6 +42,9 @@ class PrintColumns(Print):
         super().__init__(program, dtype)
         self.name = f"columns_{program.name}_{self.p.suffix}"
         self.operands = range(len(program.kinds))
+        # What is kept may take the place of the first operand, if that is not needed any more.
+        later = [program.expr, *(r.args[0] for r in self.reductions if any(uses(r.args[0], k) and r.args[0] is not k for k in self.kept))]
+        self.over = not any(uses(value, e.load(0), stop=(*self.reductions, *self.kept)) for value in later)
 
     def text(self) -> str:
         return f"{self._block()}{self._near()}{self._loop()}"
@@ -76,9 +79,9 @@ class PrintColumns(Print):
         new, numbers, constants, values = self._planned(chosen, done)
         sums = [k for r, k in zip(chosen, numbers, strict=True) if r.op == "row_sum"]
         for k in numbers:
-            yield f"    FL_ALIGNED {t} x{200 + k}_of[{WIDE}];"
+            yield f"    FL_ALIGNED {t} x{200 + k}_of[{WIDTHS[0]}];"
             if k in sums:
-                yield f"    FL_ALIGNED double s{k}[{WIDE}]; {EACH} s{k}[c] = 0;"
+                yield f"    FL_ALIGNED double s{k}[{WIDTHS[0]}]; {EACH} s{k}[c] = 0;"
             else:
                 yield f"    {EACH} x{200 + k}_of[c] = -INFINITY;"
         yield from constants
@@ -104,7 +107,7 @@ class PrintColumns(Print):
         found, text = self.p.body(node)
         to = f"x{name.value}_of"
         body = " ".join([*self._reads([node]), *found, f"{to}[c] = {text};"])
-        return f"    FL_ALIGNED {self.p.ctype(node)} {to}[{WIDE}]; {EACH} {{ {body} }}"
+        return f"    FL_ALIGNED {self.p.ctype(node)} {to}[{WIDTHS[0]}]; {EACH} {{ {body} }}"
 
     def _reads(self, values: list[Expr]) -> Iterator[str]:
         for i in sorted({i for v in values for i in e.loads(v)}):
@@ -116,7 +119,7 @@ class PrintColumns(Print):
         t, last = self.p.compute, len(self.operands)
         given = ", ".join(f"const {t} *x{i}" for i in self.operands)
         copies = " ".join(f"near[{i} * n * width + r * width + c] = x{i}[r * apart + c];" for i in self.operands)
-        places = ", ".join(f"near + {i} * n * width" for i in range(last + 1))
+        places = ", ".join(f"near + {i} * n * width" for i in (*self.operands, 0 if self.over else last))
         return f"""static inline __attribute__((always_inline)) void {self.name}_near({t} *out, int64_t apart, {given}, {t} *near, int64_t n, const int width,
     const double *param) {{
     for (int64_t r = 0; r < n; r++) {EACH} {{ {copies} }}
@@ -129,13 +132,13 @@ class PrintColumns(Print):
         reads = "".join(f"        const {t} *const x{i} = (const {t} *)(ptr[{i + 1}] + b * step[{i + 1}]);\n" for i in self.operands)
         near = "\n        else ".join(
             f"{f'if (width == {w}) ' if w != 'width' else ''}{self.name}_near(out, apart, {names}, near, n, {w}, param + 4);"
-            for w in (WIDE, SIDE, "width")
+            for w in (*WIDTHS, "width")
         )
         return f"""void FL_NAME({self.name}){PARAMETERS} {{
     const int64_t n = (int64_t)param[1], apart = (int64_t)param[2];
     const int width = (int)param[3];
-    const size_t bytes = {len(self.operands) + len(self.kept)} * sizeof({t}) * (size_t)(n * width);
-    {t} *const near = n * width > {NEAR} ? 0 : fl_alloc(bytes);
+    const size_t bytes = {len(self.operands) + (len(self.kept) and not self.over)} * sizeof({t}) * (size_t)(n * width);
+    {t} *const near = bytes > {NEAR} ? 0 : fl_alloc(bytes);
     for (int64_t b = 0; b < blocks; b++) {{
         {t} *const out = ({t} *)(ptr[0] + b * step[0]);
 {reads}        if (!near) {self.name}_block(out, apart, {names}, out, apart, n, width, param + 4);

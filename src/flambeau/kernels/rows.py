@@ -236,8 +236,8 @@ class Print:
         kept = []
         for node in self.order:
             if node.op in DEAR and self.varying(node):
-                passes = {self.levels[r] - 1 for r in self.reductions if _uses(r.args[0], node)}
-                if _uses(self.program.expr, node, stop=self.reductions):
+                passes = {self.levels[r] - 1 for r in self.reductions if uses(r.args[0], node)}
+                if uses(self.program.expr, node, stop=self.reductions):
                     passes.add(last)
                 if len(passes) > 1:
                     kept.append(node)
@@ -312,7 +312,7 @@ class Print:
 
     def _planned(self, chosen: list[Expr], done: set[Expr]) -> tuple[list[Expr], list[int], list[str], list[Expr]]:
         """A pass for the reductions `chosen`: what it keeps, their places among all, what comes before the loop, and what it computes."""
-        new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
+        new = [k for k in self.kept if k not in done and any(uses(r.args[0], k) for r in chosen)]
         found = [self._named(r.args[0], done, new) for r in chosen] + [self._named(k, done, set(new) - {k}) for k in new]
         done.update(chosen)
         done.update(new)
@@ -398,10 +398,11 @@ def _renamed(text: str, number: int) -> str:
     return re.sub(r"\bt(\d+)\b", rf"t{number}_\1", text)
 
 
-def _uses(node: Expr, other: Expr, stop=()) -> bool:
+def uses(node: Expr, other: Expr, stop=()) -> bool:
+    """Whether `other` is a part of `node`, not counting what is inside of `stop`."""
     if node is other:
         return True
-    return node not in stop and any(_uses(a, other, stop) for a in node.args)
+    return node not in stop and any(uses(a, other, stop) for a in node.args)
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
