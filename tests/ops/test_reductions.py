@@ -334,6 +334,24 @@ def test_masked_reductions():
 
 
 @pytest.mark.parametrize(
+    ("shape", "dims"),
+    [((4, 3, 40, 41), (0, 2, 3)), ((5, 6, 70), (0, 2)), ((7, 20, 9, 64), (0, 2)), ((3, 4, 5, 100), (1, 3)), ((40, 3, 50, 60), (0, 2, 3))],
+)
+def test_what_is_reduced_on_both_sides_of_what_is_kept_is_not_copied(shape, dims):
+    """A reduction over two runs of memory copies the array, or has another value than PyTorch's."""
+    array = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    seen, *_, again = folding._geometry(array, dims)
+    assert seen is array and len(again) == 2
+    for view in (lambda x: x, lambda x: x[::2], lambda x: x[..., ::2], lambda x: x[:, 1:]):
+        ours, theirs = view(flambeau.tensor(array)), view(torch.tensor(array))
+        for name in ("sum", "mean", "amax", "var", "nansum"):
+            for keepdim in (False, True):
+                found, expected = (getattr(x, name)(dim=dims, keepdim=keepdim).numpy() for x in (ours, theirs))
+                assert found.shape == expected.shape
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=f"{name} {shape} {dims}")
+
+
+@pytest.mark.parametrize(
     ("order", "dims", "copied"),
     [
         ((1, 0), (1,), False),
@@ -346,7 +364,7 @@ def test_masked_reductions():
     ],
 )
 def test_transposed_arrays_are_folded_as_they_lie(order, dims, copied):
-    """Rows of a transposed array are columns in memory, and are summed as such; only where what is reduced lies on both sides of what is kept is it copied."""
+    """Rows of a transposed array are columns in memory, and are summed as such; only where short rows would repeat is it copied."""
     array = np.arange(3.0 * 5 * 7, dtype=np.float32).reshape(3, 5, 7)[: 3 if len(order) == 3 else 1].squeeze().transpose(order)
     seen = folding._geometry(array, dims)[0]
     assert (seen is not array) == copied

@@ -7,7 +7,7 @@
 
 Along a contiguous row the compiler may add the lanes of its vectors in any order (`omp simd`), which depends on the CPU variant but never
 on the number of threads. Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its
-digits along any axis. Plain sums (`short`) first add a few elements, at most sixteen, in float32: to widen every one of them would halve the
+digits along any axis; a maximum, which is one of the elements, is `exact` in theirs. Plain sums (`short`) first add a few elements, at most sixteen, in float32: to widen every one of them would halve the
 speed of sums that fit the cache. `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
 """
 
@@ -36,6 +36,7 @@ class Fold:
     dtypes: tuple[str, ...] = ALL
     lanes: str = "+"  # the operator by which the lanes of a vector are combined
     short: bool = False  # whether some contributions may be added as float32 before they meet the accumulator
+    exact: bool = False  # whether accumulators are of the dtype the elements are computed in
     find: bool = False  # whether a GPU can be asked for the position of the result (on the CPU: scan_loops.py)
 
 
@@ -63,12 +64,21 @@ FOLDS = [
     Fold("mean", 0, _sum, finish=_mean, dtypes=FLOATS, short=True),
     Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*"),
     Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=INTEGERS, lanes="*"),
-    Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", find=True),
-    Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, lanes="min", find=True),
-    Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="max"),
-    Fold("all", 1, e.minimum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="min"),
+    Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", exact=True, find=True),
+    Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, lanes="min", exact=True, find=True),
+    Fold("any", 0, e.maximum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="max", exact=True),
+    Fold("all", 1, e.minimum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="bool", lanes="min", exact=True),
     Fold("count_nonzero", 0, _sum, map=lambda x, shift: e.as_T(e.as_bool(x)), out="int64"),
-    Fold("outside", 0, e.maximum, map=lambda x, size: e.as_T((x < 0) | (x >= size)), out="bool", dtypes=("int64", "int32"), lanes="max"),
+    Fold(
+        "outside",
+        0,
+        e.maximum,
+        map=lambda x, size: e.as_T((x < 0) | (x >= size)),
+        out="bool",
+        dtypes=("int64", "int32"),
+        lanes="max",
+        exact=True,
+    ),
     Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
     Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
     Fold("off", 0, _sum, map=lambda x, shift: x - shift, finish=_mean, dtypes=("float64",)),
@@ -80,23 +90,24 @@ FOLDS = [
 
 def print_fold(fold: Fold, dtype: str) -> str:
     """The C of one fold for one dtype: small functions, see fl_fold in loops.h."""
-    element, accumulator = LoopPrinter(dtype), LoopPrinter(_accumulator(dtype))
+    element, accumulator = LoopPrinter(dtype), LoopPrinter(_accumulator(fold, dtype))
     wide, narrow, storage = accumulator.compute, element.compute, element.storage
     name = f"fold_{fold.name}_{element.suffix}"
     out = dtype if fold.out == "T" else fold.out
     init = fold.init(dtype) if callable(fold.init) else fold.init
     short = fold.short and narrow == "float"
     x, y, z = e.load(0), e.load(1), e.load(2)
-    finished = f"{name}_finish(((const {wide} *)acc)[i], ({wide})count, shift ? ({wide})shift[i] : 0)"
+    more = "0, 0" if fold.exact else f"({wide})count, shift ? ({wide})shift[i] : 0"
+    finished = f"{name}_finish(((const {wide} *)acc)[i], {more})"
     finished = f"(float){finished}" if out in ("float16", "bfloat16") else finished
     return f"""
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
-FL_COLD void FL_NAME({name}_init)(void *acc, int64_t n) {{
-    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
+void FL_NAME({name}_init)(void *acc, int64_t n) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
 }}
-{_merge(name, wide) if dtype == _accumulator(dtype) else ""}
+{_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
 void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
     if (step != sizeof({storage})) {{ /* block by block through a buffer */
         {storage} buffer[FL_BLOCK];
@@ -124,14 +135,16 @@ FL_COLD void FL_NAME({name}_store)(const void *acc, int64_t n, double count, con
 }}"""
 
 
-def _accumulator(dtype: str) -> str:
+def _accumulator(fold: Fold, dtype: str) -> str:
+    if fold.exact:
+        return "float32" if dtype in ("float16", "bfloat16") else dtype
     return "float64" if dtype in FLOATS else "int64"
 
 
 def _merge(name: str, wide: str) -> str:
     """How accumulators are merged, which is the same for all dtypes that have them."""
-    return f"""FL_COLD void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
-    for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
+    return f"""void FL_NAME({name}_merge)(void *acc, const void *more, int64_t n) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {name}_combine((({wide} *)acc)[i], ((const {wide} *)more)[i]);
 }}"""
 
 
@@ -193,7 +206,8 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
 
     The lanes of a vector are combined in any order; comparing them loses a NaN, which `bad` keeps.
     """
-    keeps = wide == "double" and operator in ("max", "min")
+    keeps = wide in ("float", "double") and operator in ("max", "min")
+    combined = f"v {'>' if operator == 'max' else '<'} total ? v : total" if keeps else f"{name}_combine(total, v)"
     clauses = f"reduction({'fl_' * keeps}{operator}:total)" + " reduction(|:bad)" * keeps
     return f"""    {"int bad = total != total;" if keeps else ""}
     for (; from < n; from += 256) {{
@@ -202,7 +216,7 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
         for (int64_t i = from; i < end; i++) {{
             const {wide} v = {name}_map({read}, s);
             {"bad |= v != v;" if keeps else ""}
-            total = {name}_combine(total, v);
+            total = {combined};
         }}
     }}
     {"total = bad ? NAN : total;" if keeps else ""}
@@ -223,7 +237,7 @@ def table() -> tuple[list[str], list[str], list[tuple[str, str]]]:
     for fold in FOLDS:
         for dtype in fold.dtypes:
             names = {part: f"FL_NAME(fold_{fold.name}_{TYPES[dtype][0]}_{part})" for part in PARTS}
-            names["merge"] = f"FL_NAME(fold_{fold.name}_{TYPES[_accumulator(dtype)][0]}_merge)"
+            names["merge"] = f"FL_NAME(fold_{fold.name}_{TYPES[_accumulator(fold, dtype)][0]}_merge)"
             declarations.append("".join(f"void {name}({PARTS[part]});\n" for part, name in names.items()))
             out = dtype if fold.out == "T" else fold.out
             rows.append(f'{{"{fold.name}", {ENUM[dtype]}, {ENUM[out]}, {", ".join(names.values())}}}')

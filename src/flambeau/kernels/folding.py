@@ -1,7 +1,7 @@
 """Running the compiled reductions and row programs on arrays: finds the geometry they need, or answers None.
 
-A fold sees an array as (outer, n, inner) and reduces the middle. Dimensions that memory holds as one run count as one; where the reduced
-dimensions do not, the array is copied into an order in which they do.
+A fold sees an array as (outer, n, inner) and reduces the middle, perhaps again and again at some distance. Dimensions that memory holds as one run
+count as one; where there are more runs than that, the array is copied into an order in which there are not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from flambeau.kernels import arrays, native
 from flambeau.kernels.lines import first_of_all, lines
 from flambeau.kernels.meta import MetaArray
 
-INT64 = np.dtype(np.int64)
+INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+WIDTHS = (128, 64, 16)  # columns a row program takes at a time: as many as can be
+SHORT = 64  # elements that are worth a call of their own
+NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache (see row_columns.py)
 _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool), "count_nonzero": INT64}
 
 
@@ -32,16 +35,16 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
         exact = _exact_name(name, array.dtype, out_dtype)
         if exact is None:
             return None
-        seen, sizes, steps = _geometry(array, dims)
-        plan = (exact, seen is not array, sizes[:3], steps, sizes[4 if keepdim else 3], float(sizes[1]))
+        seen, sizes, steps, *again = _geometry(array, dims)
+        plan = (exact, seen is not array, sizes[:3], steps, sizes[4 if keepdim else 3], float(_count(array.shape, dims)), again)
         if len(_plans) > 1000:
             _plans.clear()
         _plans[key] = plan
-    exact, copies, sizes, steps, shape, total = plan
+    exact, copies, sizes, steps, shape, total, again = plan
     if copies:
         array = _copied(array, dims)[0]
     out = arrays.empty(shape, out_dtype, arrays.device_of(array))
-    return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count)) else None
+    return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count), *again) else None
 
 
 def whole(name: str) -> Callable:
@@ -70,9 +73,9 @@ def over(name: str) -> Callable:
             plan = plans[key] = _plan_over(name, array, dim, keepdim)
         if plan is None:
             return NotImplemented
-        exact, sizes, steps, shape, dtype, count, dims = plan
+        exact, sizes, steps, shape, dtype, count, dims, again = plan
         out = native.empty(shape, dtype)
-        return (out, dims) if run(exact, array, sizes, steps, out, None, count) else NotImplemented
+        return (out, dims) if run(exact, array, sizes, steps, out, None, count, *again) else NotImplemented
 
     return launch
 
@@ -86,8 +89,9 @@ def _plan_over(name: str, array: np.ndarray, dim, keepdim: bool) -> tuple | None
     exact = _exact_name(name, array.dtype, dtype)
     if exact is None or len(set(dims)) != len(dims) or (name == "mean" and array.dtype.kind in "biuc"):
         return None
-    seen, sizes, steps = _geometry(array, dims)
-    return None if seen is not array else (exact, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, float(sizes[1]), dims)
+    seen, sizes, steps, *again = _geometry(array, dims)
+    count = float(_count(array.shape, dims))
+    return None if seen is not array else (exact, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, count, dims, again)
 
 
 def _engine(array):
@@ -130,35 +134,46 @@ def _kept_shape(shape, dims, keepdim: bool) -> tuple[int, ...]:
     return tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
 
 
+def _count(shape, dims: tuple[int, ...]) -> int:
+    return prod([shape[d] for d in dims])
+
+
 def _geometry(array, dims: tuple[int, ...]):
-    """(array, (outer, n, inner, shape without dims, shape with them as 1), steps in bytes)."""
+    """array, (outer, n, inner, shape without dims, shape with them as 1), steps in bytes; and (how often n repeats, the step from one to the next),
+    where the reduced dimensions are two runs of memory."""
     shape, steps = array.shape, array.strides
     if len(dims) == len(shape) and array.flags.c_contiguous:
         return array, (1, array.size, 1, (), (1,) * len(shape)), (0, array.itemsize, 0)
-    kept, ones = _kept_shape(shape, dims, False), _kept_shape(shape, dims, True)
+    shapes = _kept_shape(shape, dims, False), _kept_shape(shape, dims, True)
+    if 0 in shape:
+        return array, (prod(shapes[0]), _count(shape, dims), 1, *shapes), (0, 0, 0)
     groups: list[list[int]] = []  # runs of neighbouring dimensions of one sort: [reduced?, size, step]
     for d in _as_in_memory(shape, steps, dims):
         n, reduced = shape[d], d in dims
         if groups and groups[-1][0] == reduced and groups[-1][2] == n * steps[d]:
             groups[-1][1] *= n
             groups[-1][2] = steps[d]
-        elif groups and groups[-1][0] == reduced:
-            return _copied(array, dims)
         else:
             groups.append([reduced, n, steps[d]])
-    if 0 in shape:
-        n = prod(shape[d] for d in dims)
-        return array, (prod(kept), n, 1, kept, ones), (0, 0, 0)
     pattern = [g[0] for g in groups]
-    if pattern == [True, False, True] or len(groups) > 3:
+    kept, folded = [[g[1:] for g in groups if g[0] == reduced] for reduced in (False, True)]
+    if len(kept) > 2 or len(folded) > 2 or (type(array) is not np.ndarray and pattern not in _PLAIN):
         return _copied(array, dims)
-    outer = groups.pop(0)[1:] if groups and not groups[0][0] else [1, 0]
-    middle = groups.pop(0)[1:] if groups else [1, 0]
-    inner = groups.pop(0)[1:] if groups else [1, 0]
-    # Columns are read side by side, so they must lie side by side; rows may have any step.
-    if inner[0] > 1 and inner[1] < middle[1] and inner[1] != array.itemsize:
+    none = [1, 0]
+    again, middle = [none, none, *folded][-2:] if folded else (none, none)
+    if len(kept) == 1:  # one run of results: outside of what is reduced, or inside?
+        kept = [*kept, none] if pattern[-1:] != [False] or not folded else [none, *kept]
+    outer, inner = kept or (none, none)
+    beside = inner[0] > 1 and inner[1] < middle[1]
+    # Columns are read side by side, so they must lie side by side; rows may have any step. What repeats should not be short.
+    if (beside and inner[1] != array.itemsize) or (again[0] > 1 and middle[0] * (inner[0] if beside else 1) < SHORT):
         return _copied(array, dims)
-    return array, (outer[0], middle[0], inner[0], kept, ones), (outer[1], middle[1], inner[1])
+    seen = array, (outer[0], middle[0], inner[0], *shapes), (outer[1], middle[1], inner[1])
+    return seen if again is none else (*seen, tuple(again))
+
+
+# What a GPU's loops take, as whether each run of dimensions is reduced.
+_PLAIN = [[], [True], [False], [True, False], [False, True], [False, True, False]]
 
 
 def _as_in_memory(shape, steps, dims: tuple[int, ...]) -> list[int]:
@@ -190,6 +205,10 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
         return None
     dim %= first.ndim
     n = first.shape[dim]
+    if kinds is None and dim != first.ndim - 1 and engine is native.lib:
+        found = _columns(name, dim, operands, params)
+        if found is not None:
+            return found
     kinds = kinds or ("row",) * len(operands)
     order = (*(d for d in range(first.ndim) if d != dim), dim)  # the row goes last
     last = dim == first.ndim - 1
@@ -209,3 +228,22 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
     if not done:
         return None
     return out if last else arrays.contiguous(out.transpose([order.index(d) for d in range(first.ndim)]))
+
+
+def _columns(name: str, dim: int, operands, params: tuple):
+    """The compiled row program for columns side by side, or None where they are few."""
+    shape, dtype, loop = operands[0].shape, operands[0].dtype, native.kernel(f"columns.{name}")
+    n, outer, inner = shape[dim], prod(shape[:dim]), prod(shape[dim + 1 :])
+    if inner < WIDTHS[-1] or loop is native.not_compiled:
+        return None
+    if dtype.itemsize == 2:
+        operands = [arrays.cast(a, FLOAT32) for a in operands]
+    column = n * operands[0].itemsize * len(operands)
+    width = next((w for w in WIDTHS if w * column <= NEAR), WIDTHS[0])
+    used = [native.empty(shape, operands[0].dtype), *map(arrays.contiguous, operands)]
+    for first, count, side in ((0, inner // width, width), (inner // width * width, 1, inner % width)):
+        if count * side:
+            seen = [native.strided_view(a, (outer, count), (n * inner, side), first) for a in used]
+            if loop.into(*seen, n * side, n, inner, side, *params) is NotImplemented:
+                return None
+    return used[0] if dtype.itemsize > 2 else arrays.cast(used[0], dtype)

@@ -1,6 +1,6 @@
 """Matrix products of arrays: BLAS on the CPU (see csrc/blas.c), cuBLAS through CuPy on CUDA.
 
-Half precision is multiplied in float32 and rounded once. Integers go to NumPy, which has no BLAS for them either.
+Half precision is multiplied in float32 and rounded once. BLAS has no integers: product_loops.py has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy as np
 from flambeau.kernels import arrays, native
 
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+ROWS = 16  # of a product of integers that are computed together
+PIECE = 1 << 14  # elements of a dot product that are added up by one thread
 
 
 @lru_cache(None)
@@ -70,10 +72,48 @@ def product(a, b):
         return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
     if native.lib is not None:
         found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
+        if found is NotImplemented and a.dtype.kind in "iu":
+            found = _whole(a, b)
         if found is not NotImplemented:
             return found
     with np.errstate(all="ignore"):
         return np.matmul(a, b)
+
+
+def _whole(a, b):
+    """The product of integers in compiled loops (see product_loops.py), a few rows at a time; NotImplemented for dtypes without."""
+    if a.ndim == 2:
+        found = _whole(a[None], b[None])
+        return found if found is NotImplemented else found[0]
+    b = arrays.contiguous(b)
+    (count, rows, depth), cols = a.shape, b.shape[2]
+    out = native.empty((count, rows, cols), a.dtype)
+    if not out.size or not depth:
+        return np.zeros(out.shape, out.dtype)
+    apart, down, right = (s // a.itemsize for s in a.strides)
+    for first, blocks, some in ((0, rows // ROWS, ROWS), (rows // ROWS * ROWS, 1, rows % ROWS)):
+        if blocks * some:
+            shape, at = (count, blocks), native.strided_view
+            seen = at(out, shape, (rows * cols, some * cols), first * cols), at(a, shape, (apart, some * down), first * down)
+            numbers = (max(some * depth * cols, 1), some, depth, cols, down, right, cols, cols)
+            if native.kernel("product.whole").into(*seen, at(b, shape, (depth * cols, 0), 0), *numbers) is NotImplemented:
+                return NotImplemented
+    return out
+
+
+def dot(a, b):
+    """The sum of a * b for vectors (K) of one dtype, as an array (). Long ones are shared out among threads, a piece at a time."""
+    pieces = a.size // PIECE
+    if pieces < 2 or native.lib is None or type(a) is not np.ndarray or not (a.flags.c_contiguous and b.flags.c_contiguous):
+        return product(a[None, :], b[:, None]).reshape(())
+    rest = a.size - pieces * PIECE
+    totals = native.empty((pieces + (rest > 0),), FLOAT64)
+    for first, count, length in ((0, pieces, PIECE), (pieces, 1, rest))[: 1 + (rest > 0)]:
+        at = native.strided_view(totals, (count,), (1,), first)
+        seen = [native.strided_view(x, (count,), (length,), first * PIECE) for x in (a, b)]
+        if native.kernel("product.dot").into(at, *seen, length) is NotImplemented:
+            return product(a[None, :], b[:, None]).reshape(())
+    return arrays.cast(native.lib.fold_all("sum", totals), a.dtype)
 
 
 def _bind_first(a, b):

@@ -13,6 +13,7 @@ from pathlib import Path
 from flambeau.kernels import (
     channels,
     class_loops,
+    counting_loops,
     dtype_table,
     fold,
     householder_loops,
@@ -29,7 +30,9 @@ from flambeau.kernels import (
     print_quantized,
     print_recurrent,
     print_tiles,
+    product_loops,
     random_loops,
+    row_columns,
     scan_loops,
     sparse_loops,
     update_loops,
@@ -64,6 +67,9 @@ void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, con
 """
 ROOMS = {
     "programs.c": rows_room,
+    "program_columns.c": row_columns,
+    "counting.c": counting_loops,
+    "products.c": product_loops,
     "channels.c": channels,
     "norms.c": norm_loops,
     "mix.c": mixing,

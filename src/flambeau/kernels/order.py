@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.lines import SIDE, lines
 from flambeau.kernels.reduce import unhalved
@@ -82,6 +82,9 @@ def median(array: Array, dim: int, ignore_nan: bool) -> Array:
 
 def mode(array: Array, dim: int) -> Array:
     """The index of the last of the most frequent elements (of the smallest, if several are most frequent); `dim` keeps size 1."""
+    found = _lines("mode", array, dim, 1, 0)
+    if found is not None:
+        return found[1]
     xp = arrays.module_of(array)
     order = argsort(array, dim, False)
     ordered = take(unhalved(array), order, dim)
@@ -110,15 +113,40 @@ def changes(rows: Array) -> Array:
 
 def search(boundaries: Array, values: Array, right: bool) -> Array:
     """Where `values` (..., V) would go into the sorted `boundaries` (..., B): before equals, or after them if `right`."""
-    xp = arrays.module_of(values)
-    side = "right" if right else "left"
     keys, wanted = unhalved(boundaries), unhalved(values)
-    if keys.ndim == 1:
-        return xp.searchsorted(keys, wanted, side=side)
-    found = xp.empty(values.shape, np.int64)
-    for row in np.ndindex(keys.shape[:-1]):
-        found[row] = xp.searchsorted(keys[row], wanted[row], side=side)
-    return found
+    found = _searched(keys, wanted, right)
+    if found is not None:
+        return found
+    if type(keys) is not np.ndarray and keys.ndim == 1:
+        return arrays.module_of(keys).searchsorted(keys, wanted, side="right" if right else "left")
+    return _bisected(keys, wanted, right)
+
+
+def _bisected(keys: Array, wanted: Array, right: bool) -> Array:
+    """All searches at once, halving what is left to each; the steps are those of the compiled loop."""
+    xp, n = arrays.module_of(keys), keys.shape[-1]
+    start, left = xp.zeros(wanted.shape, np.int64), xp.full(wanted.shape, n, np.int64)
+    for _ in range(n.bit_length()):
+        half = left >> 1
+        middle = start + half
+        at = xp.minimum(middle, n - 1)
+        here = keys[at] if keys.ndim == 1 else xp.take_along_axis(keys, at, -1)
+        on = (left > 0) & ~(here > wanted if right else here >= wanted)
+        start, left = xp.where(on, middle + 1, start), xp.where(on, left - half - 1, half)
+    return start
+
+
+def _searched(keys: Array, wanted: Array, right: bool) -> Array | None:
+    """What the compiled loop finds (see counting_loops.py), or None."""
+    n = keys.shape[-1]
+    if type(keys) is not np.ndarray or native.lib is None or not n or not wanted.size:
+        return None
+    keys, wanted = arrays.contiguous(keys), arrays.contiguous(wanted)
+    rows = keys.size // n  # all look in one sequence, or each row in its own
+    out = native.empty(wanted.shape, np.dtype(np.int64))
+    shape = (rows, wanted.size // rows)
+    seen = native.strided_view(keys, shape, (n, 0), 0), wanted.reshape(shape)
+    return None if native.kernel("sorted.search").into(out.reshape(shape), *seen, n.bit_length() + 1, n, right) is NotImplemented else out
 
 
 def take(array: Array, indices: Array, dim: int) -> Array:

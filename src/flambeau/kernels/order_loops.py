@@ -2,6 +2,7 @@
 
     sort   least significant digit first, a pass for each, which keeps equal elements in order
     topk   a small sorted buffer of the best so far; whole blocks in which nothing beats its last are passed over. For large k: sort.
+    mode   the longest run of equal elements in the sorted line
     kth    most significant digit first: count the digits of the keys that are left, keep those with the digit that holds the kth
 
 -0 has the key of 0, and every NaN the greatest key. A key with all bits flipped sorts from the greatest down, equals still in order.
@@ -18,7 +19,7 @@ BYTES = 1 << 15  # of memory that a loop has without asking: enough for 16 colum
 FEW = 64  # up to so many results are kept sorted by insertion
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 BITS = {name: 8 * size for name, size, _, _ in DTYPES.values()}
-LOOPS = ("sort", "topk", "kth")
+LOOPS = ("sort", "topk", "kth", "mode")
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
@@ -76,6 +77,7 @@ static inline {u} key_{s}({u} x) {{
 {_sort_line(s, u, bits)}
 {_topk_line(s, u)}
 {_kth_line(s, u, bits)}
+{_mode_line(s, u, bits)}
 {"".join(_loop(name, s, u, bits) for name in LOOPS)}"""
 
 
@@ -164,10 +166,36 @@ static void kth_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t k
 }}"""
 
 
+def _item_bytes(bits: int) -> int:
+    """What sorting takes for each element: two items."""
+    return 32 if bits == 64 else 16
+
+
+def _mode_line(s: str, u: str, bits: int) -> str:
+    """The last of the most frequent elements; of the smallest, if several are. A NaN is equal to nothing."""
+    nan = f" && key_{s}(sorted[i]) != ({u})~({u})0" if "f" in s else ""
+    return f"""
+static void mode_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t k, int64_t option, void *memory) {{
+    int64_t *const places = (int64_t *)((char *)memory + {_item_bytes(bits)} * n), run = 0, most = 0;
+    {u} *const sorted = ({u} *)(places + n);
+    sort_line_{s}(x, sorted, places, n, n, 0, memory);
+    for (int64_t i = 0; i < n; i++) {{
+        run = i && key_{s}(sorted[i]) == key_{s}(sorted[i - 1]){nan} ? run + 1 : 1;
+        if (run > most) most = run, *at = places[i];
+    }}
+    *y = x[*at], (void)k, (void)option;
+}}"""
+
+
 def _loop(name: str, s: str, u: str, bits: int) -> str:
     """Lines that are rows as they stand; columns copied, SIDE at a time, into rows and back."""
-    items = 32 if bits == 64 else 16
-    scratch = {"sort": f"{items} * n", "topk": f"k > {FEW} ? {items} * n : 0", "kth": f"({bits // 8} * n + 7) & -8"}[name]
+    items = _item_bytes(bits)
+    scratch = {
+        "mode": f"({items + 8 + bits // 8} * n + 7) & -8",
+        "sort": f"{items} * n",
+        "topk": f"k > {FEW} ? {items} * n : 0",
+        "kth": f"({bits // 8} * n + 7) & -8",
+    }[name]
     return f"""
 void FL_NAME(lines_{name}_{s})({HEAD}) {{
 {GEOMETRY}    const {u} *x = (const {u} *)ptr[0];

@@ -183,7 +183,7 @@ def declare(name: str, formula: Callable, kinds: tuple[str, ...], options: int =
 
 def print_program(program: RowProgram, dtype: str) -> str:
     """The C of the program for one dtype: an fl_loop that the launcher calls once for each row, or for each chunk of rows."""
-    return _Print(program, dtype).text() + (print_chunks(program, dtype) if program.totals else "")
+    return Print(program, dtype).text() + (print_chunks(program, dtype) if program.totals else "")
 
 
 def print_chunks(program: RowProgram, dtype: str) -> str:
@@ -216,7 +216,7 @@ void FL_NAME({name}_chunks)(char *const *ptr, const int64_t *step, int64_t chunk
 """
 
 
-class _Print:
+class Print:
     def __init__(self, program: RowProgram, dtype: str):
         self.program, self.p = program, LoopPrinter(dtype)
         self.varying = _Varying(program.kinds)
@@ -236,8 +236,8 @@ class _Print:
         kept = []
         for node in self.order:
             if node.op in DEAR and self.varying(node):
-                passes = {self.levels[r] - 1 for r in self.reductions if _uses(r.args[0], node)}
-                if _uses(self.program.expr, node, stop=self.reductions):
+                passes = {self.levels[r] - 1 for r in self.reductions if uses(r.args[0], node)}
+                if uses(self.program.expr, node, stop=self.reductions):
                     passes.add(last)
                 if len(passes) > 1:
                     kept.append(node)
@@ -279,16 +279,13 @@ class _Print:
         does not depend on how wide the CPU's vectors are. A lane adds 64 elements in the dtype they are computed in, as are four lanes; the rest is in double.
         """
         t = self.p.compute
-        new = [k for k in self.kept if k not in done and any(_uses(r.args[0], k) for r in chosen)]
-        numbers = [self.reductions.index(r) for r in chosen]
+        new, numbers, constants, values = self._planned(chosen, done)
         for r, k in zip(chosen, numbers, strict=True):
             if r.op == "row_sum":
                 yield f"    double s{k} = 0;"
             else:
                 yield f"    FL_ALIGNED {t} m{k}[{LANES}];"
                 yield f"    for (int l = 0; l < {LANES}; l++) m{k}[l] = -INFINITY;"
-        found = [self._named(r.args[0], done, new) for r in chosen] + [self._named(k, done, set(new) - {k}) for k in new]
-        constants, values = self._hoisted(found)
         yield from constants
 
         def finish(found: list[str]) -> str:
@@ -312,8 +309,14 @@ class _Print:
         yield "        o = stop;\n    }"
         for k in numbers:
             yield f"    const {t} x{200 + k} = " + (f"({t})s{k};" if k in sums else f"lanes_max_{t}(m{k});")
+
+    def _planned(self, chosen: list[Expr], done: set[Expr]) -> tuple[list[Expr], list[int], list[str], list[Expr]]:
+        """A pass for the reductions `chosen`: what it keeps, their places among all, what comes before the loop, and what it computes."""
+        new = [k for k in self.kept if k not in done and any(uses(r.args[0], k) for r in chosen)]
+        found = [self._named(r.args[0], done, new) for r in chosen] + [self._named(k, done, set(new) - {k}) for k in new]
         done.update(chosen)
         done.update(new)
+        return new, [self.reductions.index(r) for r in chosen], *self._hoisted(found)
 
     def _named(self, node: Expr, done: set[Expr], but=()) -> Expr:
         """`node` with reductions that are done as x200.. and kept rows as x300.., unless they are in `but`."""
@@ -338,21 +341,16 @@ class _Print:
 
         for value in values:
             visit(value)
-        lines = []
-        for node, name in numbers.items():
-            found, text = self.p.body(node)
-            lines.append(f"    {self.p.ctype(node)} x{name.value}; {{ {' '.join(found)} x{name.value} = {text}; }}")
         self.hoisted += len(numbers)
-        return lines, [e.replace(value, numbers) for value in values]
+        return [self._number(*item) for item in numbers.items()], [e.replace(value, numbers) for value in values]
+
+    def _number(self, node: Expr, name: Expr) -> str:
+        found, text = self.p.body(node)
+        return f"    {self.p.ctype(node)} x{name.value}; {{ {' '.join(found)} x{name.value} = {text}; }}"
 
     def _body(self, values: list[Expr], finish: Callable[[list[str]], str]) -> Iterator[str]:
         """Statements of a loop: read what the values need, compute, finish."""
-        needed = {i for v in values for i in e.loads(v)}
-        for i in sorted(needed):
-            if 300 <= i < 400:
-                yield f"const {self.p.compute} x{i} = k{i - 300}[i];"
-            elif i < 200 and self.program.kinds[i] != "each":
-                yield f"const {self.p.compute} x{i} = {self.p.read('T', f'a{i}[i]')};"
+        yield from self._reads(values)
         texts = []
         for number, v in enumerate(values):
             lines, text = self.p.body(v)
@@ -360,6 +358,13 @@ class _Print:
                 yield _renamed(line, number)
             texts.append(_renamed(text, number))
         yield finish(texts)
+
+    def _reads(self, values: list[Expr]) -> Iterator[str]:
+        for i in sorted({i for v in values for i in e.loads(v)}):
+            if 300 <= i < 400:
+                yield f"const {self.p.compute} x{i} = k{i - 300}[i];"
+            elif i < 200 and self.program.kinds[i] != "each":
+                yield f"const {self.p.compute} x{i} = {self.p.read('T', f'a{i}[i]')};"
 
 
 def _lanes_to_one(real: str, bits: str) -> Iterator[str]:
@@ -393,10 +398,11 @@ def _renamed(text: str, number: int) -> str:
     return re.sub(r"\bt(\d+)\b", rf"t{number}_\1", text)
 
 
-def _uses(node: Expr, other: Expr, stop=()) -> bool:
+def uses(node: Expr, other: Expr, stop=()) -> bool:
+    """Whether `other` is a part of `node`, not counting what is inside of `stop`."""
     if node is other:
         return True
-    return node not in stop and any(_uses(a, other, stop) for a in node.args)
+    return node not in stop and any(uses(a, other, stop) for a in node.args)
 
 
 def table() -> tuple[list[str], list[str], list[str]]:

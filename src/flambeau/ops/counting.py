@@ -9,7 +9,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout, order
-from flambeau.kernels.reduce import unhalved
+from flambeau.kernels import counting as tally
+from flambeau.kernels.reduce import reduce, unhalved
 from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.results import named_result
 from flambeau.ops.views import whole
@@ -18,23 +19,27 @@ from flambeau.ops.views import whole
 
 
 @on_arrays(grad_name="Unique2Backward0")
-def _unique(input, dim, consecutive):
-    """(values, inverse, counts) of the distinct slices along `dim`; of the distinct elements, if it is None."""
+def _unique(input, dim, consecutive, places):
+    """(values, inverse, counts) of the distinct slices along `dim`; of the distinct elements, if it is None. The inverse is empty without `places`."""
     xp = arrays.module_of(input)
     if input.dtype.kind == "c":
         raise NotImplementedError('"unique" not implemented for complex numbers, which have no order')
+    if dim is None and not consecutive and not places and input.size:
+        ordered = order.sort(input.reshape(-1), 0, False)[0]
+        starts = xp.flatnonzero(order.changes(unhalved(ordered)[:, None]))
+        return ordered[starts], xp.empty(0, np.int64), xp.diff(starts, append=ordered.size)
     slices = input.reshape(-1, 1) if dim is None else xp.moveaxis(input, dim, 0)
     n = slices.shape[0]
     rows = slices.reshape(n, slices.size // n if n else 1)
     if consecutive:
-        places, begins = xp.arange(n), order.changes(unhalved(rows))
+        ordered, begins = xp.arange(n), order.changes(unhalved(rows))
     else:
-        places, begins = order.groups(rows)
+        ordered, begins = order.groups(rows)
     starts = xp.flatnonzero(begins)
     inverse = xp.empty(n, np.int64)
-    inverse[places] = xp.cumsum(begins) - 1
+    inverse[ordered] = xp.cumsum(begins) - 1
     counts = xp.diff(starts, append=n)
-    values = slices[places[starts]]
+    values = slices[ordered[starts]]
     if dim is None:
         return values.reshape(-1), inverse.reshape(input.shape), counts
     return xp.ascontiguousarray(xp.moveaxis(values, 0, dim)), inverse, counts
@@ -66,7 +71,7 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
         dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
         if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
             raise RuntimeError(f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: {tuple(input.shape)}")
-    values, inverse, counts = _unique(input, dim, consecutive)
+    values, inverse, counts = _unique(input, dim, consecutive, return_inverse)
     asked = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return tuple(asked) if len(asked) > 1 else values
 
@@ -77,12 +82,14 @@ def _bincount(input, weights, minlength):
     xp = arrays.module_of(input)
     if input.dtype.kind not in "iu":
         raise NotImplementedError(f'"bincount" not implemented for {dtypes.of_array(input).name}; it counts integers. Try x.long()')
-    if input.ndim != 1 or (input.size and input.min() < 0):
+    low, high = _extent(input) if input.ndim == 1 and input.size else (0, -1)
+    if input.ndim != 1 or low < 0:
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, found shape {tuple(input.shape)}")
     if minlength < 0:
         raise RuntimeError(f"minlength should be >= 0, found {minlength}")
     if weights is None or not input.size:
-        return xp.bincount(input, minlength=minlength).astype(np.int64)
+        found = tally.values(input, max(int(high) + 1, minlength))
+        return xp.bincount(input, minlength=minlength).astype(np.int64) if found is None else found
     if weights.shape != input.shape:
         raise RuntimeError(f"weights should be 1-d and have the same length as input, found {weights.shape} for {input.shape}")
     out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
@@ -109,17 +116,25 @@ def _histc(input, bins, low, high):
     values = input.reshape(-1)
     number = input.dtype.type  # half precision is not widened here: which interval an element falls into depends on every rounding
     low, high = map(number, _range("torch.histc", values, low, high, slack=1))
+    found = tally.intervals(values, bins, float(low), float(high))
+    if found is not None:
+        return arrays.cast(found, input.dtype)
     inside = values[(values >= low) & (values <= high)]
     with np.errstate(all="ignore"):
         at = ((inside - low) * number(bins) / (high - low)).astype(np.int64)
     return xp.bincount(xp.minimum(at, bins - 1), minlength=bins).astype(input.dtype)
 
 
+def _extent(values):
+    """The least and the greatest element."""
+    return [reduce(name, values, tuple(range(values.ndim)), False, values.dtype).item() for name in ("min", "max")]
+
+
 def _range(name: str, values, low, high, slack: float):
     """The interval to count in: as given, that of the data if it is empty, widened by `slack` on both sides if it is a point."""
     low, high = float(low), float(high)
     if low == high and values.size:
-        low, high = float(values.min()), float(values.max())
+        low, high = map(float, _extent(values))
     if not np.isfinite(low) or not np.isfinite(high):
         raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite. Give min and max, or remove NaN and infinity first")
     if low == high:
@@ -143,7 +158,7 @@ def _edges(input, bins, low, high):
     """The edges of `bins` equal intervals over the range of a column (N,), or over [low, high]."""
     xp = arrays.module_of(input)
     if low is None:
-        low, high = (float(input.min()), float(input.max())) if input.size else (0.0, 1.0)
+        low, high = map(float, _extent(input)) if input.size else (0.0, 1.0)
         if not np.isfinite(low) or not np.isfinite(high):
             raise RuntimeError(f"torch.histogramdd: the range [{low}, {high}] of the data is not finite. Give range=, or remove NaN first")
     if low > high:
@@ -166,12 +181,15 @@ def _counts(points, edges, weight, density):
     cell = xp.zeros(points.shape[0], np.int64)
     for d, edge in enumerate(edges):
         column = points[:, d]
-        at = xp.searchsorted(edge, column, side="right") - 1
+        at = order.search(edge, column, True) - 1
         at = xp.where(column == edge[-1], shape[d] - 1, at)  # the last interval is closed on both sides
         inside &= (column >= edge[0]) & (column <= edge[-1])
         cell = cell * shape[d] + at
     weights = None if weight is None else weight[inside]
-    hist = xp.bincount(cell[inside], weights, minlength=prod(shape)).astype(points.dtype).reshape(shape)
+    cell = cell[inside]
+    hist = None if weights is not None else tally.values(cell, prod(shape))
+    hist = xp.bincount(cell, weights, minlength=prod(shape)) if hist is None else hist
+    hist = hist.astype(points.dtype).reshape(shape)
     if density:
         with np.errstate(all="ignore"):  # of no points at all the density is 0 / 0: NaN, as PyTorch has it
             hist = hist / hist.sum()

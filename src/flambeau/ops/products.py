@@ -165,7 +165,7 @@ def _(input, vec):
 def dot(input, tensor):
     """The sum of products of two vectors. (K), (K) -> ()."""
     _check_vectors("dot", input, tensor)
-    return gemm.product(input[None, :], tensor[:, None]).reshape(())
+    return gemm.dot(input, tensor)
 
 
 dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))

@@ -15,7 +15,7 @@ def _search(boundaries, values, right, out_int32):
     if boundaries.dtype.kind in "bc":
         raise NotImplementedError(f'"searchsorted" not implemented for {boundaries.dtype.name}. Try x.int() or x.abs()')
     found = order.search(boundaries, values, right)
-    return arrays.module_of(values).asarray(found).astype(dtypes.int32.numpy if out_int32 else dtypes.int64.numpy)
+    return arrays.cast(arrays.module_of(values).asarray(found), dtypes.int32.numpy if out_int32 else dtypes.int64.numpy)
 
 
 @composite(out=True, method=False)

@@ -1,16 +1,17 @@
-/* Drives the generated folds: an array seen as (outer, n, inner) becomes one result for each (outer, inner).
+/* Drives the generated folds: an array seen as (outer, n, inner) becomes one result for each (outer, inner). The n may repeat,
+   `again` times, some distance apart: the height and width of all images, for each of their channels.
 
    A unit of work is one result, folded along its row; or, where neighbouring results come from neighbouring columns, up to WIDTH
    of them. If there are few units and they are long, each is cut into parts that are merged in order at the end. All this depends
    on the shape alone: same bits with any number of threads. */
 #include "launcher.h"
 
-enum { WIDTH = 512, GRAIN = 32768 }; /* columns folded side by side; elements worth a block of their own */
+enum { WIDTH = 1024, GRAIN = 32768 }; /* columns folded side by side; elements worth a block of their own */
 
 typedef struct {
     const fl_fold *fold;
     char *x, *out, *shift; /* shift: a number for each result, or NULL */
-    long long outer, n, inner, outer_step, step, inner_step; /* steps in bytes */
+    long long outer, n, inner, outer_step, step, inner_step, again, again_step; /* steps in bytes */
     double count;
     int64_t width, across, units, per_block; /* results of a unit, units side by side, all units, units of a block */
     int64_t parts, part;                     /* of a unit: how many, and how long */
@@ -27,11 +28,14 @@ static int64_t results(const Job *j, int64_t unit, int64_t *width, const double 
 
 static void fold_part(const Job *j, int64_t unit, int64_t part, int64_t *acc) {
     const double *shift;
-    int64_t width, first = results(j, unit, &width, &shift), from = part * j->part, n = Py_MIN(j->part, j->n - from);
-    const char *x = j->x + first / j->inner * j->outer_step + first % j->inner * j->inner_step + from * j->step;
+    int64_t width, first = results(j, unit, &width, &shift), from = part * j->part, end = Py_MIN(from + j->part, j->n * j->again);
     j->fold->init(acc, width);
-    if (j->width > 1) j->fold->columns(x, j->step, n, width, shift, acc);
-    else j->fold->row(x, j->step, n, shift ? *shift : 0, acc);
+    for (int64_t n; from < end; from += n) {
+        const char *x = j->x + first / j->inner * j->outer_step + first % j->inner * j->inner_step + from / j->n * j->again_step + from % j->n * j->step;
+        n = Py_MIN(j->n - from % j->n, end - from);
+        if (j->width > 1) j->fold->columns(x, j->step, n, width, shift, acc);
+        else j->fold->row(x, j->step, n, shift ? *shift : 0, acc);
+    }
 }
 
 static void finish(const Job *j, int64_t unit, const int64_t *acc) {
@@ -51,11 +55,11 @@ static void fold_block(void *job, int64_t block) {
 }
 
 static bool run(Job *j) {
-    int64_t side = Py_MIN(j->inner, j->width), work = j->n * side; /* elements of a unit */
+    int64_t side = Py_MIN(j->inner, j->width), all = j->n * j->again, work = all * side; /* elements of a unit */
     j->across = (j->inner + j->width - 1) / j->width, j->units = j->outer * j->across;
     bool cut = j->units < 16 && work >= 2 * GRAIN;
-    j->per_block = GRAIN / (work + 1) + 1, j->part = cut ? Py_MAX((GRAIN + side - 1) / side, j->n * j->units / 64) : j->n;
-    j->parts = cut ? (j->n + j->part - 1) / j->part : 1;
+    j->per_block = GRAIN / (work + 1) + 1, j->part = cut ? Py_MAX((GRAIN + side - 1) / side, all * j->units / 64) : all;
+    j->parts = cut ? (all + j->part - 1) / j->part : 1;
     size_t size = (size_t)(j->units * j->parts) * sizeof *j->partial;
     if (cut && !(j->partial = fl_alloc(size))) return false;
     fl_parallel(fold_block, j, cut ? j->units * j->parts : (j->units + j->per_block - 1) / j->per_block);
@@ -85,7 +89,7 @@ static const fl_fold *find(const char *name, int type) {
 }
 
 static PyObject *run_unlocked(Job *j, PyObject *result) {
-    PyThreadState *state = (double)j->outer * (double)j->inner * (double)j->n > GRAIN ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = (double)j->outer * (double)j->inner * (double)j->n * (double)j->again > GRAIN ? PyEval_SaveThread() : NULL;
     bool done = run(j);
     if (state) PyEval_RestoreThread(state);
     return done ? Py_NewRef(result) : PyErr_NoMemory();
@@ -96,7 +100,7 @@ PyObject *fl_fold_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     const char *name = PyUnicode_AsUTF8(args[0]);
     PyArrayObject *x = (PyArrayObject *)args[1];
     if (!name || !PyArray_CheckExact(x) || !PyArray_IS_C_CONTIGUOUS(x)) return name ? Py_NewRef(Py_NotImplemented) : NULL;
-    Job j = {find(name, fl_type_of(x)), PyArray_BYTES(x), .outer = 1, .n = PyArray_SIZE(x), .inner = 1, .step = PyArray_ITEMSIZE(x), .width = 1};
+    Job j = {find(name, fl_type_of(x)), PyArray_BYTES(x), .outer = 1, .n = PyArray_SIZE(x), .inner = 1, .step = PyArray_ITEMSIZE(x), .again = 1, .width = 1};
     if (!j.fold || j.fold->out != j.fold->key) Py_RETURN_NOTIMPLEMENTED;
     PyObject *out = fl_new_array(PyArray_DESCR(x), 0, NULL, NULL), *done = NULL;
     if (out) j.out = PyArray_BYTES((PyArrayObject *)out), j.count = (double)j.n, done = run_unlocked(&j, out);
@@ -108,9 +112,9 @@ PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     const char *name;
     PyArrayObject *x;
     PyObject *out, *shift;
-    Job j = {0};
-    if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOd", &name, &PyArray_Type, &x, &j.outer, &j.n, &j.inner, &j.outer_step, &j.step,
-                          &j.inner_step, &out, &shift, &j.count))
+    Job j = {.again = 1};
+    if (!PyArg_ParseTuple(args, "sO!(LLL)(LLL)OOd|(LL)", &name, &PyArray_Type, &x, &j.outer, &j.n, &j.inner, &j.outer_step, &j.step,
+                          &j.inner_step, &out, &shift, &j.count, &j.again, &j.again_step))
         return NULL;
     if (!(j.fold = find(name, fl_type_of(x))) || !read_array(&j, out, j.fold->out, &j.out) || !j.out || !read_array(&j, shift, FL_F64, &j.shift)) Py_RETURN_FALSE;
     if (j.outer * j.inner == 0) Py_RETURN_TRUE;

@@ -22,7 +22,7 @@ typedef struct {
     uint8_t numbers;        /* not 0: for calls where input i is a Python number (bit i), which is not rounded to half precision */
 } fl_pointwise;
 
-/* A reduction. Accumulators are 8 bytes each: double for floating dtypes, int64_t for the others. */
+/* A reduction. Accumulators have 8 bytes each; of which dtype they are is the fold's own affair (see fold.py). */
 typedef struct {
     const char *name;
     uint8_t key, out;

@@ -108,7 +108,7 @@ static PyMethodDef methods[] = {
     FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, row): out = alpha a @ b + beta row (or out, if that is None), for (M, K) x (K, N) or batches."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
     FAST("linear", fl_linear, "linear(input, weight, bias): input @ weight.T + bias; NotImplemented unless all are dense and of one real dtype."),
-    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps, out, shift or None, count) -> whether there is such a fold."},
+    {"fold", fl_fold_into, METH_VARARGS, "fold(name, x, (outer, n, inner), steps, out, shift or None, count, (again, step)) -> whether there is such a fold."},
     FAST("fold_all", fl_fold_all, "fold_all(name, x): the fold of all elements as a fresh array (); NotImplemented unless x is contiguous and there is one."),
     FAST("crc32", fl_crc32, "crc32(buffer, crc): zlib.crc32, faster; NotImplemented where this machine has no instruction for it."),
     FAST("read_summed", fl_read_summed, "read_summed(descriptor, place, buffer, crc) -> (bytes read, crc): fills the buffer from a file, and sums it."),
