@@ -26,12 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, folding, layout, native
+from flambeau.kernels import arrays, folding, layout, native, places
 
 Array = Any
 INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 UFUNCS = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum", "mean": "add"}
 LOOPS = {"put": "index.put", "add": "index.add", "multiply": "index.mul", "maximum": "index.max", "minimum": "index.min"}
+MANY = 4096  # elements of a mask that are worth two loops
 SMALL = 256  # indices: up to here NumPy's own indexing, which looks at bounds itself, is done before a loop has been started
 
 
@@ -331,7 +332,24 @@ def write(array: Array, indices: Sequence[Array | None], values: Array, accumula
 
 def true_places(mask: Array) -> Array:
     """Where a mask is true, counted through it in row-major order. 1-d, int64."""
+    if type(mask) is np.ndarray and mask.size > MANY:
+        found = places.places(arrays.contiguous(mask), (mask.size,))
+        if found is not None:
+            return found[0]
     return arrays.module_of(mask).flatnonzero(mask)
+
+
+def true_indices(mask: Array) -> Array:
+    """Where an array is not zero: (dimensions, count), int64; one without dimensions counts as having one."""
+    if type(mask) is np.ndarray and mask.size > MANY:
+        found = places.places(arrays.contiguous(mask), mask.shape)
+        if found is not None:
+            return found
+    found = unravelled(true_places(mask), mask.shape)
+    columns = arrays.empty((len(found), found[0].size), INT64, arrays.device_of(mask))
+    for d, place in enumerate(found):
+        columns[d] = place
+    return columns
 
 
 def unravelled(places: Array, shape: Sequence[int]) -> list[Array]:
@@ -370,7 +388,7 @@ def spelled(array: Array, indices: Sequence[Array | None]) -> list[Array | None]
         if entry is None:
             found.append(None)
         elif entry.dtype.kind == "b":
-            found += unravelled(true_places(entry), entry.shape)
+            found.extend(true_indices(entry))
         else:
             dim = len(found)
             found.append(wrapped(arrays.cast(entry, INT64), array.shape[dim], dim))
