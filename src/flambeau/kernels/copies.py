@@ -81,7 +81,8 @@ def _plan(shape, out_strides, own_shape, strides, size: int) -> list[_Part]:
 def _in_lines(length: int, others: list, size: int) -> list[_Part]:
     if not others or length * size > LINE:
         return []
-    return [_Part(_lines, *_columns(others), 0, 0, (length, length * size))]
+    sizes, out_steps, steps = _columns(others)
+    return [_Part(_lines, sizes, out_steps, steps, 0, 0, (length, length * size))]
 
 
 def _in_tiles(along: tuple, along_out: tuple, others: list, size: int) -> list[_Part]:
@@ -95,7 +96,8 @@ def _in_tiles(along: tuple, along_out: tuple, others: list, size: int) -> list[_
             if many_rows * many_cols * r * c:
                 seen = [*others, (many_cols, c * along[1], c), (many_rows, r, r * along_out[2])]
                 numbers = r * c, r, c, along_out[2] * size, along[1] * size
-                found.append(_Part(_tiles, *_columns(seen), row + col * along[1], row * along_out[2] + col, numbers))
+                sizes, out_steps, steps = _columns(seen)
+                found.append(_Part(_tiles, sizes, out_steps, steps, row + col * along[1], row * along_out[2] + col, numbers))
     return found
 
 

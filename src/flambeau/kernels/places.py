@@ -13,6 +13,7 @@ from flambeau import dtypes
 from flambeau.kernels import folding, native
 
 INT64 = np.dtype(np.int64)
+FIRST = np.zeros(1, INT64)
 ROW = 8192  # elements
 MAX_DIMS = 10  # as many numbers as a loop takes, less two
 
@@ -35,12 +36,14 @@ def places(array: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
     counts = [folding.fold("count_nonzero", part, (1,), False, INT64) for part in seen]
     if any(c is None for c in counts):
         return None
-    ends = np.cumsum(np.concatenate(counts))
-    count = int(ends[-1])
+    before = firsts = FIRST
+    count = int(counts[0][0])
+    if flat.size > ROW:
+        ends = np.cumsum(np.concatenate(counts))
+        before, firsts, count = np.concatenate([FIRST, ends[:-1]]), np.arange(0, flat.size, ROW), int(ends[-1])
     out = native.empty((len(shape), count), INT64)
     if not count:
         return out
-    before, firsts = np.concatenate([[0], ends[:-1]]), np.arange(0, flat.size, ROW)
     numbers = count, len(shape), *shape, *(1,) * (MAX_DIMS - len(shape))
     for part, (rows, width, first) in zip(seen, parts, strict=True):
         each = [native.strided_view(a, (rows, width), (1, 0), first // ROW) for a in (before, firsts)]
