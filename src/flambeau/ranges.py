@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.factories import dtype_of, factory, made, number, whole
-from flambeau.kernels import arrays, keeper
+from flambeau.kernels import arrays, keeper, steps
 from flambeau.tensor import Tensor
 
 
@@ -80,10 +80,14 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
         raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
     if device.type == "meta":
         return arrays.empty((n,), dtype.numpy, device)
+    if n < 4096 and dtype is dtypes.int64 and type(start) is type(step) is int and max(abs(start), abs(start + n * step)) < 2**63:
+        return arrays.to_device(np.arange(start, start + n * step, step, dtype=np.int64), device)
+    counts = float if dtype.is_floating_point else int
+    found = steps.arithmetic(counts(start), counts(step), n, dtype.numpy, dtype.name)
+    if found is not None:
+        return arrays.to_device(found, device)
     if 8 * n >= keeper.LARGE:
         keeper.keep(8 * n, 0)  # NumPy, which makes it, does not ask
-    if dtype is dtypes.int64 and type(start) is type(step) is int and max(abs(start), abs(start + n * step)) < 2**63:
-        return arrays.to_device(np.arange(start, start + n * step, step, dtype=np.int64), device)
     with np.errstate(over="ignore"):
         if dtype.is_floating_point:
             values: Any = float(start) + float(step) * np.arange(n, dtype=np.float64)
@@ -144,6 +148,12 @@ def _spread(start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
         first, last = np.array(start).astype(kind), np.array(end).astype(kind)
         step = ((last - first) / kind.type(max(n - 1, 1))).astype(kind)
+        if kind == dtype.numpy and kind.kind == "f" and kind.itemsize > 2:  # half precision is computed in its own digits, as PyTorch does
+            found = steps.between(float(first), float(last), float(step), n, kind, dtype.name)
+            if found is not None:
+                return found
+            kind = np.dtype(np.float64)  # what is multiplied and added is rounded once
+            first, last, step = first.astype(kind), last.astype(kind), step.astype(kind)
         index, half = np.arange(n), n // 2
         out = np.empty(n, dtype.numpy)
         out[:half] = first + step * index[:half].astype(kind)

@@ -362,10 +362,11 @@ def _writes_at_once(op, args: tuple) -> bool:
     for v in args:
         kind = type(v)
         if kind in PLAIN:
-            array = v._array
-            if type(array) is not np.ndarray or (modes.state.grad and (v._needs or (v._base is not None and v.requires_grad))):
+            if not _at_hand(v):
                 return False
-            given.append(array)
+            given.append(v._array)
+        elif given and kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of
+            given.append([t if t is None else t._array for t in v])
         elif given and kind in _OPTIONS:
             given.append(v)
         else:
@@ -376,6 +377,13 @@ def _writes_at_once(op, args: tuple) -> bool:
     op.write(*given)
     self._bump()
     return True
+
+
+def _at_hand(tensor) -> bool:
+    """In main memory, with nothing to record."""
+    return type(tensor._array) is np.ndarray and not (
+        modes.state.grad and (tensor._needs or (tensor._base is not None and tensor.requires_grad))
+    )
 
 
 def bind_choice(op, in_place: bool = False) -> Callable:

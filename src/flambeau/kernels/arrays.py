@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes
-from flambeau.kernels import keeper, layout, native
+from flambeau.kernels import copies, keeper, layout, native
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.pointwise import Pointwise
 
@@ -127,6 +127,10 @@ def cast(array: Array, dtype: np.dtype) -> Array:
 
 def copy(array: Array) -> Array:
     """A dense copy that keeps the order of dimensions."""
+    if type(array) is ndarray:
+        found = copies.fresh(array)
+        if found is not NotImplemented:
+            return found
     return run(CASTS[dtypes.of_array(array).name], (array,), (), array.dtype, array.dtype)
 
 
@@ -144,19 +148,22 @@ def contiguous_copy(array: Array) -> Array:
 
 def copied(array: Array):
     """A copy of a row-major array in main memory by the compiled loop; else NotImplemented."""
-    return _cast_to(array).launch(array) if type(array) is ndarray and array.flags.c_contiguous else NotImplemented
+    return copies.fresh(array) if type(array) is ndarray and array.flags.c_contiguous else NotImplemented
 
 
 def wrote(out: Array, source: Array) -> bool:
     """Whether the compiled loop took `source` into `out`: both in main memory, and not overlapping."""
-    return type(out) is ndarray and type(source) is ndarray and _cast_to(out).launch_into(out, source) is not NotImplemented
+    if type(out) is not ndarray or type(source) is not ndarray:
+        return False
+    if source.ndim < out.ndim and out.size >= MANY:  # loops are as large as what they read
+        source = np.broadcast_to(source, out.shape)
+    return copies.made(out, source) if out.dtype == source.dtype else _cast_to(out).launch_into(out, source) is not NotImplemented
 
 
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
-    if type(out) is ndarray and _cast_to(out).launch_into(out, source) is not NotImplemented:
-        return
-    run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
+    if not wrote(out, source):
+        run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
 
 
 def _cast_to(array: np.ndarray) -> Pointwise:
@@ -208,7 +215,7 @@ MANY = 1 << 15  # elements that are worth several threads
 
 def _spread(one: np.ndarray, out: np.ndarray) -> bool:
     """Whether the compiled loop wrote the one element to all places of `out`."""
-    return _cast_to(out).launch_into(out, native.strided_view(one, out.shape, (0,) * out.ndim, 0)) is not NotImplemented
+    return copies.made(out, native.strided_view(one, out.shape, (0,) * out.ndim, 0))
 
 
 def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, out_dtype: np.dtype, out: Array | None = None) -> Array:

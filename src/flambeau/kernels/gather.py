@@ -26,12 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, folding, layout, native
+from flambeau.kernels import arrays, folding, layout, native, places
 
 Array = Any
 INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 UFUNCS = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum", "mean": "add"}
 LOOPS = {"put": "index.put", "add": "index.add", "multiply": "index.mul", "maximum": "index.max", "minimum": "index.min"}
+MANY = 4096  # elements that are worth two loops to find those that are not zero; of bools, with which NumPy is fast, four times as many
 SMALL = 256  # indices: up to here NumPy's own indexing, which looks at bounds itself, is done before a loop has been started
 
 
@@ -327,6 +328,21 @@ def read_simply(array: np.ndarray, indices: Sequence[Array | None]) -> np.ndarra
         raise in_pytorchs_words(problem) from None
 
 
+def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.ndarray) -> bool:
+    """Whether array[indices] = values was one call of NumPy's: an index of few elements for every dimension, a value for each."""
+    if (
+        len(indices) != array.ndim
+        or values.size > 4096
+        or any([i is None or i.dtype.kind != "i" or i.shape != values.shape for i in indices])
+    ):
+        return False
+    try:
+        bits(array)[tuple(indices)] = bits(values)
+    except IndexError as problem:
+        raise in_pytorchs_words(problem) from None
+    return True
+
+
 def write(array: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> None:
     """array[indices] = values, or += values. The values must broadcast to the shape that `read` gives: RuntimeError otherwise."""
     rows, dim, index = located(array, indices)
@@ -335,7 +351,24 @@ def write(array: Array, indices: Sequence[Array | None], values: Array, accumula
 
 def true_places(mask: Array) -> Array:
     """Where a mask is true, counted through it in row-major order. 1-d, int64."""
+    if type(mask) is np.ndarray and mask.size > (4 * MANY if mask.dtype.kind == "b" else MANY):
+        found = places.places(arrays.contiguous(mask), (mask.size,))
+        if found is not None:
+            return found[0]
     return arrays.module_of(mask).flatnonzero(mask)
+
+
+def true_indices(mask: Array) -> Array:
+    """Where an array is not zero: (dimensions, count), int64; one without dimensions counts as having one."""
+    if type(mask) is np.ndarray and mask.size > MANY:
+        found = places.places(arrays.contiguous(mask), mask.shape)
+        if found is not None:
+            return found
+    indices = unravelled(true_places(mask), mask.shape)
+    columns = arrays.empty((len(indices), indices[0].size), INT64, arrays.device_of(mask))
+    for d, index in enumerate(indices):
+        columns[d] = index
+    return columns
 
 
 def unravelled(places: Array, shape: Sequence[int]) -> list[Array]:
@@ -374,7 +407,7 @@ def spelled(array: Array, indices: Sequence[Array | None]) -> list[Array | None]
         if entry is None:
             found.append(None)
         elif entry.dtype.kind == "b":
-            found += unravelled(true_places(entry), entry.shape)
+            found.extend(true_indices(entry))
         else:
             dim = len(found)
             found.append(wrapped(arrays.cast(entry, INT64), array.shape[dim], dim))

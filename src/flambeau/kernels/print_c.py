@@ -287,7 +287,13 @@ def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out
 
 # Any strides: what is not contiguous goes through buffers, so that each loop is compiled once, and runs as SIMD code for all.
 IN_BLOCKS = """
-#define COPY(T) for (int64_t i = 0; i < n; i++) *(T *)(to + i * to_step) = *(const T *)(from + i * from_step)
+#define COPY(T) do { \\
+    T *const o = (T *)to; \\
+    const T *const x = (const T *)from; \\
+    const int64_t one = sizeof(T); \\
+    if (to_step == one && from_step == -one) FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = x[-i]; \\
+    else if (to_step == one && from_step == 2 * one) FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = x[2 * i]; \\
+    else for (int64_t i = 0; i < n; i++) *(T *)(to + i * to_step) = *(const T *)(from + i * from_step); } while (0)
 void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n) {
     if (size == 4) COPY(uint32_t);
     else if (size == 8) COPY(uint64_t);

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, layout, order
+from flambeau.kernels import arrays, gather, layout, order
 from flambeau.kernels import counting as tally
 from flambeau.kernels.reduce import reduce, unhalved
 from flambeau.ops.declare import composite, no_derivative, on_arrays
@@ -48,6 +48,20 @@ def _unique(input, dim, consecutive, places):
 _unique.derivative(input=lambda grad: no_derivative("unique", "input"))  # equal elements have no one place to send a gradient to
 
 
+@on_arrays(grad_name="Unique2Backward0")
+def _runs(input):
+    """The elements that differ from the one before them, as `_unique` finds them, when nothing else is asked for."""
+    xp, flat = arrays.module_of(input), input.reshape(-1)
+    if input.dtype.kind not in "biuf":
+        return _unique.forward(input, None, True)[0]
+    begins = xp.ones(flat.shape, bool)
+    xp.not_equal(flat[1:], flat[:-1], out=begins[1:])
+    return flat.take(gather.true_places(begins))
+
+
+_runs.derivative(input=lambda grad: no_derivative("unique", "input"))
+
+
 @composite
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements in order, or the distinct slices along `dim`. A NaN is distinct from every other.
@@ -71,6 +85,8 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
         dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
         if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
             raise RuntimeError(f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: {tuple(input.shape)}")
+    if consecutive and dim is None and not return_inverse and not return_counts:
+        return _runs(input)
     values, inverse, counts = _unique(input, dim, consecutive, return_inverse)
     asked = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return tuple(asked) if len(asked) > 1 else values

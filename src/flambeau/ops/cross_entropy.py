@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, classes, gather
+from flambeau.kernels import arrays, classes, gather, native
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
@@ -212,11 +212,14 @@ def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _nll_loss(input, target, weight, ignore_index, reduction):
     """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none"."""
+    wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
+    picked = _picked(input, target, ignore_index)
+    if picked is not None:
+        return _sure_loss(arrays.cast(picked, wide), target, weight, reduction, input)
     xp, dim = arrays.module_of(input), 1 if input.ndim > 1 else 0
     n = input.shape[dim]
     labels = arrays.cast(target, INT64)
     classes.check(labels, n, ignore_index)
-    wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
     at = xp.expand_dims(labels, 1) if dim else labels.reshape(1)
     skipped = at == ignore_index
     share = (~skipped).astype(wide) if weight is None else weights_of(at.astype(wide), at, weight, ignore_index)
@@ -230,6 +233,36 @@ def _nll_loss(input, target, weight, ignore_index, reduction):
             return dense(found.reshape(target.shape if dim else ()), input.dtype, input)
         total = found.sum(dtype=np.float64)
         return dense(total / share.sum(dtype=np.float64) if reduction == "mean" else total, input.dtype, input)
+
+
+def _picked(input, target, ignore_index):
+    """input[target] for every sample, in one loop: None where that does not apply, or where a target is ignored or wrong."""
+    if (
+        type(input) is not np.ndarray
+        or native.lib is None
+        or input.ndim < 2
+        or target.dtype != INT64
+        or not input.size
+        or 0 <= ignore_index < input.shape[1]
+    ):
+        return None
+    out, stray = native.empty(target.shape, input.dtype), np.zeros((), INT64)
+    found = native.kernel("index.take").into(out, input[:, 0], target, stray, input.strides[1], input.shape[1])
+    return None if found is NotImplemented or stray else out
+
+
+def _sure_loss(picked, target, weight, reduction, input):
+    """The loss of elements that all count, in their order."""
+    if weight is not None:
+        shares = arrays.cast(weight, picked.dtype).take(target)
+        picked = picked * shares
+    if reduction == "none":
+        return dense(-picked, input.dtype, input)
+    total = -np.add.reduce(arrays.cast(picked, classes.FLOAT64), None)
+    if reduction == "mean":
+        with np.errstate(all="ignore"):
+            total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, classes.FLOAT64), None))
+    return dense(total, input.dtype, input)
 
 
 @_nll_loss.meta
@@ -252,9 +285,25 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     reduction = chosen(reduction, size_average, reduce)
     check_tensor("nll_loss_nd", "input", input)
     check_tensor("nll_loss_nd", "target", target)
-    warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
+    _notice_nll(input)
     check_target("nll_loss", input, target, weight)
     return _nll_loss(input, target, weight, ignore_index, reduction)
+
+
+def _usual_nll(x, target):
+    """The mean of logarithms in main memory, one class for each row."""
+    if type(x) is not np.ndarray or x.ndim != 2 or target.shape != x.shape[:1] or x.dtype not in classes.NAMES:
+        return NotImplemented
+    picked = _picked(x, target, -100)
+    return NotImplemented if picked is None else (_sure_loss(picked, target, None, "mean", x), (None, -100, "mean"))
+
+
+def _notice_nll(input, target=None) -> None:
+    warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
+
+
+_nll_loss.notice = _notice_nll
+nll_loss.usually(_nll_loss, _usual_nll, tensors=2, options=True)
 
 
 # -- what people get wrong ---------------------------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ def _count(mask) -> int:
 @on_arrays(onto=arrays.copy)
 def _index_put(input, indices, values, accumulate):
     """input[indices] = values, or += values."""
+    if type(input) is np.ndarray and not accumulate and gather.write_simply(input, indices, arrays.apart(input, values)):
+        return
     rows = not accumulate and len(indices) == 1 and indices[0].dtype.kind == "i" and input.size
     plan = None if rows else _as_plan(input, indices)
     shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)

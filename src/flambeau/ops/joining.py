@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from flambeau.dtypes import promote_types
@@ -17,9 +19,10 @@ def _cat(tensors, dim):
     first = tensors[0]
     shape = list(first.shape)
     shape[dim] = sum([a.shape[dim] for a in tensors])
-    if type(first) is np.ndarray and all([a.flags.c_contiguous for a in tensors]):
+    rows = type(first) is np.ndarray and all([a.flags.c_contiguous for a in tensors])
+    if rows and prod(shape) < len(tensors) * arrays.MANY:  # not worth several threads
         return np.concatenate(tensors, dim, out=native.empty(tuple(shape), first.dtype))
-    strides = joined_strides(tuple(shape), [arrays.view_of(a) for a in tensors])
+    strides = layout.contiguous_strides(tuple(shape)) if rows else joined_strides(tuple(shape), [arrays.view_of(a) for a in tensors])
     out = arrays.empty_strided(tuple(shape), strides, first.dtype, arrays.device_of(first))
     at = 0
     for a in tensors:

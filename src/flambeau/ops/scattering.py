@@ -128,7 +128,24 @@ def take_along_dim(input, indices, dim=None):
     sizes = [(1, 1) if d == dim else (a, b) for d, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))]
     common = layout.broadcast_shapes(tuple(a for a, _ in sizes), tuple(b for _, b in sizes))
     spread = lambda t: t.expand(tuple(t.shape[d] if d == dim else n for d, n in enumerate(common)))  # noqa: E731
-    return gather(spread(input), dim, spread(_counted_from_front(indices, size)))
+    return _take_along(spread(input), dim, spread(indices), size)
+
+
+@on_arrays(grad_name="GatherBackward0")
+def _take_along(input, dim, indices, size):
+    """`gather`, negative indices counting from the end: most often there are none, as gather finds out anyway."""
+    try:
+        return _gather.forward(input, dim, indices)
+    except RuntimeError:
+        return _gather.forward(input, dim, _counted_from_front.forward(indices, size))
+
+
+_take_along.derivative(
+    input=lambda grad, input_shape, dim, indices, size: _scatter_add.call_inplace(
+        grad.new_zeros(input_shape), dim, _counted_from_front(indices, size), grad
+    )
+)
+_take_along.meta(lambda input, dim, indices, size: (indices.shape, input.dtype))
 
 
 @on_arrays

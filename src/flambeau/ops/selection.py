@@ -16,23 +16,15 @@ INT64 = dtypes.int64.numpy
 # -- where something is not zero ---------------------------------------------------------------------------------------------
 
 
-def _places(input) -> list:
-    """The indices of what is not zero: an int64 array per dimension."""
-    return gather.unravelled(gather.true_places(input), input.shape)
-
-
 @on_arrays
 def _nonzero(input):
     """The indices of all elements that are not zero, a row each. (*) of n dimensions -> (count, n)."""
-    xp = arrays.module_of(input)
     if not input.ndim:
         count = int(bool(input))
         return arrays.empty_strided((count, 0), (1, count), INT64, arrays.device_of(input))
-    places = _places(input)
-    columns = arrays.empty((input.ndim, places[0].size), INT64, arrays.device_of(input))  # PyTorch too writes one dimension after the other
-    for d, place in enumerate(places):
-        columns[d] = place
-    return xp.swapaxes(columns, 0, 1)
+    columns = gather.true_indices(input)  # PyTorch too writes one dimension after the other
+    count = columns.shape[1]
+    return arrays.strided_view(columns, (count, input.ndim), (1, count))
 
 
 @composite(out="same")
@@ -57,8 +49,8 @@ def _nonzero_static(input, size, fill_value):
     out = arrays.empty((size, input.ndim), INT64, arrays.device_of(input))
     out[...] = fill_value
     if input.ndim:
-        for d, place in enumerate(_places(input)):
-            out[: place.size, d] = place[:size]
+        found = gather.true_indices(input)[:, :size]
+        out[: found.shape[1]] = found.T
     return out
 
 

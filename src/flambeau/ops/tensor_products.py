@@ -73,8 +73,24 @@ def kron(input, other):
     """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D)."""
     ndim = max(input.dim(), other.dim())
     a, b = ((1,) * (ndim - t.dim()) + tuple(t.shape) for t in (input, other))
-    products = input.reshape([n for size in a for n in (size, 1)]) * other.reshape([n for size in b for n in (1, size)])
+    inputs, others = [n for size in a for n in (size, 1)], [n for size in b for n in (1, size)]
+    if ndim > 1 and min(a[-1], b[-1]) > 1 and b[-1] < LONG < a[-1] * b[-1]:  # rows of the result as they lie: short loops would take longer
+        row = [1] * (2 * ndim - 2)
+        products = _rows(input, inputs, [*row, 1, b[-1]]) * _rows(other, others, [*row, a[-1], 1])
+    else:
+        products = input.reshape(inputs) * other.reshape(others)
     return products.reshape([m * n for m, n in zip(a, b, strict=True)])
+
+
+LONG = 256  # elements that make a loop worth starting
+
+
+def _rows(tensor, shape: list[int], times: list[int]):
+    """The tensor in this shape, so many times along its last dimensions, which are joined."""
+    seen = tensor.reshape(shape)
+    return seen.expand([n * k for n, k in zip(seen.shape, times, strict=True)]).reshape(
+        [*seen.shape[:-2], shape[-1] * shape[-2] * times[-1] * times[-2]]
+    )
 
 
 @on_arrays(public=False, method=False, promote=("input", "other"), grad_name="LinalgCrossBackward0")
@@ -83,9 +99,9 @@ def _cross(input, other, dim):
     xp = arrays.module_of(input)
     shape = layout.broadcast_shapes(tuple(input.shape), tuple(other.shape))
     out = arrays.empty(shape, input.dtype, arrays.device_of(input))
-    a, b, c = (xp.moveaxis(x, dim, 0) for x in (input, other, out))
+    a, b, c = ([x[(..., i, *(slice(None),) * (-dim - 1))] for i in range(3)] for x in (input, other, out))
     for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        c[i, ...] = a[j] * b[k] - a[k] * b[j]
+        xp.subtract(a[j] * b[k], a[k] * b[j], out=c[i])
     return out
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, layout, triangles
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format
-
-SMALL = 1 << 14  # elements of a triangle whose mask is kept
 
 
 def _triangle(name: str, side: str, outside) -> None:
@@ -22,26 +18,24 @@ def _triangle(name: str, side: str, outside) -> None:
 
     kept = f"elements on and {'below' if side == 'lower' else 'above'} a diagonal (0 the main one, positive above it)"
 
-    @on_arrays(
-        onto=arrays.contiguous_copy, name=name, inplace=True, doc=f"The {side} triangle: {kept}, zeros elsewhere. (*, M, N) -> (*, M, N)"
-    )
+    @on_arrays(name=name, inplace=True, doc=f"The {side} triangle: {kept}, zeros elsewhere. (*, M, N) -> (*, M, N)")
     def triangle(input, diagonal=0):
         check(input)
-        xp, diagonal, size = arrays.module_of(input), int(diagonal), input.itemsize
-        rows, columns = input.shape[-2:]
-        if type(input) is np.ndarray and size <= 8:  # as bits, with all of them or none: a choice takes NumPy five times as long
-            bits = (cached if rows * columns <= SMALL else mask)(rows, columns, diagonal, size)
-            seen = input.view(bits.dtype)
-            np.bitwise_and(seen, bits, out=seen)
+        found = triangles.triangle(input, side == "lower", int(diagonal)) if type(input) is np.ndarray else None
+        if found is None:
+            found = arrays.contiguous_copy(input)
+            clear(found, diagonal)
+        return found
+
+    @triangle.writes
+    def clear(input, diagonal=0):
+        check(input)
+        xp, diagonal = arrays.module_of(input), int(diagonal)
+        if xp is np and triangles.clear(input, side == "lower", diagonal):
             return
+        rows, columns = input.shape[-2:]
         first = xp.arange(rows).reshape(-1, 1) + diagonal
         xp.copyto(input, xp.zeros((), input.dtype), where=outside(xp.arange(columns), first))
-
-    def mask(rows: int, columns: int, diagonal: int, size: int) -> np.ndarray:
-        kept = ~outside(np.arange(columns), np.arange(rows).reshape(-1, 1) + diagonal)
-        return -kept.astype(f"i{size}")
-
-    cached = lru_cache(64)(mask)
 
     @triangle.meta
     def _(input, diagonal=0):
