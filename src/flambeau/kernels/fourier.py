@@ -20,7 +20,7 @@ FACTS = ("N1", "N2", "count1", "count2", "table1", "table2", "between", "halves"
 ONE_STEP = 64  # points whose passes all stay in the nearest cache
 ROW = 1 << 15  # bytes of real parts: what the stack of a thread has room for
 COLUMN = 4096  # points of transforms side by side, likewise
-SHORT = 32  # points of rows that are better taken several at a time
+SHORT = 96  # points of rows that are better taken several at a time
 WIDTH = {np.dtype(np.complex64): 16, np.dtype(np.complex128): 8}  # transforms side by side: 128 bytes of each point
 REAL = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
 COMPLEX = {real: whole for whole, real in REAL.items()}
@@ -92,7 +92,7 @@ def _plan(n: int, real: np.dtype, sides: tuple[int, int], halves: bool) -> tuple
         tables += [beside.real, beside.imag]
     table = np.concatenate([*tables, np.zeros(32)]).astype(real)  # loops read whole vectors
     facts = [n1, n2, len(first), len(second), places[0], places[1], places[2], places[4], *first, *second]
-    return np.array(facts, np.int64), table
+    return np.array(facts, np.int64)[:1], table[:1]  # to the launcher they are one number for all
 
 
 def _passes(n: int, passes: tuple[int, ...]) -> np.ndarray:
@@ -108,101 +108,82 @@ def _passes(n: int, passes: tuple[int, ...]) -> np.ndarray:
 # -- one dimension ---------------------------------------------------------------------------------------------------------
 
 
-def _run(name: str, *args) -> None:
-    if native.kernel(f"fft.{name}").into(*args) is NotImplemented:
-        raise AssertionError(f"fft.{name} does not take {[(a.shape, a.dtype) for a in args if isinstance(a, np.ndarray)]}")
+def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool, way: str = "") -> None:
+    """y = scale times the transform of x along `dim`, with any strides; y may be x. `way`: "half" from real numbers, "whole" to them, "" neither."""
+    n, here = (y if way == "whole" else x).shape[dim], x is y
+    real = x.dtype if way == "half" else REAL[x.dtype]
+    rows, facts, table, launches = _geometry(n, dim, real, x.shape, y.shape, x.strides, y.strides, x.itemsize, y.itemsize, way)
+    if launches is None:
+        return _large(x, y, dim, scale, backward)
+    view, dummy = native.strided_view, _DUMMIES[COMPLEX[real]]
+    for numbers, shape, xs, x_first, ys, y_first in launches:
+        source = view(dummy, shape, (0,) * len(shape), 0) if here else view(x, shape, xs, x_first)  # the launcher wants operands apart
+        if not rows:
+            name = f"fft.columns_{way}" if way else "fft.columns"
+            numbers = *numbers[:3], scale, backward, *numbers[3:], here, 0
+            found = native.kernel(name).into(view(y, shape, ys, y_first), source, table, facts, dummy, *numbers)
+        elif way:
+            found = native.kernel(f"fft.{way}").into(view(y, shape, ys, y_first), source, table, facts, n, scale)
+        else:
+            found = native.kernel("fft.rows").into(view(y, shape, ys, y_first), source, table, facts, n, scale, backward, *numbers, here)
+        if found is NotImplemented:
+            raise AssertionError(f"fft: no loop takes {x.shape}, {x.strides}, {x.dtype} along {dim}")
+    return None
 
 
-def _lines(array: np.ndarray, dim: int) -> np.ndarray:
-    """The first elements of all lines along a dimension."""
-    shape, strides = list(array.shape), list(_strides(array))
-    del shape[dim], strides[dim]
-    return native.strided_view(array, tuple(shape) or (1,), tuple(strides) or (0,), 0)
+_DUMMIES = {dtype: np.zeros(1, dtype) for dtype in WIDTH}  # for operands that are not there
 
 
-def _strides(array: np.ndarray) -> tuple[int, ...]:
-    """In elements."""
-    return tuple(s // array.itemsize for s in array.strides)
+@lru_cache(1024)  # programs transform arrays of the same few shapes again and again
+def _geometry(n: int, dim: int, real, x_shape, y_shape, x_bytes, y_bytes, x_size: int, y_size: int, way: str) -> tuple:
+    """(whether by rows, facts, table, launches): each launch numbers, shape, and strides and first element of x and of y.
 
-
-def _beside(fixed: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """One table for all lines."""
-    return native.strided_view(fixed, like.shape, (0,) * like.ndim, 0)
-
-
-def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool) -> None:
-    """y = scale times the transform of x along `dim`; y may be x. Both complex, of one shape, with any strides."""
-    n, real = x.shape[dim], REAL[x.dtype]
-    xs, ys = _strides(x), _strides(y)
-    others = [d for d in range(x.ndim) if d != dim and x.shape[d] > 1]
-    lanes = min(others, key=lambda d: (abs(ys[d]) + abs(xs[d]), -d)) if others else None
-    rows = lanes is None or (xs[dim] == 1 and ys[dim] == 1 and n > SHORT)
-    if n * real.itemsize > (ROW if rows else COLUMN * real.itemsize):
-        _large(x, y, dim, scale, backward)
-    elif rows:
-        facts, table = _plan(n, real, _split(n, 64 // real.itemsize), False)
-        out = _lines(y, dim)
-        _run(
-            "rows",
-            out,
-            _unless(x is y, x, dim, out),
-            _beside(table, out),
-            _beside(facts, out),
-            n,
-            scale,
-            backward,
-            xs[dim],
-            ys[dim],
-            x is y,
-        )
-    else:
-        _columns(x, y, dim, lanes, scale, backward, None)
-
-
-def _unless(same: bool, x: np.ndarray, dim: int, out: np.ndarray) -> np.ndarray:
-    """x's lines; where x is y something else, because the launcher wants operands apart."""
-    return _beside(np.empty(1, x.dtype), out) if same else _lines(x, dim)
-
-
-def _columns(x, y, dim: int, lanes: int, scale: float, backward: bool, more) -> None:
-    """Transforms along `dim`, some at a time that lie side by side along `lanes`; then times `more`, which lies as y does."""
-    n, real, width, count = x.shape[dim], REAL[x.dtype], WIDTH[x.dtype], x.shape[lanes]
-    xs, ys = _strides(x), _strides(y)
-    facts, table = _plan(n, real, (1, n) if n <= ONE_STEP else _split(n, 1), False)
-    whole = count // width
+    No launches where n is too large for the loops.
+    """
+    xs, ys = tuple(s // x_size for s in x_bytes), tuple(s // y_size for s in y_bytes)
+    points = n // 2 if way else n
+    others = [d for d in range(len(x_shape)) if d != dim]
+    counted = [d for d in others if x_shape[d] > 1]
+    lanes = min(counted, key=lambda d: (abs(ys[d]) + abs(xs[d]), -d)) if counted else None
+    rows = lanes is None or (xs[dim] == 1 and ys[dim] == 1 and (points > SHORT or x_shape[lanes] < 4))
+    if way and rows and (xs[dim] != 1 or ys[dim] != 1):
+        rows, lanes = False, None
+    if points > (ROW // real.itemsize if rows else COLUMN):
+        return rows, None, None, None
+    near = _split(points, 64 // real.itemsize) if rows else (1, points) if points <= ONE_STEP else _split(points, 1)
+    facts, table = _plan(points, real, near, bool(way))
+    shape, x_steps, y_steps = ([row[d] for d in others] for row in (x_shape, xs, ys))
+    if rows or lanes is None:
+        numbers = (xs[dim], ys[dim]) if rows else (n, n, 1, xs[dim], n, ys[dim], n)
+        launches = [(numbers, *_joined(shape, x_steps, y_steps, 0, 0))]
+        return rows, facts, table, launches
+    width, count, at = WIDTH[COMPLEX[real]], x_shape[lanes], others.index(lanes)
+    whole, launches = count // width, []
     for first, groups, wide in ((0, whole, width), (whole * width, 1, count - whole * width)):
-        if groups * wide == 0:
-            continue
-        out, source, beside = (_groups(a, dim, lanes, first, groups, wide) for a in (y, x, y if more is None else more))
-        if x is y:
-            source = _beside(np.empty(1, x.dtype), out)
-        if more is None:
-            beside = _beside(np.empty(1, x.dtype), out)
-        numbers = n * wide, n, wide, scale, backward, xs[dim], xs[lanes], ys[dim], ys[lanes], x is y, more is not None
-        _run("columns", out, source, _beside(table, out), _beside(facts, out), beside, *numbers)
+        if groups * wide:
+            part, x_part, y_part = list(shape), list(x_steps), list(y_steps)
+            part[at], x_part[at], y_part[at] = groups, x_steps[at] * wide, y_steps[at] * wide
+            numbers = n * wide, n, wide, xs[dim], xs[lanes], ys[dim], ys[lanes]
+            launches.append((numbers, *_joined(part, x_part, y_part, first * xs[lanes], first * ys[lanes])))
+    return rows, facts, table, launches
 
 
-def _groups(array, dim: int, lanes: int, first: int, groups: int, wide: int) -> np.ndarray:
-    """The first elements of groups of lines that lie side by side."""
-    shape, strides = list(array.shape), list(_strides(array))
-    offset = first * strides[lanes]
-    shape[lanes], strides[lanes] = groups, strides[lanes] * wide
-    del shape[dim], strides[dim]
-    return native.strided_view(array, tuple(shape), tuple(strides), offset)
+def _joined(shape, xs, ys, x_first: int, y_first: int) -> tuple:
+    """(shape, strides of x, first of x, strides of y, first of y) of a launch: at least one dimension."""
+    return tuple(shape) or (1,), tuple(xs) or (0,), x_first, tuple(ys) or (0,), y_first
 
 
 def _large(x, y, dim: int, scale: float, backward: bool) -> None:
     """The formula of fourier_loops.py with arrays: n = N1 N2 as a matrix, its columns transformed, multiplied, then its rows, written as columns."""
     n, dtype = x.shape[dim], x.dtype
     n1, n2 = _split(n, 16)
-    xs, ys = _strides(x), _strides(y)
+    xs, ys = (tuple(s // a.itemsize for s in a.strides) for a in (x, y))
     front, back = x.shape[:dim], x.shape[dim + 1 :]
     between = native.empty((*front, n1, n2, *back), dtype)
     matrix = native.strided_view(x, between.shape, (*xs[:dim], xs[dim] * n2, xs[dim], *xs[dim + 1 :]), 0)
     turned = native.strided_view(y, between.shape, (*ys[:dim], ys[dim], ys[dim] * n1, *ys[dim + 1 :]), 0)
     _along(matrix, between, dim, 1.0, backward)
-    twiddles = _twiddles(n1, n2, dtype, backward)
-    between *= twiddles.reshape(n1, n2, *(1 for _ in back))
+    between *= _twiddles(n1, n2, dtype, backward).reshape(n1, n2, *(1 for _ in back))
     _along(between, turned, dim + 1, scale, backward)
 
 
@@ -240,16 +221,11 @@ def real_to_half(array: Array, dims, scale: float) -> Array | None:
         return None
     *others, dim = dims
     n, dtype = array.shape[dim], COMPLEX[array.dtype]
-    if n % 2 or n // 2 * array.itemsize > ROW:
+    if n % 2 or n // 2 > min(ROW // array.itemsize, COLUMN):
         whole = complex_to_complex(array, dims, scale, True)
         return None if whole is None else arrays.contiguous(whole[(slice(None),) * dim + (slice(n // 2 + 1),)])
-    rows = arrays.contiguous(np.moveaxis(array, dim, -1))
-    out = native.empty((*rows.shape[:-1], n // 2 + 1), dtype)
-    m, last = n // 2, rows.ndim - 1
-    facts, table = _plan(m, array.dtype, _split(m, 64 // array.itemsize), True)
-    lines = _lines(out, last)
-    _run("half", lines, _lines(rows, last), _beside(table, lines), _beside(facts, lines), n, scale)
-    out = arrays.contiguous(np.moveaxis(out, -1, dim))
+    out = native.empty((*array.shape[:dim], n // 2 + 1, *array.shape[dim + 1 :]), dtype)
+    _along(array, out, dim, scale, False, "half")
     for other in others:
         _along(out, out, other, 1.0, False)
     return out
@@ -263,18 +239,15 @@ def half_to_real(array: Array, dims, scale: float, n: int) -> Array | None:
     if others:
         array = complex_to_complex(array, others, 1.0, False)
     m, real = n // 2, REAL[array.dtype]
-    rows = arrays.contiguous(np.moveaxis(array, dim, -1))
-    if n % 2 or m * real.itemsize > ROW:
-        mirror = rows[..., n - m - 1 : 0 : -1].conj()  # for n even the middle stands once
-        rows = np.concatenate([rows, mirror], -1)
+    if n % 2 or m > min(ROW // real.itemsize, COLUMN):
+        rows = np.moveaxis(array, dim, -1)
+        rows = np.concatenate([rows, rows[..., n - m - 1 : 0 : -1].conj()], -1)  # for n even the middle stands once
         rows[..., 0].imag = 0
         if n % 2 == 0:
             rows[..., m].imag = 0
         found = complex_to_complex(rows, (rows.ndim - 1,), scale, False)
+        assert found is not None
         return arrays.contiguous(np.moveaxis(found.real, -1, dim))
-    out = native.empty((*rows.shape[:-1], n), real)
-    last = rows.ndim - 1
-    facts, table = _plan(m, real, _split(m, 64 // real.itemsize), True)
-    lines = _lines(out, last)
-    _run("whole", lines, _lines(rows, last), _beside(table, lines), _beside(facts, lines), n, scale)
-    return arrays.contiguous(np.moveaxis(out, -1, dim))
+    out = native.empty((*array.shape[:dim], n, *array.shape[dim + 1 :]), real)
+    _along(array, out, dim, scale, True, "whole")
+    return out
