@@ -2,7 +2,7 @@
 
     complex_to_complex, real_to_half, half_to_real
 
-Each returns None where the loops do not apply: there are none, or a length has a prime factor above 13. The caller then asks NumPy.
+Each returns None where there are no loops; the caller then asks NumPy. Lengths with prime factors above 13 are convolutions of other lengths.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ FACTS = ("N1", "N2", "count1", "count2", "table1", "table2", "between", "halves"
 ONE_STEP = 64  # points whose passes all stay in the nearest cache
 ROW = 1 << 15  # bytes of real parts: what the stack of a thread has room for
 COLUMN = 4096  # points of transforms side by side, likewise
+CHUNK = 1 << 17  # points between the steps of a convolution
 SHORT = 96  # points of rows that are better taken several at a time
 WIDTH = {np.dtype(np.complex64): 16, np.dtype(np.complex128): 8}  # transforms side by side: 128 bytes of each point
 REAL = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
@@ -112,6 +113,8 @@ def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool,
     """y = scale times the transform of x along `dim`, with any strides; y may be x. `way`: "half" from real numbers, "whole" to them, "" neither."""
     n, here = (y if way == "whole" else x).shape[dim], x is y
     real = x.dtype if way == "half" else REAL[x.dtype]
+    if radices(n) is None:
+        return _by_convolution(x, y, dim, scale, backward)
     rows, facts, table, launches = _geometry(n, dim, real, x.shape, y.shape, x.strides, y.strides, x.itemsize, y.itemsize, way)
     if launches is None:
         return _large(x, y, dim, scale, backward)
@@ -193,17 +196,54 @@ def _twiddles(n1: int, n2: int, dtype: np.dtype, backward: bool) -> np.ndarray:
     return (found.conj() if backward else found).astype(dtype)
 
 
+def _by_convolution(x, y, dim: int, scale: float, backward: bool) -> None:
+    """Bluestein's transform of any number of points: with c[j] = exp(-pi i j^2 / n), X[k] = c[k] sum_j (x[j] c[j]) / c[k - j].
+
+    The sum is a convolution, a product of spectra of `size` points, for which there are passes.
+    """
+    n, dtype = x.shape[dim], x.dtype
+    size, chirp, spectrum = _chirp(n, dtype, backward)
+    source, target = np.moveaxis(x, dim, -1), np.moveaxis(y, dim, -1)
+    if source.ndim == 1:
+        source, target = source[None], target[None]
+    some = max(1, CHUNK // (size * max(1, source[0].size // n)))  # what is between stays in the cache
+    for first in range(0, source.shape[0], some):
+        part = source[first : first + some]
+        padded = native.empty((*part.shape[:-1], size), dtype)
+        np.multiply(part, chirp, out=padded[..., :n])
+        padded[..., n:] = 0
+        _along(padded, padded, padded.ndim - 1, 1.0, False)
+        padded *= spectrum
+        _along(padded, padded, padded.ndim - 1, scale, True)
+        np.multiply(padded[..., :n], chirp, out=target[first : first + some])
+
+
+@lru_cache(64)
+def _chirp(n: int, dtype: np.dtype, backward: bool) -> tuple[int, np.ndarray, np.ndarray]:
+    """(a number of points that has passes and room for the convolution, c, the spectrum of 1 / c divided by that number)."""
+    size = 2 * n - 1
+    while radices(size) is None or size % 16:
+        size += 1
+    chirp = roots(np.arange(n) ** 2, 2 * n)
+    if backward:
+        chirp = chirp.conj()
+    kernel = np.zeros(size, np.complex128)
+    kernel[:n] = chirp.conj()
+    kernel[size - n + 1 :] = chirp[:0:-1].conj()
+    return size, chirp.astype(dtype), (np.fft.fft(kernel) / size).astype(dtype)
+
+
 # -- several dimensions ----------------------------------------------------------------------------------------------------
 
 
-def _applies(array: Array, *sizes: int) -> bool:
+def _applies(array: Array) -> bool:
     compiled = type(array) is np.ndarray and native.kernel("fft.rows") is not native.not_compiled
-    return compiled and array.size > 0 and all(radices(n) is not None for n in sizes)
+    return compiled and array.size > 0 and array.flags.aligned
 
 
 def complex_to_complex(array: Array, dims, scale: float, forward: bool) -> Array | None:
     """The transform over `dims`. Real or complex -> complex, C-contiguous."""
-    if not _applies(array, *(array.shape[d] for d in dims)):
+    if not _applies(array):
         return None
     dtype = array.dtype if array.dtype in REAL else COMPLEX.get(array.dtype)
     if dtype is None:
@@ -217,11 +257,11 @@ def complex_to_complex(array: Array, dims, scale: float, forward: bool) -> Array
 
 def real_to_half(array: Array, dims, scale: float) -> Array | None:
     """The transform of real numbers: of the last of `dims` only the frequencies 0 ... n // 2."""
-    if not _applies(array, *(array.shape[d] for d in dims)) or array.dtype not in COMPLEX:
+    if not _applies(array) or array.dtype not in COMPLEX:
         return None
     *others, dim = dims
     n, dtype = array.shape[dim], COMPLEX[array.dtype]
-    if n % 2 or n // 2 > min(ROW // array.itemsize, COLUMN):
+    if n % 2 or n // 2 > min(ROW // array.itemsize, COLUMN) or radices(n) is None:
         whole = complex_to_complex(array, dims, scale, True)
         return None if whole is None else arrays.contiguous(whole[(slice(None),) * dim + (slice(n // 2 + 1),)])
     out = native.empty((*array.shape[:dim], n // 2 + 1, *array.shape[dim + 1 :]), dtype)
@@ -233,13 +273,13 @@ def real_to_half(array: Array, dims, scale: float) -> Array | None:
 
 def half_to_real(array: Array, dims, scale: float, n: int) -> Array | None:
     """The backward transform to n real numbers along the last of `dims`, of which `array` has the first half of the spectrum."""
-    if not _applies(array, *(array.shape[d] for d in dims[:-1]), n) or array.dtype not in REAL:
+    if not _applies(array) or array.dtype not in REAL:
         return None
     *others, dim = dims
     if others:
         array = complex_to_complex(array, others, 1.0, False)
     m, real = n // 2, REAL[array.dtype]
-    if n % 2 or m > min(ROW // real.itemsize, COLUMN):
+    if n % 2 or m > min(ROW // real.itemsize, COLUMN) or radices(n) is None:
         rows = np.moveaxis(array, dim, -1)
         rows = np.concatenate([rows, rows[..., n - m - 1 : 0 : -1].conj()], -1)  # for n even the middle stands once
         rows[..., 0].imag = 0

@@ -324,9 +324,10 @@ static inline void join_KIND(vec_KIND re, vec_KIND im, REAL *y) {
 
 ROWS = """
 /* The transform of N1 N2 points from x to y, complex numbers side by side; or from z or to z, their parts, where x or y is NULL. z has room for
-   a vector more; `turned` is room for as many, in rows of whole vectors. What comes `soon` is called for meanwhile. */
+   a vector more; `turned` is room for as many, in rows of whole vectors. What is read `soon` and where the
+   result goes is called for meanwhile. */
 static void row_KIND(const int64_t *facts, const REAL *table, const REAL *x, REAL *y, REAL scale, int back, REAL *zr, REAL *zi, REAL *turned,
-                     REAL *work, const char *soon) {
+                     REAL *work, const char *soon, char *there) {
     FACTS
     const int64_t ld = (N1 + L_KIND - 1) / L_KIND * L_KIND, rows = (N2 + L_KIND - 1) / L_KIND * L_KIND, m = N1 * N2;
     REAL *const tr = turned, *const ti = tr + rows * ld, *const panel = work + 4 * L_KIND * (N1 > N2 ? N1 : N2) + 2 * SKEW_KIND;
@@ -337,7 +338,6 @@ static void row_KIND(const int64_t *facts, const REAL *table, const REAL *x, REA
     int64_t j = 0;
     for (; x && !from_x && j + L_KIND <= m; j += L_KIND) split_KIND(x + 2 * j, re + j, im + j);
     for (; x && !from_x && j < m; j++) re[j] = x[2 * j], im[j] = x[2 * j + 1];
-    char *there = (char *)(y ? (void *)y : (void *)work);
     for (j = 0; N1 > 1 && j < N2; j += L_KIND) {
         const ends_KIND ends = {from_x ? x + 2 * j : 0, weighed ? wr + j : 0, wi + j, 0, 1, N2, back, soon, there};
         lanes_KIND(N1, count1, radices1, table + table1, zr + j, zi + j, from_x ? 2 * N2 : N2, panel, panel + L_KIND, 2 * L_KIND, work, &ends);
@@ -347,7 +347,7 @@ static void row_KIND(const int64_t *facts, const REAL *table, const REAL *x, REA
             const vec_KIND c = *(const vec_KIND *)(wr + k * N2 + j), s = *(const vec_KIND *)(wi + k * N2 + j);
             *(vec_KIND *)at = a * c - b * s, *(vec_KIND *)(at + L_KIND) = a * s + b * c;
         }
-        soon += N1 * 2 * BYTES, there += y ? N1 * 2 * BYTES : 0;
+        soon += N1 * 2 * BYTES, there += N1 * 2 * BYTES;
         fl_turn(sizeof(REAL), N1, L_KIND, (const char *)panel, 2 * L_KIND, (char *)(tr + j * ld), ld);
         fl_turn(sizeof(REAL), N1, L_KIND, (const char *)(panel + L_KIND), 2 * L_KIND, (char *)(ti + j * ld), ld);
     }
@@ -387,7 +387,7 @@ void FL_NAME(fft_rows_KIND)PARAMETERS {
         const REAL *const x = (const REAL *)from;
         REAL *const y = (REAL *)(ptr[0] + e * step[0]);
         for (int64_t j = 0; xs != 2 && j < m; j++) re[j] = x[j * xs], im[j] = x[j * xs + 1];
-        row_KIND(facts, table, xs == 2 ? x : 0, ys == 2 ? y : 0, scale, back, zr, zi, turned, work, from + step[here ? 0 : 1]);
+        row_KIND(facts, table, xs == 2 ? x : 0, ys == 2 ? y : 0, scale, back, zr, zi, turned, work, from + step[here ? 0 : 1], (char *)y);
         for (int64_t j = 0; ys != 2 && j < m; j++) y[j * ys] = re[j] * scale, y[j * ys + 1] = im[j] * scale;
     }
 }
@@ -401,7 +401,7 @@ void FL_NAME(fft_half_KIND)PARAMETERS {
     for (int64_t e = 0; e < n; e++) {
         const REAL *const x = (const REAL *)(ptr[1] + e * step[1]);
         REAL *restrict const y = (REAL *)(ptr[0] + e * step[0]);
-        row_KIND(facts, table, x, 0, 1, 0, zr, zi, turned, work, (const char *)x + step[1]);
+        row_KIND(facts, table, x, 0, 1, 0, zr, zi, turned, work, (const char *)x + step[1], (char *)y);
         zr[m] = zr[0], zi[m] = zi[0];
         FL_IVDEP for (int64_t k = 0; k <= m; k++) {
             const REAL ar = zr[k] + zr[m - k], ai = zi[k] - zi[m - k], br = zi[k] + zi[m - k], bi = zr[m - k] - zr[k];
@@ -427,7 +427,7 @@ void FL_NAME(fft_whole_KIND)PARAMETERS {
             zi[k] = ar + (br * wi[k] - bi * wr[k]), zr[k] = ai + (br * wr[k] + bi * wi[k]);
         }
         zi[0] = xr[0] + xr[m], zr[0] = xr[0] - xr[m];
-        row_KIND(facts, table, 0, (REAL *)(ptr[0] + e * step[0]), scale, 1, zr, zi, turned, work, (const char *)x + step[1]);
+        row_KIND(facts, table, 0, (REAL *)(ptr[0] + e * step[0]), scale, 1, zr, zi, turned, work, (const char *)x + step[1], ptr[0] + e * step[0]);
     }
 }
 """
@@ -498,6 +498,8 @@ static inline __attribute__((always_inline)) void columns_KIND(char *const *ptr,
                     if (way == HALF_KIND) read_real_KIND(x + 2 * at * xs, xl, lanes, to), read_real_KIND(x + (2 * at + 1) * xs, xl, lanes, to + L);
                     else read_KIND(x + at * xs, xl, lanes, to);
                 }
+                for (int64_t p = 0; from_x && p < N1; p++) /* so far apart, the CPU does not see by itself what comes */
+                    for (int64_t q = 0; q < 2 * BYTES; q += 64) __builtin_prefetch((const char *)(x + (p * N2 + j + 1) * xs) + q);
                 const int64_t apart = from_x ? N2 * xs : at_once ? 2 * L * N2 : 2 * L;
                 lanes_KIND(N1, count1, radices1, table + table1, from + re, from + im, apart, done, done + L, 2 * L, work, &ends);
                 for (int64_t k = 0; k < N1; k++) {
@@ -512,6 +514,8 @@ static inline __attribute__((always_inline)) void columns_KIND(char *const *ptr,
                 const REAL *const from = all + 2 * L * N2 * k;
                 const ends_KIND ends = {.y = to_y ? y + k * ys : 0, .scale = scale, .back = back};
                 REAL *const to = done + (kept ? 2 * L * k : 0);
+                for (int64_t p = 0; to_y && p < N2; p++)
+                    for (int64_t q = 0; q < 2 * BYTES; q += 64) __builtin_prefetch((char *)(y + (k + 1 + p * N1) * ys) + q, 1);
                 lanes_KIND(N2, count2, radices2, table + table2, from + (N1 == 1 ? re : 0), from + (N1 == 1 ? im : L), 2 * L, to + re, to + im,
                            to_y ? N1 * ys : kept ? 2 * L * N1 : 2 * L, work, &ends);
                 for (int64_t p = 0; p < N2 && !to_y && !kept; p++) {
