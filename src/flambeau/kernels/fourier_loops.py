@@ -306,6 +306,11 @@ def _split_and_join(lanes: int) -> str:
             "LOW": [p for k in range(n // 2) for p in (k, n + k)],
             "HIGH": [p for k in range(n // 2, n) for p in (k, n + k)],
         }
+        picks |= {f"{name}_BACK": [*reversed(numbers)] for name, numbers in picks.items()}
+        picks["LOW_BACK"], picks["HIGH_BACK"] = (
+            [p for k in ks for p in (k, n + k)] for ks in (range(n - 1, n // 2 - 1, -1), range(n // 2 - 1, -1, -1))
+        )
+        picks["BACK"] = [*range(n - 1, -1, -1)]
         lines.append(f"#{test}")
         for name, numbers in picks.items():
             lines += [f"#undef {name}", f"#define {name} {', '.join(map(str, numbers))}"]
@@ -319,6 +324,9 @@ static inline void split_KIND(const REAL *x, REAL *re, REAL *im) {
 }
 static inline void join_KIND(vec_KIND re, vec_KIND im, REAL *y) {
     *(vec_KIND *)y = PICK(word_KIND, re, im, LOW), *(vec_KIND *)(y + L_KIND) = PICK(word_KIND, re, im, HIGH);
+}
+static inline void join_back_KIND(vec_KIND re, vec_KIND im, REAL *y) { /* the last lane first */
+    *(vec_KIND *)y = PICK(word_KIND, re, im, LOW_BACK), *(vec_KIND *)(y + L_KIND) = PICK(word_KIND, re, im, HIGH_BACK);
 }
 """
 
@@ -403,7 +411,17 @@ void FL_NAME(fft_half_KIND)PARAMETERS {
         REAL *restrict const y = (REAL *)(ptr[0] + e * step[0]);
         row_KIND(facts, table, x, 0, 1, 0, zr, zi, turned, work, (const char *)x + step[1], (char *)y);
         zr[m] = zr[0], zi[m] = zi[0];
-        FL_IVDEP for (int64_t k = 0; k <= m; k++) {
+        int64_t k = 0;
+        for (; 2 * k + 2 * L_KIND <= m; k += L_KIND) { /* with those that mirror them: there W is -1 / W */
+            const int64_t mirror = m - k - L_KIND + 1;
+            const vec_KIND pr = *(vec_KIND *)(zr + k), pi = *(vec_KIND *)(zi + k), c = *(const vec_KIND *)(wr + k), d = *(const vec_KIND *)(wi + k);
+            const vec_KIND rr = *(vec_KIND *)(zr + mirror), ri = *(vec_KIND *)(zi + mirror);
+            const vec_KIND qr = PICK(word_KIND, rr, rr, BACK), qi = PICK(word_KIND, ri, ri, BACK);
+            const vec_KIND ar = pr + qr, ai = pi - qi, br = pi + qi, bi = qr - pr, t = br * c - bi * d, u = br * d + bi * c;
+            join_KIND(half * (ar + t), half * (ai + u), y + 2 * k);
+            join_back_KIND(half * (ar - t), half * (u - ai), y + 2 * mirror);
+        }
+        for (const int64_t end = m - k; k <= end; k++) {
             const REAL ar = zr[k] + zr[m - k], ai = zi[k] - zi[m - k], br = zi[k] + zi[m - k], bi = zr[m - k] - zr[k];
             y[2 * k] = half * (ar + (br * wr[k] - bi * wi[k])), y[2 * k + 1] = half * (ai + (br * wi[k] + bi * wr[k]));
         }
@@ -418,15 +436,23 @@ void FL_NAME(fft_whole_KIND)PARAMETERS {
     const REAL *const wr = table + facts[HALVES], *const wi = wr + m + 1;
     for (int64_t e = 0; e < n; e++) {
         const REAL *const x = (const REAL *)(ptr[1] + e * step[1]);
-        REAL *const xr = turned, *const xi = xr + m + 1;
-        int64_t j = 0;
-        for (; j + L_KIND <= m + 1; j += L_KIND) split_KIND(x + 2 * j, xr + j, xi + j);
-        for (; j <= m; j++) xr[j] = x[2 * j], xi[j] = x[2 * j + 1];
-        FL_IVDEP for (int64_t k = 1; k < m; k++) {
-            const REAL ar = xr[k] + xr[m - k], ai = xi[k] - xi[m - k], br = xr[k] - xr[m - k], bi = xi[k] + xi[m - k];
+        int64_t k = 0;
+        for (; 2 * k + 2 * L_KIND <= m; k += L_KIND) {
+            const int64_t mirror = m - k - L_KIND + 1;
+            const vec_KIND p = *(const vec_KIND *)(x + 2 * k), q = *(const vec_KIND *)(x + 2 * k + L_KIND);
+            const vec_KIND r = *(const vec_KIND *)(x + 2 * mirror), v = *(const vec_KIND *)(x + 2 * mirror + L_KIND);
+            const vec_KIND pr = PICK(word_KIND, p, q, EVEN), pi = PICK(word_KIND, p, q, ODD), c = *(const vec_KIND *)(wr + k), d = *(const vec_KIND *)(wi + k);
+            const vec_KIND qr = PICK(word_KIND, r, v, EVEN_BACK), qi = PICK(word_KIND, r, v, ODD_BACK);
+            const vec_KIND ar = pr + qr, ai = pi - qi, br = pr - qr, bi = pi + qi, t = br * d - bi * c, u = br * c + bi * d, w = ar - t, z = u - ai;
+            *(vec_KIND *)(zi + mirror) = PICK(word_KIND, w, w, BACK), *(vec_KIND *)(zr + mirror) = PICK(word_KIND, z, z, BACK);
+            *(vec_KIND *)(zi + k) = ar + t, *(vec_KIND *)(zr + k) = ai + u;
+        }
+        for (const int64_t end = m - k; k <= end; k++) {
+            const REAL *const p = x + 2 * k, *const q = x + 2 * (m - k);
+            const REAL ar = p[0] + q[0], ai = p[1] - q[1], br = p[0] - q[0], bi = p[1] + q[1];
             zi[k] = ar + (br * wi[k] - bi * wr[k]), zr[k] = ai + (br * wr[k] + bi * wi[k]);
         }
-        zi[0] = xr[0] + xr[m], zr[0] = xr[0] - xr[m];
+        zi[0] = x[0] + x[2 * m], zr[0] = x[0] - x[2 * m], zr[m] = 0, zi[m] = 0;
         row_KIND(facts, table, 0, (REAL *)(ptr[0] + e * step[0]), scale, 1, zr, zi, turned, work, (const char *)x + step[1], ptr[0] + e * step[0]);
     }
 }
