@@ -70,6 +70,28 @@ def solve(a: Array, b: Array) -> Array:
     return x
 
 
+def least_squares(a: Array, b: Array, rcond: float) -> tuple[Array, Array] | None:
+    """(X, rank) with |a X - b| least, of all such X the shortest, by QR with exchanged columns; None where LAPACK is not to be called.
+
+    (..., M, N), (..., M, K) -> (..., N, K), (...). Columns count as long as the condition of those taken stays below 1 / rcond.
+    """
+    if not _by_lapack(a) or not b.size or not np.isfinite(a).all():
+        return None
+    *batch, m, n = a.shape
+    k, longer, real = b.shape[-1], max(m, n), a.real.dtype
+    x, order, ranks = empty_columns(batch, longer, k, a.dtype), np.empty(n, INT32), np.empty((*batch, 1), INT32)
+    x[..., :m, :] = b
+    extra = [np.empty(2 * n, real)] if a.dtype.kind == "c" else []
+    gelsy, cut = routine("gelsy", a.dtype), np.array(rcond, real)
+
+    def call(matrix, solution, rank, work, size) -> int:
+        order[:] = 0
+        return gelsy(m, n, k, matrix, m, solution, longer, order, cut, rank, work, size, *extra)
+
+    _succeed(batched(call, batch, columns(a), x, ranks, work=a.dtype))
+    return x[..., :n, :], ranks[..., 0]
+
+
 def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     """X with a X = b, reading one triangle of a (with `unit`, taking its diagonal for ones). (..., N, N), (..., N, K) -> (..., N, K).
 

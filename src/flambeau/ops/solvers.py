@@ -214,9 +214,14 @@ cholesky_inverse.derivative(L=lambda grad, L, result, upper: _factor_gradient(_i
 
 @from_lapack("linalg_lstsq", public=False, returns="solution residuals rank singular_values")
 def _lstsq(A, B, rcond, driver):
-    """The solution of least norm by the singular value decomposition, whatever the driver; the driver decides which results are given."""
+    """The solution of least norm: for 'gelsy' by QR, else by the singular value decomposition; the driver decides which results are given."""
     xp = arrays.module_of(A)
     m, n = A.shape[-2:]
+    if driver == "gelsy":
+        found = matrices.least_squares(A, B, max(m, n) * float(np.finfo(A.dtype).eps) if rcond is None else rcond)
+        if found is not None:
+            nothing = np.zeros(0, A.real.dtype)
+            return found[0], nothing, found[1].astype(np.int64), nothing.copy()
     u, s, vh = matrices.svd(A, False)
     cut = (max(m, n) * float(np.finfo(s.dtype).eps) if rcond is None else rcond) * (s[..., :1] if s.shape[-1] else s)
     kept = (s > cut) if driver != "gels" else xp.ones(s.shape, bool)
