@@ -82,6 +82,9 @@ def product(a, b):
 
 def _whole(a, b):
     """The product of integers in compiled loops (see product_loops.py), a few rows at a time; NotImplemented for dtypes without."""
+    loop = native.kernel("product.whole")
+    if loop is native.not_compiled:
+        return NotImplemented
     if a.ndim == 2:
         found = _whole(a[None], b[None])
         return found if found is NotImplemented else found[0]
@@ -96,24 +99,26 @@ def _whole(a, b):
             shape, at = (count, blocks), native.strided_view
             seen = at(out, shape, (rows * cols, some * cols), first * cols), at(a, shape, (apart, some * down), first * down)
             numbers = (max(some * depth * cols, 1), some, depth, cols, down, right, cols, cols)
-            if native.kernel("product.whole").into(*seen, at(b, shape, (depth * cols, 0), 0), *numbers) is NotImplemented:
+            if loop.into(*seen, at(b, shape, (depth * cols, 0), 0), *numbers) is NotImplemented:
                 return NotImplemented
     return out
 
 
 def dot(a, b):
     """The sum of a * b for vectors (K) of one dtype, as an array (). Long ones are shared out among threads, a piece at a time."""
-    pieces = a.size // PIECE
-    if pieces < 2 or native.lib is None or type(a) is not np.ndarray or not (a.flags.c_contiguous and b.flags.c_contiguous):
+    pieces, loop = a.size // PIECE, native.kernel("product.dot")
+    if pieces < 2 or loop is native.not_compiled or type(a) is not np.ndarray or not (a.flags.c_contiguous and b.flags.c_contiguous):
         return product(a[None, :], b[:, None]).reshape(())
     rest = a.size - pieces * PIECE
-    totals = native.empty((pieces + (rest > 0),), FLOAT64)
-    for first, count, length in ((0, pieces, PIECE), (pieces, 1, rest))[: 1 + (rest > 0)]:
-        at = native.strided_view(totals, (count,), (1,), first)
-        seen = [native.strided_view(x, (count,), (length,), first * PIECE) for x in (a, b)]
-        if native.kernel("product.dot").into(at, *seen, length) is NotImplemented:
+    count = pieces + (rest > 0)
+    totals, out = native.empty((count, 8), FLOAT64), native.empty((), FLOAT64)  # a line of the cache for each: threads write them
+    for first, some, length in ((0, pieces, PIECE), (pieces, 1, rest))[: 1 + (rest > 0)]:
+        at = native.strided_view(totals, (some,), (8,), first * 8)
+        seen = [native.strided_view(x, (some,), (length,), first * PIECE) for x in (a, b)]
+        if loop.into(at, *seen, length) is NotImplemented:
             return product(a[None, :], b[:, None]).reshape(())
-    return arrays.cast(native.lib.fold_all("sum", totals), a.dtype)
+    native.lib.fold("sum", totals, (1, count, 1), (0, 64, 0), out, None, float(count))
+    return arrays.cast(out, a.dtype)
 
 
 def _bind_first(a, b):

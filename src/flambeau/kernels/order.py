@@ -138,15 +138,15 @@ def _bisected(keys: Array, wanted: Array, right: bool) -> Array:
 
 def _searched(keys: Array, wanted: Array, right: bool) -> Array | None:
     """What the compiled loop finds (see counting_loops.py), or None."""
-    n = keys.shape[-1]
-    if type(keys) is not np.ndarray or native.lib is None or not n or not wanted.size:
+    n, loop = keys.shape[-1], native.kernel("sorted.search")
+    if type(keys) is not np.ndarray or loop is native.not_compiled or not n or not wanted.size:
         return None
     keys, wanted = arrays.contiguous(keys), arrays.contiguous(wanted)
     rows = keys.size // n  # all look in one sequence, or each row in its own
     out = native.empty(wanted.shape, np.dtype(np.int64))
     shape = (rows, wanted.size // rows)
     seen = native.strided_view(keys, shape, (n, 0), 0), wanted.reshape(shape)
-    return None if native.kernel("sorted.search").into(out.reshape(shape), *seen, n.bit_length() + 1, n, right) is NotImplemented else out
+    return None if loop.into(out.reshape(shape), *seen, n.bit_length() + 1, n, right) is NotImplemented else out
 
 
 def take(array: Array, indices: Array, dim: int) -> Array:

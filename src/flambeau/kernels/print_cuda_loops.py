@@ -169,7 +169,7 @@ def print_rows(k: RowsInstance, program: rows.RowProgram) -> str:
     return PREAMBLE + _TOTALS.format(threads=THREADS) + _Rows(k, program).text()
 
 
-class _Rows(rows._Print):
+class _Rows(rows.Print):
     """The passes of a program, as `rows.py` finds them. Nothing is kept in scratch rows: computing it again is cheaper here."""
 
     def __init__(self, k: RowsInstance, program: rows.RowProgram):
