@@ -75,8 +75,7 @@ def kron(input, other):
     a, b = ((1,) * (ndim - t.dim()) + tuple(t.shape) for t in (input, other))
     inputs, others = [n for size in a for n in (size, 1)], [n for size in b for n in (1, size)]
     if ndim > 1 and min(a[-1], b[-1]) > 1 and b[-1] < LONG < a[-1] * b[-1]:  # rows of the result as they lie: short loops would take longer
-        row = [1] * (2 * ndim - 2)
-        products = _rows(input, inputs, [*row, 1, b[-1]]) * _rows(other, others, [*row, a[-1], 1])
+        products = _rows(input, inputs, a[-1], b[-1]) * _rows(other, others, a[-1], b[-1])
     else:
         products = input.reshape(inputs) * other.reshape(others)
     return products.reshape([m * n for m, n in zip(a, b, strict=True)])
@@ -85,12 +84,9 @@ def kron(input, other):
 LONG = 256  # elements that make a loop worth starting
 
 
-def _rows(tensor, shape: list[int], times: list[int]):
-    """The tensor in this shape, so many times along its last dimensions, which are joined."""
-    seen = tensor.reshape(shape)
-    return seen.expand([n * k for n, k in zip(seen.shape, times, strict=True)]).reshape(
-        [*seen.shape[:-2], shape[-1] * shape[-2] * times[-1] * times[-2]]
-    )
+def _rows(tensor, shape: list[int], m: int, n: int):
+    """The tensor in this shape, its last two dimensions repeated to (m, n) and joined."""
+    return tensor.reshape(shape).expand([*shape[:-2], m, n]).reshape([*shape[:-2], m * n])
 
 
 @on_arrays(public=False, method=False, promote=("input", "other"), grad_name="LinalgCrossBackward0")
