@@ -186,11 +186,12 @@ def _large(x, y, dim: int, scale: float, backward: bool) -> None:
     matrix = native.strided_view(x, between.shape, (*xs[:dim], xs[dim] * n2, xs[dim], *xs[dim + 1 :]), 0)
     turned = native.strided_view(y, between.shape, (*ys[:dim], ys[dim], ys[dim] * n1, *ys[dim + 1 :]), 0)
     _along(matrix, between, dim, 1.0, backward)
-    between *= _twiddles(n1, n2, dtype, backward).reshape(n1, n2, *(1 for _ in back))
+    with np.errstate(all="ignore"):
+        between *= _twiddles(n1, n2, dtype, backward).reshape(n1, n2, *(1 for _ in back))
     _along(between, turned, dim + 1, scale, backward)
 
 
-@lru_cache(8)
+@lru_cache(2)  # each is as large as what it multiplies
 def _twiddles(n1: int, n2: int, dtype: np.dtype, backward: bool) -> np.ndarray:
     found = roots(np.arange(n1)[:, None] * np.arange(n2), n1 * n2)
     return (found.conj() if backward else found).astype(dtype)
@@ -210,15 +211,18 @@ def _by_convolution(x, y, dim: int, scale: float, backward: bool) -> None:
     for first in range(0, source.shape[0], some):
         part = source[first : first + some]
         padded = native.empty((*part.shape[:-1], size), dtype)
-        np.multiply(part, chirp, out=padded[..., :n])
+        with np.errstate(all="ignore"):
+            np.multiply(part, chirp, out=padded[..., :n])
         padded[..., n:] = 0
         _along(padded, padded, padded.ndim - 1, 1.0, False)
-        padded *= spectrum
+        with np.errstate(all="ignore"):
+            padded *= spectrum
         _along(padded, padded, padded.ndim - 1, scale, True)
-        np.multiply(padded[..., :n], chirp, out=target[first : first + some])
+        with np.errstate(all="ignore"):
+            np.multiply(padded[..., :n], chirp, out=target[first : first + some])
 
 
-@lru_cache(64)
+@lru_cache(8)
 def _chirp(n: int, dtype: np.dtype, backward: bool) -> tuple[int, np.ndarray, np.ndarray]:
     """(a number of points that has passes and room for the convolution, c, the spectrum of 1 / c divided by that number)."""
     size = 2 * n - 1
@@ -245,7 +249,7 @@ def complex_to_complex(array: Array, dims, scale: float, forward: bool) -> Array
     """The transform over `dims`. Real or complex -> complex, C-contiguous."""
     if not _applies(array):
         return None
-    dtype = array.dtype if array.dtype in REAL else COMPLEX.get(array.dtype)
+    dtype: np.dtype | None = array.dtype if array.dtype in REAL else COMPLEX.get(array.dtype)
     if dtype is None:
         return None
     source = arrays.cast(array, dtype) if array.dtype != dtype else array
