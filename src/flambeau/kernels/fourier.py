@@ -109,8 +109,11 @@ def _passes(n: int, passes: tuple[int, ...]) -> np.ndarray:
 # -- one dimension ---------------------------------------------------------------------------------------------------------
 
 
-def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool, way: str = "") -> None:
-    """y = scale times the transform of x along `dim`, with any strides; y may be x. `way`: "half" from real numbers, "whole" to them, "" neither."""
+def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool, way: str = "", more: np.ndarray | None = None) -> None:
+    """y = scale times the transform of x along `dim`, with any strides; y may be x. `way`: "half" from real numbers, "whole" to them, "" neither.
+
+    `more`: what columns are multiplied by, the same for all matrices of the last two dimensions, and stored as these are.
+    """
     n, here = (y if way == "whole" else x).shape[dim], x is y
     real = x.dtype if way == "half" else REAL[x.dtype]
     if radices(n) is None:
@@ -123,8 +126,9 @@ def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool,
         source = view(dummy, shape, (0,) * len(shape), 0) if here else view(x, shape, xs, x_first)  # the launcher wants operands apart
         if not rows:
             name = f"fft.columns_{way}" if way else "fft.columns"
-            numbers = *numbers[:3], scale, backward, *numbers[3:], here, 0
-            found = native.kernel(name).into(view(y, shape, ys, y_first), source, table, facts, dummy, *numbers)
+            numbers = *numbers[:3], scale, backward, *numbers[3:], here, more is not None
+            beside = dummy if more is None else view(more, shape, (*[0] * (len(shape) - 1), ys[-1]), y_first)
+            found = native.kernel(name).into(view(y, shape, ys, y_first), source, table, facts, beside, *numbers)
         elif way:
             found = native.kernel(f"fft.{way}").into(view(y, shape, ys, y_first), source, table, facts, n, scale)
         else:
@@ -185,9 +189,13 @@ def _large(x, y, dim: int, scale: float, backward: bool) -> None:
     between = native.empty((*front, n1, n2, *back), dtype)
     matrix = native.strided_view(x, between.shape, (*xs[:dim], xs[dim] * n2, xs[dim], *xs[dim + 1 :]), 0)
     turned = native.strided_view(y, between.shape, (*ys[:dim], ys[dim], ys[dim] * n1, *ys[dim + 1 :]), 0)
-    _along(matrix, between, dim, 1.0, backward)
-    with np.errstate(all="ignore"):
-        between *= _twiddles(n1, n2, dtype, backward).reshape(n1, n2, *(1 for _ in back))
+    twiddles = _twiddles(n1, n2, dtype, backward)
+    if not back and n1 <= COLUMN:
+        _along(matrix, between, dim, 1.0, backward, more=twiddles)
+    else:
+        _along(matrix, between, dim, 1.0, backward)
+        with np.errstate(all="ignore"):
+            between *= twiddles.reshape(n1, n2, *(1 for _ in back))
     _along(between, turned, dim + 1, scale, backward)
 
 
