@@ -23,8 +23,8 @@ COLUMN = 4096  # points of transforms side by side, likewise
 CHUNK = 1 << 17  # points between the steps of a convolution
 SHORT = 96  # points of rows that are better taken several at a time
 WIDTH = {np.dtype(np.complex64): 16, np.dtype(np.complex128): 8}  # transforms side by side: 128 bytes of each point
-REAL = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
-COMPLEX = {real: whole for whole, real in REAL.items()}
+REAL: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
+COMPLEX: dict[np.dtype, np.dtype] = {real: whole for whole, real in REAL.items()}
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def complex_to_complex(array: Array, dims, scale: float, forward: bool) -> Array
     """The transform over `dims`. Real or complex -> complex, C-contiguous."""
     if not _applies(array):
         return None
-    dtype: np.dtype | None = array.dtype if array.dtype in REAL else COMPLEX.get(array.dtype)
+    dtype = array.dtype if array.dtype in REAL else COMPLEX.get(array.dtype)
     if dtype is None:
         return None
     source = arrays.cast(array, dtype) if array.dtype != dtype else array
