@@ -104,6 +104,7 @@ def test_threads_change_no_bit(shape):
         for one, other in zip(found[0], more, strict=True):
             np.testing.assert_array_equal(one, other)
     x[1] = np.nan
+    assert np.isnan(fourier.complex_to_complex(np.full_like(x[:1], np.inf), (1,), 1.0, True)).any()  # and no warning
     spoiled = fourier.complex_to_complex(x, (1,), 1.0, True)
     assert np.isnan(spoiled[1]).all()
     np.testing.assert_array_equal(np.delete(spoiled, 1, 0), np.delete(found[0][0], 1, 0))

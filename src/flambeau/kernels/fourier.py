@@ -23,8 +23,8 @@ COLUMN = 4096  # points of transforms side by side, likewise
 CHUNK = 1 << 17  # points between the steps of a convolution
 SHORT = 96  # points of rows that are better taken several at a time
 WIDTH = {np.dtype(np.complex64): 16, np.dtype(np.complex128): 8}  # transforms side by side: 128 bytes of each point
-REAL = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
-COMPLEX = {real: whole for whole, real in REAL.items()}
+REAL: dict[np.dtype, np.dtype] = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
+COMPLEX: dict[np.dtype, np.dtype] = {real: whole for whole, real in REAL.items()}
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------
@@ -109,8 +109,11 @@ def _passes(n: int, passes: tuple[int, ...]) -> np.ndarray:
 # -- one dimension ---------------------------------------------------------------------------------------------------------
 
 
-def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool, way: str = "") -> None:
-    """y = scale times the transform of x along `dim`, with any strides; y may be x. `way`: "half" from real numbers, "whole" to them, "" neither."""
+def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool, way: str = "", more: np.ndarray | None = None) -> None:
+    """y = scale times the transform of x along `dim`, with any strides; y may be x. `way`: "half" from real numbers, "whole" to them, "" neither.
+
+    `more`: what columns are multiplied by, the same for all matrices of the last two dimensions, and stored as these are.
+    """
     n, here = (y if way == "whole" else x).shape[dim], x is y
     real = x.dtype if way == "half" else REAL[x.dtype]
     if radices(n) is None:
@@ -123,8 +126,9 @@ def _along(x: np.ndarray, y: np.ndarray, dim: int, scale: float, backward: bool,
         source = view(dummy, shape, (0,) * len(shape), 0) if here else view(x, shape, xs, x_first)  # the launcher wants operands apart
         if not rows:
             name = f"fft.columns_{way}" if way else "fft.columns"
-            numbers = *numbers[:3], scale, backward, *numbers[3:], here, 0
-            found = native.kernel(name).into(view(y, shape, ys, y_first), source, table, facts, dummy, *numbers)
+            numbers = *numbers[:3], scale, backward, *numbers[3:], here, more is not None
+            beside = dummy if more is None else view(more, shape, (*[0] * (len(shape) - 1), ys[-1]), y_first)
+            found = native.kernel(name).into(view(y, shape, ys, y_first), source, table, facts, beside, *numbers)
         elif way:
             found = native.kernel(f"fft.{way}").into(view(y, shape, ys, y_first), source, table, facts, n, scale)
         else:
@@ -185,12 +189,17 @@ def _large(x, y, dim: int, scale: float, backward: bool) -> None:
     between = native.empty((*front, n1, n2, *back), dtype)
     matrix = native.strided_view(x, between.shape, (*xs[:dim], xs[dim] * n2, xs[dim], *xs[dim + 1 :]), 0)
     turned = native.strided_view(y, between.shape, (*ys[:dim], ys[dim], ys[dim] * n1, *ys[dim + 1 :]), 0)
-    _along(matrix, between, dim, 1.0, backward)
-    between *= _twiddles(n1, n2, dtype, backward).reshape(n1, n2, *(1 for _ in back))
+    twiddles = _twiddles(n1, n2, dtype, backward)
+    if not back and n1 <= COLUMN:
+        _along(matrix, between, dim, 1.0, backward, more=twiddles)
+    else:
+        _along(matrix, between, dim, 1.0, backward)
+        with np.errstate(all="ignore"):
+            between *= twiddles.reshape(n1, n2, *(1 for _ in back))
     _along(between, turned, dim + 1, scale, backward)
 
 
-@lru_cache(8)
+@lru_cache(2)  # each is as large as what it multiplies
 def _twiddles(n1: int, n2: int, dtype: np.dtype, backward: bool) -> np.ndarray:
     found = roots(np.arange(n1)[:, None] * np.arange(n2), n1 * n2)
     return (found.conj() if backward else found).astype(dtype)
@@ -210,15 +219,18 @@ def _by_convolution(x, y, dim: int, scale: float, backward: bool) -> None:
     for first in range(0, source.shape[0], some):
         part = source[first : first + some]
         padded = native.empty((*part.shape[:-1], size), dtype)
-        np.multiply(part, chirp, out=padded[..., :n])
+        with np.errstate(all="ignore"):
+            np.multiply(part, chirp, out=padded[..., :n])
         padded[..., n:] = 0
         _along(padded, padded, padded.ndim - 1, 1.0, False)
-        padded *= spectrum
+        with np.errstate(all="ignore"):
+            padded *= spectrum
         _along(padded, padded, padded.ndim - 1, scale, True)
-        np.multiply(padded[..., :n], chirp, out=target[first : first + some])
+        with np.errstate(all="ignore"):
+            np.multiply(padded[..., :n], chirp, out=target[first : first + some])
 
 
-@lru_cache(64)
+@lru_cache(8)
 def _chirp(n: int, dtype: np.dtype, backward: bool) -> tuple[int, np.ndarray, np.ndarray]:
     """(a number of points that has passes and room for the convolution, c, the spectrum of 1 / c divided by that number)."""
     size = 2 * n - 1
