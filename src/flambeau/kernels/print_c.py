@@ -258,9 +258,9 @@ def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtyp
         result = p.compute if formula.kind == "T" else "int"
         ones += f"static inline {result} {function}_{form}({', '.join(inputs + params)}) {{\n"
         ones += "".join(f"    {line}\n" for line in lines) + f"    return {value};\n}}\n"
-    scalars = [(i,) for i in numbers]
+    scalars: Sequence[tuple[int, ...]] = [(i,) for i in numbers]
     if dtype in ("float32", "float64") and not is_dear(expr):
-        scalars = {2: [(0,), (1,)], 3: [(1, 2)]}.get(len(kinds), [])
+        scalars = [(0,), (1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
     return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms))
 
 
