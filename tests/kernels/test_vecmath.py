@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from flambeau.kernels import vecmath
+from flambeau.kernels.expr import NEAR
 
 FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared", "-Wall", "-Wextra"]
 TARGETS = {
@@ -68,6 +69,7 @@ BY_MPMATH = {"digamma": (1, 20), "erfinv": (1, 4)}  # no libm has them; digamma 
 CONVERSIONS = ["bf16_to_f32", "f32_to_bf16", "f16_to_f32", "f32_to_f16"]
 SCALAR = {"lgamma", "fmod"}  # calls into libm, which no compiler vectorises
 DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+DIVISIONS = {"fmod", "remainder", "floordiv"}
 
 
 # ---- the libraries ----
@@ -88,6 +90,13 @@ def kernel_source() -> list[str]:
             lines.append(loop(f"{name}_{suffix}", f"fl_{name}_{suffix}", "a", ctype, ctype))
         for name in BINARY:
             lines.append(loop(f"{name}_{suffix}", f"fl_{name}_{suffix}", "ab", ctype, ctype))
+    for name in sorted(NEAR):
+        function, suffix = name.split("_")
+        ctype = {"f32": "float", "f64": "double", "i64": "int64_t"}[suffix]
+        count = "ab" if function in DIVISIONS else "a"
+        lines.append(loop(f"near_{name}", f"fl_{function}_near_{suffix}", count, ctype, ctype))
+        lines.append(loop(f"whole_{name}", f"fl_{name}", count, ctype, ctype))
+        lines.append(loop(f"is_near_{name}", f"fl_{function}_is_near_{suffix}", count, ctype, "int"))
     for name in CONVERSIONS:
         types = ("float", "uint16_t") if name.startswith("f32") else ("uint16_t", "float")
         lines.append(loop(name, f"fl_{name}", "a", *types))
@@ -347,14 +356,36 @@ def test_an_element_does_not_depend_on_its_place(kernels):
             assert not differs.any(), f"{name}_{suffix} at {[x[differs][0] for x in inputs]}"
 
 
+@pytest.mark.parametrize("name", sorted(NEAR))
+def test_the_form_for_usual_arguments_gives_the_same_bits(kernels, name):
+    """A block of usual arguments takes a faster form, and no result depends on which arguments stand beside it."""
+    function, suffix = name.split("_")
+    if suffix == "i64":
+        rng = np.random.default_rng(9)
+        a, b = (rng.integers(-(2**51), 2**51, 5000) >> rng.integers(0, 50, 5000) for _ in range(2))
+        edges = np.array([0, 1, -1, 2, -2, 7, -7, 2**51 - 1, -(2**51), 2**51, -(2**51) - 1, 2**62, -(2**63)])
+        pairs = [np.concatenate([x, y.ravel()]) for x, y in zip((a, b), np.meshgrid(edges, edges), strict=True)]
+        inputs = [x[pairs[1] != 0] for x in pairs]
+    else:
+        inputs = list(arguments("fmod", suffix)) if function in DIVISIONS else [numbers(suffix, 3000, 1)]
+    dtype = inputs[0].dtype
+    is_near = run(kernels[0], f"is_near_{name}", inputs, np.dtype(np.int32)).astype(bool)
+    assert is_near.sum() > 1000
+    inputs = [x[is_near] for x in inputs]
+    near, whole = (run(kernels[0], f"{form}_{name}", inputs, dtype).view(f"u{dtype.itemsize}") for form in ("near", "whole"))
+    differs = near != whole
+    assert not differs.any(), [x[differs][:3] for x in inputs]
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="measured on x86-64 only")
 def test_loops_are_vectorised(kernels, request):
-    """GCC turns the loop of every function into vector code, except the two that call libm."""
+    """GCC turns the loop of every function into vector code, except the two that call libm, and those for usual arguments too."""
     if not is_gcc():
         pytest.skip("the remarks are GCC's")
     remarks = {int(n) for n in re.findall(r"\.c:(\d+):\d+: optimized: loop vectorized", kernels[1])}
     names = [re.search(r"^void (\w+)\(", line) for line in kernel_source()]
     scalar = {m.group(1) for number, m in enumerate(names, 1) if m and number not in remarks}
+    scalar = {name for name in scalar if not name.startswith(("whole_", "is_near_"))}
     expected = {f"{name}_{suffix}" for name in SCALAR for suffix in DTYPES}
     if request.node.callspec.params["kernels"] == "baseline":
         expected.add("hypot_f64")  # SSE2 cannot compare the bits of doubles

@@ -30,9 +30,10 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("bitand", "bitor", "bitxor", "shl", "shr"), 2),
     "where": 3,
 }
+NEAR: set[str] = set()  # functions that are faster for usual arguments, "log_f32": see near_forms in vecmath/machine.py
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 MACHINE = frozenset({"f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
-_BOOLEAN = COMPARISONS | {"and", "or", "xor", "not", "isnan", "isinf", "as_bool"}
+BOOLEAN = {*COMPARISONS, "and", "or", "xor", "not", "isnan", "isinf", "as_bool"}
 
 
 def _unary(op: str) -> Callable[[Any], Expr]:
@@ -120,7 +121,7 @@ def node(op: str, *args) -> Expr:
         raise TypeError(f"{op} takes {ARITY[op]} arguments, found {len(lifted)}")
     if op == "where":
         kind = lifted[1].kind
-    elif op in _BOOLEAN:
+    elif op in BOOLEAN:
         kind = "bool"
     return _make(op, lifted, None, kind)
 

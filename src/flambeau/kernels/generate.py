@@ -13,6 +13,7 @@ from pathlib import Path
 from flambeau.kernels import (
     channels,
     class_loops,
+    complex_loops,
     counting_loops,
     dtype_table,
     fold,
@@ -139,7 +140,14 @@ HOT = frozenset(
     _add _add_scaled _sub _rsub mul _div neg abs reciprocal _inverse exp log log1p sqrt rsqrt _root _inverse_root _square _cube _pow tanh
     sigmoid sin cos erf relu _gelu _gelu_tanh _silu _leaky_relu nn_functional_softplus _where _masked_fill maximum minimum _clamp _clamp_min
     _clamp_max lt le gt ge eq ne logical_not logical_and logical_or bitwise_and bitwise_or bitwise_not addcmul _addcdiv _lerp _lerp_by_number
-    to_float32 to_bfloat16 to_float16
+    to_float32 to_bfloat16 to_float16 _glu
+    """.split()
+)
+# These, too, are compiled for AVX-512: functions that are computed rather than copied.
+WIDE = frozenset(
+    """
+    exp2 expm1 log2 log10 tan asin acos atan sinh cosh asinh acosh atanh atan2 erfc erfinv lgamma digamma _hardtanh _fmod _remainder
+    _floor_divide _div_floor _nextafter _logaddexp logaddexp2
     """.split()
 )
 HALVES = ("float16", "bfloat16")
@@ -169,7 +177,7 @@ def write_all(directory: Path) -> list[Path]:
     rows: dict[str, list[str]] = {"hot": [], "rest": []}
     declared: list[str] = []
     for number, kernel in enumerate(kernels()):
-        kind = "hot" if is_hot(kernel) else "rest"
+        kind = "hot" if is_hot(kernel) or kernel.name in WIDE else "rest"
         for kinds, dtype, out in instances(kernel):
             text = print_c.print_loop(kernel.name, kernel.expr, kinds, len(kernel.options), dtype, out)
             texts[f"{kind}_{number % FILES}.c"].append(text)
@@ -180,6 +188,9 @@ def write_all(directory: Path) -> list[Path]:
         texts[name], declarations, entries = room.table()
         declared += declarations
         rows["hot"] += entries
+    texts["complex.c"], declarations, entries = complex_loops.table(kernels())
+    declared += declarations
+    rows["hot"] += entries
     texts["updates.c"], declarations, entries = update_loops.table(updates())
     declared += declarations
     rows["hot"] += entries

@@ -8,10 +8,12 @@ and any strides. Half precision is read into float32, computed there and rounded
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 
-from flambeau.kernels.expr import Expr
+from flambeau.kernels.expr import NEAR, Expr, node, replace
 
 # dtype name -> (suffix, storage type, compute type)
 TYPES: dict[str, tuple[str, str, str]] = {
@@ -67,9 +69,13 @@ class CPrinter:
             return "INFINITY" if value > 0 else "-INFINITY"
         return repr(float(value)) + ("f" if self.compute == "float" else "")
 
+    def called(self, op: str) -> str:
+        """The name of the function of this dtype, without the prefix all have."""
+        return f"{op}_{'f32' if self.compute == 'float' else self.suffix}"
+
     def call(self, name: str, *args: str) -> str:
         """The call of a mathematical function of this dtype."""
-        return f"fl_{name}_{'f32' if self.compute == 'float' else self.suffix}({', '.join(args)})"
+        return f"fl_{self.called(name)}({', '.join(args)})"
 
     def apply(self, expr: Expr, args: list[str]) -> str:
         """One primitive, its arguments already printed."""
@@ -216,6 +222,9 @@ class LoopPrinter(CPrinter):
     def print_minimum(self, a, b):
         return self.call("minimum", a, b) if self.is_float else super().print_minimum(a, b)
 
+    def print_nextafter(self, a, b):
+        return self.call("nextafter", a, b)
+
 
 def _count(expr: Expr, uses: dict[Expr, int], order: list[Expr]) -> None:
     uses[expr] = uses.get(expr, 0) + 1
@@ -238,16 +247,36 @@ def operand_dtype(kind: str, dtype: str) -> str:
 def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:
     """The C of one inner loop. `kinds` are the operands' ("f32": a number that is not rounded to `dtype`), `out` the dtype of the result."""
     p = LoopPrinter(dtype)
-    lines, value = p.body(expr)
     inputs = [f"{p.ctype_of_kind(k)} x{i}" for i, k in enumerate(kinds)]
     params = [f"{p.compute} p{i}" for i in range(n_param)]
-    result = p.compute if expr.kind == "T" else "int"
     numbers = [i for i, kind in enumerate(kinds) if kind == "f32"]
     function = loop_name(name, kinds, dtype)
-    one = f"static inline {result} {function}_one({', '.join(inputs + params)}) {{\n"
-    one += "".join(f"    {line}\n" for line in lines) + f"    return {value};\n}}\n"
-    scalars = range(2) if len(kinds) == 2 and dtype in ("float32", "float64") and not is_dear(expr) else numbers
-    return one + "".join(_loops(p, function, kinds, n_param, out, scalars))
+    forms = {"one": expr} | near_forms(p, expr)
+    ones = ""
+    for form, formula in forms.items():
+        lines, value = p.body(formula)
+        result = p.compute if formula.kind == "T" else "int"
+        ones += f"static inline {result} {function}_{form}({', '.join(inputs + params)}) {{\n"
+        ones += "".join(f"    {line}\n" for line in lines) + f"    return {value};\n}}\n"
+    scalars: Sequence[tuple[int, ...]] = [(i,) for i in numbers]
+    if dtype in ("float32", "float64") and not is_dear(expr):
+        scalars = [(0,), (1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
+    return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms))
+
+
+def near_forms(p: CPrinter, expr: Expr) -> dict[str, Expr]:
+    """The formula for usual arguments and the question whether they are such, if a function in it has a faster form for them.
+
+    Not where finding that out means computing another function twice.
+    """
+    order: list[Expr] = []
+    _count(expr, {}, order)
+    found = [x for x in order if p.called(x.op) in NEAR]
+    if not found or any(is_dear(a) for x in found for a in x.args):
+        return {}
+    are_near = [node(f"{x.op}_is_near", *x.args) for x in found]
+    near = replace(expr, {x: node(f"{x.op}_near", *x.args) for x in found})
+    return {"near": near, "is_near": functools.reduce(operator.and_, are_near)}
 
 
 def loop_name(name: str, kinds: tuple[str, ...], dtype: str) -> str:
@@ -262,8 +291,8 @@ def is_dear(expr: Expr) -> bool:
     return any(e.args and e.op not in INFIX and not hasattr(CPrinter, f"print_{e.op}") for e in order)
 
 
-def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars) -> Iterator[str]:
-    """The loop over contiguous operands, those with operand number `scalars` a single number, and the way there for any strides."""
+def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars, near: bool) -> Iterator[str]:
+    """The loop over contiguous operands, those where the operands of one of `scalars` are single numbers, and the way there for any strides."""
     types = [TYPES[out][1], *(storage_of(k, p.dtype) for k in kinds)]
     yield f"void FL_NAME({function})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{\n"
     for i in range(n_param):
@@ -273,20 +302,37 @@ def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out
     yield f"    {types[0]} *const o = ({types[0]} *)ptr[0];\n"
     for i, t in enumerate(types[1:]):
         yield f"    const {t} *const a{i} = (const {t} *)ptr[{i + 1}];\n"
-    for scalar in (-1, *scalars):
-        steps = ["0" if i == scalar + 1 > 0 else f"sizeof({t})" for i, t in enumerate(types)]
+    for single in ((), *scalars):
+        steps = ["0" if i - 1 in single else f"sizeof({t})" for i, t in enumerate(types)]
         yield f"    if ({' && '.join(f'step[{i}] == {size}' for i, size in enumerate(steps))}) {{\n"
-        if scalar >= 0:
+        for scalar in single:
             yield f"        const {p.ctype_of_kind(kinds[scalar])} x{scalar} = {p.read(kinds[scalar], f'*a{scalar}')};\n"
-        args = [f"x{i}" if i == scalar else p.read(k, f"a{i}[i]") for i, k in enumerate(kinds)]
-        call = f"{function}_one({', '.join(args + [f'p{i}' for i in range(n_param)])})"
-        yield f"        FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = {p.write(out, call)};\n        return;\n    }}\n"
+        args = [f"x{i}" if i in single else p.read(k, f"a{i}[i]") for i, k in enumerate(kinds)]
+        arguments = ", ".join(args + [f"p{i}" for i in range(n_param)])
+        loops = {f: f"o[i] = {p.write(out, f'{function}_{f}({arguments})')};" for f in ("one", "near")}
+        if near:
+            yield BY_BLOCKS.format(is_near=f"{function}_is_near({arguments})", **loops)
+        else:
+            yield f"        FL_IVDEP for (int64_t i = 0; i < n; i++) {loops['one']}\n        return;\n    }}\n"
     sizes = ", ".join(f"sizeof({t})" for t in types)
     yield f"    FL_NAME(fl_in_blocks)(FL_NAME({function}), ptr, step, n, param, {len(types)}, (const uint8_t[]){{{sizes}}});\n}}\n"
 
 
+# The loop for usual arguments wherever a whole block of them is usual.
+BY_BLOCKS = """        for (int64_t begin = 0, end; begin < n; begin = end) {{
+            end = n - begin < 4 * FL_BLOCK ? n : begin + 4 * FL_BLOCK;
+            int all_near = 1;
+            for (int64_t i = begin; i < end; i++) all_near &= {is_near};
+            if (all_near) FL_IVDEP for (int64_t i = begin; i < end; i++) {near}
+            else FL_IVDEP for (int64_t i = begin; i < end; i++) {one}
+        }}
+        return;
+    }}
+"""
+
 # Any strides: what is not contiguous goes through buffers, so that each loop is compiled once, and runs as SIMD code for all.
 IN_BLOCKS = """
+typedef struct { uint64_t re, im; } fl_pair;
 #define COPY(T) do { \\
     T *const o = (T *)to; \\
     const T *const x = (const T *)from; \\
@@ -298,12 +344,14 @@ void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int
     if (size == 4) COPY(uint32_t);
     else if (size == 8) COPY(uint64_t);
     else if (size == 2) COPY(uint16_t);
+    else if (size == 16) COPY(fl_pair);
     else COPY(uint8_t);
 }
 void FL_NAME(fl_in_blocks)(fl_loop loop, char *const *ptr, const int64_t *step, int64_t n, const double *param, int operands, const uint8_t *size) {
     uint64_t buffer[1 + FL_MAX_IN][FL_BLOCK];
-    for (int64_t done = 0; done < n; done += FL_BLOCK) {
-        const int64_t m = n - done < FL_BLOCK ? n - done : FL_BLOCK;
+    const int64_t block = size[0] > sizeof buffer[0][0] ? FL_BLOCK / 2 : FL_BLOCK;
+    for (int64_t done = 0; done < n; done += block) {
+        const int64_t m = n - done < block ? n - done : block;
         char *at[1 + FL_MAX_IN];
         int64_t dense[1 + FL_MAX_IN];
         for (int k = 0; k < operands; k++) {

@@ -92,20 +92,22 @@ def _ahead(name: str, dtype: str, read: str, write: str) -> str:
     if name != "logcumsumexp":
         return ""
     # Exponentials relative to the stretch's maximum, their running sum, its logarithms: if that sum does not begin at nothing.
-    return f"""        for (double powers[FL_BLOCK]; i + FL_BLOCK <= n; i += FL_BLOCK) {{
+    return f"""        double powers[FL_BLOCK];
+        for (int m; i < n; i += m) {{
+            m = n - i < FL_BLOCK ? (int)(n - i) : FL_BLOCK;
             double high = total, first = {read.format("i")};
             int nan = total != total;
             _Pragma("omp simd reduction(fl_max:high) reduction(|:nan)")
-            for (int j = 0; j < FL_BLOCK; j++) {{
+            for (int j = 0; j < m; j++) {{
                 const double v = {read.format("i + j")};
                 nan |= v != v, high = v > high ? v : high;
             }}
             if (nan || !(fabs(high) < INFINITY) || !((first > total ? first : total) - high > -600)) break;
-            FL_IVDEP for (int j = 0; j < FL_BLOCK; j++) powers[j] = fl_exp_f64({read.format("i + j")} - high);
+            FL_IVDEP for (int j = 0; j < m; j++) powers[j] = fl_exp_f64({read.format("i + j")} - high);
             double sum = fl_exp_f64(total - high);
-            for (int j = 0; j < FL_BLOCK; j++) sum += powers[j], powers[j] = sum;
-            FL_IVDEP for (int j = 0; j < FL_BLOCK; j++) y[i + j] = {write.format("(fl_log_f64(powers[j]) + high)")};
-            total = fl_log_f64(sum) + high;
+            for (int j = 0; j < m; j++) sum += powers[j], powers[j] = sum;
+            FL_IVDEP for (int j = 0; j < m; j++) y[i + j] = {write.format("(fl_log_near_f64(powers[j]) + high)")};
+            total = fl_log_near_f64(sum) + high;
         }}
 """
 

@@ -14,6 +14,7 @@ import numpy as np
 from flambeau.kernels import arrays, sampling
 from flambeau.kernels import expr as e
 from flambeau.ops.arithmetic import NO_BOOL_SUB
+from flambeau.ops.bounds import _clamp
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.sampling import fill, source
 
@@ -49,7 +50,7 @@ relu.derivative(input=lambda grad, result: e.where(result <= 0, 0, grad))
 @block(dtypes="number", refuse_bool="Bool inputs not supported for hardtanh")
 def _hardtanh(input, min_val=-1.0, max_val=1.0):
     """x between min_val and max_val."""
-    return e.minimum(e.maximum(input, min_val), max_val)
+    return e.where(input < min_val, min_val, e.where(input > max_val, max_val, input))
 
 
 _hardtanh.derivative(input=lambda grad, input, min_val, max_val: e.where((input <= min_val) | (input >= max_val), 0, grad))
@@ -62,6 +63,8 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
         raise ValueError(f"min_val cannot be greater than max_val: found {min_val} > {max_val}")
     if min_val < 0 and not input.dtype.is_signed:
         raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits: {input.dtype} and {min_val}")
+    if min_val != min_val or max_val != max_val:  # bounds that are NaN make everything NaN
+        return run(_clamp, inplace, input, min_val, max_val)
     return run(_hardtanh, inplace, input, min_val, max_val)
 
 
@@ -362,7 +365,13 @@ def glu(input, dim=-1):
     size = input.shape[dim]
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
-    return input.narrow(dim, 0, size // 2) * input.narrow(dim, size // 2, size // 2).sigmoid()
+    return _glu(input.narrow(dim, 0, size // 2), input.narrow(dim, size // 2, size // 2))
+
+
+@block(shown="glu", grad_name="GluBackward0")
+def _glu(input, gate):
+    """input times the sigmoid of gate."""
+    return input * e.sigmoid(gate)
 
 
 def write_over(op) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from flambeau import dtypes
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, folding
 from flambeau.kernels import expr as e
 from flambeau.kernels.pointwise import INTEGERS
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
@@ -250,12 +250,17 @@ def refuse_zero(input, other) -> bool:
         return False
     # Asked in the dtype that is divided in: 256 is a zero for uint8.
     if is_tensor(other):
-        zero = other.is_cpu and not arrays.cast(other._array, common.numpy).all()
+        zero = other.is_cpu and _has_zero(arrays.cast(other._array, common.numpy))
     else:
         zero = int(other) % 2 ** (8 * common.itemsize) == 0
     if zero and not (is_tensor(input) and (0 in input.shape or not input.is_cpu)):
         raise RuntimeError("ZeroDivisionError: an integer divided by zero. Floating-point tensors would give inf or nan.")
     return True
+
+
+def _has_zero(array) -> bool:
+    all_others = folding.fold("all", array, tuple(range(array.ndim)), False, dtypes.bool.numpy)
+    return not (array.all() if all_others is None else all_others)
 
 
 remaining = functools.partial(hidden, dtypes="number", complex=False)

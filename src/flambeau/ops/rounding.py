@@ -75,15 +75,26 @@ def frexp(input):
     return _frexp, input
 
 
-@on_arrays(public=False, method=False, promote=("input", "other"))
+@pointwise(public=False, method=False, shown="nextafter", dtypes=("float32", "float64"), complex=False, grad_name="NextafterBackward0")
 def _nextafter(input, other):
-    """NumPy's own: the neighbour in the dtype itself, which no computation in a wider one finds."""
+    """The neighbour of input on the side of other."""
+    return e.nextafter(input, other)
+
+
+# A neighbour moves along with its number, unless there is no step to take.
+_nextafter.derivative(input=lambda grad, input, other: e.where(e.ne(input, other), grad, 0), other=lambda: 0)
+
+
+@on_arrays(public=False, method=False, shown="nextafter", promote=("input", "other"), grad_name="NextafterBackward0")
+def _nextafter_halves(input, other):
+    """NumPy's own: the neighbour in half precision itself, which no computation in a wider one finds."""
     return arrays.module_of(input).nextafter(input, other)
 
 
-_nextafter.meta(broadcast)
-# A neighbour moves along with its number, unless there is no step to take.
-_nextafter.derivative(input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape))
+_nextafter_halves.meta(broadcast)
+_nextafter_halves.derivative(
+    input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape)
+)
 
 
 @choice(inplace=True)
@@ -94,4 +105,4 @@ def nextafter(input, other):
     common = promoted(input, other)
     if not common.is_floating_point:
         raise NotImplementedError(f'"nextafter" not implemented for {common.name} tensors; it takes floating-point ones')
-    return _nextafter, input, other
+    return _nextafter_halves if common.itemsize == 2 else _nextafter, input, other

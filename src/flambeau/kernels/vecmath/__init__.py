@@ -10,6 +10,7 @@ from flambeau.kernels.vecmath import rounding  # noqa: F401  first: the instruct
 
 # isort: on
 from flambeau.kernels.vecmath import (  # noqa: F401  their functions enter the list when they are imported
+    division,
     error_functions,
     exponentials,
     gamma,

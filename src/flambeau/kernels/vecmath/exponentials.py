@@ -8,7 +8,18 @@ from __future__ import annotations
 from math import inf
 
 from flambeau.kernels.expr import copysign, polynomial, where
-from flambeau.kernels.vecmath.machine import DOUBLE, SINGLE, bits, fma, format_of, function, in_double, limits, two_to
+from flambeau.kernels.vecmath.machine import (
+    DOUBLE,
+    SINGLE,
+    bits,
+    fma,
+    format_of,
+    function,
+    in_short_double,
+    limits,
+    near_forms,
+    two_to,
+)
 
 LN2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
@@ -21,22 +32,41 @@ REST_DOUBLE = (
     0.5000000000000006, 0.16666666666666685, 0.041666666666572205, 0.008333333333314498, 0.0013888888932879072,
     0.00019841269903301157, 2.4801503809023002e-05, 2.7557227637614807e-06, 2.7626591846134066e-07, 2.5114596632227808e-08,
 )  # fmt: skip
+# In double, but only to the 2^-34 that a float32 needs: e^r, and sinh x = x + x^3 (...) in x^2 up to 1
+SHORT_EXP = (
+    0.9999999999595174, 0.9999999999640351, 0.5000000107811892, 0.16666666995952198, 0.0416662180997173, 0.008333248629113435,
+    0.0013948592506275025, 0.00019924178028662474,
+)  # fmt: skip
+SINH = (0.1666666648871336, 0.008333350598309473, 0.00019836066209128356, 2.8174398293495462e-06)
 EXPM1_OF_TWICE = (2, *(c * 2.0 ** (k + 2) for k, c in enumerate(REST_SINGLE)))  # (e^2r - 1) / r
 
 
+def is_moderate(x):
+    """Whether e^x is a normal number."""
+    return (x > format_of(x)(-87, -708)) & (x < format_of(x)(88, 709))
+
+
+@near_forms(is_moderate)
 @function
-def exp(x):
+def exp(x, near=False):
     """e^x. (0.9, 0.9 ulp)"""
-    return exp_over(x, 0)
+    return exp_over(x, 0, near)
 
 
+def is_moderate_power(x):
+    """Whether 2^x is a normal number."""
+    return (x > format_of(x)(-126, -1022)) & (x < format_of(x)(127, 1023))
+
+
+@near_forms(is_moderate_power)
 @function
-def exp2(x):
+def exp2(x, near=False):
     """2^x. (1.1, 1.1 ulp)"""
     F = format_of(x)
     t = x + F.magic
     r = (x - (t - F.magic)) * LN2
-    return limits(x, F(-151, -1077), 0, F(129, 1025), inf, scale(1 + exp_rest(r, r), t))
+    p = 1 + exp_rest(r, r)
+    return p * power(t) if near else limits(x, F(-151, -1077), 0, F(129, 1025), inf, scale(p, t))
 
 
 @function
@@ -81,7 +111,16 @@ def tanh(x):
     return copysign(where(a > 20, 1, e / (e + 2)), x)
 
 
-@in_double
+def sinh_single(x):
+    """h - 1 / 4h with h = e^|x| / 2; below 1, x + x^3 (...)."""
+    a = abs(x)
+    h = 0.5 * exp_short(a)
+    z = x * x
+    near = x + x * z * polynomial(z, SINH)
+    return where(a < 1, near, copysign(where(a > 90, inf, h - 0.25 / h), x))
+
+
+@in_short_double(sinh_single)
 def sinh(x):
     """(e + e / (e + 1)) / 2 with e = e^|x| - 1; beyond 40, e^|x| / 2 to the last digit. (0.5, 2.2 ulp)"""
     a = abs(x)
@@ -115,7 +154,13 @@ def exp_rest(r, c):
     return fma(r * r, polynomial(r, format_of(r)(REST_SINGLE, REST_DOUBLE)), c)
 
 
-def exp_over(x, halvings):
+def exp_short(x):
+    """e^x in float64 to 2^-34, for |x| < 700."""
+    t = x * LOG2_E + DOUBLE.magic
+    return polynomial(fma(t - DOUBLE.magic, -LN2, x), SHORT_EXP) * power(t)
+
+
+def exp_over(x, halvings, near=False):
     """e^x / 2^halvings."""
     F = format_of(x)
     magic = F.magic + 2 * F.bias  # so that scale has nothing to add
@@ -123,6 +168,8 @@ def exp_over(x, halvings):
     n = t - magic
     r = fma(n, -F(*LN2_LOW), fma(n, -F(*LN2_HIGH), x))
     p = polynomial(r, (1, 1, *F(REST_SINGLE, REST_DOUBLE)))
+    if near:
+        return p * two_to(bits(t) - F.bias)
     return limits(x, F(-104, -746), 0, F(90, 712), inf, in_two_factors(p, bits(t) - halvings if halvings else bits(t)))
 
 

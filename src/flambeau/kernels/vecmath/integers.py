@@ -107,15 +107,15 @@ def outside(b):
     return b >= width(b) if is_unsigned(b) else (b < 0) | (b >= width(b))
 
 
-def float_floordiv(a, b):
+def float_floordiv(a, b, near=False):
     """a / b rounded down: (a - rest) / b is whole but for rounding, which the nearest whole number corrects."""
-    rest = node("fmod", a, b)
+    rest = node("fmod_near" if near else "fmod", a, b)
     quotient = (a - rest) / b
     quotient = where(crosses(rest, b), quotient - 1, quotient)
     whole = floor(quotient)
     found = where(quotient - whole > 0.5, whole + 1, whole)
-    found = where(eq(quotient, 0), copysign(0, a / b), found)
-    return where(eq(b, 0), a / b, found)
+    found = where(eq(quotient, 0), copysign(0, a * b if near else a / b), found)
+    return found if near else where(eq(b, 0), a / b, found)
 
 
 FUNCTIONS += [Function(f"floordiv_{kind}", (kind, kind), kind, float_floordiv) for kind in FLOATS]

@@ -6,7 +6,20 @@ from math import inf, nan
 
 from flambeau.kernels.expr import copysign, eq, polynomial, sqrt, where
 from flambeau.kernels.vecmath.exponentials import LN2
-from flambeau.kernels.vecmath.machine import DOUBLE, bits, fma, format_of, from_bits, function, in_double, number, two_to, upper_half
+from flambeau.kernels.vecmath.machine import (
+    DOUBLE,
+    bits,
+    cast,
+    fma,
+    format_of,
+    from_bits,
+    function,
+    in_double,
+    near_forms,
+    number,
+    two_to,
+    upper_half,
+)
 
 # log(1 + f) - f + f^2/2 = f^3 (...)
 REST_SINGLE = (0.3333333, -0.2500082, 0.20001228, -0.16623358, 0.14201725, -0.1316014, 0.12761773, -0.0763484)
@@ -17,11 +30,21 @@ REST_DOUBLE = (
 )  # fmt: skip
 
 
+def is_normal(x):
+    """Whether x is positive, finite and not subnormal: nothing to ask, and nothing to bring into range."""
+    F = format_of(x)
+    return (x >= F.tiny) & (x < inf)
+
+
+REST_SHORT = (0.666666656412501, 0.4000033622670431, 0.2853723793378053, 0.23583575261226547)  # good enough for a float32
+
+
+@near_forms(is_normal)
 @function
-def log(x):
+def log(x, near=False):
     """The natural logarithm. (0.9, 0.8 ulp)"""
-    k, f = log_split(x)
-    return log_sum(x, k, f)
+    k, f = log_split(x, near)
+    return log_sum(x, k, f, near)
 
 
 @function
@@ -35,21 +58,23 @@ def log1p(x):
     return copysign(log_sum(1 + x, number(e) - F.bias, x * p * q + (p * q - 1)), x)
 
 
+@near_forms(is_normal)
 @function
-def log2(x):
+def log2(x, near=False):
     """The logarithm to base 2. (0.9, 0.8 ulp)"""
     F = format_of(x)
     c = F(1.44287109375, 1.4426950514316559), F(-0.00017605285, -1.0542692476429138e-08)
-    return log_to_base(x, c, (1, 0))
+    return log_to_base(x, c, (1, 0), near)
 
 
+@near_forms(is_normal)
 @function
-def log10(x):
+def log10(x, near=False):
     """The logarithm to base 10. (0.9, 0.8 ulp)"""
     F = format_of(x)
     c = F(0.434326171875, 0.4342944845557213), F(-3.1689971e-05, -2.6524694553078553e-09)
     two = F(0.301025390625, 0.3010299956640665), F(4.605039e-06, -8.532344317057107e-14)
-    return log_to_base(x, c, two)
+    return log_to_base(x, c, two, near)
 
 
 @in_double
@@ -86,14 +111,26 @@ def exponent(x):
     return (bits(x) + ((F.bias << F.mantissa) - root_half)) >> F.mantissa
 
 
-def log_split(x):
+def log_split(x, near=False):
     """(k, f) of x > 0; subnormals are multiplied into the normal range first."""
     F = format_of(x)
+    if near:
+        return log_split_normal(x)
     up = where(x < F.tiny, F.whole(F.mantissa), 0)
     y = x * two_to(F.bias + up)
     e = exponent(y)
     f = from_bits(bits(y) - ((e - F.bias) << F.mantissa)) - 1
     return number(e) - number(F.bias + up), f
+
+
+def log_split_normal(x):
+    """(k, f) of a normal x > 0."""
+    F = format_of(x)
+    e = exponent(x)
+    if F is DOUBLE:
+        return number(e) - F.bias, from_bits(bits(x) - ((e - F.bias) << F.mantissa)) - 1
+    k = e - F.bias
+    return cast(cast(k, "i32"), "f32"), from_bits(bits(x) - (k << F.mantissa)) - 1
 
 
 def log_rest(f):
@@ -105,27 +142,35 @@ def log_rest(f):
     return f * f * f * polynomial(f, REST_SINGLE)
 
 
-def log_sum(x, k, f):
+def log_sum(x, k, f, near=False):
     """k ln2 + log(1 + f), from the small to the large."""
     F = format_of(x)
     ln2_hi, ln2_lo = F(0.693359375, 0.6931471803691238), F(-2.1219444e-4, 1.9082149292705877e-10)
-    return log_edges(x, k * ln2_hi + (f + (fma(k, ln2_lo, log_rest(f)) - 0.5 * f * f)))
+    return log_edges(x, k * ln2_hi + (f + (fma(k, ln2_lo, log_rest(f)) - 0.5 * f * f)), near)
 
 
-def log_edges(x, r):
+def log_short(x):
+    """log x in float64 to 2^-37, for a normal x > 0."""
+    k, f = log_split_normal(x)
+    s = f / (2 + f)
+    z = s * s
+    return fma(k, LN2, s * fma(z, polynomial(z, REST_SHORT), 2.0))
+
+
+def log_edges(x, r, near=False):
     """r, but -inf at 0, NaN below, infinity and NaN as they come."""
-    return where(x < inf, where(eq(x, 0), -inf, where(x < 0, nan, r)), x)
+    return r if near else where(x < inf, where(eq(x, 0), -inf, where(x < 0, nan, r)), x)
 
 
-def log_to_base(x, c, two):
+def log_to_base(x, c, two, near):
     """Another base: c is 1 / log(base) and `two` the logarithm of 2, each in a short upper part and a rest.
 
     The upper part of log(1 + f) is short, too, and so the product with c is exact.
     """
-    k, f = log_split(x)
+    k, f = log_split(x, near)
     half = 0.5 * f * f
     hi = upper_half(f - half)
     lo = ((f - hi) - half) + log_rest(f)
     total = k * two[0] + hi * c[0]
     rest = (k * two[0] - total) + hi * c[0]
-    return log_edges(x, total + (rest + (k * two[1] + fma(lo, c[0] + c[1], hi * c[1]))))
+    return log_edges(x, total + (rest + (k * two[1] + fma(lo, c[0] + c[1], hi * c[1]))), near)

@@ -12,13 +12,14 @@ into libraries. NaN, infinities, signed zeros and subnormals are values like any
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from flambeau.kernels import expr as e
 from flambeau.kernels.expr import Expr
 
-e.ARITY |= {"fma": 3, "bits": 1, "from_bits": 1, "mod": 2, "rest_of_product": 3}
+e.ARITY |= {"fma": 3, "bits": 1, "from_bits": 1, "mod": 2, "rest_of_product": 3, "rest_of_quotient": 3}
 
 
 # -- formats -------------------------------------------------------------------------------------------------------------
@@ -157,21 +158,54 @@ FUNCTIONS: list[Function] = []
 
 def function(formula: Callable) -> Callable:
     """Declares fl_<name>_f64 and fl_<name>_f32. Other formulas may use it like any Python function."""
+    count = formula.__code__.co_argcount - len(formula.__defaults__ or ())
     for kind in ("f64", "f32"):
-        FUNCTIONS.append(Function(f"{formula.__name__}_{kind}", (kind,) * formula.__code__.co_argcount, kind, formula))
+        FUNCTIONS.append(Function(f"{formula.__name__}_{kind}", (kind,) * count, kind, formula))
     return formula
 
 
-def in_double(formula: Callable) -> Callable:
-    """Declares a rare function: for float32, too, it is computed in double, and right to half an ulp."""
+def in_double(formula: Callable, single: Callable | None = None) -> Callable:
+    """Declares a rare function: for float32, too, it is computed in double, and right to half an ulp.
 
-    def single(x):
+    `single`: the formula for float32, which may make do with fewer digits.
+    """
+
+    def same(x):
         return cast(e.typed(formula.__name__, "f64", cast(x, "f64")), "f32")
 
-    single.__doc__ = "In double."
+    def short(x):
+        return cast(single(cast(x, "f64")), "f32")
+
+    same.__doc__ = short.__doc__ = "In double."
     FUNCTIONS.append(Function(f"{formula.__name__}_f64", ("f64",), "f64", formula))
-    FUNCTIONS.append(Function(f"{formula.__name__}_f32", ("f32",), "f32", single))
+    FUNCTIONS.append(Function(f"{formula.__name__}_f32", ("f32",), "f32", short if single else same))
     return formula
+
+
+def in_short_double(single: Callable) -> Callable:
+    """The same, with a formula of its own for float32."""
+    return functools.partial(in_double, single=single)
+
+
+def near_forms(is_near: Callable, kinds: tuple[str, ...] = ("f64", "f32"), name: str | None = None) -> Callable:
+    """Declares what a loop may call instead of fl_<name> if is_near(*arguments) holds for all of a block: fl_<name>_near.
+
+    The formula takes `near` beside its arguments, and gives the same bits with and without it.
+    """
+
+    def declare(formula: Callable) -> Callable:
+        called = name or formula.__name__
+        count = formula.__code__.co_argcount - 1
+        e.ARITY |= {f"{called}_near": count, f"{called}_is_near": count}
+        e.BOOLEAN.add(f"{called}_is_near")
+        for kind in kinds:
+            near = functools.wraps(formula)(functools.partial(formula, near=True))
+            FUNCTIONS.append(Function(f"{called}_near_{kind}", (kind,) * count, kind, near))
+            FUNCTIONS.append(Function(f"{called}_is_near_{kind}", (kind,) * count, "bool", is_near))
+            e.NEAR.add(f"{called}_{kind}")
+        return formula
+
+    return declare
 
 
 def instruction(condition: str, spelling: str, kinds: tuple[str, ...] = ("f64", "f32")) -> Callable:

@@ -42,7 +42,6 @@ FL_FN double fl_from_bits_u64(uint64_t u) { union { uint64_t u; double f; } v = 
 /* libm's own. lgamma_r, because plain lgamma would write the global signgam from every thread. */
 extern double lgamma_r(double, int *);
 FL_FN double fl_lgamma_f64(double x) { int sign; return lgamma_r(x, &sign); }
-FL_FN float fl_lgamma_f32(float x) { return (float)fl_lgamma_f64(x); }
 FL_FN double fl_fmod_f64(double x, double y) { return fmod(x, y); }
 FL_FN float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 """

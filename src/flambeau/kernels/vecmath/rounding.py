@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flambeau.kernels.expr import copysign, eq, where
-from flambeau.kernels.vecmath.machine import format_of, function, instruction, upper_half
+from flambeau.kernels.expr import copysign, eq, ne, where, xor
+from flambeau.kernels.vecmath.machine import bits, format_of, from_bits, function, instruction, upper_half
 
 HAS_FMA = "defined(__FMA__) || defined(__aarch64__)"
 HAS_RINT = "defined(__SSE4_1__) || defined(__aarch64__)"
@@ -21,6 +21,13 @@ def rest_of_product(a, b, product):
     a_top, b_top = upper_half(a), upper_half(b)
     a_rest, b_rest = a - a_top, b - b_top
     return ((a_top * b_top - product) + a_top * b_rest + a_rest * b_top) + a_rest * b_rest
+
+
+@instruction(HAS_FMA, "__builtin_fma(-x0, x1, x2)", kinds=("f64",))
+def rest_of_quotient(q, b, a):
+    """a - q b, exactly, for q = a / b rounded to a whole number of at most 50 bits."""
+    product = q * b
+    return (a - product) - rest_of_product(q, b, product)
 
 
 @instruction(HAS_RINT, "__builtin_rint{f}(x0)")
@@ -51,12 +58,22 @@ def trunc(x):
 
 
 @function
+def nextafter(a, b):
+    """The number next to a towards b: as an integer, a's bits are one more or one less."""
+    F = format_of(a)
+    shrinks = xor(b > a, a > 0)
+    beside = from_bits(bits(a) + where(shrinks, F.whole(2**F.bits - 1), 1))
+    beside = where(eq(a, 0), copysign(from_bits(F.whole(1)), b), beside)
+    return where(eq(a, b), b, where(ne(a, a) | ne(b, b), a + b, beside))
+
+
+@function
 def maximum(a, b):
     """The larger of the two; NaN if one of them is."""
-    return where(a > b, a, where(eq(a, a), b, a))
+    return where(eq(a, a), where(a > b, a, b), a)
 
 
 @function
 def minimum(a, b):
     """The smaller of the two; NaN if one of them is."""
-    return where(a < b, a, where(eq(a, a), b, a))
+    return where(eq(a, a), where(a < b, a, b), a)

@@ -8,29 +8,38 @@ lanes, for 1 ns per element. clang does as much unasked.
 from __future__ import annotations
 
 from flambeau.kernels import expr as e
-from flambeau.kernels.expr import copysign, eq, polynomial, rint, sqrt, where
-from flambeau.kernels.vecmath.machine import DOUBLE, bits, cast, fma, format_of, from_bits, function, pick
+from flambeau.kernels.expr import copysign, eq, polynomial, sqrt, where
+from flambeau.kernels.vecmath.machine import DOUBLE, bits, fma, format_of, from_bits, function, near_forms, pick
+from flambeau.kernels.vecmath.quarters import SMALL_ANGLE, reduce
 
 LIBM = ("sin", "cos", "tan")
 e.ARITY |= {f"huge_{name}": 2 for name in LIBM}
 
 
+def is_small(x):
+    """Whether few digits of pi will do."""
+    return abs(x) < format_of(x)(SMALL_ANGLE, 2e8)
+
+
+@near_forms(is_small)
 @function
-def sin(x):
+def sin(x, near=False):
     """The sine. (1.5, 0.9 ulp)"""
-    return unless_huge("sin", x, own_if_tiny(x, sin_shifted(x, 0)))
+    return unless_huge("sin", x, own_if_tiny(x, sin_shifted(x, 0, near)), near)
 
 
+@near_forms(is_small)
 @function
-def cos(x):
+def cos(x, near=False):
     """The cosine. (1.5, 0.9 ulp)"""
-    return unless_huge("cos", x, sin_shifted(x, 1))
+    return unless_huge("cos", x, sin_shifted(x, 1, near), near)
 
 
+@near_forms(is_small)
 @function
-def tan(x):
+def tan(x, near=False):
     """The tangent. (3.3, 2.2 ulp)"""
-    return unless_huge("tan", x, own_if_tiny(x, tan_near(x)))
+    return unless_huge("tan", x, own_if_tiny(x, tan_reduced(x, near)), near)
 
 
 @function
@@ -55,7 +64,7 @@ def acos(x):
 @function
 def atan(x):
     """The angle whose tangent is x. (1.9, 1.9 ulp)"""
-    return copysign(angle(abs(x), 1), x)
+    return copysign(turned(abs(x), e.const(1, x.kind)), x)
 
 
 @function
@@ -67,42 +76,6 @@ def atan2(y, x):
     r = angle(where(same, where(n > 0, 1, 0), n), where(same, 1, d))
     negative = bits(x) >> (format_of(x).bits - 1)
     return copysign(pick(negative, pi - (r - pi_lo), r), y)
-
-
-# -- reduction -----------------------------------------------------------------------------------------------------------
-
-
-def reduce(x):
-    """(q, r, lo): x = q pi/2 + r + lo, q an integer of which the low bits count."""
-    if format_of(x) is not DOUBLE:
-        return reduce_single(x)
-    # For |x| < 2e8: pi/2 in pieces of 26, 26, 26 and 53 bits; q times each of the first three is exact.
-    first, second, third, fourth = map(float.fromhex, ("0x1.921fb5p+0", "0x1.110b46p-26", "0x1.1a6262p-54", "0x1.3145c06e0e689p-78"))
-    t = x * (2 / 3.141592653589793) + DOUBLE.magic
-    n = t - DOUBLE.magic
-    a = x - n * first
-    b = a - n * second
-    b_lo = (a - b) - n * second
-    c = b - n * third
-    c_lo = b_lo + (((b - c) - n * third) - n * fourth)
-    r = c + c_lo
-    return bits(t), r, (c - r) + c_lo
-
-
-def reduce_single(x):
-    """The same for any float. 1/(2 pi) is cut in pieces of 29 bits: a 24-bit x times a piece is exact in double, and so is dropping the
-    whole turns from it. Six pieces reach far enough for the largest float; an infinity gives NaN."""
-    pieces = "0x1.45f306ep-3", "-0x1.b1bbeacp-34", "-0x1.603d8a8p-62", "-0x1.705659p-93", "-0x1.1f924ecp-121", "0x1.5993c439041fep-150"
-    *upper, last = map(float.fromhex, pieces)
-    d = cast(x, "f64")
-    parts = [d * piece - rint(d * piece) for piece in upper]
-    turn = parts[0]
-    for part in parts[1:]:
-        turn = turn + part
-    quarters = 4 * (turn + d * last)
-    t = quarters + DOUBLE.magic
-    r = cast((quarters - (t - DOUBLE.magic)) * 1.5707963267948966, "f32")
-    return cast(bits(t), "u32"), r, None
 
 
 # -- near zero -----------------------------------------------------------------------------------------------------------
@@ -136,17 +109,17 @@ def cos_small(r, lo):
     return w + (((1 - w) - 0.5 * z) + fma(z * z, polynomial(z, COS_DOUBLE), -r * lo))
 
 
-def sin_shifted(x, quarters: int):
+def sin_shifted(x, quarters: int, near=False):
     """sin(x + quarters pi/2)."""
-    q, r, lo = reduce(x)
+    q, r, lo = reduce(x, near)
     q = q + quarters
     value = pick(q, cos_small(r, lo), sin_small(r, lo))
     return from_bits(bits(value) ^ ((q & 2) << (format_of(x).bits - 2)))
 
 
-def tan_near(x):
+def tan_reduced(x, near=False):
     """tan x = sin / cos, or -cos / sin in every other quarter."""
-    q, r, lo = reduce(x)
+    q, r, lo = reduce(x, near)
     s, c = sin_small(r, lo), cos_small(r, lo)
     return from_bits(bits(pick(q, c, s) / pick(q, s, c)) ^ (q << (format_of(x).bits - 1)))
 
@@ -156,9 +129,9 @@ def own_if_tiny(x, r):
     return where(abs(x) < format_of(x)(2.0**-13, 2.0**-27), x, r)
 
 
-def unless_huge(name: str, x, r):
+def unless_huge(name: str, x, r, near):
     """r, or for a huge double what libm says. Note [huge angles]"""
-    return e.node(f"huge_{name}", x, r) if format_of(x) is DOUBLE else r
+    return e.node(f"huge_{name}", x, r) if format_of(x) is DOUBLE and not near else r
 
 
 # -- inverses ------------------------------------------------------------------------------------------------------------
@@ -182,12 +155,17 @@ def pi_parts(x):
 
 
 def angle(n, d):
-    """The angle in [0, pi/2] of the point (d, n), both >= 0. One division turns it by 0, 45 or 90 degrees: |t| <= tan(pi/8)."""
+    """The angle in [0, pi/2] of the point (d, n), both >= 0."""
     F = format_of(n)
-    pi, pi_lo = pi_parts(n)
     up = F(2.0**30, 2.0**100)  # away from infinity and from subnormals
     scale = where(n + d < F(2.0**-90, 2.0**-900), up, where(n + d > F(2.0**120, 2.0**1000), 1 / up, 1))
-    n, d = n * scale, d * scale
+    return turned(n * scale, d * scale)
+
+
+def turned(n, d):
+    """The same for a point whose coordinates are neither huge nor tiny. One division turns it by 0, 45 or 90 degrees: |t| <= tan(pi/8)."""
+    F = format_of(n)
+    pi, pi_lo = pi_parts(n)
     steep, middle = n > 2.414213562373095 * d, n > 0.41421356237309503 * d
     t = where(steep, -d, where(middle, n - d, n)) / where(steep, n, where(middle, n + d, d))
     z = t * t
