@@ -349,7 +349,9 @@ void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int
 }
 void FL_NAME(fl_in_blocks)(fl_loop loop, char *const *ptr, const int64_t *step, int64_t n, const double *param, int operands, const uint8_t *size) {
     uint64_t buffer[1 + FL_MAX_IN][FL_BLOCK];
-    const int64_t block = size[0] > sizeof buffer[0][0] ? FL_BLOCK / 2 : FL_BLOCK;
+    int64_t block = FL_BLOCK;
+    for (int k = 0; k < operands; k++)
+        if (size[k] > sizeof buffer[0][0]) block = FL_BLOCK / 2; /* complex128 */
     for (int64_t done = 0; done < n; done += block) {
         const int64_t m = n - done < block ? n - done : block;
         char *at[1 + FL_MAX_IN];
