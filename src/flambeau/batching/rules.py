@@ -65,10 +65,13 @@ def _moved(*names: str, grows: int = 0) -> Callable:
         for name in names:
             given[name] = further(by_name[name], first._array.ndim + grows) if not lines else 1 if isinstance(by_name[name], int) else (1,)
         found = call(op, **given)
-        shaped = by_name["index"] if op.name == "_gather" else first
+        shaped = by_name[_SHAPED_BY[op.name]] if op.name in _SHAPED_BY else first
         return _without_line(found, first.level.size) if lines and not shaped._array.ndim else found
 
     return run
+
+
+_SHAPED_BY = {"_gather": "index", "_take_along": "indices"}  # operations whose result has the shape of another argument than the first
 
 
 def _without_line(found: Any, size: int) -> Any:
@@ -83,7 +86,8 @@ rule(
 rule(*"_flip _c2c _r2c _c2r".split())(_moved("dims"))
 rule(
     *"""softmax log_softmax _softmax_backward _log_softmax_backward cumsum cumprod logcumsumexp cummax cummin _sort topk kthvalue mode
-    _median_dim _nanmedian_dim _max_dim _min_dim _gather _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored _resampled _bytes
+    _median_dim _nanmedian_dim _max_dim _min_dim _gather _take_along _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored _resampled
+    _bytes
     """.split()
 )(_moved("dim"))
 rule("_rot90")(_moved("dims"))

@@ -9,6 +9,8 @@ are in `kernels/gather.py`.
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout
 from flambeau.kernels import gather as kernel
@@ -133,11 +135,13 @@ def take_along_dim(input, indices, dim=None):
 
 @on_arrays(grad_name="GatherBackward0")
 def _take_along(input, dim, indices, size):
-    """`gather`, negative indices counting from the end: most often there are none, as gather finds out anyway."""
-    try:
-        return _gather.forward(input, dim, indices)
-    except RuntimeError:
-        return _gather.forward(input, dim, _counted_from_front.forward(indices, size))
+    """`gather`, negative indices counting from the end: most often there are none, as gather finds out anyway on the CPU."""
+    if type(input) is np.ndarray:
+        try:
+            return _gather.forward(input, dim, indices)
+        except RuntimeError:
+            pass
+    return _gather.forward(input, dim, _counted_from_front.forward(indices, size))
 
 
 _take_along.derivative(
