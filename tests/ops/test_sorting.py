@@ -138,6 +138,10 @@ def test_unique():
     check("unique", rows, dim=1, return_inverse=True, return_counts=True)
     check("unique", torch.tensor([1, 1, 2]), return_counts=True)
     check("unique_consecutive", torch.tensor([1, 1, 2, 2, 1]), True, True)
+    for dtype in (torch.int64, torch.bool, torch.float32, torch.bfloat16, torch.float16):
+        check("unique_consecutive", torch.tensor([1, 1, 0, 0, 0, 1, 1]).to(dtype))
+        check("unique_consecutive", torch.tensor([]).to(dtype))
+    check("unique_consecutive", torch.tensor([1.0, torch.nan, torch.nan, 2.0, 2.0]))
     check("unique_consecutive", torch.tensor([[1, 1], [1, 1], [2, 2]]), True, True, 0)
     check("unique", torch.tensor([2, 2]).reshape(2, 1).expand(2, 3), return_inverse=True)
     check("unique", torch.empty(0, dtype=torch.int64), return_inverse=True, return_counts=True)

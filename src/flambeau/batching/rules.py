@@ -320,7 +320,7 @@ def _(op, input, mask):
     return front(input).expand((input.level.size, *shape)).reshape((input.level.size, -1)).index_select(1, at)
 
 
-@rule("_nonzero", "_unique", "_repeat_indices", "_bincount")
+@rule("_nonzero", "_unique", "_runs", "_repeat_indices", "_bincount")
 def _(op, **by_name):
     raise RuntimeError(
         f"vmap: It looks like you're attempting to use an operator, {op.short}, whose result has another shape for every sample. Such dynamic "

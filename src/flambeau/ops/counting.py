@@ -53,7 +53,7 @@ def _runs(input):
     """The elements that differ from the one before them, as `_unique` finds them, when nothing else is asked for."""
     xp, flat = arrays.module_of(input), input.reshape(-1)
     if input.dtype.kind not in "biuf":
-        return _unique.forward(input, None, True)[0]
+        return _unique.forward(input, None, True, False)[0]
     begins = xp.ones(flat.shape, bool)
     xp.not_equal(flat[1:], flat[:-1], out=begins[1:])
     return flat.take(gather.true_places(begins))
