@@ -123,3 +123,8 @@ def get_device(self: Tensor) -> int:
 Tensor.is_shared = is_shared_
 for _method in (share_memory_, pin_memory, is_pinned, get_device):
     setattr(Tensor, _method.__name__, _method)
+
+
+def cuda_device_count() -> int:
+    """How many GPUs there are that can be used."""
+    return arrays.cuda().device_count() if cuda_is_available() else 0

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from flambeau import devices, dtypes, legacy, rng
 from flambeau.errors import AcceleratorError, OutOfMemoryError
-from flambeau.host_memory import cuda_is_available
+from flambeau.host_memory import cuda_device_count, cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
 
@@ -39,7 +39,7 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """How many GPUs there are."""
-    return arrays.cuda().device_count() if is_available() else 0
+    return cuda_device_count() if _installed() else 0
 
 
 def _gpus():

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau import devices
-from flambeau.host_memory import cuda_is_available
-from flambeau.kernels import arrays
+from flambeau.batching import trees
+from flambeau.host_memory import cuda_device_count
 from flambeau.nn.modules.module import Module
+from flambeau.tensor import Tensor
 
 
 class DataParallel(Module):
@@ -37,7 +38,7 @@ class DataParallel(Module):
         """What the module gives."""
         if self.device_ids:
             place = devices.device("cuda", self.device_ids[0])
-            inputs, kwargs = _moved(inputs, place), _moved(kwargs, place)
+            inputs, kwargs = trees.mapped(lambda leaf: leaf.to(place) if isinstance(leaf, Tensor) else leaf, (inputs, kwargs))
         return self.module(*inputs, **kwargs)
 
 
@@ -51,10 +52,10 @@ def data_parallel(
 
 def _chosen(device_ids: Sequence[int | devices.device] | None) -> list[int]:
     """The GPUs to use, of which there may be one; none on a machine that has none, whatever was asked for."""
-    if not cuda_is_available():
+    there = cuda_device_count()
+    if not there:
         return []
-    found = range(arrays.cuda().device_count()) if device_ids is None else map(_index, device_ids)
-    chosen = list(found)
+    chosen = list(range(there) if device_ids is None else map(_index, device_ids))
     if len(chosen) > 1:
         raise NotImplementedError(
             f"DataParallel over {len(chosen)} GPUs is not in Flambeau yet: choose one, DataParallel(module, device_ids=[0])"
@@ -64,13 +65,3 @@ def _chosen(device_ids: Sequence[int | devices.device] | None) -> list[int]:
 
 def _index(device: int | devices.device) -> int:
     return device if isinstance(device, int) else devices.device(device).index or 0
-
-
-def _moved(value: Any, place: devices.device) -> Any:
-    """Tensors on the device, wherever they are in tuples, lists and dictionaries."""
-    if isinstance(value, (tuple, list)):
-        found = [_moved(v, place) for v in value]
-        return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
-    if isinstance(value, dict):
-        return type(value)((k, _moved(v, place)) for k, v in value.items())
-    return value.to(place) if hasattr(value, "_array") else value

@@ -62,19 +62,27 @@ class Timer:
 
     def blocked_autorange(self, callback: Callable[[int, float], Any] | None = None, min_run_time: float = 0.2) -> Measurement:
         """Times of blocks that are long enough for the clock, until `min_run_time` seconds were measured."""
-        with _threads(self._task_spec.num_threads):
-            number = self._block(min_run_time)
-            times: list[float] = []
-            while sum(times) < min_run_time:
-                times.append(self._timer.timeit(number))
-                if callback is not None:
-                    callback(number, times[-1])
-        return Measurement(number, times, self._task_spec)
+        return self._blocks(min_run_time, min_run_time, callback, lambda measured: False)
 
     def adaptive_autorange(
         self, threshold: float = 0.1, *, min_run_time: float = 0.01, max_run_time: float = 10.0, callback: Callable[[int, float], Any] | None = None
     ) -> Measurement:  # fmt: skip
         """Times of blocks until the middle half of them differs by less than `threshold` of the median, or the time is up."""
+
+        def agree(measured: Measurement) -> bool:
+            times = measured.raw_times
+            return len(times) >= 4 and sum(times) >= min_run_time and measured.meets_confidence(threshold)
+
+        return self._blocks(min_run_time, max_run_time, callback, agree)
+
+    def collect_callgrind(self, *args: Any, **kwargs: Any) -> Any:
+        """NotImplementedError: instructions are not counted here."""
+        raise NotImplementedError("Timer.collect_callgrind: Flambeau does not run Valgrind. Try blocked_autorange, or torch.profiler")
+
+    def _blocks(
+        self, min_run_time: float, max_run_time: float, callback: Callable[[int, float], Any] | None, enough: Callable[[Measurement], bool]
+    ) -> Measurement:
+        """Times of blocks until the time is up, or they are enough."""
         with _threads(self._task_spec.num_threads):
             number = self._block(min_run_time)
             times: list[float] = []
@@ -82,14 +90,9 @@ class Timer:
                 times.append(self._timer.timeit(number))
                 if callback is not None:
                     callback(number, times[-1])
-                enough = len(times) >= 4 and sum(times) >= min_run_time
-                if enough and Measurement(number, times, self._task_spec).meets_confidence(threshold):
+                if enough(Measurement(number, times, self._task_spec)):
                     break
         return Measurement(number, times, self._task_spec)
-
-    def collect_callgrind(self, *args: Any, **kwargs: Any) -> Any:
-        """NotImplementedError: instructions are not counted here."""
-        raise NotImplementedError("Timer.collect_callgrind: Flambeau does not run Valgrind. Try blocked_autorange, or torch.profiler")
 
     def _block(self, min_run_time: float) -> int:
         """How many runs take at least a thousandth of the time there is, so that the clock's own cost disappears."""
