@@ -23,7 +23,8 @@ CHANGED = {
         test_compat: test_functions_under_their_older_address test_switches_of_libraries
         test_interop: test_questions_about_tensors
         test_benchmarks: test_every_case_runs_in_torch
-        test_events: test_names_are_pytorchs""",
+        test_events: test_names_are_pytorchs
+        test_foreach: test_new_and_in_place test_calls""",
     "derivatives of aminmax and nextafter, other errors": """
         test_reductions: test_nan_and_infinity test_ties_share_the_gradient test_errors
         test_pointwise: test_dtypes_of_two_operands test_edges_of_two_operands test_digits_of_numbers

@@ -172,6 +172,7 @@ def test_numpy_shares_memory(dtype):
     assert again.stride() == tensor.stride() and again.dtype is tensor.dtype
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 def test_numpy_shares_no_shape():
     """Memory is shared, shapes are not: setting the shape of the array, before or after, leaves the tensor as it was."""
     given = np.arange(6.0)
