@@ -22,7 +22,7 @@ INTRINSICS = {"f32": ("__m512", "ps", "epi32", "__m256", "_mm256"), "f64": ("__m
 def texts() -> list[str]:
     """The C of both dtypes, and the table of them (see fl_products in system.h)."""
     printed = [text for kind in TYPES for text in (*_strips(kind), *_dots(kind), _copies(kind))]
-    rows = ", ".join("{" + ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots", "pack", "cut", "turn")) + "}" for kind in TYPES)
+    rows = ", ".join("{" + ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots", "pack", "cut", "turn", "spread")) + "}" for kind in TYPES)
     table = "const fl_products FL_NAME(fl_products)[2] = {%s};\n"
     return ['#ifdef __AVX512F__\n#include "tiles.h"\n', *printed, table % rows, "#else\n", table % "{0}", "#endif\n"]
 
@@ -56,7 +56,7 @@ def _tile(kind: str, rows: int, vectors: int) -> str:
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i // ROWS} * next + {i % ROWS} * down;" for i in range(0, rows, 3)]
     # A line of each row of A for the tile that comes next. (If rows are cut into tiles, the CPU sees by itself where it goes on.)
-    lines.append(f"const {real} *later = right == 1 ? a + {max(rows // ROWS, 1)} * next : a;")
+    lines.append(f"const {real} *later = right == 1 ? a + {rows} * down : a;")
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
     for _ in range(16 // width):
@@ -211,6 +211,12 @@ static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, 
             if (used % 64) memset(at + used, 0, -used & 63);
         }}
 }}
+/* Every row of `to` full of one number of `from`, to the end of its last vector: what would else be there could be slow to add. */
+static void spread_{kind}(int64_t rows, int64_t cols, const void *from, void *to, int64_t ld) {{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < cols; j += 64 / {size})
+            *(vec_{kind} *)(({real} *)to + r * ld + j) = ((const {real} *)from)[r] - (vec_{kind}){{0}};
+}}
 /* Rows of a transposed A, which lie side by side, into tiles, `deep` columns apart. */
 static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep) {{
     for (int64_t r = 0; r < depth; r++) {{
@@ -237,14 +243,14 @@ static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *
     const {real} *from = a, *with = d;
     {real} *to = c, corner[{most} * {wide}];
     if (cols % {width}) memset(corner, 0, sizeof corner);
-    for (int64_t i = 0, some; i < rows; i += some) {{
-        const bool whole = cols == vectors * {width};
-        const int64_t most = tall[vectors - 1];
-        some = rows - i < most ? rows - i : most;
+    const bool whole = cols == vectors * {width};
+    const int64_t most = tall[vectors - 1], parts = (rows + most - 1) / most;
+    for (int64_t i = 0, part = 1, some; i < rows; i += some, part++) {{
+        some = right == 1 ? rows * part / parts - i : rows - i < most ? rows - i : most; /* tiles of one height, or as A was cut */
         for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, with + r * ldd, sizeof({real}) * (size_t)cols);
         tiles[some][vectors - 1](depth, from, down, right, next, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? with : corner, whole ? ldd : {wide}, whole ? to : corner, whole ? ldc : {wide});
         for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
-        from += some / {rows} * next, with += some * ldd, to += some * ldc;
+        from += right == 1 ? some * down : some / {rows} * next, with += some * ldd, to += some * ldc;
     }}
 }}
 """

@@ -22,7 +22,7 @@ enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
 enum { MOST_ROWS = 96, SOME = 16, SHARE = 6 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
-enum { FEW_ROWS = 24 };                                           /* so few that nothing need be copied */
+enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; or that vectors across them had better be full */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10 };                                         /* bytes that stay in the nearest cache beside other things */
 enum { WORTH_A_THREAD = 1000000, WORTH_A_COPY = 1 << 17 };         /* flops, bytes: 5 to 10 us */
@@ -105,15 +105,6 @@ static void call(const Product *p, int64_t rows, int64_t cols, const void *a, co
     leave();
 }
 
-/* Every row of `to` full of one number of `from`, to the end of its last vector: what would else be there could be slow to add. */
-static void spread(const Product *p, int64_t rows, int64_t cols, const void *from, void *to, int64_t ld) {
-    const int64_t wide = ceil_div(cols * p->size, 64) * 64 / p->size;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < wide; j++)
-            if (p->type == F32) ((float *)to)[r * ld + j] = ((const float *)from)[r];
-            else ((double *)to)[r * ld + j] = ((const double *)from)[r];
-}
-
 static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
@@ -125,7 +116,7 @@ static void piece(void *ctx, int64_t t) {
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
     int64_t down = p->tiles ? 1 : p->a.ld, right = p->tiles ? TILE : 1, next = TILE * (p->tiles ? p->kc : p->a.ld);
     const void *beta = p->beta;
-    if (beta && p->c.transposed && p->row) spread(p, rows, cols, p->row + p->size * i, out, ldc);
+    if (beta && p->c.transposed && p->row) p->loops->spread(rows, cols, p->row + p->size * i, out, ldc);
     else if (beta && p->c.transposed) memset(out, 0, (size_t)(p->size * rows * ldc)), p->loops->turn(cols, rows, c, p->c.ld, out, ldc);
     const bool alone = p->loops && (near || !room), from_row = p->row && !p->c.transposed;
     for (int64_t r = 0; !alone && from_row && r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
@@ -214,7 +205,7 @@ static void run_plain(Product *p) {
 
 /* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
-    const int64_t enough = 4 * fl_get_num_threads(), unit = p->c.transposed ? 8 * TILE : 2 * TILE;
+    const int64_t enough = 4 * fl_get_num_threads(), unit = p->c.transposed ? 16 : 2 * TILE;
     const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : 2 * SHARE);
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
@@ -228,7 +219,9 @@ static void cut(Product *p) {
 static bool run_strips(Product p) {
     if (p.type > F64 || !loops || p.k == 0) return false;
     p.loops = loops + p.type;
-    if (p.m <= FEW_ROWS && p.b.transposed && !p.a.transposed && !p.c.transposed) {
+    const int64_t whole_rows = ceil_div(p.m * p.size, 64) * 64 / p.size;
+    const bool few = p.m <= FEW_ROWS || (p.m <= SOME_ROWS && 16 * p.m <= 13 * whole_rows);
+    if (few && p.b.transposed && !p.a.transposed && !p.c.transposed) {
         p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
         p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
         return run(dots_piece, &p, ceil_div(p.n, p.cols), true), true;

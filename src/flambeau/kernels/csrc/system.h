@@ -36,6 +36,7 @@ typedef struct {
     void (*pack)(int64_t depth, int64_t cols, const void *b, int64_t ld, bool turned, void *panels, int64_t deep);
     void (*cut)(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep); /* A lies there transposed */
     void (*turn)(int64_t rows, int64_t cols, const void *from, int64_t ld, void *to, int64_t ld_to);
+    void (*spread)(int64_t rows, int64_t cols, const void *from, void *to, int64_t ld); /* one number of `from` in each row */
 } fl_products;
 /* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
    float32 and float64, of NULLs where there are none. */
