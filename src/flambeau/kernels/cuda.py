@@ -2,7 +2,7 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
-`cuda_scatter.py` (sums by index), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
+`cuda_attention.py`, `cuda_scatter.py` (sums by index), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
+from functools import lru_cache
 
 import cupy
 import numpy as np
@@ -19,6 +20,7 @@ from cupy.cuda import Device, runtime
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, cuda_launch, layout
+from flambeau.kernels import cuda_attention as attention
 from flambeau.kernels.cuda_gemm import product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
@@ -47,6 +49,12 @@ def device_count() -> int:
         return runtime.getDeviceCount()
     except runtime.CUDARuntimeError:
         return 0
+
+
+@lru_cache(1)
+def only_one() -> bool:
+    """Whether there is one GPU."""
+    return device_count() == 1
 
 
 def is_available() -> bool:

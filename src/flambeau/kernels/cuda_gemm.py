@@ -9,12 +9,13 @@ Half precision is multiplied by the tensor cores, summed in float32 and rounded 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import cupy
 import ml_dtypes
 import numpy as np
-from cupy.cuda import Device
+from cupy.cuda import Device, runtime
 from cupy.cuda.device import get_cublas_handle
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
@@ -45,9 +46,11 @@ def product(a, b):
     """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype. Fresh and contiguous."""
     if a.dtype not in KINDS:
         return cupy.matmul(a, b)  # integers: CuPy has a kernel of its own
-    with Device(a.data.device_id):
-        out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
-        _multiply(out, a, b, 1, 0)
+    if a.data.device_id != runtime.getDevice():
+        with Device(a.data.device_id):
+            return product(a, b)
+    out = cupy.ndarray((*a.shape[:-1], b.shape[-1]), a.dtype)
+    _multiply(out, a, b, 1, 0)
     return out
 
 
@@ -58,14 +61,22 @@ def product_into(out, a, b, alpha, beta):
     """
     if out.dtype not in KINDS or not out.flags.c_contiguous or a.dtype != out.dtype or b.dtype != out.dtype:
         return NotImplemented
-    with Device(out.data.device_id):
-        _multiply(out, a, b, alpha, beta)
+    if out.data.device_id != runtime.getDevice():
+        with Device(out.data.device_id):
+            return product_into(out, a, b, alpha, beta)
+    _multiply(out, a, b, alpha, beta)
     return out
 
 
-def _multiply(out, a, b, alpha, beta) -> None:
-    from cupy.cuda import cublas  # here and not above: CuPy loads the library on this import, and not every program multiplies
+@lru_cache(1)
+def _cublas():
+    """The library, which CuPy loads on this import: not every program multiplies."""
+    from cupy.cuda import cublas
 
+    return cublas
+
+
+def _multiply(out, a, b, alpha, beta) -> None:
     (m, k), n = a.shape[-2:], b.shape[-1]
     if not out.size:
         return
@@ -81,12 +92,12 @@ def _multiply(out, a, b, alpha, beta) -> None:
     common = (get_cublas_handle(), second.form, first.form, n, m, k, factors)
     element = kind.scalar.itemsize
     if a.ndim == 2:
-        cublas.gemmEx(
+        _cublas().gemmEx(
             *common, second.pointer, kind.data, second.lead, first.pointer, kind.data, first.lead, factors + element,
             out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
         return
-    cublas.gemmStridedBatchedEx(
+    _cublas().gemmStridedBatchedEx(
         *common, second.pointer, kind.data, second.lead, second.batch, first.pointer, kind.data, first.lead, first.batch, factors + element,
         out.data.ptr, kind.data, n, m * n, a.shape[0], compute, DEFAULT_ALGORITHM,
     )  # fmt: skip
@@ -118,15 +129,16 @@ def _matrix(x) -> Matrix:
     return Matrix(copy.data.ptr, PLAIN, columns, rows * columns, copy)
 
 
-_kept: dict[tuple, np.ndarray] = {}
+_kept: dict[tuple, tuple[int, np.ndarray]] = {}
 
 
 def _scalars(dtype: np.dtype, alpha, beta) -> int:
     """The address of (alpha, beta) in main memory. cuBLAS reads them during the call; the usual pairs stay."""
-    key = (dtype, complex(alpha), complex(beta))
+    key = (dtype.char, alpha, beta)
     found = _kept.get(key)
     if found is None:
         if len(_kept) > 1000:
             _kept.clear()
-        found = _kept[key] = np.array([alpha, beta]).astype(dtype)
-    return found.__array_interface__["data"][0]
+        pair = np.array([alpha, beta]).astype(dtype)
+        found = _kept[key] = pair.ctypes.data, pair
+    return found[0]
