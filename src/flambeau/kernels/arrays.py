@@ -25,7 +25,7 @@ def device_of(array: Array) -> devices.device:
     if type(array) is ndarray:
         return devices.cpu
     if on_gpu(array):
-        return devices.device("cuda", array.data.device_id)
+        return devices.gpu(array.data.device_id)
     if hasattr(array, "as_tensor"):  # inside vmap: see batching/
         return device_of(array.value._array)
     return devices.meta
@@ -158,8 +158,10 @@ def contiguous_copy(array: Array) -> Array:
 
 
 def copied(array: Array):
-    """A copy of a row-major array in main memory by the compiled loop; else NotImplemented."""
-    return copies.fresh(array) if type(array) is ndarray and array.flags.c_contiguous else NotImplemented
+    """A copy of a row-major array by one loop; else NotImplemented."""
+    if type(array) is ndarray:
+        return copies.fresh(array) if array.flags.c_contiguous else NotImplemented
+    return copy(array) if on_gpu(array) and array.flags.c_contiguous else NotImplemented
 
 
 def wrote(out: Array, source: Array) -> bool:
@@ -173,7 +175,9 @@ def wrote(out: Array, source: Array) -> bool:
 
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
-    if not wrote(out, source):
+    if on_gpu(out):
+        cuda_room.run(CASTS[dtypes.OF_NUMPY[out.dtype].name], (source,), (), source.dtype, out.dtype, out)
+    elif not wrote(out, source):
         run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
 
 
@@ -231,8 +235,9 @@ def _spread(one: np.ndarray, out: np.ndarray) -> bool:
 
 def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, out_dtype: np.dtype, out: Array | None = None) -> Array:
     """Run a pointwise kernel on arrays (or Python numbers) that have its dtype `key` already."""
-    like = next(a for a in operands if not isinstance(a, NUMBERS))
-    kind = type(like)
+    kind = type(operands[0])
+    if kind in _NUMBERS:
+        kind = type(next(a for a in operands if not isinstance(a, NUMBERS)))
     if kind is ndarray:
         result = kernel.launch(*operands, *params) if out is None else kernel.launch_into(out, *operands, *params)
         if result is NotImplemented and key in HALVES and native.lib is not None and kernel.out == "T":
@@ -244,6 +249,7 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
 
 
 NUMBERS = (int, float, complex, bool)
+_NUMBERS = frozenset(NUMBERS)
 HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
 
 

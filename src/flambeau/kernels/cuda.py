@@ -21,7 +21,7 @@ from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels import cuda_attention as attention
-from flambeau.kernels.cuda_gemm import product, product_into
+from flambeau.kernels.cuda_gemm import linear, product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
 from flambeau.kernels.cuda_random import (
@@ -158,6 +158,8 @@ def empty_cache() -> None:
 
 def empty(shape, dtype: np.dtype, device: devices.device):
     """Uninitialised C-contiguous memory."""
+    if device.index == runtime.getDevice() and 0 not in shape:
+        return ndarray(tuple(shape), dtype)
     return empty_strided(shape, layout.contiguous_strides(tuple(shape)), dtype, device)
 
 

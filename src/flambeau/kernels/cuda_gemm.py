@@ -18,6 +18,9 @@ import numpy as np
 from cupy.cuda import Device, runtime
 from cupy.cuda.device import get_cublas_handle
 
+from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.print_cuda import THREADS
+
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
 
@@ -52,6 +55,52 @@ def product(a, b):
     out = cupy.ndarray((*a.shape[:-1], b.shape[-1]), a.dtype)
     _multiply(out, a, b, 1, 0)
     return out
+
+
+def linear(x, weight, bias):
+    """x weight^T + bias for x (*, K), weight (N, K) and bias (N,), dense and of one dtype, on the current GPU; else NotImplemented."""
+    dtype, kind = x.dtype, KINDS.get(x.dtype)
+    if kind is None or not type(x) is type(weight) is type(bias) or not dtype == weight.dtype == bias.dtype:
+        return NotImplemented
+    if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1] or bias.shape != weight.shape[:1] or not x.size or not weight.size:
+        return NotImplemented
+    here = runtime.getDevice()
+    if not (x._c_contiguous and weight._c_contiguous and bias._c_contiguous) or any([a.data.device_id != here for a in (x, weight, bias)]):
+        return NotImplemented
+    n, k = weight.shape
+    m = x.size // k
+    out = cupy.ndarray((*x.shape[:-1], n), dtype)
+    kernel = _repeat_kernel(dtype.itemsize, here)
+    kernel((-(-n // THREADS), min(m, MOST_ROWS)), (THREADS,), (out.data.ptr, bias.data.ptr, m, n))
+    compute = TF32 if allow_tf32 and dtype.char in "fF" else kind.compute
+    ones = _scalars(kind.scalar, 1, 1)
+    _cublas().gemmEx(
+        get_cublas_handle(), TRANSPOSED, PLAIN, n, m, k, ones, weight.data.ptr, kind.data, k, x.data.ptr, kind.data, k, ones,
+        out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
+    )  # fmt: skip
+    return out
+
+
+MOST_ROWS = 4096  # blocks one above the other: each takes several rows then
+WORDS = {2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "ulonglong2"}
+
+
+@lru_cache(None)
+def _repeat_kernel(size: int, device: int):
+    return compiled(_print_repeat, f"fl_repeat_{size}", device, f"fl_repeat_{size}", WORDS[size])
+
+
+def _print_repeat(name: str, word: str) -> str:
+    """A row, repeated in all rows of a matrix."""
+    return f"""
+extern "C" __global__ void
+{name}({word} *out, const {word} *row, long long rows, long long columns) {{
+    const long long at = blockIdx.x * {THREADS}LL + threadIdx.x;
+    if (at >= columns) return;
+    const {word} x = row[at];
+    for (long long r = blockIdx.y; r < rows; r += gridDim.y) out[r * columns + at] = x;
+}}
+"""
 
 
 def product_into(out, a, b, alpha, beta):

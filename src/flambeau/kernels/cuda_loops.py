@@ -83,7 +83,7 @@ def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, si
     return columns, lanes, pack, -(-n // chunk) if n else 1, chunk
 
 
-def rows(name: str, count: int, n: int, given, steps, params) -> bool:
+def rows(name: str, count: int, n: int, given, params) -> bool:
     """Run a row program on `count` rows of `n` elements: `given` are the result and the operands, all contiguous."""
     program = _PROGRAMS.get(name)
     out = given[0]
@@ -93,7 +93,7 @@ def rows(name: str, count: int, n: int, given, steps, params) -> bool:
     device = out.data.device_id
     if device != runtime.getDevice():
         with Device(device):
-            return rows(name, count, n, given, steps, params)
+            return rows(name, count, n, given, params)
     pointers = [a.data.ptr for a in given]
     pack = min(16 // out.itemsize, 8)
     if n % pack or any([p % 16 for p, kind in zip(pointers, ("row", *program.kinds), strict=True) if kind in ("row", "shared")]):
