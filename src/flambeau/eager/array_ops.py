@@ -9,11 +9,12 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
-from flambeau.eager import inplace, overrides, views
+from flambeau.eager import inplace, overrides, settled, views
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.pointwise import common_device
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
+from flambeau.eager.settled import as_array
 from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
@@ -164,20 +165,25 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     None where it is not so; then nothing has been done yet.
     """
     given: list = []
-    needs, dtype = False, None
+    tensors: list = []
+    needs, dtype, pattern, promotes = False, None, 0, op.promote  # pattern: a digit per argument, how many tensors it is
     for v in values:
         kind = type(v)
         if kind in PLAIN:
             array = v._array
-            if type(array) is not np.ndarray or (
-                op.promote and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype))
-            ):
+            if type(array) is not np.ndarray or (promotes and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype))):
                 return None
             dtype = array.dtype
-            needs = needs or v._needs or (v._base is not None and v.requires_grad)
+            if v._needs or (v._base is not None and v.requires_grad):
+                needs = True
             given.append(array)
-        elif kind in _OPTIONS or (kind is tuple and (not v or type(v[0]) is int)):
+            tensors.append(v)
+            pattern = pattern << 6 | 1
+        elif kind in _OPTIONS or (
+            kind is tuple and (not v or type(v[0]) is int or all([type(i) in _OPTIONS or type(i) is tuple for i in v]))
+        ):
             given.append(v)
+            pattern <<= 6
         elif kind is list and v:
             group = _usual_list(op, v)
             if group is None:
@@ -185,6 +191,8 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             dtype, wanted, found = group
             needs = needs or wanted
             given.append(found)
+            tensors += v
+            pattern = pattern << 6 | min(len(v) + 1, 63)
         else:
             return None
     if dtype is None:
@@ -197,11 +205,9 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
-    if type(found) is not np.ndarray or op.result_type is not None:
-        return _wrapped(op, values, found, needs)
-    result = wrap(found if found.size else _as_array(found))
-    if needs and op.differentiable and result._is_float():
-        record_array(op, (result,), values)
+    result = settled.finish(op, found, values, tensors, pattern, needs)
+    if settled.watching and not by_keyword:
+        settled.note(op, values, result)
     return result
 
 
@@ -226,7 +232,7 @@ _OPTIONS = {int, float, bool, str, complex, type(None), dict, dtypes.dtype, devi
 def _wrapped(op, values: tuple, found, needs: bool):
     """The results of an operation that gives several, or a scalar."""
     several = isinstance(found, (tuple, list))
-    results = tuple([wrap(_as_array(a)) for a in found]) if several else (wrap(_as_array(found)),)
+    results = tuple([wrap(as_array(a)) for a in found]) if several else (wrap(as_array(found)),)
     if needs and op.differentiable and any(r._is_float() for r in results):
         record_array(op, results, values)
     if op.result_type is not None:
@@ -267,8 +273,8 @@ def compute(op, by_name: dict[str, Any]):
     if type(found) is np.ndarray and found.size:
         return by_name, found
     if isinstance(found, (tuple, list)):
-        return by_name, type(found)([_as_array(a) for a in found])
-    return by_name, _as_array(found)
+        return by_name, type(found)([as_array(a) for a in found])
+    return by_name, as_array(found)
 
 
 def _tensors(values):
@@ -284,13 +290,6 @@ def _unwrap(value):
     if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
         return [v._array if isinstance(v, Tensor) else v for v in value]
     return value
-
-
-def _as_array(value):
-    """NumPy answers some 0-d questions with a scalar: an array again. And its empty arrays have strides of 0, which PyTorch's do not."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    return value if value.size or 0 not in value.strides else arrays.empty(value.shape, value.dtype, arrays.device_of(value))
 
 
 def _on_meta(op, arguments):
@@ -455,6 +454,8 @@ def bind_composite(op) -> Callable:
     if op.as_view:
         return views.remembering(op, front)
     whole = front_with_out if op.takes_out else front
+    if op.settled:
+        whole = settled.remembering(op, whole)
     if op.shortcut_over is not None:
         whole = shortened_over(whole, *op.shortcut_over)
     if op.shortcut_unrecorded is not None:

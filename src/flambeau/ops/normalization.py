@@ -233,13 +233,13 @@ def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=
     return NotImplemented
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0")
+@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0")
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True)
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -249,7 +249,7 @@ layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",))
+@composite(method=False, aliases=("nn.functional.rms_norm",), settled=True)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -375,13 +375,13 @@ def _in_format_of(input, out):
     return out.to(memory_format=channels_last) if len(steps) == 4 and steps[1] == input._array.itemsize < steps[3] else out
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0")
+@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0")
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = input._array.shape

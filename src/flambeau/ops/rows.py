@@ -62,7 +62,7 @@ def _(input, dim, index):
     return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), input.dtype
 
 
-@composite(out="apart")
+@composite(out="apart", settled=True)
 def index_select(input, dim, index):
     """The slices of `dim` at the places a 1-d index names, as a copy. (*, N, *), (K) -> (*, K, *).
 

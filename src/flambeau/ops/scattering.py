@@ -83,7 +83,7 @@ _gather_sparsely.derivative(input=_sparse_gradient)
 _gather_sparsely.meta(_gather.shape_rule)
 
 
-@composite(out="apart")
+@composite(out="apart", settled=True)
 def gather(input, dim, index, *, sparse_grad=False):
     """Elements picked along `dim`, each place of the index saying from where: out[i, j] = input[index[i, j], j] for dim = 0.
 
