@@ -528,7 +528,7 @@ def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensor
             if found is None:
                 plans: dict[int, tuple] = {}
                 found = cls.recorders[pattern] = cls.recorder(plans), plans, outputs[0]._node.counts
-            _remember(found[1], outputs[0]._node, next(i for i, r in enumerate(results) if r is outputs[0]), values)
+            _remember(found[1], outputs[0]._node, [i for i, r in enumerate(results) if any(r is o for o in outputs)], values)
         return
     if len(outputs) > 1:
         node.n_outputs = len(outputs)
@@ -538,20 +538,38 @@ def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensor
             output._node, output._nr, output._needs = node, nr, True
     saved = node.saved
     for i, kind, at, fact in node.recipe.later:
-        saved[i] = values[at] if kind == OPTION else _saved((kind, at, fact), values, results, outputs, None)
+        if kind == OPTION:
+            saved[i] = values[at]
+        elif kind == FACT and type(values[at]) in PLAIN:
+            saved[i] = fact(values[at])
+        elif kind == ONE_RESULT:  # `save_result` and `save`, without the calls
+            result = results[at]
+            storage = result._storage
+            if storage is None:
+                storage = result._storage = store(result._array)
+            version = storage.version
+            saved[i] = (result, result._array, version) if fact is None else (None, result._array, version, storage, fact)
+        else:
+            saved[i] = _saved((kind, at, fact), values, results, outputs, None)
     if found[2] is not None:
         node.counts = found[2]
 
 
-def _remember(plans: dict[int, tuple], node: Any, first: int, values: Sequence) -> None:
-    """Note how `node`, whose first output is result number `first`, was recorded, for calls that want the same gradients."""
+def _remember(plans: dict[int, tuple], node: Any, outputs: list[int], values: Sequence) -> None:
+    """Note how `node`, whose outputs are the results with these numbers, was recorded, for calls that want the same gradients."""
     recipe = node.recipe
     places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
     which: list[int] = []
     for kind, at, _ in recipe.keep:
-        direct = (kind == OPERAND and node.counts is None) or (kind == ONE_RESULT and at == first)
+        direct = (kind == OPERAND and node.counts is None) or (kind == ONE_RESULT and at == outputs[0])
         which.append(len(node.edges) + 1 if not direct else places.index(at) + 1 if kind == OPERAND else 0)
-    recipe.later = [(i, *slot) for i, slot in enumerate(recipe.keep) if which[i] > len(node.edges)]
+    recipe.later = []
+    for i, (kind, at, fact) in enumerate(recipe.keep):
+        if which[i] > len(node.edges):
+            number = (
+                outputs.index(at) if kind == ONE_RESULT and at in outputs else None
+            )  # of an output; other results are saved as operands are
+            recipe.later.append((i, kind, at, number if kind == ONE_RESULT else fact))
     plans[sum([(edge is not None) << i for i, edge in enumerate(node.edges)])] = recipe, tuple(which)
 
 

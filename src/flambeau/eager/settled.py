@@ -14,13 +14,14 @@ from typing import Any
 from numpy import asarray, generic, ndarray
 
 from flambeau.autograd import modes
+from flambeau.dtypes import dtype
 from flambeau.eager import overrides
 from flambeau.eager.record import record_usual, rename
 from flambeau.kernels import arrays, keeper
 from flambeau.tensor import PLAIN, Size, Tensor, wrap
 
 state = modes.state
-EXACT = frozenset({int, bool, str, tuple, Size, type(None)})  # types of options that can be looked up, together with their type
+EXACT = frozenset({int, bool, str, tuple, Size, type(None), dtype})  # types of options that can be looked up, together with their type
 MOST = 1000  # calls remembered for each operation
 MANY = 24  # tensors of one call
 watching = 0  # how many calls, over all threads, want to know which array operations run

@@ -136,6 +136,8 @@ def copy(array: Array) -> Array:
 
 def contiguous(array: Array) -> Array:
     """The array itself if it is C-contiguous, else a C-contiguous copy."""
+    if type(array) is ndarray and array.flags.c_contiguous and array.size:
+        return array
     return array if layout.is_contiguous(array.shape, element_strides(array)) else contiguous_copy(array)
 
 

@@ -248,11 +248,15 @@ def _run(name: str, plan: np.ndarray, tasks: int, work: int, **more: int) -> np.
 
 def run(name: str, plan: np.ndarray, tasks: int, work: int) -> np.ndarray:
     """Run tasks 0, 1, ... of a compiled loop on a plan, side by side if there is enough work for that; what each returns."""
-    done = np.empty((tasks, 8), np.int64)[:, 0]
-    line = max(min(work // (8 * tasks), 1 << 15), 1)
-    if native.kernel(name).into(done, np.arange(tasks), plan[:1].reshape(()), line) is NotImplemented:
+    done, numbers, line = np.empty((tasks, 8), np.int64)[:, 0], _numbered(tasks), max(min(work // (8 * tasks), 1 << 15), 1)
+    if native.kernel(name).into(done, numbers, plan[:1].reshape(()), line) is NotImplemented:
         raise RuntimeError(f"the compiled loop {name} does not take its plan: it was built from other sources")
     return done
+
+
+@lru_cache(64)
+def _numbered(tasks: int) -> np.ndarray:
+    return np.arange(tasks)
 
 
 def address(array: np.ndarray) -> int:

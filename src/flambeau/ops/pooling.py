@@ -79,6 +79,9 @@ def _avg_pool_op(n: int, back: bool):
     @on_arrays(name=name, public=False, method=False, grad_name=f"AvgPool{n}D{'Backward' * back}Backward0")
     def op(input, small, large, kernel, stride, padding, with_padding, divisor):
         """The average of each window, (*, *large) -> (*, *small); the adjoint the other way."""
+        found = kernels.averaged(input, small, large, kernel, stride, padding, with_padding, divisor, back)
+        if found is not None:
+            return found
         x = kernels.planes(input, n)
         half = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
         x = arrays.cast(x, kernels.FLOAT32) if half else x
@@ -113,6 +116,9 @@ def _adaptive_avg_op(n: int, back: bool):
     @on_arrays(name=name, public=False, method=False, grad_name=f"AdaptiveAvgPool{n}D{'Backward' * back}Backward0")
     def op(input, small, large):
         """The average of each adaptive window, (*, *large) -> (*, *small); the adjoint the other way."""
+        found = kernels.averaged_adaptively(input, small, large, back)
+        if found is not None:
+            return found
         x = kernels.planes(input, n)
         half = x.dtype.itemsize == 2
         x = arrays.cast(x, kernels.FLOAT32) if half else x
@@ -344,8 +350,8 @@ def _declare_adaptive(n: int) -> None:
         """`adaptive_max_pool` with where the greatest were."""
         return found(input, output_size)
 
-    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1))(adaptive_avg_pool)
-    composite(name=f"nn.functional.{greatest}", method=False)(adaptive_max_pool)
+    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1), settled=True)(adaptive_avg_pool)
+    composite(name=f"nn.functional.{greatest}", method=False, settled=True)(adaptive_max_pool)
     composite(name=f"nn.functional.{greatest}_with_indices", method=False, aliases=(greatest,) * (n == 1))(with_indices)
 
 
