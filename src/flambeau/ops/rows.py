@@ -8,8 +8,6 @@ for dim = 0; the index counts along `dim`, all other dimensions are taken whole.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from flambeau import dtypes, literals
@@ -74,23 +72,6 @@ def index_select(input, dim, index):
     if not input.dim() and index.numel() != 1:
         raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)")
     return _index_select(input, dim, index)
-
-
-AT_ONCE = 1 << 18  # places in a table that counts over several dimensions; larger ones would cost more memory than they save passes
-
-
-def pick(input, places: list):
-    """A grid of elements: one 1-d NumPy index for each of the last dimensions. (*, n1, n2), [(m1,), (m2,)] -> (*, m1, m2)."""
-    first, shape = input.dim() - len(places), [len(p) for p in places]
-    if prod(shape) > AT_ONCE:
-        for d, p in enumerate(places, first):
-            input = _index_select(input, d, input.new_tensor(p, dtype=dtypes.int64))
-        return input
-    flat = np.zeros((), np.int64)
-    for n, p in zip(input.shape[first:], places, strict=True):
-        flat = flat[..., None] * n + p
-    found = _index_select(input.flatten(first), first, input.new_tensor(flat.reshape(-1), dtype=dtypes.int64))
-    return found.reshape((*input.shape[:first], *shape))
 
 
 # -- adding ----------------------------------------------------------------------------------------------------------------
