@@ -355,7 +355,7 @@ def bind_inplace(op) -> Callable:
 
 def _writes_at_once(op, args: tuple) -> bool:
     """The usual case of a write: tensors in main memory and plain options, with nothing to record. False: nothing has been done yet."""
-    if op.write is None or op.promote or op.draws or not args:
+    if op.write is None or op.promote or not args:
         return False
     given: list = []
     for v in args:
@@ -373,7 +373,10 @@ def _writes_at_once(op, args: tuple) -> bool:
     self = args[0]
     if not given or self._inference or 0 in given[0].strides or not op.n_positional >= len(args) >= len(op.parameters) - len(op.defaults):
         return False
-    op.write(*given)
+    if op.draws:
+        op.write(**{**op.defaults, **dict(zip(op.parameters, given, strict=False))})
+    else:
+        op.write(*given)
     self._bump()
     return True
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import channels, layout, rowwise
-from flambeau.ops.arithmetic import _lerp_by_number
+from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -257,6 +257,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         return _complex_rms_norm(input, len(shape), weight, eps)
     x, n = _wide(input), math.prod(shape)
     eps = dtypes.finfo(x.dtype).eps if eps is None else eps
+    if len(shape) == 1 and weight is not None and x is input:
+        return _rms_norm(x, _checked_dtype(weight, x), eps)[0]
     w = x.new_ones(n) if weight is None else _checked_dtype(weight, x).reshape(n)
     out, _ = _rms_norm(x.reshape((*input.shape[: input.dim() - len(shape)], n)), w, eps)
     return out.reshape(tuple(input.shape)).to(input.dtype)
@@ -518,9 +520,7 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
 @inner(grad_name="NativeBatchNormBackward0")
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
-    with np.errstate(all="ignore"):
-        scale = (var.astype("float64") + eps) ** -0.5 * weight
-    return channels.normalized(input, mean.reshape(1, -1), scale.reshape(1, -1), bias.reshape(1, -1))
+    return channels.by_running(input, mean, var, weight, bias, eps)
 
 
 _by_running.meta(lambda input, mean, var, weight, bias, eps: (input.shape, input.dtype))
@@ -581,12 +581,20 @@ def _is_plain(input, *numbers) -> bool:
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:
     """Move the running averages towards this batch's; the variance as an estimate of the whole population's."""
     if running_mean is not None:
-        _follow(running_mean, mean.detach(), momentum)
+        _follow(running_mean, mean, 1.0, momentum)
     if running_var is not None:
-        _follow(running_var, var.detach() * (n / (n - 1) if n > 1 else math.nan), momentum)
+        _follow(running_var, var, n / (n - 1) if n > 1 else math.nan, momentum)
 
 
-def _follow(running, batch, momentum: float) -> None:
+def _follow(running, batch, factor: float, momentum: float) -> None:
+    """running <- running + momentum * (factor * batch - running)."""
+    to, of = running._array, batch._array
+    if type(to) is type(of) is np.ndarray and to.dtype == of.dtype and to.flags.c_contiguous and not running._inference:
+        of = of if factor == 1 else mul.kernel.launch(of, factor)
+        if of is not NotImplemented and _lerp_by_number.kernel.launch_into(to, to, of, momentum) is not NotImplemented:
+            running._bump()
+            return
+    batch = batch.detach() * factor
     batch = batch if batch.dtype is running.dtype else batch.to(running.dtype)
     _lerp_by_number.call_inplace(running.detach() if running.requires_grad else running, batch, momentum)
 
