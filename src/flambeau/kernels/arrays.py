@@ -290,7 +290,7 @@ CASTS = {d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=
 def data_pointer(array: Array) -> int:
     """The address of the array's first element; 0 where there is no data."""
     if type(array) is ndarray:
-        return array.__array_interface__["data"][0]
+        return native.address(array)
     return array.offset * array.itemsize if type(array) is MetaArray else array.data.ptr
 
 

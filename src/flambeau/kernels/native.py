@@ -84,7 +84,12 @@ def kernels() -> dict[str, set[str]]:
 if lib is not None:
     strided_view = lib.strided_view
     empty = lib.empty
+    address = lib.address
 else:
+
+    def address(array: np.ndarray) -> int:
+        """The address of the array's first element."""
+        return array.__array_interface__["data"][0]
 
     def strided_view(array: np.ndarray, shape, strides, offset: int) -> np.ndarray:
         """A view of the array's memory: strides and offset in elements, the offset from the array's first element."""
