@@ -409,6 +409,8 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         run = chosen.call_inplace if in_place else chosen.call
         return run(*operands) if out is None else run(*operands, out=out)
 
+    if op.settled and not row_major:
+        return settled.remembering_choice(op, front, "call_inplace" if in_place else "call")
     return front
 
 

@@ -103,6 +103,51 @@ def remembering(op, front: Callable) -> Callable:
     return with_memory
 
 
+def remembering_choice(op, front: Callable, form: str) -> Callable:
+    """`front`, which runs the operation that the choice `op` names (its `form`: call or call_inplace), with a short cut for calls like one before."""
+    known: dict[tuple, tuple | None] = {}
+    choose, names = op.forward, frozenset(op.parameters)
+
+    def with_memory(*args, **kwargs):
+        if modes.special or not args or type(args[0]) not in PLAIN or (kwargs and not names.issuperset(kwargs)):
+            return front(*args, **kwargs)
+        key: list = []
+        for v in args if not kwargs else (*args, *kwargs.values()):
+            kind = type(v)
+            if kind in PLAIN and type(v._array) is ndarray:
+                key += v._array.shape, v._array.strides, v._array.dtype
+            elif kind in EXACT or (kind is float and v):  # not 0.0, which equals -0.0
+                key += v, kind
+            else:
+                return front(*args, **kwargs)
+        looked_up = (*key, *kwargs)
+        found = known.get(looked_up, 0)
+        if not found:
+            if found is None:
+                return front(*args, **kwargs)
+            chosen, *operands = choose(*args, **kwargs)
+            if len(known) >= MOST:
+                known.clear()
+            known[looked_up] = _template(chosen, operands, args, kwargs)
+            return getattr(chosen, form)(*operands)
+        chosen, template, places = found
+        operands = template.copy()
+        for at, which in places:
+            operands[at] = args[which] if type(which) is int else kwargs[which]
+        return getattr(chosen, form)(*operands)
+
+    return with_memory
+
+
+def _template(chosen, operands: list, args: tuple, kwargs: dict) -> tuple | None:
+    """(operation, its operands but for tensors, where these come from), if all of them were arguments of the call, and no two the same."""
+    given = [(name, v) for name, v in (*enumerate(args), *kwargs.items()) if isinstance(v, Tensor)]
+    places = [(at, name) for at, v in enumerate(operands) if isinstance(v, Tensor) for name, g in given if g is v]
+    if len(places) != sum(isinstance(v, Tensor) for v in operands) or len({id(v) for _, v in given}) != len(given):
+        return None
+    return chosen, [None if isinstance(v, Tensor) else v for v in operands], places
+
+
 def finish(op, found: Any, values: Sequence, tensors: list[Tensor], pattern: int, needs: bool) -> Any:
     """Wrap and record what an array operation computed in main memory. `tensors` are those among its arguments, `values`, and `pattern` says
     where, in a digit to the base 64 for each: how many tensors it is, one more if they are a list."""

@@ -284,13 +284,14 @@ class ChoiceOp(Op):
     """A name for several operations: the function looks at its arguments and returns (operation, *its arguments).
 
     The in-place and out= forms are those of the operation that was chosen. The first argument must be a tensor, unless `number_first`.
-    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's.
+    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's. `settled`: as of composites.
     """
 
     kind = "choice"
 
-    def __init__(self, function, *, number_first=False, row_major=False, **rest):
+    def __init__(self, function, *, number_first=False, row_major=False, settled=False, **rest):
         super().__init__(function, **rest)
+        self.settled: bool = settled
         self.number_first: bool = number_first
         self.row_major: bool = row_major
 

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import channels, layout, rowwise
+from flambeau.kernels import arrays, channels, layout, rowwise
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
@@ -408,6 +408,8 @@ def _by_channel(input, weight, bias, eps, groups, rounding):
     groups    0: statistics of each channel over the batch; else of each group of channels of each sample
     rounding  the dtype of half precision in which the statistics are kept, as PyTorch does, or None
     """
+    weight = _constant(input, 1) if weight is None else weight
+    bias = _constant(input, 0) if bias is None else bias
     found = channels.norm(input, weight, bias, eps, groups) if rounding is None else None
     if found is not None:
         return found
@@ -422,6 +424,13 @@ def _by_channel(input, weight, bias, eps, groups, rounding):
     row_mean, row_rstd = (channels.spread(a, input, groups) for a in (mean, rstd))
     out = channels.normalized(input, row_mean, row_rstd * weight, bias.reshape(1, -1))
     return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
+
+
+def _constant(input, value: int):
+    """A number for each channel."""
+    found = arrays.empty(input.shape[1:2], input.dtype, arrays.device_of(input))
+    arrays.fill(found, value)
+    return found
 
 
 def _rounded(numbers, dtype):
@@ -442,6 +451,7 @@ def _(grads, input, weight, mean, rstd, groups, needs):
     grad, of_mean, of_rstd, _ = grads
     found = {"input": None}
     if grad is not None:
+        weight = input.new_ones(input.shape[1]) if weight is None else weight
         found["input"], found["weight"], found["bias"] = _by_channel_backward(grad, input, weight, mean, rstd, groups)
     if needs["input"] and (of_mean is not None or of_rstd is not None):
         x, stats, _, _ = _grouped(input, groups)
@@ -628,7 +638,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, grad_name="ViewBackward0", settled=True)
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -636,6 +646,8 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     """
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+    if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
+        return _by_channel(input, weight, bias, float(eps), input._array.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
     repeated = [None if p is None else p.repeat(samples) for p in (weight, bias, running_mean, running_var)]
     flat = input.contiguous().reshape((1, samples * channels, *places))
@@ -646,12 +658,12 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False)
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True)
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    if use_input_stats and math.prod(input.shape[2:]) == 1:
+    if use_input_stats and math.prod(input._array.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}")
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 

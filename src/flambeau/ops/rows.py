@@ -106,7 +106,7 @@ def _times(grad, alpha):
     return grad if alpha == 1 else grad * alpha
 
 
-@choice(inplace=True)
+@choice(inplace=True, settled=True)
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with alpha * source added to the slices of `dim` that the index names, once for every time it names them."""
     index = _vector("index_add_", index)
@@ -150,7 +150,7 @@ _index_copy.derivative(
 )
 
 
-@choice(inplace=True)
+@choice(inplace=True, settled=True)
 def index_copy(input, dim, index, source):
     """`input` with the slices of `dim` that the index names replaced by the slices of source. Of two for one index, the last stays."""
     index = _vector("index_copy_", index, ("int64",))
