@@ -222,7 +222,7 @@ class Tensor(Methods):
 
     def _bump(self) -> None:
         """Note an in-place write."""
-        storage = self._shared_storage()
+        storage = self._storage or self._shared_storage()
         storage.version += 1
         if modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()

@@ -358,10 +358,11 @@ def _writes_at_once(op, args: tuple) -> bool:
     if op.write is None or op.promote or not args:
         return False
     given: list = []
+    recording = modes.state.grad
     for v in args:
         kind = type(v)
         if kind in PLAIN:
-            if not _at_hand(v):
+            if type(v._array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
                 return False
             given.append(v._array)
         elif given and kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of

@@ -418,7 +418,14 @@ class ArrayNode(OpNode):
         if quick is not None and not state.grad and type(grads[0]._array) is ndarray:
             plain, saved, given = self.recipe.plain, self.saved, []
             for place in quick_places:
-                given.append(grads[0]._array if place == GRAD else saved[place] if plain[place] else saved_array(saved[place], self))
+                if place == GRAD:
+                    given.append(grads[0]._array)
+                elif plain[place]:
+                    given.append(saved[place])
+                elif type(saved[place]) is list:
+                    given.append([None if v is None else saved_array(v, self) for v in saved[place]])
+                else:
+                    given.append(saved_array(saved[place], self))
             array = quick(*given)
             if array is not NotImplemented:
                 return wrap(array)

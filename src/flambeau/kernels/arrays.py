@@ -179,12 +179,22 @@ def _cast_to(array: np.ndarray) -> Pointwise:
 _casts: dict[int, Pointwise] = {}  # by the number of NumPy's dtype
 
 
+def may_overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays in main memory may share some of it: by the stretches of memory they lie in."""
+    if type(a) is type(b) is ndarray and a.flags.c_contiguous and b.flags.c_contiguous:
+        first, second = native.address(a), native.address(b)
+        return first < second + b.nbytes and second < first + a.nbytes
+    return np.may_share_memory(a, b)
+
+
 def apart(out: Array, source: Array) -> Array:
     """`source`, or a copy where it shares memory with `out`, so that writing to `out` does not change what is still to be read.
 
     RuntimeError where PyTorch sees that the two overlap in part: views shifted against each other.
     """
-    if type(out) is not type(source) or type(out) is MetaArray or not module_of(out).may_share_memory(out, source):
+    if type(out) is not type(source) or type(out) is MetaArray:
+        return source
+    if not (may_overlap(out, source) if type(out) is ndarray else module_of(out).may_share_memory(out, source)):
         return source
     start = (data_pointer(out) - data_pointer(source)) // out.itemsize
     low = min(0, start)
