@@ -157,7 +157,7 @@ def ending_in(function: Callable, name: str | Callable[..., str | None]) -> Call
     return forward
 
 
-def rename(node: Node, name: str | None) -> None:
+def rename(node: Any, name: str | None) -> None:
     """Show the node under this name."""
     if name is not None and type(node).__name__ != name:
         node.__class__ = _renamed(type(node), name)
@@ -416,7 +416,8 @@ class ArrayNode(OpNode):
         """The gradient of one argument."""
         derivative, places, quick, quick_places = call
         if quick is not None and not state.grad and type(grads[0]._array) is ndarray:
-            plain, saved, given = self.recipe.plain, self.saved, []
+            plain, saved = self.recipe.plain, self.saved
+            given: list = []
             for place in quick_places:
                 if place == GRAD:
                     given.append(grads[0]._array)

@@ -193,9 +193,10 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
         state.arrays_made = outer
     if len(known) >= MOST:
         known.clear()
-    found = known[key] = (
-        _settled(*made[0], result, args, kwargs) if len(made) == 1 and (op.settled is True or op.settled(*args, **kwargs)) else None
-    )
+    found = None
+    if len(made) == 1 and (op.settled is True or op.settled(*args, **kwargs)):
+        found = _settled(made[0], result, args, kwargs)
+    known[key] = found
     if found is not None:
         found.shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
     if outer is not None:
@@ -209,8 +210,9 @@ def note(op, values: Sequence, result: Any) -> None:
         state.arrays_made.append((op, values, result))
 
 
-def _settled(op, values: Sequence, made: Any, result: Any, args: tuple, kwargs: dict) -> Settled | None:
-    """What a call can be remembered as, if `made`, the result of op(*values), was all of its result."""
+def _settled(noted: tuple, result: Any, args: tuple, kwargs: dict) -> Settled | None:
+    """What a call can be remembered as, if the result of the only operation it ran was all of its result."""
+    op, values, made = noted
     which = None
     if made is not result:
         which = next((i for i, r in enumerate(made) if r is result), None) if isinstance(made, tuple) else None

@@ -249,7 +249,11 @@ layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), settled=True)
+def _rms_name(input, *rest, **options) -> str | None:
+    return "MulBackward0" if input._array.itemsize > 2 else None
+
+
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)

@@ -260,7 +260,7 @@ def _avg_pool(name: str, n: int, input, kernel_size, stride, padding, ceil_mode,
     return AVG_POOL[n, False](input, sizes, tuple(input.shape[-n:]), kernel, stride, padding, bool(count_include_pad), divisor_override)
 
 
-@composite(method=False, aliases=("nn.functional.avg_pool1d",), settled=True)
+@composite(method=False, aliases=("nn.functional.avg_pool1d",), grad_name="SqueezeBackward1", settled=True)
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The average of every window along the last dimension; zeros of the padding count if `count_include_pad`."""
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
