@@ -160,7 +160,8 @@ def ending_in(function: Callable, name: str | Callable[..., str | None]) -> Call
 def rename(node: Any, name: str | None) -> None:
     """Show the node under this name."""
     if name is not None and type(node).__name__ != name:
-        node.__class__ = _renamed(type(node), name)
+        kind: Any = type(node)
+        node.__class__ = _renamed(kind, name)
 
 
 @cache
