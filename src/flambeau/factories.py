@@ -239,7 +239,8 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
     torch.int64
     """
     dtype = dtype_of("tensor", dtype)
-    check_options("tensor", pin_memory=pin_memory)
+    if pin_memory:
+        check_options("tensor", pin_memory=pin_memory)
     if isinstance(data, Tensor):
         warnings.warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "

@@ -23,6 +23,10 @@ PYTHON_NUMBERS = {bool, int, float, complex}
 
 def literal(data: Any, dtype: dtypes.dtype | None = None) -> np.ndarray:
     """A fresh array with the data, in `dtype` or in the one the data implies."""
+    if type(data) is float and dtype is None:
+        dtype = dtypes.get_default_dtype()
+        if dtype.itemsize > 2 and -3e38 < data < 3e38:  # nothing to round twice, and no infinity to warn of
+            return np.array(data, dtype.numpy)
     if isinstance(data, (np.ndarray, np.generic)):
         return _converted(importable(np.asarray(data)), dtype)
     if type(data) is list and data and (kinds := set(map(type, data))) <= PYTHON_NUMBERS:

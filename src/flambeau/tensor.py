@@ -40,9 +40,9 @@ class Size(tuple):
         """The number of elements a tensor of this shape has."""
         return prod(self)
 
-    def __getitem__(self, index):
-        found = tuple.__getitem__(self, index)
-        return Size(found) if isinstance(index, slice) else found
+    def __getitem__(self, index, item=tuple.__getitem__):
+        found = item(self, index)
+        return found if type(found) is int else Size(found) if isinstance(index, slice) else found
 
     def __add__(self, other):
         return Size(tuple.__add__(self, tuple(other)))
@@ -146,7 +146,10 @@ class Tensor(Methods):
 
     def is_contiguous(self, memory_format=None) -> bool:
         """Whether the elements lie in memory in the order of their indices (or in channels-last order, if asked)."""
-        return formats.holds(*arrays.view_of(self._array), memory_format)
+        array = self._array
+        if memory_format is None and type(array) is np.ndarray and array.size:
+            return array.flags.c_contiguous
+        return formats.holds(*arrays.view_of(array), memory_format)
 
     def data_ptr(self) -> int:
         """The address of the first element."""
@@ -219,7 +222,7 @@ class Tensor(Methods):
 
     def _bump(self) -> None:
         """Note an in-place write."""
-        storage = self._shared_storage()
+        storage = self._storage or self._shared_storage()
         storage.version += 1
         if modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()

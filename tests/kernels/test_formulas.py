@@ -26,6 +26,7 @@ STEP = 1e-6  # of the central difference: half the digits are lost to it, and wh
 
 # Where the operands are drawn from, if not from -2 to 2.
 DOMAIN = {
+    "_of_direction": (0.5, 2), "_units_multiplied": (1, 2),
     **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "_root", "_inverse_root", "xlogy", "special.entr", "_pow"), (0.1, 4)),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv", "log1p", "special.xlog1py"), (-0.9, 0.9)),
     **dict.fromkeys(("_logit", "_logit_within", "special.ndtri", "_binary_cross_entropy"), (0.02, 0.98)),

@@ -41,6 +41,7 @@ class Modes(threading.local):
         self.nan_loss = False  # backward() was called on a loss that is nan
         self.task: Any = None  # the backward pass that is running: (roots, goal)
         self.views_made: list[tuple] | None = None  # see eager/views.py
+        self.arrays_made: list[tuple] | None = None  # see eager/settled.py
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
         self.draw: Callable | None = None  # inside vmap: who is asked for random numbers, draw(function, args, kwargs)
         self.selecting: Any = None  # a selective checkpoint that is running or run again: see utils/selective_checkpoint.py

@@ -12,6 +12,7 @@ from flambeau.ops.attention import _as_it_stands
 from flambeau.ops.linear import linear
 from flambeau.ops.normalization import _grouped
 from flambeau.ops.recurrent import _by_steps
+from flambeau.ops.similarity import _as_it_stands as _directions
 
 COMPOSED: dict[str, Callable] = {}
 
@@ -24,6 +25,11 @@ def composed(name: str) -> Callable:
         return function
 
     return register
+
+
+@composed("_cosine")
+def _(x1, x2, dim, eps):
+    return _directions(x1, x2, dim, eps)
 
 
 # -- normalization ---------------------------------------------------------------------------------------------------------

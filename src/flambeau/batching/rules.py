@@ -86,7 +86,7 @@ rule(
 rule(*"_flip _c2c _r2c _c2r".split())(_moved("dims"))
 rule(
     *"""softmax log_softmax _softmax_backward _log_softmax_backward cumsum cumprod logcumsumexp cummax cummin _sort topk kthvalue mode
-    _median_dim _nanmedian_dim _max_dim _min_dim _gather _take_along _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored _resampled
+    _median_dim _nanmedian_dim _max_dim _min_dim _gather _take_along _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored
     _bytes
     """.split()
 )(_moved("dim"))
@@ -105,6 +105,16 @@ rule("unfold")(
     )
 )
 rule("_select", "_slice", "_split", "_split_with_sizes", "_unbind")(_moved("dim"))
+
+
+@rule("_resampled")
+def _(op, input, steps, backward):
+    return op.call(front(input), tuple([(dim + 1, key) for dim, key in steps]), backward)
+
+
+@rule("_picked", "_unpicked")  # along the last dimensions
+def _(op, key, **tensor):
+    return op.call(*map(front, tensor.values()), key)
 
 
 @rule("_roll")

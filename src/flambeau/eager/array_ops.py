@@ -9,11 +9,12 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
-from flambeau.eager import inplace, overrides, views
+from flambeau.eager import inplace, overrides, settled, views
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.pointwise import common_device
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
+from flambeau.eager.settled import as_array
 from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
@@ -164,22 +165,30 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     None where it is not so; then nothing has been done yet.
     """
     given: list = []
+    tensors: list = []
     needs, dtype, home = False, None, np.ndarray
+    pattern, promotes = 0, op.promote  # pattern: a digit per argument, how many tensors it is
     for v in values:
         kind = type(v)
         if kind in PLAIN:
             array = v._array
             if type(array) is not home:
-                if dtype is not None or not _on_the_gpu(array):
+                if dtype is not None or not arrays.on_the_gpu(array):
                     return None
                 home = type(array)
-            if op.promote and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype)):
+            if promotes and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype)):
                 return None
             dtype = array.dtype
-            needs = needs or v._needs or (v._base is not None and v.requires_grad)
+            if v._needs or (v._base is not None and v.requires_grad):
+                needs = True
             given.append(array)
-        elif kind in _OPTIONS or (kind is tuple and (not v or type(v[0]) is int)):
+            tensors.append(v)
+            pattern = pattern << 6 | 1
+        elif kind in _OPTIONS or (
+            kind is tuple and (not v or type(v[0]) is int or all([type(i) in _OPTIONS or type(i) is tuple for i in v]))
+        ):
             given.append(v)
+            pattern <<= 6
         elif kind is list and v:
             group = _usual_list(op, v, None if dtype is None else home)
             if group is None:
@@ -187,6 +196,8 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             dtype, wanted, found, home = group
             needs = needs or wanted
             given.append(found)
+            tensors += v
+            pattern = pattern << 6 | min(len(v) + 1, 63)
         else:
             return None
     if dtype is None:
@@ -199,11 +210,9 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
-    if type(found) is not home or op.result_type is not None:
-        return _wrapped(op, values, found, needs)
-    result = wrap(found if found.size else _as_array(found))
-    if needs and op.differentiable and result._is_float():
-        record_array(op, (result,), values)
+    result = settled.finish(op, found, values, tensors, pattern, needs)
+    if settled.watching and not by_keyword:
+        settled.note(op, values, result)
     return result
 
 
@@ -215,7 +224,7 @@ def _usual_list(op, values: list, home: type | None) -> tuple | None:
             return None
         array = t._array
         if type(array) is not home:
-            if home is not None or (type(array) is not np.ndarray and not _on_the_gpu(array)):
+            if home is not None or (type(array) is not np.ndarray and not arrays.on_the_gpu(array)):
                 return None
             home = type(array)
         if op.promote and dtype is not None and dtype != array.dtype:  # `is`: float64 == None for NumPy
@@ -226,18 +235,13 @@ def _usual_list(op, values: list, home: type | None) -> tuple | None:
     return dtype, needs, given, home
 
 
-def _on_the_gpu(array) -> bool:
-    """Whether it is on a GPU, and there is but one: of several, somebody has to see whether all tensors are on the same."""
-    return arrays.on_gpu(array) and arrays.cuda_room.only_one()
-
-
 _OPTIONS = {int, float, bool, str, complex, type(None), dict, dtypes.dtype, devices.device}
 
 
 def _wrapped(op, values: tuple, found, needs: bool):
     """The results of an operation that gives several, or a scalar."""
     several = isinstance(found, (tuple, list))
-    results = tuple([wrap(_as_array(a)) for a in found]) if several else (wrap(_as_array(found)),)
+    results = tuple([wrap(as_array(a)) for a in found]) if several else (wrap(as_array(found)),)
     if needs and op.differentiable and any(r._is_float() for r in results):
         record_array(op, results, values)
     if op.result_type is not None:
@@ -278,8 +282,8 @@ def compute(op, by_name: dict[str, Any]):
     if type(found) is np.ndarray and found.size:
         return by_name, found
     if isinstance(found, (tuple, list)):
-        return by_name, type(found)([_as_array(a) for a in found])
-    return by_name, _as_array(found)
+        return by_name, type(found)([as_array(a) for a in found])
+    return by_name, as_array(found)
 
 
 def _tensors(values):
@@ -295,13 +299,6 @@ def _unwrap(value):
     if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
         return [v._array if isinstance(v, Tensor) else v for v in value]
     return value
-
-
-def _as_array(value):
-    """NumPy answers some 0-d questions with a scalar: an array again. And its empty arrays have strides of 0, which PyTorch's do not."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    return value if value.size or 0 not in value.strides else arrays.empty(value.shape, value.dtype, arrays.device_of(value))
 
 
 def _on_meta(op, arguments):
@@ -367,13 +364,14 @@ def bind_inplace(op) -> Callable:
 
 def _writes_at_once(op, args: tuple) -> bool:
     """The usual case of a write: tensors in main memory and plain options, with nothing to record. False: nothing has been done yet."""
-    if op.write is None or op.promote or op.draws or not args:
+    if op.write is None or op.promote or not args:
         return False
     given: list = []
+    recording = modes.state.grad
     for v in args:
         kind = type(v)
         if kind in PLAIN:
-            if not _at_hand(v):
+            if type(v._array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
                 return False
             given.append(v._array)
         elif given and kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of
@@ -385,7 +383,10 @@ def _writes_at_once(op, args: tuple) -> bool:
     self = args[0]
     if not given or self._inference or 0 in given[0].strides or not op.n_positional >= len(args) >= len(op.parameters) - len(op.defaults):
         return False
-    op.write(*given)
+    if op.draws:
+        op.write(**{**op.defaults, **dict(zip(op.parameters, given, strict=False))})
+    else:
+        op.write(*given)
     self._bump()
     return True
 
@@ -418,6 +419,8 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         run = chosen.call_inplace if in_place else chosen.call
         return run(*operands) if out is None else run(*operands, out=out)
 
+    if op.settled and not row_major:
+        return settled.remembering_choice(op, front, "call_inplace" if in_place else "call")
     return front
 
 
@@ -466,6 +469,8 @@ def bind_composite(op) -> Callable:
     if op.as_view:
         return views.remembering(op, front)
     whole = front_with_out if op.takes_out else front
+    if op.settled:
+        whole = settled.remembering(op, whole)
     if op.shortcut_over is not None:
         whole = shortened_over(whole, *op.shortcut_over)
     if op.shortcut_unrecorded is not None:

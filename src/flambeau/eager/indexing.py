@@ -13,7 +13,7 @@ import numpy as np
 from flambeau import dtypes, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
-from flambeau.eager.record import record_array, record_view
+from flambeau.eager.record import record_array, record_usual, record_view
 from flambeau.eager.views import make, over
 from flambeau.kernels import arrays, layout, native
 from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
@@ -177,7 +177,11 @@ def _gathered(view: Tensor, indices: list[Tensor | None]) -> Tensor:
     found = _index.forward(array, [None if i is None else i._array for i in indices])
     result = wrap(found if found.size else native.empty(found.shape, found.dtype))  # NumPy's empty arrays have strides of 0
     if view.requires_grad:
-        record_array(_index, (result,), (view, indices))
+        tensors = [view, *indices]
+        if len(tensors) > 8 or any([i is None for i in indices]):
+            record_array(_index, (result,), (view, indices))
+        else:
+            record_usual(_index, (result,), (result,), (view, indices), tensors, 1 << 6 | len(tensors))
     return result
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from flambeau import devices, dtypes
 from flambeau.autograd import modes
 from flambeau.tensor import PLAIN, Tensor
 
 state = modes.state
-_WITHOUT: set[type] = {int, float, bool, complex, str, tuple, list, dict, type(None), slice}
+_WITHOUT: set[type] = {int, float, bool, complex, str, tuple, list, dict, type(None), slice, dtypes.dtype, devices.device}
 
 
 def has_override(value: Any) -> bool:
@@ -89,7 +90,7 @@ def any_foreign(values: Iterable) -> bool:
     return False
 
 
-_OPTIONS: set[type] = {int, float, bool, complex, str, type(None)}
+_OPTIONS: set[type] = {int, float, bool, complex, str, type(None), dtypes.dtype, devices.device}
 
 
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):

@@ -52,20 +52,28 @@ class OpNode(Node):
     op: Any = None
     recipes: dict[Any, Any]
     plans: dict[int, tuple]  # which operands want a gradient, a bit each -> (recipe, what `record` saves)
+    recorders: dict[
+        Any, tuple[Callable, dict, dict | None]
+    ]  # which arguments are tensors -> (`record` for such calls, its plans, `counts`)
     make: Callable
     record: Callable  # record(result, *operands): see Note [recording in one call]
     recipe: Any
 
     def __init_subclass__(cls, **options) -> None:
         super().__init_subclass__(**options)
-        cls.recipes, cls.plans = {}, {}
+        cls.recipes, cls.plans, cls.recorders = {}, {}, {}
         cls.make = maker(cls, ("recipe", "edges", "sequence", "shape", "numpy_dtype"), n_outputs=1, saved=None, hooks=None)
-        cls.record = recorder(cls.make, cls.plans, next_sequence, store, (Tensor, Storage, cls), RECORDED)
+        cls.record = cls.recorder(cls.plans)
         if cls.op is not None:
             for name in {*cls.op.parameters, *getattr(cls.op, "returns", ()), "result"}:
                 shown = "self" if name == "input" else name
                 setattr(cls, f"_saved_{shown}", _attribute(name, _saved_value))
                 setattr(cls, f"_raw_saved_{shown}", _attribute(name, SavedTensor))
+
+    @classmethod
+    def recorder(cls, plans: dict[int, tuple]) -> Callable:
+        """A function that records as these plans say."""
+        return recorder(cls.make, plans, next_sequence, store, (Tensor, Storage, cls), RECORDED)
 
     def saved_at(self, name: str) -> int | None:
         """Where in `saved` the operand, result or option of this name is."""
@@ -143,12 +151,17 @@ def ending_in(function: Callable, name: str | Callable[..., str | None]) -> Call
         for tensor in result if isinstance(result, tuple) else (result,):
             node = tensor._node if isinstance(tensor, Tensor) else None
             if node is not None and node.sequence > before:  # not that of an operand which is returned as it is
-                shown = name if isinstance(name, str) else name(*args, **kwargs)
-                if shown is not None and type(node).__name__ != shown:
-                    node.__class__ = _renamed(type(node), shown)
+                rename(node, name if isinstance(name, str) else name(*args, **kwargs))
         return result
 
     return forward
+
+
+def rename(node: Any, name: str | None) -> None:
+    """Show the node under this name."""
+    if name is not None and type(node).__name__ != name:
+        kind: Any = type(node)
+        node.__class__ = _renamed(kind, name)
 
 
 @cache
@@ -332,6 +345,7 @@ class ArrayRecipe:
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
         self.rest = [(i, *slot) for i, slot in enumerate(self.keep) if self.plain[i]]
         self.frees = not all(self.plain)
+        self.later: list[tuple] = []  # as `rest`, of what `record_usual` leaves to Python
 
     def _call(self, op, name: str, key: tuple) -> tuple:
         derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
@@ -403,9 +417,17 @@ class ArrayNode(OpNode):
         """The gradient of one argument."""
         derivative, places, quick, quick_places = call
         if quick is not None and not state.grad and type(grads[0]._array) is ndarray:
-            plain, saved, given = self.recipe.plain, self.saved, []
+            plain, saved = self.recipe.plain, self.saved
+            given: list = []
             for place in quick_places:
-                given.append(grads[0]._array if place == GRAD else saved[place] if plain[place] else saved_array(saved[place], self))
+                if place == GRAD:
+                    given.append(grads[0]._array)
+                elif plain[place]:
+                    given.append(saved[place])
+                elif type(saved[place]) is list:
+                    given.append([None if v is None else saved_array(v, self) for v in saved[place]])
+                else:
+                    given.append(saved_array(saved[place], self))
             array = quick(*given)
             if array is not NotImplemented:
                 return wrap(array)
@@ -501,6 +523,65 @@ def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple)
             cls.plans[sum([(edge is not None) << i for i, edge in enumerate(result._node.edges)])] = recipe, keep
 
 
+def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: list[Tensor], pattern: int | None) -> None:
+    """`record_array` where no mode is active; `outputs` are the results that are floating, `tensors` those among the arguments, and `pattern`
+    says where among them (None: it is not to be remembered)."""
+    if not state.grad:
+        return
+    cls = op.node_class
+    found = cls.recorders.get(pattern)
+    node = NotImplemented if found is None else found[0](outputs[0], *tensors)
+    if node is NotImplemented:
+        record_array(op, results, values)
+        if pattern is not None:
+            if found is None:
+                plans: dict[int, tuple] = {}
+                found = cls.recorders[pattern] = cls.recorder(plans), plans, outputs[0]._node.counts
+            _remember(found[1], outputs[0]._node, [i for i, r in enumerate(results) if any(r is o for o in outputs)], values)
+        return
+    if len(outputs) > 1:
+        node.n_outputs = len(outputs)
+        node.shape = [o._array.shape for o in outputs]
+        node.numpy_dtype = [o._array.dtype for o in outputs]
+        for nr, output in enumerate(outputs):
+            output._node, output._nr, output._needs = node, nr, True
+    saved = node.saved
+    for i, kind, at, fact in node.recipe.later:
+        if kind == OPTION:
+            saved[i] = values[at]
+        elif kind == FACT and type(values[at]) in PLAIN:
+            saved[i] = fact(values[at])
+        elif kind == ONE_RESULT:  # `save_result` and `save`, without the calls
+            result = results[at]
+            storage = result._storage
+            if storage is None:
+                storage = result._storage = store(result._array)
+            version = storage.version
+            saved[i] = (result, result._array, version) if fact is None else (None, result._array, version, storage, fact)
+        else:
+            saved[i] = _saved((kind, at, fact), values, results, outputs, None)
+    if found[2] is not None:
+        node.counts = found[2]
+
+
+def _remember(plans: dict[int, tuple], node: Any, outputs: list[int], values: Sequence) -> None:
+    """Note how `node`, whose outputs are the results with these numbers, was recorded, for calls that want the same gradients."""
+    recipe = node.recipe
+    places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
+    which: list[int] = []
+    for kind, at, _ in recipe.keep:
+        direct = (kind == OPERAND and node.counts is None) or (kind == ONE_RESULT and at == outputs[0])
+        which.append(len(node.edges) + 1 if not direct else places.index(at) + 1 if kind == OPERAND else 0)
+    recipe.later = []
+    for i, (kind, at, fact) in enumerate(recipe.keep):
+        if which[i] > len(node.edges):
+            number = (
+                outputs.index(at) if kind == ONE_RESULT and at in outputs else None
+            )  # of an output; other results are saved as operands are
+            recipe.later.append((i, kind, at, number if kind == ONE_RESULT else fact))
+    plans[sum([(edge is not None) << i for i, edge in enumerate(node.edges)])] = recipe, tuple(which)
+
+
 def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Before | None = None) -> None:
     """Make the floating results the outputs of a node of `op`, unless nothing is being recorded; `values` are the arguments in order.
     In-place forms say what was `before` the write."""
@@ -572,5 +653,7 @@ def _saved(slot: tuple, values, results, outputs, before):
 
 def _save_output(result: Tensor, outputs: Sequence[Tensor]) -> Any:
     """One of several results: by its number if gradients flow through it."""
-    nr = next((i for i, o in enumerate(outputs) if o is result), None)
-    return save(result) if nr is None else save_result(result, nr)
+    for nr, output in enumerate(outputs):
+        if output is result:
+            return save_result(result, nr)
+    return save(result)

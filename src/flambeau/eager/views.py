@@ -10,7 +10,7 @@ from numpy import ndarray
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments, not_a_tensor
-from flambeau.eager.record import record_again, record_array, record_view
+from flambeau.eager.record import record_again, record_array, record_usual, record_view
 from flambeau.kernels import arrays
 from flambeau.kernels.native import maker, strided_view
 from flambeau.tensor import PLAIN, Size, Tensor
@@ -161,7 +161,10 @@ def several(op, input: Tensor, found: list, values: tuple) -> tuple[Tensor, ...]
     mode = (input._view_mode or "multi") if state.grad else "inference" if state.inference else "no_grad"
     results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in found])
     if results and input.requires_grad and input._is_float():
-        record_array(op, results, values)
+        if modes.special:
+            record_array(op, results, values)
+        else:
+            record_usual(op, results, results, values, [input], 1)
     if watching:
         note(input, results, Remembered(op, found, values[1:]))
     return results

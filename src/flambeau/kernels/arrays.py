@@ -48,6 +48,11 @@ def on_gpu(array: Array) -> bool:
     return cuda_room is not None and type(array) is cuda_room.ndarray
 
 
+def on_the_gpu(array: Array) -> bool:
+    """Whether it is on a GPU, and there is but one: of several, somebody has to see whether all tensors are on the same."""
+    return cuda_room is not None and type(array) is cuda_room.ndarray and cuda_room.only_one()
+
+
 def cuda():
     """The CUDA room, imported when first needed."""
     global cuda_room
@@ -145,7 +150,7 @@ def copy(array: Array) -> Array:
 
 def contiguous(array: Array) -> Array:
     """The array itself if it is C-contiguous, else a C-contiguous copy."""
-    if type(array) is ndarray or on_gpu(array):
+    if (type(array) is ndarray or on_gpu(array)) and array.size:
         return array if array.flags.c_contiguous else contiguous_copy(array)
     return array if layout.is_contiguous(array.shape, element_strides(array)) else contiguous_copy(array)
 
@@ -192,12 +197,22 @@ def _cast_to(array: np.ndarray) -> Pointwise:
 _casts: dict[int, Pointwise] = {}  # by the number of NumPy's dtype
 
 
+def may_overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays in main memory may share some of it: by the stretches of memory they lie in."""
+    if type(a) is type(b) is ndarray and a.flags.c_contiguous and b.flags.c_contiguous:
+        first, second = native.address(a), native.address(b)
+        return first < second + b.nbytes and second < first + a.nbytes
+    return np.may_share_memory(a, b)
+
+
 def apart(out: Array, source: Array) -> Array:
     """`source`, or a copy where it shares memory with `out`, so that writing to `out` does not change what is still to be read.
 
     RuntimeError where PyTorch sees that the two overlap in part: views shifted against each other.
     """
-    if type(out) is not type(source) or type(out) is MetaArray or not module_of(out).may_share_memory(out, source):
+    if type(out) is not type(source) or type(out) is MetaArray:
+        return source
+    if not (may_overlap(out, source) if type(out) is ndarray else module_of(out).may_share_memory(out, source)):
         return source
     start = (data_pointer(out) - data_pointer(source)) // out.itemsize
     low = min(0, start)
@@ -305,7 +320,7 @@ CASTS = {d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=
 def data_pointer(array: Array) -> int:
     """The address of the array's first element; 0 where there is no data."""
     if type(array) is ndarray:
-        return array.__array_interface__["data"][0]
+        return native.address(array)
     return array.offset * array.itemsize if type(array) is MetaArray else array.data.ptr
 
 

@@ -36,11 +36,13 @@ def norm(x: Array, weight: Array, bias: Array, eps: float, groups: int) -> tuple
     if plan is None:
         return None
     name, shape, of_sets, of_weights, of_numbers, more, numbers = plan
-    out, view = _like(x), native.strided_view
-    found = [native.empty((x.shape[0], groups) if groups else (x.shape[1],), x.dtype) for _ in range(3)]
-    operands = [view(a, shape, of_sets, 0) for a in (out, x)] + [view(a, shape, of_weights, 0) for a in (weight, bias)]
-    operands += [view(a, shape, of_numbers, 0) for a in found]
-    return None if native.kernel(f"norm.{name}").into(*operands, *more, *numbers, eps) is NotImplemented else (out, *found)
+    out, view, statistics = _like(x), native.strided_view, (x.shape[0], groups) if groups else x.shape[1:2]
+    mean, rstd, var = native.empty(statistics, x.dtype), native.empty(statistics, x.dtype), native.empty(statistics, x.dtype)
+    done = native.kernel(f"norm.{name}").into(
+        view(out, shape, of_sets, 0), view(x, shape, of_sets, 0), view(weight, shape, of_weights, 0), view(bias, shape, of_weights, 0),
+        view(mean, shape, of_numbers, 0), view(rstd, shape, of_numbers, 0), view(var, shape, of_numbers, 0), *more, *numbers, eps,
+    )  # fmt: skip
+    return None if done is NotImplemented else (out, mean, rstd, var)
 
 
 def norm_backward(g: Array, x: Array, weight: Array, mean: Array, rstd: Array, groups: int) -> tuple[Array, ...] | None:
@@ -66,14 +68,16 @@ def _plan(x: Array, others: tuple[Array, ...], groups: int) -> tuple | None:
     """(loop, shape of the sets, steps of x, of weights and of statistics from set to set, more operands, numbers), or None."""
     if type(x) is not np.ndarray or native.lib is None or x.dtype.char not in "fd" or not x.size:
         return None
-    if any(a.dtype != x.dtype or not a.flags.c_contiguous for a in others):
-        return None
-    return _plan_of(x.shape, tuple([s // x.itemsize for s in x.strides]), groups)
+    for a in others:
+        if a.dtype != x.dtype or not a.flags.c_contiguous:
+            return None
+    return _plan_of(x.shape, x.strides, x.itemsize, groups)
 
 
 @lru_cache(1024)
-def _plan_of(shape: tuple[int, ...], strides: tuple[int, ...], groups: int) -> tuple | None:
+def _plan_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, groups: int) -> tuple | None:
     samples, channels, *places = shape
+    strides = tuple([s // itemsize for s in strides])
     length, size = prod(places), prod(shape)
     if groups and strides == layout.contiguous_strides(shape):
         each = channels // groups
@@ -145,6 +149,23 @@ def pooled(rows: Array, groups: int) -> Array:
 def normalized(x: Array, mean: Array, scale: Array, shift: Array) -> Array:
     """(x - mean) * scale + shift. (N, C, *), then numbers of each channel (1, C) or row (N, C) -> (N, C, *)."""
     return _each("normalized", (x,), mean, scale, shift)
+
+
+def by_running(x: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """(x - mean) / sqrt(var + eps) * weight + bias. (N, C, *), (C,) four times -> (N, C, *)."""
+    with np.errstate(all="ignore"):
+        scale = (var.astype("float64") + eps) ** -0.5 * weight
+    numbers = mean, scale.astype(x.dtype), bias
+    if type(x) is np.ndarray and x.flags.c_contiguous and x.ndim > 2 and native.lib is not None and x.size:
+        samples, channels, *places = x.shape
+        length = prod(places)
+        if length >= LANES and x.dtype == mean.dtype == bias.dtype:  # what follows does, with less ado
+            rows = native.strided_view(x, (samples, channels, length), (channels * length, length, 1), 0)
+            given = [native.strided_view(a, (1, channels, 1), (0, a.strides[0] // a.itemsize, 0), 0) for a in numbers]
+            found = native.kernel("rows.normalized_each")(rows, *given)
+            if found is not NotImplemented:
+                return found.reshape(x.shape)
+    return normalized(x, *[a.reshape(1, -1) for a in numbers])
 
 
 def recentred(g: Array, x: Array, mean: Array, scale: Array, slope: Array, shift: Array) -> Array:

@@ -28,14 +28,21 @@ def takes(*operands: Any) -> bool:
     """Whether the loops are there and can read these arrays."""
     if native.kernel("conv.direct") is native.not_compiled:
         return False
-    return all(type(a) is np.ndarray and a.dtype == np.float32 and a.size for a in operands if a is not None)
+    return all([a is None or (type(a) is np.ndarray and a.dtype.char == "f" and a.size) for a in operands])
 
 
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> None:
     """Write the convolution of x with w into `out`."""
-    n = x.ndim - 2
-    kernel = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    _correlate(_volume(x, n), _volume(kernel, n), bias, _volume(out, n), _three(stride, 1), _three(padding, 0), _three(dilation, 1))
+    geometry = _of_convolution(x.shape, x.strides, w.shape, w.strides, out.shape, out.strides, stride, padding, dilation, groups)
+    _correlate(geometry, address(x), address(w), 0 if bias is None else address(bias), address(out))
+
+
+@lru_cache(1024)
+def _of_convolution(xs, x_steps, ws, w_steps, ys, y_steps, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> tuple:
+    """The geometry of a convolution of volumes: what `_way` takes."""
+    n, each = len(xs) - 2, ws[0] // groups
+    kernel = _volumes((groups, each, *ws[1:]), (each * w_steps[0], *w_steps), n)
+    return *_volumes(xs, x_steps, n), *kernel, *_volumes(ys, y_steps, n), _three(stride, 1), _three(padding, 0), _three(dilation, 1)
 
 
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
@@ -46,20 +53,42 @@ def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, gro
     few = w.shape[1] <= 4 and w.shape[0] // groups >= 16  # most of each vector of channels would be empty
     if few or math.prod(stride) > PHASES:
         return False
-    kernel = _volume(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), n).swapaxes(1, 2)
-    y, out = _volume(y, n), _volume(out, n)
-    stride, padding, dilation = _three(stride, 1), _three(padding, 0), _three(dilation, 1)
+    key = y.shape, y.strides, w.shape, w.strides, out.shape, out.strides, stride, padding, dilation, groups
+    phases = _adjoint_phases.get(key)
+    if phases is None:
+        if len(_adjoint_phases) >= 256:
+            _adjoint_phases.clear()
+        kernel = _volume(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), n).swapaxes(1, 2)
+        sizes = _three(stride, 1), _three(padding, 0), _three(dilation, 1)
+        phases = _adjoint_phases[key] = list(_phases(_volume(y, n), kernel, _volume(out, n), *sizes))
+    from_, by, to, shift = address(y), address(w), address(out), 0 if bias is None else address(bias)
+    for geometry, kernel_at, out_at, places in phases:
+        if geometry is None:
+            _volume(out, n)[places] = 0 if bias is None else bias.reshape(-1, 1, 1, 1)
+        else:
+            _correlate(geometry, from_, by + kernel_at, shift, to + out_at)
+    return True
+
+
+_adjoint_phases: dict[tuple, list[tuple]] = {}
+
+
+def _phases(y, kernel, out, stride: Sizes, padding: Sizes, dilation: Sizes):
+    """For every remainder: (geometry of its convolution or None where no number of the kernel reaches, where its part of the kernel and of the
+    result begin, in bytes; which places of the result these are)."""
     for phase in product(*map(range, stride)):
-        here = out[(..., *[slice(r, None, s) for r, s in zip(phase, stride, strict=True)])]
+        places = (..., *[slice(r, None, s) for r, s in zip(phase, stride, strict=True)])
+        here = out[places]
         parts = [_phase(r, s, p, d, k) for r, s, p, d, k in zip(phase, stride, padding, dilation, kernel.shape[3:], strict=True)]
         if not here.size:
             continue
         if None in parts:
-            here[...] = 0 if bias is None else bias.reshape(-1, 1, 1, 1)
+            yield None, 0, 0, places
         else:
             cuts, pads, dilations = zip(*parts, strict=True)
-            _correlate(y, kernel[(..., *cuts)], bias, here, (1, 1, 1), pads, dilations)
-    return True
+            part = kernel[(..., *cuts)]
+            geometry = y.shape, y.strides, part.shape, part.strides, here.shape, here.strides, (1, 1, 1), pads, dilations
+            yield geometry, address(part) - address(kernel), address(here) - address(out), places
 
 
 def _phase(r: int, s: int, p: int, d: int, k: int) -> tuple[slice, int, int] | None:
@@ -82,20 +111,21 @@ def weight_gradient(x, y, out, stride: Sizes, padding: Sizes, dilation: Sizes, g
     n = x.ndim - 2
     x, y, w = _volume(x, n), _volume(y, n), _volume(out.reshape(groups, out.shape[0] // groups, *out.shape[1:]), n)
     geometry = x.shape, x.strides, w.shape, w.strides, y.shape, y.strides, _three(stride, 1), _three(padding, 0), _three(dilation, 1)
-    addresses = {"x": address(x), "y": address(y), "w": address(w)}
+    addresses = address(x), address(y), address(w)
     way = _weight_way(*geometry, True)
     if way.name == "depthwise_weight":
-        _run(way.name, way.plan, way.tasks, way.work, **addresses)
-    elif _sum_up(way, **addresses) and way.name == "winograd_weight":
-        _sum_up(_weight_way(*geometry, False), **addresses)
+        _run(way.name, way.plan, way.tasks, way.work, addresses[0], addresses[2], addresses[1], 0)
+    elif _sum_up(way, *addresses) and way.name == "winograd_weight":
+        _sum_up(_weight_way(*geometry, False), *addresses)
 
 
 def _sum_up(way: Way, x: int, y: int, w: int) -> bool:
     """A weight's gradient in partial sums over some of the blocks each, then these; whether something made by transforms is not finite."""
-    sums = native.empty((way.packed,), np.dtype(np.float32))
-    _run(way.name, way.plan, way.tasks, way.work, x=x, y=y, w=address(sums))
-    tasks = int(way.plan[PLACES["groups"]] * way.plan[PLACES["cin"]])
-    return bool(_run(way.pack, way.plan, tasks, way.packed, x=address(sums), w=w).any())
+    sums = native.empty((way.packed,), FLOAT32)
+    room = address(sums)
+    _run(way.name, way.plan, way.tasks, way.work, x, room, y, 0)
+    tasks = int(way.plan[PLACES["groups"]]) * int(way.plan[PLACES["cin"]])
+    return any(_run(way.pack, way.plan, tasks, way.packed, room, w, 0, 0))
 
 
 @lru_cache(1024)
@@ -130,24 +160,28 @@ class Way(NamedTuple):
     pack: str
     packed: int
 
+    @property
+    def pack_tasks(self) -> int:
+        """How many tasks prepare the weight."""
+        return int(self.plan[PLACES["groups"]]) * -(-int(self.plan[PLACES["cout"]]) // 64)
 
-def _correlate(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes) -> None:
-    """Write a convolution of volumes into `out`. Padding is what comes before, and may be negative: zeros are where x is not."""
-    geometry = x.shape, x.strides, w.shape, w.strides, out.shape, out.strides, stride, padding, dilation
-    addresses = {"x": address(x), "w": address(w), "y": address(out), "bias": 0 if bias is None else address(bias)}
+
+def _correlate(geometry: tuple, x: int, w: int, bias: int, out: int) -> None:
+    """Write a convolution of volumes, whose addresses are given, into `out`. Padding is what comes before, and may be negative: zeros are where
+    x is not."""
     way = _way(*geometry, True)
-    if _follow(way, addresses) and way.name == "winograd":
-        _follow(_way(*geometry, False), addresses)  # an infinity made NaN of its neighbours
+    if _follow(way, x, w, bias, out) and way.name == "winograd":
+        _follow(_way(*geometry, False), x, w, bias, out)  # an infinity made NaN of its neighbours
 
 
-def _follow(way: Way, addresses: dict[str, int]) -> bool:
+def _follow(way: Way, x: int, w: int, bias: int, out: int) -> bool:
     """Prepare the weight and convolve; whether something is not finite."""
     if way.pack:
-        packed = native.empty((way.packed,), np.dtype(np.float32))
-        tasks = way.plan[PLACES["groups"]] * -(-way.plan[PLACES["cout"]] // 64)
-        _run(way.pack, way.plan, int(tasks), way.packed * 8, w=addresses["w"], y=address(packed))
-        addresses = addresses | {"w": address(packed)}
-    return bool(_run(way.name, way.plan, way.tasks, way.work, **addresses).any())
+        packed = native.empty((way.packed,), FLOAT32)
+        room = address(packed)
+        _run(way.pack, way.plan, way.pack_tasks, way.packed * 8, 0, w, room, 0)
+        w = room
+    return any(_run(way.name, way.plan, way.tasks, way.work, x, w, out, bias))
 
 
 @lru_cache(1024)
@@ -235,28 +269,38 @@ def _plan(fields: dict[str, int]) -> np.ndarray:
     return np.array([fields.get(f, 0) for f in FIELDS], np.int64)
 
 
-def _run(name: str, plan: np.ndarray, tasks: int, work: int, **more: int) -> np.ndarray:
-    """Run the tasks of a loop of convolution; what became of each (see print_conv.loop)."""
+def _run(name: str, plan: np.ndarray, tasks: int, work: int, x: int, w: int, y: int, bias: int) -> list[int]:
+    """Run the tasks of a loop of convolution on arrays at these addresses; what became of each (see print_conv.loop)."""
     plan = plan.copy()
-    for field, value in more.items():
-        plan[PLACES[field]] = value
+    plan[:4] = x, w, y, bias
     done = run(f"conv.{name}", plan, tasks, work)
-    if (done == 2).any():
+    if 2 in done:
         raise MemoryError(f"conv.{name}: no memory for a patch of the image")
     return done
 
 
-def run(name: str, plan: np.ndarray, tasks: int, work: int) -> np.ndarray:
+def run(name: str, plan: np.ndarray, tasks: int, work: int) -> list[int]:
     """Run tasks 0, 1, ... of a compiled loop on a plan, side by side if there is enough work for that; what each returns."""
-    done = np.empty((tasks, 8), np.int64)[:, 0]
+    done = native.strided_view(native.empty((8 * tasks,), INT64), (tasks,), (8,), 0)  # apart, so that threads do not share a cache line
     line = max(min(work // (8 * tasks), 1 << 15), 1)
-    if native.kernel(name).into(done, np.arange(tasks), plan[:1].reshape(()), line) is NotImplemented:
+    if native.kernel(name).into(done, _numbered(tasks), native.strided_view(plan, (), (), 0), line) is NotImplemented:
         raise RuntimeError(f"the compiled loop {name} does not take its plan: it was built from other sources")
-    return done
+    return done.tolist()
 
 
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+@lru_cache(64)
+def _numbered(tasks: int) -> np.ndarray:
+    return np.arange(tasks)
+
+
+address = native.address
+FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
+
+
+def _volumes(shape: Sizes, steps: Sizes, n: int) -> tuple[Sizes, Sizes]:
+    """Shape and strides of `_volume`."""
+    at = len(shape) - n
+    return (*shape[:at], *(1,) * (3 - n), *shape[at:]), (*steps[:at], *(0,) * (3 - n), *steps[at:])
 
 
 def _volume(array: Any, n: int) -> Any:

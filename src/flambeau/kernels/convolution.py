@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -121,7 +122,9 @@ def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: S
 
 def _is_product(x: Array, w: Array, sizes: Sizes, stride: Sizes, padding: Sizes, groups: int) -> bool:
     """Whether the kernel is one number that meets every pixel of dense images: then channels are multiplied by a matrix."""
-    plain = groups == 1 and math.prod(w.shape[2:]) == 1 and max(stride) == 1 and max(padding) == 0 and sizes == x.shape[2:]
+    if sizes != x.shape[2:] or groups != 1:
+        return False
+    plain = math.prod(w.shape[2:]) == 1 and max(stride) == 1 and max(padding) == 0
     if not plain or not x.size or not w.size:
         return False
     view = arrays.view_of(x)
@@ -180,9 +183,16 @@ def _padded(x: Array, padding: Sizes) -> Array:
 
 def _empty(shape: Sizes, x: Array, w: Array) -> Array:
     """Memory for the result: channels last if x or w is."""
-    in_kind = layout.looks_channels_last(*arrays.view_of(x)) or layout.looks_channels_last(*arrays.view_of(w))
-    strides = layout.channels_last_strides(shape) if in_kind and 0 not in shape else layout.contiguous_strides(shape)
+    strides = _strides(shape, x.shape, arrays.element_strides(x), w.shape, arrays.element_strides(w))
+    if type(x) is np.ndarray:
+        return native.empty_strided(shape, strides, x.dtype)
     return arrays.empty_strided(shape, strides, x.dtype, arrays.device_of(x))
+
+
+@lru_cache(1024)
+def _strides(shape: Sizes, xs: Sizes, x_steps: Sizes, ws: Sizes, w_steps: Sizes) -> Sizes:
+    in_kind = layout.looks_channels_last(xs, x_steps) or layout.looks_channels_last(ws, w_steps)
+    return layout.channels_last_strides(shape) if in_kind and 0 not in shape else layout.contiguous_strides(shape)
 
 
 def _is_half(x: Array) -> bool:

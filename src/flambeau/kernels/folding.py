@@ -7,7 +7,7 @@ count as one; where there are more runs than that, the array is copied into an o
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -25,7 +25,7 @@ _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool
 
 def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype, shift=None, count: float | None = None):
     """The compiled reduction, or None where there is none for this array."""
-    engine = _engine(array)
+    engine = native.lib if type(array) is np.ndarray else _engine(array)
     if engine is None:
         return None
     # What a fold looks like depends on dtypes, shape and strides only, and programs fold the same few shapes again and again.
@@ -36,14 +36,22 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
         if exact is None:
             return None
         seen, sizes, steps, *again = _geometry(array, dims)
-        plan = (exact, seen is not array, sizes[:3], steps, sizes[4 if keepdim else 3], float(_count(array.shape, dims)), again)
+        plan = (
+            exact,
+            None if seen is array else _reduced_last(array.ndim, dims),
+            sizes[:3],
+            steps,
+            sizes[4 if keepdim else 3],
+            float(_count(array.shape, dims)),
+            again,
+        )
         if len(_plans) > 1000:
             _plans.clear()
         _plans[key] = plan
-    exact, copies, sizes, steps, shape, total, again = plan
-    if copies:
-        array = _copied(array, dims)[0]
-    out = arrays.empty(shape, out_dtype, arrays.device_of(array))
+    exact, order, sizes, steps, shape, total, again = plan
+    if order is not None:
+        array = arrays.contiguous(array.transpose(order))
+    out = native.empty(shape, out_dtype) if engine is native.lib else arrays.empty(shape, out_dtype, arrays.device_of(array))
     return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count), *again) else None
 
 
@@ -54,8 +62,8 @@ def whole(name: str) -> Callable:
 
 
 def over(name: str) -> Callable:
-    """launch(array, dim, keepdim) -> (the fold over dimensions, which ones, counted from the front); NotImplemented where it takes more than one
-    loop over the array as it lies, or where something is wrong."""
+    """launch(array, dim, keepdim) -> (the fold over dimensions, which ones, counted from the front); NotImplemented where there
+    is no such loop, or where something is wrong."""
     plans: dict[tuple, tuple | None] = {}
     if native.lib is None:
         return native.not_compiled
@@ -73,7 +81,9 @@ def over(name: str) -> Callable:
             plan = plans[key] = _plan_over(name, array, dim, keepdim)
         if plan is None:
             return NotImplemented
-        exact, sizes, steps, shape, dtype, count, dims, again = plan
+        exact, order, sizes, steps, shape, dtype, count, dims, again = plan
+        if order is not None:
+            array = arrays.contiguous(array.transpose(order))
         out = native.empty(shape, dtype)
         return (out, dims) if run(exact, array, sizes, steps, out, None, count, *again) else NotImplemented
 
@@ -91,7 +101,8 @@ def _plan_over(name: str, array: np.ndarray, dim, keepdim: bool) -> tuple | None
         return None
     seen, sizes, steps, *again = _geometry(array, dims)
     count = float(_count(array.shape, dims))
-    return None if seen is not array else (exact, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, count, dims, again)
+    order = None if seen is array else _reduced_last(ndim, dims)
+    return (exact, order, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, count, dims, again)
 
 
 def _engine(array):
@@ -126,7 +137,12 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
             array = _copied(array, dims)[0]
         found = [arrays.empty(sizes[3], dtype, arrays.device_of(array)) for dtype in (array.dtype, INT64)]
         found = found if engine.fold(name, array, sizes[:3], steps, found[0], None, 1.0, index=found[1]) else None
-    return found and tuple([f if f.flags.c_contiguous else arrays.contiguous(f) for f in [f.reshape(shape) for f in found]])
+    if found is None:
+        return None
+    values, places = found[0].reshape(shape), found[1].reshape(shape)
+    if not values.flags.c_contiguous:
+        values, places = arrays.contiguous(values), arrays.contiguous(places)
+    return values, places
 
 
 def _exact_name(name: str, dtype: np.dtype, out: np.dtype) -> str | None:
@@ -139,7 +155,8 @@ def _exact_name(name: str, dtype: np.dtype, out: np.dtype) -> str | None:
     return name if dtype == out else None
 
 
-def _kept_shape(shape, dims, keepdim: bool) -> tuple[int, ...]:
+@lru_cache(1024)
+def _kept_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
     return tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
 
 
@@ -198,12 +215,15 @@ def _as_in_memory(shape, steps, dims: tuple[int, ...]) -> list[int]:
 
 def _copied(array, dims: tuple[int, ...]):
     """The array in an order in which the reduced dimensions come last, as one run."""
-    kept = [d for d in range(array.ndim) if d not in dims]
-    ordered = arrays.contiguous(array.transpose(*kept, *dims))
-    rows = prod(array.shape[d] for d in kept)
-    n = prod(array.shape[d] for d in dims)
+    ordered = arrays.contiguous(array.transpose(_reduced_last(array.ndim, dims)))
+    n = prod([array.shape[d] for d in dims])
+    rows = prod([n for d, n in enumerate(array.shape) if d not in dims])
     item = array.itemsize
     return ordered, (rows, n, 1, _kept_shape(array.shape, dims, False), _kept_shape(array.shape, dims, True)), (n * item, item, 0)
+
+
+def _reduced_last(ndim: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+    return (*[d for d in range(ndim) if d not in dims], *dims)
 
 
 def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ...] | None = None):

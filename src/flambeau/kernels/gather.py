@@ -160,7 +160,7 @@ def _is_half(array: Array) -> bool:
 def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> None:
     """array[..., index[..., j, ...], ...] combined with values[..., j, ...] by a ufunc ("put": replaced by it), in the order of the index."""
     if type(array) is np.ndarray:
-        if np.may_share_memory(array, values):
+        if arrays.may_overlap(array, values):
             values = arrays.copy(values)
         if native.lib is not None and _combine_lines(LOOPS[how], array, dim, arrays.cast(index, INT64), values):
             return

@@ -37,7 +37,9 @@ def lines(name: str, array: Array, dim: int, k: int | None = None, *params: floa
         source = arrays.contiguous(source)
     if not source.flags.writeable:  # what the launcher cuts into blocks is for it an output
         source = source.copy()
-    found = [native.empty(shape, dtype) for dtype in ((array.dtype, INT64) if indices else (array.dtype,))]
+    found = [native.empty(shape, array.dtype)]
+    if indices:
+        found.append(native.empty(shape, INT64))
     for sizes, steps, result_steps, first in launches:
         results = [native.strided_view(f, sizes, result_steps, first) for f in found]
         if loop.into(native.strided_view(source, sizes, steps, first), *results, *numbers, *params) is NotImplemented:

@@ -7,7 +7,6 @@ rows are scaled and added.
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,13 +14,20 @@ from flambeau.kernels import arrays, gather, native
 from flambeau.kernels.arrays import Array
 
 
-class Table(NamedTuple):
+class Table:
     """Where each of m results comes from: places and weights are (m, taps), counts (m,); `size` is that of the input."""
 
-    places: np.ndarray
-    weights: np.ndarray
-    counts: np.ndarray
-    size: int
+    def __init__(self, places: np.ndarray, weights: np.ndarray, counts: np.ndarray, size: int):
+        self.places, self.weights, self.counts, self.size = places, weights, counts, size
+        self._operands: dict[str, list[np.ndarray]] = {}
+
+    def operands(self, dtype: np.dtype) -> list[np.ndarray]:
+        """Counts, places and weights as the compiled loop takes them: the first element stands for all."""
+        found = self._operands.get(dtype.char)
+        if found is None:
+            ready = self.counts.astype(np.int64), self.places.astype(np.int64), self.weights.astype(dtype)
+            found = self._operands[dtype.char] = [np.ascontiguousarray(a).reshape(-1)[:1].reshape(()) for a in ready]
+        return found
 
     def turned(self) -> Table:
         """The table of the transposed map: for each element of the input, the results that read it and how much they took."""
@@ -54,11 +60,10 @@ def mix(x: Array, dim: int, table: Table) -> Array:
 
 def _compiled(x: np.ndarray, dim: int, table: Table, shape: tuple[int, ...]) -> np.ndarray:
     out, inner = native.empty(shape, x.dtype), prod(shape[dim + 1 :])
-    heads = [a.reshape(-1, a.shape[dim] * inner)[:, 0] for a in (out, x)]  # each element stands for (n, inner) of them
-    ready = (table.counts.astype(np.int64), table.places.astype(np.int64), table.weights.astype(x.dtype))
-    tables = [np.ascontiguousarray(a).reshape(-1)[:1].reshape(()) for a in ready]
-    numbers = (float(shape[dim] * inner), float(shape[dim]), float(table.places.shape[1]), float(inner))
-    if native.kernel("lines.mix").into(heads[0], heads[1], *tables, *numbers) is NotImplemented:
+    outer, n, m = prod(shape[:dim]), x.shape[dim] * inner, shape[dim] * inner
+    to, of = native.strided_view(out, (outer,), (m,), 0), native.strided_view(x, (outer,), (n,), 0)  # each element stands for (n, inner)
+    numbers = (float(m), float(shape[dim]), float(table.places.shape[1]), float(inner))
+    if native.kernel("lines.mix").into(to, of, *table.operands(x.dtype), *numbers) is NotImplemented:
         raise TypeError(f"mix: not made for {x.dtype}")
     return out
 

@@ -84,7 +84,12 @@ def kernels() -> dict[str, set[str]]:
 if lib is not None:
     strided_view = lib.strided_view
     empty = lib.empty
+    address = lib.address
 else:
+
+    def address(array: np.ndarray) -> int:
+        """The address of the array's first element."""
+        return array.__array_interface__["data"][0]
 
     def strided_view(array: np.ndarray, shape, strides, offset: int) -> np.ndarray:
         """A view of the array's memory: strides and offset in elements, the offset from the array's first element."""
@@ -117,7 +122,15 @@ else:
 
 def empty_strided(shape, strides, dtype) -> np.ndarray:
     """Uninitialised memory with these strides (in elements), none of them negative. It reaches to the last element."""
+    extent = _extent(shape, strides)
+    return empty(shape, dtype) if extent < 0 else strided_view(empty((extent,), dtype), shape, strides, 0)
+
+
+@lru_cache(maxsize=1024)
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The elements to the last one; -1 if they are dense and in row-major order."""
     if any(s < 0 for s in strides):
         raise ValueError(f"strides cannot be negative, got {tuple(strides)}")
-    extent = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    return strided_view(empty((extent,), dtype), shape, strides, 0)
+    if strides == layout.contiguous_strides(shape):
+        return -1
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))

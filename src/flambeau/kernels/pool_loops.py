@@ -1,4 +1,5 @@
-"""The loops of max pooling in one or two dimensions and of its derivative, printed as C; run as those of convolution (`conv_plans.run`).
+"""The loops of max and average pooling in one or two dimensions and of their derivatives, printed as C; run as those of convolution
+(`conv_plans.run`).
 
 A row of outputs is kept in two small buffers, the greatest so far and where it was, while the numbers of the kernel pass over it, BLOCK
 outputs at a time. A row of the input is first copied between walls of -infinity, which is greater than nothing, so that windows that stick
@@ -12,8 +13,8 @@ import numpy as np
 from flambeau.kernels import print_conv
 
 TYPES = {"f32": ("float", "int32_t"), "f64": ("double", "int64_t")}
-NAMES = ("max", "spread")
-FIELDS = "x y at planes channels xn xc xh xw yn yc yh yw H W OH OW KH KW sh sw ph pw dh dw block last".split()
+NAMES = ("max", "spread", "avg", "avg_back")
+FIELDS = "x y at planes channels xn xc xh xw yn yc yh yw H W OH OW KH KW sh sw ph pw dh dw block last padded divisor".split()
 
 
 def plan(fields: dict[str, int]) -> np.ndarray:
@@ -51,6 +52,9 @@ _SMALL = (
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The first position of a window that is inside. */
 static inline int64_t inside(int64_t start, int64_t step) { return start < 0 ? start + (-start + step - 1) / step * step : start; }
+/* The first window of a row whose number k is inside, and the one after the last. */
+static inline int64_t first_with(const Pool *p, int64_t k) { return most(p->pw - k + p->sw - 1, 0) / p->sw; }
+static inline int64_t after_with(const Pool *p, int64_t k) { return p->W - 1 - k + p->pw < 0 ? 0 : least((p->W - 1 - k + p->pw) / p->sw + 1, p->OW); }
 """
 )
 
@@ -129,6 +133,56 @@ static int64_t max_KIND(const Pool *p, int64_t t) {
             } else
                 for (int64_t o = 0, at; o < p->OW; o += most_outputs)
                     at = y0 + r * p->yh + o * p->yw, max_row_KIND(p, x, (REAL *)p->y + at, p->at + at, r, o, least(most_outputs, p->OW - o));
+    }
+    return 0;
+}
+/* How many numbers the window at row r, column c averages. Padding counts if asked for, but not what lies beyond it. */
+static inline REAL among_KIND(const Pool *p, int64_t r, int64_t c) {
+    const int64_t h = r * p->sh - p->ph, w = c * p->sw - p->pw, h1 = least(h + p->KH, p->H + p->ph), w1 = least(w + p->KW, p->W + p->pw);
+    if (p->divisor) return (REAL)p->divisor;
+    if (p->padded) return (REAL)((h1 - h) * (w1 - w));
+    return (REAL)((least(h1, p->H) - most(h, 0)) * (least(w1, p->W) - most(w, 0)));
+}
+/* y (planes, OH, OW) = the average of each window of x (planes, H, W). */
+static int64_t avg_KIND(const Pool *p, int64_t t) {
+    const int64_t end = least((t + 1) * p->block, p->planes);
+    for (int64_t i = t * p->block; i < end; i++) {
+        const REAL *const x = (const REAL *)p->x + i * p->H * p->W;
+        for (int64_t r = 0; r < p->OH; r++) {
+            REAL *const y = (REAL *)p->y + (i * p->OH + r) * p->OW;
+            const int64_t h0 = r * p->sh - p->ph;
+            memset(y, 0, sizeof(REAL) * (size_t)p->OW);
+            for (int64_t h = most(h0, 0); h < least(h0 + p->KH, p->H); h++)
+                for (int64_t k = 0; k < p->KW; k++) {
+                    const REAL *const from = x + h * p->W + k - p->pw;
+                    const int64_t last = after_with(p, k);
+                    if (p->sw == 1) for (int64_t c = first_with(p, k); c < last; c++) y[c] += from[c];
+                    else if (p->sw == 2) for (int64_t c = first_with(p, k); c < last; c++) y[c] += from[2 * c];
+                    else for (int64_t c = first_with(p, k); c < last; c++) y[c] += from[c * p->sw];
+                }
+            for (int64_t c = 0; c < p->OW; c++) y[c] /= among_KIND(p, r, c);
+        }
+    }
+    return 0;
+}
+/* x (planes, H, W) = each number of y (planes, OH, OW) shared among its window. */
+static int64_t avg_back_KIND(const Pool *p, int64_t t) {
+    const int64_t end = least((t + 1) * p->block, p->planes);
+    for (int64_t i = t * p->block; i < end; i++) {
+        REAL *const x = (REAL *)p->x + i * p->H * p->W;
+        memset(x, 0, sizeof(REAL) * (size_t)(p->H * p->W));
+        for (int64_t r = 0; r < p->OH; r++)
+            for (int64_t c0 = 0; c0 < p->OW; c0 += ROW) {
+                const int64_t n = least(ROW, p->OW - c0), h0 = r * p->sh - p->ph;
+                const REAL *const y = (const REAL *)p->y + (i * p->OH + r) * p->OW;
+                REAL share[ROW];
+                for (int64_t c = 0; c < n; c++) share[c] = y[c0 + c] / among_KIND(p, r, c0 + c);
+                for (int64_t h = most(h0, 0); h < least(h0 + p->KH, p->H); h++)
+                    for (int64_t k = 0; k < p->KW; k++) {
+                        REAL *const to = x + h * p->W + k - p->pw;
+                        for (int64_t c = most(first_with(p, k), c0); c < least(after_with(p, k), c0 + n); c++) to[c * p->sw] += share[c - c0];
+                    }
+            }
     }
     return 0;
 }

@@ -18,7 +18,8 @@ from flambeau.kernels.pool_loops import plan
 
 Array = Any
 Sizes = tuple[int, ...]
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
+KINDS = {"f": "f32", "d": "f64"}  # dtypes that have compiled loops
 
 
 def sliding(size: int, count: int, kernel: int, stride: int, padding: int, dilation: int) -> np.ndarray:
@@ -82,26 +83,31 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
 
 def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
-    n = len(sizes)
-    if not _has_loop(x) or n > 2 or x.ndim not in (n + 1, n + 2) or not _fits(x, kernel, stride, dilation):
+    known = None
+    if type(x) is np.ndarray:
+        known = _max_plan(x.shape, x.strides, x.dtype, sizes, kernel, stride, padding, dilation)
+    if known is None:
+        n = len(sizes)
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
         return like(x, value, n), like(x, index, n)
-    shape, strides, known, tasks, work = _max_plan(x.shape, x.strides, x.itemsize, sizes, kernel, stride, padding, dilation)
-    value, index = native.empty_strided(shape, strides, x.dtype), native.empty_strided(shape, strides, np.dtype(np.int64))
-    fields = known.copy()
+    name, shape, strides, fields, tasks, work = known
+    value, index = native.empty_strided(shape, strides, x.dtype), native.empty_strided(shape, strides, INT64)
+    fields = fields.copy()
     fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index)  # x, y, at
-    conv_plans.run("pool.max_f32" if x.dtype.char == "f" else "pool.max_f64", fields, tasks, work)
+    conv_plans.run(name, fields, tasks, work)
     return value, index
 
 
 @lru_cache(maxsize=256)
 def _max_plan(
-    shape: Sizes, steps: Sizes, itemsize: int, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
-) -> tuple:
-    """(shape and strides of the result, the plan but for addresses, tasks, work)."""
+    shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
+) -> tuple | None:
+    """(loop, shape and strides of the result, the plan but for addresses, tasks, work); None where there is no loop."""
     n, ndim = len(sizes), len(shape)
-    steps, out = tuple([s // itemsize for s in steps]), (*shape[: ndim - n], *sizes)
+    if n > 2 or ndim not in (n + 1, n + 2) or not _has_loop(dtype) or not _fits(math.prod(shape), kernel, stride, dilation):
+        return None
+    steps, out = tuple([s // dtype.itemsize for s in steps]), (*shape[: ndim - n], *sizes)
     last = ndim == 4 and n == 2 and layout.looks_channels_last(shape, steps)
     strides = layout.channels_last_strides(out) if last else layout.contiguous_strides(out)
 
@@ -118,16 +124,16 @@ def _max_plan(
     count, size = batch * (1 if last else channels), math.prod(out)
     block = max(16384 * count // max(size, 1) // 4, 1)
     fields |= {"planes": count, "block": block, "last": int(last)}
-    return out, strides, plan(fields), -(-count // block), size * math.prod(kernel) * 4
+    return f"pool.max_{KINDS[dtype.char]}", out, strides, plan(fields), -(-count // block), size * math.prod(kernel) * 4
 
 
-def _has_loop(x: Array) -> bool:
-    return type(x) is np.ndarray and x.dtype.char in "fd" and native.kernel("pool.max_f32") is not native.not_compiled
+def _has_loop(dtype: np.dtype) -> bool:
+    return dtype.char in KINDS and native.kernel("pool.max_f32") is not native.not_compiled
 
 
-def _fits(x: Array, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
+def _fits(size: int, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
     """Whether 32 bits count the positions of a plane, and a few windows fit into the line that the loop keeps (pool_loops.py)."""
-    return 0 < x.size < 1 << 31 and (kernel[-1] - 1) * dilation[-1] + 32 * stride[-1] < 1024
+    return 0 < size < 1 << 31 and (kernel[-1] - 1) * dilation[-1] + 32 * stride[-1] < 1024
 
 
 def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
@@ -136,22 +142,66 @@ def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
     lead, room = values.shape[: values.ndim - n], math.prod(sizes)
     out = arrays.empty((*lead, *sizes), values.dtype, arrays.device_of(values))
     flat, at = (arrays.contiguous(a).reshape(math.prod(lead), math.prod(a.shape[values.ndim - n :])) for a in (values, indices))
-    if not _has_loop(values) or not values.size:
+    if type(values) is not np.ndarray or not _has_loop(values.dtype) or not values.size:
         rows = out.reshape(math.prod(lead), room)
         rows[...] = 0
         gather.scatter_reduce(rows, 1, at, flat, "sum")
         return out
-    block = max(16384 // room, 1)
-    fields = {
-        "x": conv_plans.address(out),
-        "y": conv_plans.address(flat),
-        "at": conv_plans.address(at),
-        "planes": len(flat),
-        "block": block,
-    }
-    fields |= {"W": room, "OW": flat.shape[1]}
-    conv_plans.run(f"pool.spread_{'f32' if values.dtype.char == 'f' else 'f64'}", plan(fields), -(-len(flat) // block), out.size * 8)
+    known, tasks = _spread_plan(len(flat), room, flat.shape[1])
+    fields = known.copy()
+    fields[:3] = conv_plans.address(out), conv_plans.address(flat), conv_plans.address(at)  # x, y, at
+    conv_plans.run(f"pool.spread_{KINDS[values.dtype.char]}", fields, tasks, out.size * 8)
     return out
+
+
+@lru_cache(maxsize=256)
+def _spread_plan(planes: int, room: int, count: int) -> tuple[np.ndarray, int]:
+    """(the plan but for addresses, tasks)."""
+    block = max(16384 // room, 1)
+    return plan({"planes": planes, "block": block, "W": room, "OW": count}), -(-planes // block)
+
+
+def averaged(
+    x: Array, small: Sizes, large: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, with_padding: bool, divisor: int | None, back: bool
+) -> Array | None:
+    """The average of each window of (*, *large), or, `back`, each number of (*, *small) shared among its window, by a compiled loop; None where
+    there is none."""
+    if type(x) is not np.ndarray or not x.flags.c_contiguous or not x.size:
+        return None
+    known = _average_plan(x.shape, x.dtype, small, large, kernel, stride, padding, with_padding, divisor, back)
+    if known is None:
+        return None
+    name, shape, fields, tasks, work = known
+    out = native.empty(shape, x.dtype)
+    fields = fields.copy()
+    fields[:2] = (conv_plans.address(out), conv_plans.address(x)) if back else (conv_plans.address(x), conv_plans.address(out))  # x, y
+    conv_plans.run(name, fields, tasks, work)
+    return out
+
+
+def averaged_adaptively(x: Array, small: Sizes, large: Sizes, back: bool) -> Array | None:
+    """`averaged` of adaptive windows, where they slide evenly after all; else None."""
+    if any([not count or size % count for size, count in zip(large, small, strict=True)]):
+        return None
+    width = tuple([size // count for size, count in zip(large, small, strict=True)])
+    return averaged(x, small, large, width, width, (0,) * len(small), False, None, back)
+
+
+@lru_cache(maxsize=256)
+def _average_plan(shape: Sizes, dtype: np.dtype, small, large, kernel, stride, padding, with_padding, divisor, back: bool) -> tuple | None:
+    """(loop, shape of the result, the plan but for addresses, tasks, work), or None."""
+    n = len(small)
+    if n > 2 or not _has_loop(dtype):
+        return None
+    lead = shape[: len(shape) - n]
+    planes, room = math.prod(lead), math.prod(large)
+    block = max(16384 // max(room, 1), 1)
+    fields = {"planes": planes, "block": block, "padded": int(with_padding), "divisor": divisor or 0}
+    pairs = ("H W", 1, large), ("OH OW", 1, small), ("KH KW", 1, kernel), ("sh sw", 1, stride), ("ph pw", 0, padding)
+    for names, missing, numbers in pairs:
+        fields |= zip(names.split(), (missing,) * (2 - n) + tuple(numbers), strict=True)
+    name = f"pool.{'avg_back' if back else 'avg'}_{KINDS[dtype.char]}"
+    return name, (*lead, *(large if back else small)), plan(fields), -(-planes // block), planes * math.prod(small) * math.prod(kernel) * 4
 
 
 def summed(x: Array, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:

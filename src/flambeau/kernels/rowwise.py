@@ -188,7 +188,8 @@ def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, 
 
 def _numbers(x: Array) -> Array:
     """Room for one number per row."""
-    return arrays.empty((*x.shape[:-1], 1), x.dtype, arrays.device_of(x))
+    shape = (*x.shape[:-1], 1)
+    return native.empty(shape, x.dtype) if type(x) is np.ndarray else arrays.empty(shape, x.dtype, arrays.device_of(x))
 
 
 def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays
@@ -64,6 +66,8 @@ def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
     if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
         return input if args[0] is input.dtype else _to_copy(input, args[0], input.device, None)
+    if len(args) == 1 and not kwargs and type(args[0]) is str and args[0] == "cpu" and type(input._array) is np.ndarray:
+        return input
     dtype, device, copy, memory_format, non_blocking = parse_to(*args, **kwargs)
     dtype = dtype or input.dtype
     device = _indexed(device, input) if device is not None else input.device
@@ -148,6 +152,8 @@ _conversion("byte", dtypes.uint8)
 @composite(public=False)
 def cpu(input, memory_format=preserve_format):
     """`input` in main memory."""
+    if type(input._array) is np.ndarray and memory_format is preserve_format:
+        return input
     return to(input, devices.cpu, memory_format=memory_format)
 
 

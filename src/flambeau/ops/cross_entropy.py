@@ -9,6 +9,7 @@ is then that of the weights. Targets equal to `ignore_index` count nothing. cros
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -276,7 +277,25 @@ def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
     return like.scatter(dim, at, -scale)
 
 
+def _quick_nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
+    """The same of rows in main memory that all count alike."""
+    if len(input_shape) != 2 or target.dtype != INT64 or weight is not None or reduction == "none" or grad.dtype.char not in "fd":
+        return NotImplemented
+    if not target.size or (target == ignore_index).any():
+        return NotImplemented
+    found = native.empty(input_shape, grad.dtype)
+    found.fill(0)
+    found[_numbered(len(target)), target] = -grad / len(target) if reduction == "mean" else -grad
+    return found
+
+
+@lru_cache(64)
+def _numbered(n: int) -> np.ndarray:
+    return np.arange(n)
+
+
 _nll_loss.derivative(input=_nll_gradient)
+_nll_loss.quick_derivative(input=_quick_nll_gradient)
 
 
 @composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)

@@ -284,13 +284,14 @@ class ChoiceOp(Op):
     """A name for several operations: the function looks at its arguments and returns (operation, *its arguments).
 
     The in-place and out= forms are those of the operation that was chosen. The first argument must be a tensor, unless `number_first`.
-    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's.
+    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's. `settled`: as of composites.
     """
 
     kind = "choice"
 
-    def __init__(self, function, *, number_first=False, row_major=False, **rest):
+    def __init__(self, function, *, number_first=False, row_major=False, settled=False, **rest):
         super().__init__(function, **rest)
+        self.settled: bool = settled
         self.number_first: bool = number_first
         self.row_major: bool = row_major
 
@@ -298,12 +299,15 @@ class ChoiceOp(Op):
 class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
     it must also share no memory with the operands, "cast apart" if only that. `as_view`: the result is often just one view of the input.
-    `returns`: the names of the results, which the function gives as any tuple."""
+    `returns`: the names of the results, which the function gives as any tuple. `settled`: which operations it runs, with which options, depends
+    on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that a call can be remembered; or a
+    function of the arguments that says whether it is so. What warns is to be called again."""
 
     kind = "composite"
 
-    def __init__(self, function, *, out=False, as_view=False, returns=None, **rest):
+    def __init__(self, function, *, out=False, as_view=False, returns=None, settled=False, **rest):
         super().__init__(function, **rest)
+        self.settled: bool | Callable[..., bool] = settled
         if returns is not None:
             self.forward = _named(function, named_result(self.name.replace(".", "_"), returns))
         self.as_view: bool = as_view

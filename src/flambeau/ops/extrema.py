@@ -83,7 +83,7 @@ def _declare(kind: str) -> None:
 
     doc = f"The {kind}imum of all elements, or over dimensions. Equal elements share the gradient evenly."
 
-    @composite(out="same", name=f"a{kind}", doc=doc)
+    @composite(out="same", name=f"a{kind}", doc=doc, settled=True)
     def value(input, dim=(), keepdim=False):
         return over(input, _checked_dims(f"a{kind}", input, dim), keepdim)
 
@@ -98,7 +98,7 @@ def _declare(kind: str) -> None:
 
     doc = f"{kind}(input): the {kind}imum of all elements. {kind}(input, dim): (values, indices) along a dimension. {kind}(input, other): of each pair."
 
-    @composite(out=True, name=kind, doc=doc)
+    @composite(out=True, name=kind, doc=doc, settled=True)
     def three_forms(input, dim=ALL, keepdim=ALL, *, other=None):
         other = dim if hasattr(dim, "_array") else other
         if other is not None:

@@ -22,19 +22,22 @@ from flambeau.kernels import arrays, gather
 from flambeau.kernels.mixing import Table, mix
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last, channels_last_3d
-from flambeau.ops.rows import pick
 
 
 @on_arrays(public=False, method=False)
-def _resampled(input, dim, key, backward):
-    """The weighted gather along `dim` by the table that `key` describes, or by that table turned round. (*, n, *) -> (*, m, *)."""
-    return mix(input, dim, _turned(key) if backward else _table(key))
+def _resampled(input, steps, backward):
+    """Weighted gathers, one after the other: `steps` are (dim, key), along `dim` by the table that `key` describes; or, `backward`, from the last
+    to the first by the tables turned round. (*, n, *) -> (*, m, *)."""
+    for dim, key in reversed(steps) if backward else steps:
+        input = mix(input, dim, _turned(key) if backward else _table(key))
+    return input
 
 
 @on_arrays(public=False, method=False, differentiable=False)
 def _bytes(input, dim, key):
     """The same for images of bytes, as Pillow and PyTorch compute it: with whole weights of 15 bits, rounded to bytes after every dimension."""
-    xp, (places, weights, counts, _) = arrays.module_of(input), _table(key)
+    xp, table = arrays.module_of(input), _table(key)
+    places, weights, counts = table.places, table.weights, table.counts
     weights = np.where(np.arange(weights.shape[1]) < counts[:, None], weights, 0)
     for k in range(1, weights.shape[1]):  # at an edge several taps are one element: one weight, rounded once
         same = places[:, k] == places[:, k - 1]
@@ -49,15 +52,63 @@ def _bytes(input, dim, key):
     return xp.clip(total >> bits, 0, 255).astype(input.dtype)
 
 
-_resampled.derivative(input=lambda grad, dim, key, backward: _resampled(grad, dim, key, not backward))
+_resampled.derivative(input=lambda grad, steps, backward: _resampled(grad, steps, not backward))
 
 
 _bytes.meta(lambda input, dim, key: ((*input.shape[:dim], key[2], *input.shape[dim + 1 :]), input.dtype))
 
 
 @_resampled.meta
-def _(input, dim, key, backward):
-    return (*input.shape[:dim], key[1] if backward else key[2], *input.shape[dim + 1 :]), input.dtype
+def _(input, steps, backward):
+    shape = list(input.shape)
+    for dim, key in steps:
+        shape[dim] = key[1] if backward else key[2]
+    return tuple(shape), input.dtype
+
+
+@on_arrays(public=False, method=False)
+def _picked(input, key):
+    """The element of each place of the grid that `key` describes: (mode, sizes, sizes of the result, scales). (*, *S) -> (*, *T)."""
+    lead = input.shape[: input.ndim - len(key[1])]
+    found = arrays.contiguous(input)
+    for dim, index, shape in _grid(key):
+        found = gather.take_rows(found.reshape((*lead, *shape)), len(lead) + dim, arrays.module_of(input).asarray(index))
+    return found.reshape((*lead, *key[2]))
+
+
+@on_arrays(public=False, method=False)
+def _unpicked(grad, key):
+    """The adjoint: each element added to the place it was picked from. (*, *T) -> (*, *S)."""
+    lead = grad.shape[: grad.ndim - len(key[1])]
+    for dim, index, shape in reversed(_grid(key)):
+        out = arrays.zeros((*lead, *shape), grad.dtype, arrays.device_of(grad))
+        taken = (*lead, *shape[:dim], len(index), *shape[dim + 1 :])
+        gather.add_rows(out, len(lead) + dim, arrays.module_of(grad).asarray(index), arrays.contiguous(grad).reshape(taken))
+        grad = out
+    return grad.reshape((*lead, *key[1]))
+
+
+_picked.derivative(input=lambda grad, key: _unpicked(grad, key))
+_unpicked.derivative(grad=lambda grad, key: _picked(grad, key))
+_picked.meta(lambda input, key: ((*input.shape[: len(input.shape) - len(key[1])], *key[2]), input.dtype))
+_unpicked.meta(lambda grad, key: ((*grad.shape[: len(grad.shape) - len(key[1])], *key[1]), grad.dtype))
+
+
+@functools.lru_cache(64)
+def _grid(key: tuple) -> list[tuple[int, np.ndarray, tuple[int, ...]]]:
+    """How the elements of a grid are picked: (dimension, 1-d index, sizes at that moment), one after the other; all dimensions at once, where
+    a table for that is small enough to be worth it."""
+    mode, sizes, out, scales = key
+    places = [_nearest(mode, *along) for along in zip(sizes, out, scales, strict=True)]
+    if math.prod(out) > AT_ONCE:
+        return [(d, p, (*out[:d], *sizes[d:])) for d, p in enumerate(places)]
+    flat = np.zeros((), np.int64)
+    for n, p in zip(sizes, places, strict=True):
+        flat = flat[..., None] * n + p
+    return [(0, flat.reshape(-1), (math.prod(sizes),))]
+
+
+AT_ONCE = 1 << 18  # places in a table that counts over several dimensions; larger ones would cost more memory than they save passes
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------------
@@ -175,7 +226,7 @@ def _node_name(
     return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0"
 
 
-@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name)
+@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, settled=True)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 
@@ -187,17 +238,23 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if min(sizes) <= 0 or 0 in input.shape[1:]:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
     if mode.startswith("nearest"):
-        return _finished(input, pick(input, [_nearest(mode, *along) for along in zip(input.shape[2:], sizes, scales, strict=True)]))
+        return _finished(input, _picked(input, (mode, tuple(input._array.shape[2:]), tuple(sizes), tuple(scales))))
     _check_dtype(input, mode)
     half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
     wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind
+    steps = []
     for i in reversed(range(places)):
         n, m = input.shape[2 + i], sizes[i]
         if n == m and (align_corners or scales[i] is None or scales[i] == 1 or mode == "area"):
             continue
         key = (kind, n, m, scales[i], bool(align_corners), input.dtype.name)
-        wide = _bytes(wide, 2 + i, key) if input.dtype is dtypes.uint8 else _resampled(wide, 2 + i, key, False)
+        steps.append((2 + i, key))
+    if input.dtype is dtypes.uint8:
+        for step in steps:
+            wide = _bytes(wide, *step)
+    elif steps:
+        wide = _resampled(wide, tuple(steps), False)
     return _finished(input, wide.clone() if wide is input else wide)
 
 

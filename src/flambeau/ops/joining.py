@@ -71,7 +71,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast apart", aliases=("concat", "concatenate"))
+@composite(method=False, out="cast apart", aliases=("concat", "concatenate"), settled=True)
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -135,7 +135,7 @@ def _(tensors, dim, shape, strides):
     return shape, tensors[0].dtype
 
 
-@composite(method=False, out="cast apart")
+@composite(method=False, out="cast apart", settled=True)
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

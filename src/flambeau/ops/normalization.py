@@ -18,8 +18,8 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import channels, layout, rowwise
-from flambeau.ops.arithmetic import _lerp_by_number
+from flambeau.kernels import arrays, channels, layout, rowwise
+from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
@@ -233,13 +233,13 @@ def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=
     return NotImplemented
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0")
+@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0")
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True)
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -249,7 +249,11 @@ layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",))
+def _rms_name(input, *rest, **options) -> str | None:
+    return "MulBackward0" if input._array.itemsize > 2 else None
+
+
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -257,6 +261,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         return _complex_rms_norm(input, len(shape), weight, eps)
     x, n = _wide(input), math.prod(shape)
     eps = dtypes.finfo(x.dtype).eps if eps is None else eps
+    if len(shape) == 1 and weight is not None and x is input:
+        return _rms_norm(x, _checked_dtype(weight, x), eps)[0]
     w = x.new_ones(n) if weight is None else _checked_dtype(weight, x).reshape(n)
     out, _ = _rms_norm(x.reshape((*input.shape[: input.dim() - len(shape)], n)), w, eps)
     return out.reshape(tuple(input.shape)).to(input.dtype)
@@ -375,13 +381,13 @@ def _in_format_of(input, out):
     return out.to(memory_format=channels_last) if len(steps) == 4 and steps[1] == input._array.itemsize < steps[3] else out
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0")
+@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0")
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = input._array.shape
@@ -406,6 +412,8 @@ def _by_channel(input, weight, bias, eps, groups, rounding):
     groups    0: statistics of each channel over the batch; else of each group of channels of each sample
     rounding  the dtype of half precision in which the statistics are kept, as PyTorch does, or None
     """
+    weight = _constant(input, 1) if weight is None else weight
+    bias = _constant(input, 0) if bias is None else bias
     found = channels.norm(input, weight, bias, eps, groups) if rounding is None else None
     if found is not None:
         return found
@@ -420,6 +428,13 @@ def _by_channel(input, weight, bias, eps, groups, rounding):
     row_mean, row_rstd = (channels.spread(a, input, groups) for a in (mean, rstd))
     out = channels.normalized(input, row_mean, row_rstd * weight, bias.reshape(1, -1))
     return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
+
+
+def _constant(input, value: int):
+    """A number for each channel."""
+    found = arrays.empty(input.shape[1:2], input.dtype, arrays.device_of(input))
+    arrays.fill(found, value)
+    return found
 
 
 def _rounded(numbers, dtype):
@@ -440,6 +455,7 @@ def _(grads, input, weight, mean, rstd, groups, needs):
     grad, of_mean, of_rstd, _ = grads
     found = {"input": None}
     if grad is not None:
+        weight = input.new_ones(input.shape[1]) if weight is None else weight
         found["input"], found["weight"], found["bias"] = _by_channel_backward(grad, input, weight, mean, rstd, groups)
     if needs["input"] and (of_mean is not None or of_rstd is not None):
         x, stats, _, _ = _grouped(input, groups)
@@ -518,9 +534,7 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
 @inner(grad_name="NativeBatchNormBackward0")
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
-    with np.errstate(all="ignore"):
-        scale = (var.astype("float64") + eps) ** -0.5 * weight
-    return channels.normalized(input, mean.reshape(1, -1), scale.reshape(1, -1), bias.reshape(1, -1))
+    return channels.by_running(input, mean, var, weight, bias, eps)
 
 
 _by_running.meta(lambda input, mean, var, weight, bias, eps: (input.shape, input.dtype))
@@ -581,12 +595,20 @@ def _is_plain(input, *numbers) -> bool:
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:
     """Move the running averages towards this batch's; the variance as an estimate of the whole population's."""
     if running_mean is not None:
-        _follow(running_mean, mean.detach(), momentum)
+        _follow(running_mean, mean, 1.0, momentum)
     if running_var is not None:
-        _follow(running_var, var.detach() * (n / (n - 1) if n > 1 else math.nan), momentum)
+        _follow(running_var, var, n / (n - 1) if n > 1 else math.nan, momentum)
 
 
-def _follow(running, batch, momentum: float) -> None:
+def _follow(running, batch, factor: float, momentum: float) -> None:
+    """running <- running + momentum * (factor * batch - running)."""
+    to, of = running._array, batch._array
+    if type(to) is type(of) is np.ndarray and to.dtype == of.dtype and to.flags.c_contiguous and not running._inference:
+        of = of if factor == 1 else mul.kernel.launch(of, factor)
+        if of is not NotImplemented and _lerp_by_number.kernel.launch_into(to, to, of, momentum) is not NotImplemented:
+            running._bump()
+            return
+    batch = batch.detach() * factor
     batch = batch if batch.dtype is running.dtype else batch.to(running.dtype)
     _lerp_by_number.call_inplace(running.detach() if running.requires_grad else running, batch, momentum)
 
@@ -620,7 +642,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, grad_name="ViewBackward0", settled=True)
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -628,6 +650,8 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     """
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+    if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
+        return _by_channel(input, weight, bias, float(eps), input._array.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
     repeated = [None if p is None else p.repeat(samples) for p in (weight, bias, running_mean, running_var)]
     flat = input.contiguous().reshape((1, samples * channels, *places))
@@ -638,12 +662,12 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False)
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True)
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    if use_input_stats and math.prod(input.shape[2:]) == 1:
+    if use_input_stats and math.prod(input._array.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}")
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 

@@ -15,6 +15,8 @@ class NamedResult(tuple):
     _fields: tuple[str, ...] = ()
 
     def __new__(cls, *items):
+        if len(items) == len(cls._fields) > 1:
+            return tuple.__new__(cls, items)
         if len(items) == 1 and len(cls._fields) != 1:
             items = tuple(items[0])
         if len(items) != len(cls._fields):

@@ -8,8 +8,6 @@ for dim = 0; the index counts along `dim`, all other dimensions are taken whole.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from flambeau import dtypes, literals
@@ -62,7 +60,7 @@ def _(input, dim, index):
     return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), input.dtype
 
 
-@composite(out="apart")
+@composite(out="apart", settled=True)
 def index_select(input, dim, index):
     """The slices of `dim` at the places a 1-d index names, as a copy. (*, N, *), (K) -> (*, K, *).
 
@@ -74,23 +72,6 @@ def index_select(input, dim, index):
     if not input.dim() and index.numel() != 1:
         raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)")
     return _index_select(input, dim, index)
-
-
-AT_ONCE = 1 << 18  # places in a table that counts over several dimensions; larger ones would cost more memory than they save passes
-
-
-def pick(input, places: list):
-    """A grid of elements: one 1-d NumPy index for each of the last dimensions. (*, n1, n2), [(m1,), (m2,)] -> (*, m1, m2)."""
-    first, shape = input.dim() - len(places), [len(p) for p in places]
-    if prod(shape) > AT_ONCE:
-        for d, p in enumerate(places, first):
-            input = _index_select(input, d, input.new_tensor(p, dtype=dtypes.int64))
-        return input
-    flat = np.zeros((), np.int64)
-    for n, p in zip(input.shape[first:], places, strict=True):
-        flat = flat[..., None] * n + p
-    found = _index_select(input.flatten(first), first, input.new_tensor(flat.reshape(-1), dtype=dtypes.int64))
-    return found.reshape((*input.shape[:first], *shape))
 
 
 # -- adding ----------------------------------------------------------------------------------------------------------------
@@ -125,7 +106,7 @@ def _times(grad, alpha):
     return grad if alpha == 1 else grad * alpha
 
 
-@choice(inplace=True)
+@choice(inplace=True, settled=True)
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with alpha * source added to the slices of `dim` that the index names, once for every time it names them."""
     index = _vector("index_add_", index)
@@ -169,7 +150,7 @@ _index_copy.derivative(
 )
 
 
-@choice(inplace=True)
+@choice(inplace=True, settled=True)
 def index_copy(input, dim, index, source):
     """`input` with the slices of `dim` that the index names replaced by the slices of source. Of two for one index, the last stays."""
     index = _vector("index_copy_", index, ("int64",))

@@ -41,7 +41,7 @@ def fill(kind: str, out, generator, **parameters) -> None:
     if type(out) is MetaArray:
         return
     device = arrays.device_of(out)
-    if layout.is_contiguous(*arrays.view_of(out)):
+    if (out.flags.c_contiguous and out.size) if type(out) is np.ndarray else layout.is_contiguous(*arrays.view_of(out)):
         arrays.write(out, draw(kind, generator, out.shape, out.dtype, device, **parameters))
         return
     order = sorted(range(out.ndim), key=lambda axis: -out.strides[axis])

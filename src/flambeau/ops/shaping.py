@@ -200,7 +200,7 @@ for _least in (1, 2, 3):
 # -- repeating -------------------------------------------------------------------------------------------------------
 
 
-@composite(public=False)
+@composite(public=False, settled=True)
 def repeat(input, *repeats, **named):
     """`input` repeated along every dimension, copied. New dimensions come first."""
     times = listed("repeat", "repeats", repeats, named)
@@ -243,14 +243,14 @@ def _(input, times):
     return [n * s for n, s in zip(times, shape, strict=True)], input.dtype
 
 
-@composite
+@composite(settled=True)
 def tile(input, *dims, **named):
     """`input` repeated, NumPy's way: missing counts are 1."""
     times = listed("tile", "dims", dims, named)
     return input.repeat((1,) * (input.dim() - len(times)) + times)
 
 
-@composite
+@composite(settled=True)
 def roll(input, shifts, dims=None):
     """Elements moved along dimensions, those that fall off the end coming back at the start."""
     shifts = sizes_of((shifts,))
@@ -301,7 +301,7 @@ _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
 _flip.meta(like_input)
 
 
-@composite
+@composite(settled=True)
 def flip(input, *dims, **named):
     """Dimensions reversed, as a copy."""
     given = listed("flip", "dims", dims, named)

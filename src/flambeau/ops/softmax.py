@@ -82,7 +82,11 @@ def _guessed(name: str, input, dim, stacklevel: int) -> int:
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
-@composite(name="nn.functional.softmax", method=False)
+def _names_dim(input, dim=None, *options, **named) -> bool:
+    return dim is not None  # else there is something to warn of
+
+
+@composite(name="nn.functional.softmax", method=False, settled=_names_dim)
 def functional_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """exp(x_i) / sum_j exp(x_j) along `dim`. Same shape."""
     return softmax(input, _guessed("softmax", input, dim, _stacklevel), dtype)
@@ -94,7 +98,7 @@ def functional_softmin(input, dim=None, _stacklevel=3, dtype=None):
     return softmax(-input, _guessed("softmin", input, dim, _stacklevel), dtype)
 
 
-@composite(name="nn.functional.log_softmax", method=False)
+@composite(name="nn.functional.log_softmax", method=False, settled=_names_dim)
 def functional_log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """x_i - log(sum_j exp(x_j)) along `dim`. Same shape."""
     return log_softmax(input, _guessed("log_softmax", input, dim, _stacklevel), dtype)

@@ -32,19 +32,19 @@ def _(input, dim, descending):
     return [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)]
 
 
-@composite(out="same")
+@composite(out="same", settled=True)
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`. The sort is stable whether or not that was asked for."""
     return _sort(input, whole(dim), descending)
 
 
-@composite
+@composite(settled=True)
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """The indices that sort `input` along `dim`."""
-    return _sort(input.detach(), whole(dim), descending).indices
+    return _sort(input, whole(dim), descending).indices
 
 
-@composite(out=True)
+@composite(out=True, settled=True)
 def msort(input):
     """The values in order along the first dimension."""
     return _sort(input, 0, False).values

@@ -14,6 +14,10 @@ from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
 
+def _has_variance(input, *options, correction=None, **named) -> bool:
+    return correction is None and 0 not in input._array.shape and 1 not in input._array.shape  # else there may be something to warn of
+
+
 def _declared(name: str, root: bool, both: bool, meaning: str):
     """Declare <name> and _<name>(input, dims, correction, keepdim): the variance, its root if `root`, and the mean beside it if `both`."""
 
@@ -29,7 +33,7 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
 
     moments.meta(shapes)
 
-    @composite(name=name, out=not both, method=not both, doc=f"{meaning} of all elements, or over dimensions.")
+    @composite(name=name, out=not both, method=not both, settled=_has_variance, doc=f"{meaning} of all elements, or over dimensions.")
     def public(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return moments(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
 
