@@ -2,8 +2,8 @@
 
 Matrices are the last two dimensions, anything before them is a batch; nothing here changes its arguments. There are three ways:
 LAPACK, matrix by matrix (see lapack.py); NumPy's linalg, or CuPy's on CUDA, for the whole batch in one call, which is faster for small
-matrices; and steps written here: for LU and triangular systems a column or a row at a time for the whole batch, for QR of small
-ones in C (householder.py).
+matrices; and steps written here: for LU, Cholesky and triangular systems of real numbers in C (elimination.py), else a column or a row
+at a time for the whole batch, for QR of small ones in C (householder.py).
 
 Failures are numpy.linalg.LinAlgError, or an array `info` with one number for each matrix: 0, or where the failure was.
 """
@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from flambeau.kernels import arrays, householder
+from flambeau.kernels import arrays, elimination, householder
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.lapack import batched, columns, empty_columns, fortran, library, routine
 
@@ -49,6 +49,8 @@ def inverse(a: Array) -> Array:
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     if not _by_lapack(a):
         return from_module(a, "inv")
+    if elimination.applies(a):
+        return solve(a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape))
     found, pivots, info = lu_factor(a)
     _succeed(info)
     getri, n = routine("getri", a.dtype), a.shape[-1]
@@ -64,6 +66,14 @@ def solve(a: Array, b: Array) -> Array:
     a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))  # a b with fewer dimensions would be taken for vectors
     if not _by_lapack(a):
         return from_module(a, "solve", b)
+    if elimination.applies(a) and b.size:
+        lu, x = arrays.contiguous_copy(a), arrays.contiguous_copy(b)
+        pivots, info = elimination.lu(lu)
+        _succeed(info)
+        elimination.exchange(x, pivots)
+        for upper in (False, True):
+            elimination.solve(lu, x, upper, not upper)
+        return columns(x)
     gesv = routine("gesv", a.dtype)
     x, pivots = columns(b), np.empty(n, INT32)
     _succeed(batched(lambda a, x: gesv(n, k, a, n, pivots, x, n), batch, columns(a), x))
@@ -99,6 +109,12 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     n, k = b.shape[-2:]
+    if elimination.applies(a) and b.size:
+        if a.itemsize not in a.strides[-2:] or max(a.strides[-2:]) < n * a.itemsize or min(a.strides) < 0:
+            a = arrays.contiguous_copy(a)
+        x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, n, k)))
+        elimination.solve(np.broadcast_to(a, (*batch, n, n)), x, upper, unit)
+        return columns(x)
     if not _by_lapack(a, 0) or _many_small(batch, n):
         return _solve_by_rows(a, b, batch, upper, unit)
     x = columns(np.broadcast_to(b, (*batch, n, k)))
@@ -144,6 +160,10 @@ def lu_factor(a: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
     info counts from 1 the first zero on the diagonal of U, 0 if there is none.
     """
     *batch, m, n = a.shape
+    if pivot and elimination.applies(a):
+        lu = arrays.contiguous_copy(a)
+        found = elimination.lu(lu)
+        return columns(lu), *found
     if not pivot or not _by_lapack(a, 0) or _many_small(batch, min(m, n)):
         return _lu_by_columns(a, pivot)
     lu, pivots, getrf = columns(a), np.empty((*batch, min(m, n)), INT32), routine("getrf", a.dtype)
@@ -216,6 +236,10 @@ def cholesky(a: Array) -> tuple[Array, Array]:
         except np.linalg.LinAlgError:
             if not _by_lapack(a, 0):
                 return _cholesky_by_blocks(a)
+    if elimination.applies(a):
+        turned = arrays.contiguous_copy(a.swapaxes(-1, -2))
+        info = elimination.cholesky(turned)
+        return turned.swapaxes(-1, -2), info
     factor, potrf, n = columns(a), routine("potrf", a.dtype), a.shape[-1]
     info = batched(lambda factor: potrf(b"L", n, factor, n), a.shape[:-2], factor)
     return np.tril(factor), info
