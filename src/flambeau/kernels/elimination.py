@@ -6,8 +6,6 @@ Here they are products of halves: 4 ms became 1.4 for a system of 500 x 500 with
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from flambeau.kernels import native
@@ -32,37 +30,41 @@ def applies(a: Array) -> bool:
 
 def solve(a: np.ndarray, x: np.ndarray, upper: bool, unit: bool) -> None:
     """The solutions of a X = x take the place of x. (..., N, N), (..., N, K); a's rows or columns are dense, and so is x."""
-    n, k = x.shape[-2:]
     down, right = (s // a.itemsize for s in a.strides[-2:])
-    _run("solve", x, a, n, k, down, right, int(upper), int(unit))
+    _run("solve", x, (a, 2), *x.shape[-2:], down, right, int(upper), int(unit))
 
 
 def lu(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L and U take the place of dense matrices. -> (pivots, info), both int32. (..., M, N) -> (..., min(M, N)), (...)."""
     *batch, m, n = matrix.shape
     found = np.empty((*batch, min(m, n) + 1), INT32)
-    _run("lu", matrix, found, m, n)
+    _run("lu", matrix, (found, 1), m, n)
     if (found[..., -1] < 0).any():
         raise MemoryError(f"no memory for a copy of {m} x {min(n, 32)} elements")
     return found[..., :-1].copy(), found[..., -1].copy()
 
 
+def solve_factored(factors: np.ndarray, pivots: np.ndarray, x: np.ndarray) -> None:
+    """The solutions of A X = x, given what `lu` made of A, take the place of x. (..., N, N), (..., N), (..., N, K), all dense."""
+    _run("factored", x, (factors, 2), (pivots, 1), *x.shape[-2:])
+
+
 def cholesky(matrix: np.ndarray) -> np.ndarray:
     """U with U^T U = matrix, of which the upper triangle is read, takes the place of dense matrices. -> info, int32. (..., N, N) -> (...)."""
     info = np.empty(matrix.shape[:-2], INT32)
-    _run("cholesky", matrix, info, matrix.shape[-1])
+    _run("cholesky", matrix, (info, 0), matrix.shape[-1])
     return info
 
 
-def exchange(x: np.ndarray, pivots: np.ndarray) -> None:
-    """Row i and row pivots[i] - 1 of dense x change places, for i = 0, 1, ... (..., N, K), (..., N)."""
-    _run("exchange", x, pivots, *x.shape[-2:])
-
-
-def _run(name: str, matrix: np.ndarray, beside: np.ndarray, *numbers: int) -> None:
+def _run(name: str, matrix: np.ndarray, *others) -> None:
+    """Run a loop. Of `others`, those that lie beside the matrices come with the number of their own dimensions, then there are numbers."""
     *batch, m, n = matrix.shape
-    rows = native.strided_view(matrix, (prod(batch), m * n), (m * n, 1), 0)  # a matrix is a row to the launcher,
-    steps = (*(s // beside.itemsize for s in beside.strides[: len(batch)]), 0)  # along which what is beside it does not move
-    seen = native.strided_view(beside, (*batch, m * n), steps, 0)
-    if native.kernel(f"elimination.{name}_{matrix.dtype.name}").into(rows.reshape(*batch, m * n), seen, *numbers) is NotImplemented:
-        raise AssertionError(f"elimination.{name} does not take {matrix.shape} of {matrix.dtype} with {beside.shape}")
+    shape, view = (*batch, m * n), native.strided_view  # a matrix is a row to the launcher, along which what is beside it does not move
+    operands = [matrix.reshape(shape)]
+    for other in others:
+        if type(other) is tuple:
+            array, own = other
+            other = view(array, shape, (*[s // array.itemsize for s in array.strides[: array.ndim - own]], 0), 0)
+        operands.append(other)
+    if native.kernel(f"elimination.{name}_{matrix.dtype.name}").into(*operands) is NotImplemented:
+        raise AssertionError(f"elimination.{name} does not take {matrix.shape} of {matrix.dtype}")

@@ -3,7 +3,7 @@
     elimination.solve_float32   (right-hand sides, matrix; n, k, down, right, upper, unit) -> the solutions in their place
     elimination.lu_float32      (matrix, pivots; rows, columns) -> L and U in its place; pivots (from 1), and behind them info
     elimination.cholesky_float32 (matrix, info; n) -> U with U^T U = matrix in its upper triangle, zeros below
-    elimination.exchange_float32 (rows, pivots; n, k) -> the rows, exchanged as the pivots say, first to last
+    elimination.factored_float32 (right-hand sides, LU, pivots; n, k) -> the solutions in their place
 
 A matrix is one row of the launcher's. All of them halve the matrix until few rows are left, so that nearly all the work is products
 of halves, which have the threads (csrc/blas.c). `matrix` of `solve` may be any triangle: `down` and `right`, one of which is 1, are the
@@ -21,7 +21,7 @@ REALS = {
 }
 
 TEXT = """
-enum { FEW_KIND = 32, SIDE_KIND = 4 * LANES }; /* rows that are solved, or columns eliminated, at a time; columns that are solved */
+enum { FEW_KIND = 32 }; /* rows that are solved, or columns eliminated, at a time */
 typedef REAL vec_KIND __attribute__((vector_size(64), aligned(sizeof(REAL)), may_alias));
 static int64_t half_KIND(int64_t n) { return (n / 2 + 15) / 16 * 16; }
 
@@ -34,20 +34,20 @@ static void less_KIND(int64_t m, int64_t n, int64_t k, const REAL *a, int64_t do
 
 /* So many rows of the solution, from row t on (counted from the last one if `upper`), in columns side by side. */
 static inline __attribute__((always_inline)) void
-rows_KIND(const int count, int t, int n, const REAL *a, int64_t down, int64_t right, REAL *x, int64_t ld, int upper, int unit) {
+rows_KIND(const int count, const int vectors, int t, int n, const REAL *a, int64_t down, int64_t right, REAL *x, int64_t ld, int upper, int unit) {
     vec_KIND sum[4][4], other[4];
 #define ROW(t) (upper ? n - 1 - (t) : (t))
 #define FACTOR(t, s) a[ROW(t) * down + ROW(s) * right]
 #define AT(t, v) (*(vec_KIND *)(x + ROW(t) * ld + (v) * LANES))
     for (int r = 0; r < count; r++)
-        for (int v = 0; v < 4; v++) sum[r][v] = AT(t + r, v);
+        for (int v = 0; v < vectors; v++) sum[r][v] = AT(t + r, v);
     for (int s = 0; s < t; s++) {
-        for (int v = 0; v < 4; v++) other[v] = AT(s, v);
+        for (int v = 0; v < vectors; v++) other[v] = AT(s, v);
         for (int r = 0; r < count; r++)
-            for (int v = 0; v < 4; v++) sum[r][v] -= FACTOR(t + r, s) * other[v];
+            for (int v = 0; v < vectors; v++) sum[r][v] -= FACTOR(t + r, s) * other[v];
     }
     for (int r = 0; r < count; r++)
-        for (int v = 0; v < 4; v++) {
+        for (int v = 0; v < vectors; v++) {
             for (int q = 0; q < r; q++) sum[r][v] -= FACTOR(t + r, t + q) * sum[q][v];
             if (!unit) sum[r][v] /= FACTOR(t + r, t + r);
             AT(t + r, v) = sum[r][v];
@@ -58,19 +58,22 @@ rows_KIND(const int count, int t, int n, const REAL *a, int64_t down, int64_t ri
 }
 
 static void few_KIND(int n, int64_t k, const REAL *a, int64_t down, int64_t right, REAL *x, int64_t ld, int upper, int unit) {
-    for (int64_t first = 0; first < k; first += SIDE_KIND) {
-        REAL edge[FEW_KIND * SIDE_KIND] FL_ALIGNED, *at = x + first;
-        const int64_t width = k - first < SIDE_KIND ? k - first : SIDE_KIND, apart = width < SIDE_KIND ? SIDE_KIND : ld;
-        if (width < SIDE_KIND) {
-            at = edge;
-            for (int i = 0; i < n; i++)
-                for (int j = 0; j < SIDE_KIND; j++) edge[i * SIDE_KIND + j] = j < width ? x[i * ld + first + j] : 0;
-        }
-        int t = 0;
-        for (; t + 4 <= n; t += 4) rows_KIND(4, t, n, a, down, right, at, apart, upper, unit);
-        for (; t < n; t++) rows_KIND(1, t, n, a, down, right, at, apart, upper, unit);
+    for (int64_t first = 0, width; first < k; first += width) {
+        const int64_t left = k - first, wide = left >= 4 * LANES;
+        REAL edge[FEW_KIND * LANES] FL_ALIGNED, *const at = left < LANES ? edge : x + first;
+        const int64_t apart = left < LANES ? LANES : ld;
+        width = wide ? 4 * LANES : left < LANES ? left : LANES;
         for (int i = 0; i < n && at == edge; i++)
-            for (int j = 0; j < width; j++) x[i * ld + first + j] = edge[i * SIDE_KIND + j];
+            for (int j = 0; j < LANES; j++) edge[i * LANES + j] = j < left ? x[i * ld + first + j] : 0;
+        int t = 0;
+        for (; t + 4 <= n; t += 4)
+            if (wide) rows_KIND(4, 4, t, n, a, down, right, at, apart, upper, unit);
+            else rows_KIND(4, 1, t, n, a, down, right, at, apart, upper, unit);
+        for (; t < n; t++)
+            if (wide) rows_KIND(1, 4, t, n, a, down, right, at, apart, upper, unit);
+            else rows_KIND(1, 1, t, n, a, down, right, at, apart, upper, unit);
+        for (int i = 0; i < n && at == edge; i++)
+            for (int j = 0; j < left; j++) x[i * ld + first + j] = edge[i * LANES + j];
     }
 }
 
@@ -208,11 +211,21 @@ void FL_NAME(elimination_cholesky_KIND)HEAD {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < i; j++) a[i * n + j] = 0;
 }
-void FL_NAME(elimination_exchange_KIND)HEAD {
+void FL_NAME(elimination_factored_KIND)HEAD {
     const int64_t n = (int64_t)param[0], k = (int64_t)param[1];
-    for (int64_t i = 0; i < n; i++) exchange_KIND(i, ((int32_t *)ptr[1])[i] - 1, k, (REAL *)ptr[0], k);
+    REAL *const x = (REAL *)ptr[0];
+    for (int64_t i = 0; i < n; i++) exchange_KIND(i, ((int32_t *)ptr[2])[i] - 1, k, x, k);
+    for (int upper = 0; upper < 2; upper++) solve_KIND(n, k, (REAL *)ptr[1], n, 1, x, k, upper, !upper);
 }
 """
+
+
+LOOPS = (  # numbers they take, and dtypes of what lies beside the matrix: None its own
+    ("solve", 6, (None,)),
+    ("lu", 2, ("FL_I32",)),
+    ("cholesky", 1, ("FL_I32",)),
+    ("factored", 2, (None, "FL_I32")),
+)
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
@@ -223,8 +236,8 @@ def table() -> tuple[list[str], list[str], list[str]]:
         for word, meaning in (words | {"HEAD": HEAD}).items():
             text = text.replace(word, meaning)
         texts.append(text)
-        for name, params, beside in (("solve", 6, own), ("lu", 2, "FL_I32"), ("cholesky", 1, "FL_I32"), ("exchange", 2, "FL_I32")):
-            function = f"FL_NAME(elimination_{name}_{words['KIND']})"
+        for name, params, beside in LOOPS:
+            function, others = f"FL_NAME(elimination_{name}_{words['KIND']})", ", ".join(b or own for b in beside)
             declarations.append(f"void {function}{HEAD};\n")
-            rows.append(f'{{"elimination.{name}_{dtype}", {function}, {own}, 1, {params}, 0, {own}, {{{beside}}}, 1}}')
+            rows.append(f'{{"elimination.{name}_{dtype}", {function}, {own}, {len(beside)}, {params}, 0, {own}, {{{others}}}, 1}}')
     return texts, declarations, rows

@@ -60,19 +60,17 @@ def inverse(a: Array) -> Array:
 
 def solve(a: Array, b: Array) -> Array:
     """X with a X = b. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    n, k = b.shape[-2:]
-    xp = arrays.module_of(a)
-    a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))  # a b with fewer dimensions would be taken for vectors
+    batch, (n, k) = a.shape[:-2], b.shape[-2:]
+    if batch != b.shape[:-2]:  # a b with fewer dimensions would be taken for vectors
+        batch, xp = np.broadcast_shapes(batch, b.shape[:-2]), arrays.module_of(a)
+        a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))
     if not _by_lapack(a):
         return from_module(a, "solve", b)
     if elimination.applies(a) and b.size:
         lu, x = arrays.contiguous_copy(a), arrays.contiguous_copy(b)
         pivots, info = elimination.lu(lu)
         _succeed(info)
-        elimination.exchange(x, pivots)
-        for upper in (False, True):
-            elimination.solve(lu, x, upper, not upper)
+        elimination.solve_factored(lu, pivots, x)
         return columns(x)
     gesv = routine("gesv", a.dtype)
     x, pivots = columns(b), np.empty(n, INT32)
@@ -110,10 +108,8 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     n, k = b.shape[-2:]
     if elimination.applies(a) and b.size:
-        if a.itemsize not in a.strides[-2:] or max(a.strides[-2:]) < n * a.itemsize or min(a.strides) < 0:
-            a = arrays.contiguous_copy(a)
         x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, n, k)))
-        elimination.solve(np.broadcast_to(a, (*batch, n, n)), x, upper, unit)
+        elimination.solve(_triangles(a, batch), x, upper, unit)
         return columns(x)
     if not _by_lapack(a, 0) or _many_small(batch, n):
         return _solve_by_rows(a, b, batch, upper, unit)
@@ -129,6 +125,29 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     for at in np.ndindex(*batch):
         trsm(b"L", triangle, b"T" if by_rows else b"N", b"U" if unit else b"N", n, k, one, a[at], lead, x[at], n)
     return x
+
+
+def solve_cholesky(factor: Array, b: Array, upper: bool) -> Array:
+    """X with L L^H X = b, given L, or U = L^H if `upper`. (..., N, N), (..., N, K) -> (..., N, K)."""
+    xp = arrays.module_of(factor)
+    turned = xp.swapaxes(factor, -1, -2)
+    turned = turned.conj() if factor.dtype.kind == "c" else turned
+    lower, higher = (turned, factor) if upper else (factor, turned)
+    if not elimination.applies(factor) or not b.size:
+        return solve_triangular(higher, solve_triangular(lower, b, False, False), True, False)
+    batch = np.broadcast_shapes(factor.shape[:-2], b.shape[:-2])
+    x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, *b.shape[-2:])))
+    for triangle in (lower, higher):
+        elimination.solve(_triangles(triangle, batch), x, triangle is higher, False)
+    return columns(x)
+
+
+def _triangles(a: np.ndarray, batch) -> np.ndarray:
+    """Triangular matrices for a whole batch, as they lie if rows or columns of each are dense."""
+    n = a.shape[-1]
+    if a.itemsize not in a.strides[-2:] or max(a.strides[-2:]) < n * a.itemsize or min(a.strides) < 0:
+        a = arrays.contiguous_copy(a)
+    return np.broadcast_to(a, (*batch, n, n))
 
 
 def _solve_by_rows(a: Array, b: Array, batch, upper: bool, unit: bool) -> Array:
@@ -219,7 +238,11 @@ def det(a: Array) -> Array:
 
 def _pivots_of(a: Array) -> tuple[Array, Array]:
     """(the diagonal of U, 1 or -1 as the number of exchanged rows is even or odd)."""
-    lu, pivots, _ = lu_factor(a)
+    if elimination.applies(a):
+        lu = arrays.contiguous_copy(a)
+        pivots = elimination.lu(lu)[0]
+    else:
+        lu, pivots, _ = lu_factor(a)
     odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
     return np.diagonal(lu, axis1=-2, axis2=-1), 1 - 2 * odd
 
