@@ -34,6 +34,18 @@ def solve(a: np.ndarray, x: np.ndarray, upper: bool, unit: bool) -> None:
     _run("solve", x, (a, 2), *x.shape[-2:], down, right, int(upper), int(unit))
 
 
+def invert(a: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
+    """The inverse of a triangle, dense. (..., N, N), rows or columns dense -> (..., N, N)."""
+    found, (down, right) = native.empty(a.shape, a.dtype), (s // a.itemsize for s in a.strides[-2:])
+    _run("invert", found, (a, 2), a.shape[-1], down, right, int(upper), int(unit))
+    return found
+
+
+def exchange_back(x: np.ndarray, pivots: np.ndarray) -> None:
+    """Row i and row pivots[i] - 1 of dense x change places, from the last i to the first. (..., N, K), (..., N)."""
+    _run("exchange", x, (pivots, 1), *x.shape[-2:])
+
+
 def lu(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L and U take the place of dense matrices. -> (pivots, info), both int32. (..., M, N) -> (..., min(M, N)), (...)."""
     *batch, m, n = matrix.shape

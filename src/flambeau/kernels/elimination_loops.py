@@ -3,6 +3,8 @@
     elimination.solve_float32   (right-hand sides, matrix; n, k, down, right, upper, unit) -> the solutions in their place
     elimination.lu_float32      (matrix, pivots; rows, columns) -> L and U in its place; pivots (from 1), and behind them info
     elimination.cholesky_float32 (matrix, info; n) -> U with U^T U = matrix in its upper triangle, zeros below
+    elimination.invert_float32  (anything, matrix; n, down, right, upper, unit) -> the inverse of the triangle in its place
+    elimination.exchange_float32 (rows, pivots; n, k) -> the rows, exchanged as the pivots say, last to first
     elimination.factored_float32 (right-hand sides, LU, pivots; n, k) -> the solutions in their place
 
 A matrix is one row of the launcher's. All of them halve the matrix until few rows are left, so that nearly all the work is products
@@ -16,13 +18,15 @@ from flambeau.kernels.print_c import ENUM
 
 HEAD = "(char *const *ptr, const int64_t *step, int64_t total, const double *param)"
 REALS = {
-    "float32": {"REAL": "float", "KIND": "f32", "TYPE": "0", "FABS": "fabsf", "SQRT": "sqrtf", "LANES": "16"},
-    "float64": {"REAL": "double", "KIND": "f64", "TYPE": "1", "FABS": "fabs", "SQRT": "sqrt", "LANES": "8"},
+    "float32": {"REAL": "float", "KIND": "f32", "WHOLE": "int32_t", "TYPE": "0", "FABS": "fabsf", "SQRT": "sqrtf", "LANES": "16"},
+    "float64": {"REAL": "double", "KIND": "f64", "WHOLE": "int64_t", "TYPE": "1", "FABS": "fabs", "SQRT": "sqrt", "LANES": "8"},
 }
 
 TEXT = """
 enum { FEW_KIND = 32 }; /* rows that are solved, or columns eliminated, at a time */
 typedef REAL vec_KIND __attribute__((vector_size(64), aligned(sizeof(REAL)), may_alias));
+typedef WHOLE mask_KIND __attribute__((vector_size(64), aligned(sizeof(REAL)), may_alias));
+#define PICKED_KIND(m, a, b) (vec_KIND)(((mask_KIND)(a) & m) | ((mask_KIND)(b) & ~m))
 static int64_t half_KIND(int64_t n) { return (n / 2 + 15) / 16 * 16; }
 
 /* C -= A B */
@@ -95,6 +99,26 @@ static void solve_KIND(int64_t n, int64_t k, const REAL *a, int64_t down, int64_
     }
 }
 
+/* The inverse of a triangle, in place of the identity, half of which stays zero. */
+static void invert_KIND(int64_t n, const REAL *a, int64_t down, int64_t right, REAL *x, int64_t ld, int upper, int unit) {
+    if (n <= FEW_KIND) {
+        few_KIND((int)n, n, a, down, right, x, ld, upper, unit);
+        return;
+    }
+    const int64_t h = half_KIND(n);
+    const REAL *const rest = a + h * (down + right);
+    REAL *const below = x + h * ld;
+    invert_KIND(h, a, down, right, x, ld, upper, unit);
+    invert_KIND(n - h, rest, down, right, below + h, ld, upper, unit);
+    if (upper) {
+        less_KIND(h, n - h, n - h, a + h * right, down, right, below + h, x + h, ld);
+        solve_KIND(h, n - h, a, down, right, x + h, ld, upper, unit);
+    } else {
+        less_KIND(n - h, h, h, a + h * down, down, right, x, below, ld);
+        solve_KIND(n - h, h, rest, down, right, below, ld, upper, unit);
+    }
+}
+
 static void exchange_KIND(int64_t i, int64_t j, int64_t n, REAL *a, int64_t ld) {
     REAL *const x = a + i * ld, *const y = a + j * ld;
     for (int64_t w = 0; w < n && i != j; w++) {
@@ -117,7 +141,9 @@ static int64_t narrow_KIND(int64_t m, int64_t n, REAL *a, int64_t ld, int32_t *p
     for (int64_t j = 0; j < m && j < n; j++) {
         REAL *const column = turned + j * long_m, most = -1;
         int64_t best = j;
-        const int64_t vectors = (j + LANES) / LANES * LANES; /* from here on, below the diagonal */
+        const int64_t first = j / LANES * LANES; /* the vector that holds the diagonal: what is below it counts */
+        mask_KIND below;
+        for (int l = 0; l < LANES; l++) below[l] = -(first + l > j);
         _Pragma("omp simd reduction(fl_max : most)")
         for (int64_t i = j; i < m; i++) most = FABS(column[i]) > most ? FABS(column[i]) : most;
         while (best < m && FABS(column[best]) != most) best++;
@@ -132,12 +158,14 @@ static int64_t narrow_KIND(int64_t m, int64_t n, REAL *a, int64_t ld, int32_t *p
             info = info ? info : j + 1;
             continue;
         }
-        for (int64_t i = j + 1; i < vectors && i < m; i++) column[i] /= head;
-        for (int64_t i = vectors; i < long_m; i += LANES) *(vec_KIND *)(column + i) /= head;
+        vec_KIND *const from = (vec_KIND *)(column + first), *const end = (vec_KIND *)(column + long_m);
+        *from = PICKED_KIND(below, *from / head, *from);
+        for (vec_KIND *v = from + 1; v < end; v++) *v /= head;
         for (int64_t w = j + 1; w < n; w++) {
             REAL *const x = turned + w * long_m, factor = x[j];
-            for (int64_t i = j + 1; i < vectors && i < m; i++) x[i] -= factor * column[i];
-            for (int64_t i = vectors; i < long_m; i += LANES) *(vec_KIND *)(x + i) -= factor * *(vec_KIND *)(column + i);
+            vec_KIND *to = (vec_KIND *)(x + first);
+            *to = PICKED_KIND(below, *to - factor * *from, *to);
+            for (vec_KIND *v = from + 1; v < end; v++) *++to -= factor * *v;
         }
     }
     fl_turn(sizeof(REAL), n, m, (char *)turned, long_m, (char *)a, ld);
@@ -198,6 +226,16 @@ void FL_NAME(elimination_solve_KIND)HEAD {
     const int64_t n = (int64_t)param[0], k = (int64_t)param[1];
     solve_KIND(n, k, (REAL *)ptr[1], (int64_t)param[2], (int64_t)param[3], (REAL *)ptr[0], k, param[4] != 0, param[5] != 0);
 }
+void FL_NAME(elimination_invert_KIND)HEAD {
+    const int64_t n = (int64_t)param[0];
+    REAL *const x = (REAL *)ptr[0];
+    for (int64_t i = 0; i < n * n; i++) x[i] = i % (n + 1) == 0;
+    invert_KIND(n, (REAL *)ptr[1], (int64_t)param[1], (int64_t)param[2], x, n, param[3] != 0, param[4] != 0);
+}
+void FL_NAME(elimination_exchange_KIND)HEAD {
+    const int64_t n = (int64_t)param[0], k = (int64_t)param[1];
+    for (int64_t i = n - 1; i >= 0; i--) exchange_KIND(i, ((int32_t *)ptr[1])[i] - 1, k, (REAL *)ptr[0], k);
+}
 void FL_NAME(elimination_lu_KIND)HEAD {
     const int64_t m = (int64_t)param[0], n = (int64_t)param[1], least = m < n ? m : n;
     int32_t *const pivots = (int32_t *)ptr[1];
@@ -224,6 +262,8 @@ LOOPS = (  # numbers they take, and dtypes of what lies beside the matrix: None 
     ("solve", 6, (None,)),
     ("lu", 2, ("FL_I32",)),
     ("cholesky", 1, ("FL_I32",)),
+    ("invert", 5, (None,)),
+    ("exchange", 2, ("FL_I32",)),
     ("factored", 2, (None, "FL_I32")),
 )
 

@@ -49,8 +49,15 @@ def inverse(a: Array) -> Array:
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     if not _by_lapack(a):
         return from_module(a, "inv")
-    if elimination.applies(a):
-        return solve(a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape))
+    if elimination.applies(a):  # P L U = a, and so the inverse of L, through U, and its columns exchanged
+        lu = arrays.contiguous_copy(a)
+        pivots, info = elimination.lu(lu)
+        _succeed(info)
+        x = elimination.invert(lu, False, True)
+        elimination.solve(lu, x, True, False)
+        found = columns(x)
+        elimination.exchange_back(found.swapaxes(-1, -2), pivots)
+        return found
     found, pivots, info = lu_factor(a)
     _succeed(info)
     getri, n = routine("getri", a.dtype), a.shape[-1]
@@ -127,18 +134,23 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     return x
 
 
-def solve_cholesky(factor: Array, b: Array, upper: bool) -> Array:
-    """X with L L^H X = b, given L, or U = L^H if `upper`. (..., N, N), (..., N, K) -> (..., N, K)."""
+def solve_cholesky(factor: Array, b: Array | None, upper: bool) -> Array:
+    """X with L L^H X = b, given L, or U = L^H if `upper`; None stands for the identity. (..., N, N), (..., N, K) -> (..., N, K)."""
     xp = arrays.module_of(factor)
     turned = xp.swapaxes(factor, -1, -2)
     turned = turned.conj() if factor.dtype.kind == "c" else turned
     lower, higher = (turned, factor) if upper else (factor, turned)
-    if not elimination.applies(factor) or not b.size:
+    if not elimination.applies(factor) or (b is not None and not b.size):
+        b = xp.broadcast_to(xp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape) if b is None else b
         return solve_triangular(higher, solve_triangular(lower, b, False, False), True, False)
-    batch = np.broadcast_shapes(factor.shape[:-2], b.shape[:-2])
-    x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, *b.shape[-2:])))
-    for triangle in (lower, higher):
-        elimination.solve(_triangles(triangle, batch), x, triangle is higher, False)
+    if b is None:
+        batch = factor.shape[:-2]
+        x = elimination.invert(_triangles(lower, batch), False, False)
+    else:
+        batch = np.broadcast_shapes(factor.shape[:-2], b.shape[:-2])
+        x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, *b.shape[-2:])))
+        elimination.solve(_triangles(lower, batch), x, False, False)
+    elimination.solve(_triangles(higher, batch), x, True, False)
     return columns(x)
 
 

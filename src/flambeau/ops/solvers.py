@@ -195,8 +195,7 @@ def _(grad, L, result, upper, needs):
 @from_lapack("cholesky_inverse", square=True, method=True, integers=NotImplementedError)
 def cholesky_inverse(L, upper=False):
     """The inverse of A, given its Cholesky factor: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
-    xp = arrays.module_of(L)
-    return matrices.solve_cholesky(L, xp.broadcast_to(xp.eye(L.shape[-1], dtype=L.dtype), L.shape), upper)
+    return matrices.solve_cholesky(L, None, upper)
 
 
 cholesky_inverse.derivative(L=lambda grad, L, result, upper: _factor_gradient(_inverse_gradient(grad, result), L, upper))
