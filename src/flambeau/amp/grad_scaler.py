@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from math import inf
 from typing import Any
@@ -333,10 +333,29 @@ def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tenso
     dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]
     if not inv_scale.is_cpu:
         return _unscale_on_gpu(dense, inv_scale, found_inf)
-    factor, finite = inv_scale.item(), all([_all_finite(g) for g in dense])
-    if factor != 1.0:
-        updates.scale(dense, factor)
+    factor, finite = inv_scale.item(), True
+    for some in _at_once(dense):
+        finite &= all([_all_finite(g) for g in some])
+        if factor != 1.0:
+            updates.scale(some, factor)
     return found_inf if finite else found_inf.new_ones(())
+
+
+NEAR = 1 << 17  # elements that stay in the cache between being looked at and being multiplied
+
+
+def _at_once(grads: list[Tensor]) -> Iterator[list[Tensor]]:
+    """The gradients in order, so many at a time as the cache holds; a larger one alone."""
+    some: list[Tensor] = []
+    size = 0
+    for g in grads:
+        if some and size + g.numel() > NEAR:
+            yield some
+            some, size = [], 0
+        some.append(g)
+        size += g.numel()
+    if some:
+        yield some
 
 
 def _all_finite(grad: Tensor) -> bool:

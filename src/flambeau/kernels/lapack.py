@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flambeau.kernels import gemm
+from flambeau.kernels import arrays, gemm
 
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}  # the first letter of a routine's name
 FOR_COMPLEX = {"orgqr": "ungqr", "syevd": "heevd"}  # routines with another name for complex matrices
@@ -86,7 +86,7 @@ def columns(a: np.ndarray) -> np.ndarray:
     """A copy in which every matrix is stored column after column."""
     *batch, m, n = a.shape
     out = empty_columns(batch, m, n, a.dtype)
-    out[...] = a
+    arrays.write(out, a)
     return out
 
 

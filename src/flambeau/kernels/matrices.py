@@ -2,8 +2,8 @@
 
 Matrices are the last two dimensions, anything before them is a batch; nothing here changes its arguments. There are three ways:
 LAPACK, matrix by matrix (see lapack.py); NumPy's linalg, or CuPy's on CUDA, for the whole batch in one call, which is faster for small
-matrices; and steps written here: for LU and triangular systems a column or a row at a time for the whole batch, for QR of small
-ones in C (householder.py).
+matrices; and steps written here: for LU, Cholesky and triangular systems of real numbers in C (elimination.py), else a column or a row
+at a time for the whole batch, for QR of small ones in C (householder.py).
 
 Failures are numpy.linalg.LinAlgError, or an array `info` with one number for each matrix: 0, or where the failure was.
 """
@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from flambeau.kernels import arrays, householder
+from flambeau.kernels import arrays, elimination, householder
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.lapack import batched, columns, empty_columns, fortran, library, routine
 
@@ -49,6 +49,15 @@ def inverse(a: Array) -> Array:
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     if not _by_lapack(a):
         return from_module(a, "inv")
+    if elimination.applies(a):  # P L U = a, and so the inverse of L, through U, and its columns exchanged
+        lu = arrays.contiguous_copy(a)
+        pivots, info = elimination.lu(lu)
+        _succeed(info)
+        x = elimination.invert(lu, False, True)
+        elimination.solve(lu, x, True, False)
+        found = columns(x)
+        elimination.exchange_back(found.swapaxes(-1, -2), pivots)
+        return found
     found, pivots, info = lu_factor(a)
     _succeed(info)
     getri, n = routine("getri", a.dtype), a.shape[-1]
@@ -58,12 +67,18 @@ def inverse(a: Array) -> Array:
 
 def solve(a: Array, b: Array) -> Array:
     """X with a X = b. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    n, k = b.shape[-2:]
-    xp = arrays.module_of(a)
-    a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))  # a b with fewer dimensions would be taken for vectors
+    batch, (n, k) = a.shape[:-2], b.shape[-2:]
+    if batch != b.shape[:-2]:  # a b with fewer dimensions would be taken for vectors
+        batch, xp = np.broadcast_shapes(batch, b.shape[:-2]), arrays.module_of(a)
+        a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))
     if not _by_lapack(a):
         return from_module(a, "solve", b)
+    if elimination.applies(a) and b.size:
+        lu, x = arrays.contiguous_copy(a), arrays.contiguous_copy(b)
+        pivots, info = elimination.lu(lu)
+        _succeed(info)
+        elimination.solve_factored(lu, pivots, x)
+        return columns(x)
     gesv = routine("gesv", a.dtype)
     x, pivots = columns(b), np.empty(n, INT32)
     _succeed(batched(lambda a, x: gesv(n, k, a, n, pivots, x, n), batch, columns(a), x))
@@ -99,6 +114,10 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     """
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     n, k = b.shape[-2:]
+    if elimination.applies(a) and b.size:
+        x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, n, k)))
+        elimination.solve(_triangles(a, batch), x, upper, unit)
+        return columns(x)
     if not _by_lapack(a, 0) or _many_small(batch, n):
         return _solve_by_rows(a, b, batch, upper, unit)
     x = columns(np.broadcast_to(b, (*batch, n, k)))
@@ -113,6 +132,34 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     for at in np.ndindex(*batch):
         trsm(b"L", triangle, b"T" if by_rows else b"N", b"U" if unit else b"N", n, k, one, a[at], lead, x[at], n)
     return x
+
+
+def solve_cholesky(factor: Array, b: Array | None, upper: bool) -> Array:
+    """X with L L^H X = b, given L, or U = L^H if `upper`; None stands for the identity. (..., N, N), (..., N, K) -> (..., N, K)."""
+    xp = arrays.module_of(factor)
+    turned = xp.swapaxes(factor, -1, -2)
+    turned = turned.conj() if factor.dtype.kind == "c" else turned
+    lower, higher = (turned, factor) if upper else (factor, turned)
+    if not elimination.applies(factor) or (b is not None and not b.size):
+        b = xp.broadcast_to(xp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape) if b is None else b
+        return solve_triangular(higher, solve_triangular(lower, b, False, False), True, False)
+    if b is None:
+        batch = factor.shape[:-2]
+        x = elimination.invert(_triangles(lower, batch), False, False)
+    else:
+        batch = np.broadcast_shapes(factor.shape[:-2], b.shape[:-2])
+        x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, *b.shape[-2:])))
+        elimination.solve(_triangles(lower, batch), x, False, False)
+    elimination.solve(_triangles(higher, batch), x, True, False)
+    return columns(x)
+
+
+def _triangles(a: np.ndarray, batch) -> np.ndarray:
+    """Triangular matrices for a whole batch, as they lie if rows or columns of each are dense."""
+    n = a.shape[-1]
+    if a.itemsize not in a.strides[-2:] or max(a.strides[-2:]) < n * a.itemsize or min(a.strides) < 0:
+        a = arrays.contiguous_copy(a)
+    return np.broadcast_to(a, (*batch, n, n))
 
 
 def _solve_by_rows(a: Array, b: Array, batch, upper: bool, unit: bool) -> Array:
@@ -144,6 +191,10 @@ def lu_factor(a: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
     info counts from 1 the first zero on the diagonal of U, 0 if there is none.
     """
     *batch, m, n = a.shape
+    if pivot and elimination.applies(a):
+        lu = arrays.contiguous_copy(a)
+        found = elimination.lu(lu)
+        return columns(lu), *found
     if not pivot or not _by_lapack(a, 0) or _many_small(batch, min(m, n)):
         return _lu_by_columns(a, pivot)
     lu, pivots, getrf = columns(a), np.empty((*batch, min(m, n)), INT32), routine("getrf", a.dtype)
@@ -199,7 +250,11 @@ def det(a: Array) -> Array:
 
 def _pivots_of(a: Array) -> tuple[Array, Array]:
     """(the diagonal of U, 1 or -1 as the number of exchanged rows is even or odd)."""
-    lu, pivots, _ = lu_factor(a)
+    if elimination.applies(a):
+        lu = arrays.contiguous_copy(a)
+        pivots = elimination.lu(lu)[0]
+    else:
+        lu, pivots, _ = lu_factor(a)
     odd = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1) % 2
     return np.diagonal(lu, axis1=-2, axis2=-1), 1 - 2 * odd
 
@@ -216,6 +271,10 @@ def cholesky(a: Array) -> tuple[Array, Array]:
         except np.linalg.LinAlgError:
             if not _by_lapack(a, 0):
                 return _cholesky_by_blocks(a)
+    if elimination.applies(a):
+        turned = arrays.contiguous_copy(a.swapaxes(-1, -2))
+        info = elimination.cholesky(turned)
+        return turned.swapaxes(-1, -2), info
     factor, potrf, n = columns(a), routine("potrf", a.dtype), a.shape[-1]
     info = batched(lambda factor: potrf(b"L", n, factor, n), a.shape[:-2], factor)
     return np.tril(factor), info

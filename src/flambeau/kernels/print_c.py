@@ -261,7 +261,8 @@ def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtyp
     scalars: Sequence[tuple[int, ...]] = [(i,) for i in numbers]
     if dtype in ("float32", "float64") and not is_dear(expr):
         scalars = [(0,), (1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
-    return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms))
+    convert = F16C.get((dtype, out), "") if expr.op == "load" else ""
+    return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms, convert))
 
 
 def near_forms(p: CPrinter, expr: Expr) -> dict[str, Expr]:
@@ -291,8 +292,12 @@ def is_dear(expr: Expr) -> bool:
     return any(e.args and e.op not in INFIX and not hasattr(CPrinter, f"print_{e.op}") for e in order)
 
 
-def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars, near: bool) -> Iterator[str]:
-    """The loop over contiguous operands, those where the operands of one of `scalars` are single numbers, and the way there for any strides."""
+def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars, near: bool, convert: str) -> Iterator[str]:
+    """The loop over contiguous operands, those where the operands of one of `scalars` are single numbers, and the way there for any strides.
+
+    `convert`: an instruction that takes whole vectors from the first of them on, where the CPU has it.
+    """
+    yield "#ifdef __F16C__\n#include <immintrin.h>\n#endif\n" if convert else ""
     types = [TYPES[out][1], *(storage_of(k, p.dtype) for k in kinds)]
     yield f"void FL_NAME({function})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{\n"
     for i in range(n_param):
@@ -313,10 +318,22 @@ def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out
         if near:
             yield BY_BLOCKS.format(is_near=f"{function}_is_near({arguments})", **loops)
         else:
-            yield f"        FL_IVDEP for (int64_t i = 0; i < n; i++) {loops['one']}\n        return;\n    }}\n"
+            first = "begin" if convert else "0"
+            yield f"{convert}        FL_IVDEP for (int64_t i = {first}; i < n; i++) {loops['one']}\n        return;\n    }}\n"
     sizes = ", ".join(f"sizeof({t})" for t in types)
     yield f"    FL_NAME(fl_in_blocks)(FL_NAME({function}), ptr, step, n, param, {len(types)}, (const uint8_t[]){{{sizes}}});\n}}\n"
 
+
+# Compilers do not find these instructions by themselves. What they leave of a NaN is what the formulas of vecmath/halves.py leave.
+_F16C = """        int64_t begin = 0;
+#ifdef __F16C__
+        for (; begin + 8 <= n; begin += 8) {};
+#endif
+"""
+F16C = {
+    ("float32", "float16"): _F16C.format("_mm_storeu_si128((__m128i *)(o + begin), _mm256_cvtps_ph(_mm256_loadu_ps(a0 + begin), 0))"),
+    ("float16", "float32"): _F16C.format("_mm256_storeu_ps(o + begin, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a0 + begin))))"),
+}
 
 # The loop for usual arguments wherever a whole block of them is usual.
 BY_BLOCKS = """        for (int64_t begin = 0, end; begin < n; begin = end) {{

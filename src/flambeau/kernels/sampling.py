@@ -164,12 +164,19 @@ def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
 
 def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, wide: bool) -> np.ndarray:
     """Fill the array with low + word % span."""
+    flat, name = out.reshape(-1), _name(out.dtype)
+    is_compiled = lib is not None and name in ("bool", *_PLAIN_INTEGERS, *_MANTISSA)
+    numbers = [np.array(n % 2**64, np.uint64).view(np.int64) for n in (span, low)]
     with generator.lock:
-        words = _words(generator, out.size, wide)
-    if span < 2**64:
-        words = words % words.dtype.type(span)
-    values = (words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64)
-    out.reshape(-1)[:] = _rounded(values, out.dtype)
+        for start in range(0, out.size, AT_ONCE):
+            part = flat[start : start + AT_ONCE]
+            words = _words(generator, part.size, wide)
+            if is_compiled:
+                _run(f"integers{64 if wide else 32}_{name}", part, words.view(np.int64 if wide else np.int32), *numbers)
+                continue
+            if span < 2**64:
+                words %= words.dtype.type(span)
+            part[...] = _rounded((words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64), out.dtype)
     return out
 
 

@@ -313,10 +313,15 @@ def softsign(input):
 # -- of straight lines -------------------------------------------------------------------------------------------------
 
 
+def _from_0_to_6(x):
+    """min(max(x, 0), 6), NaN as it is, in two comparisons: maximum and minimum ask for NaN each."""
+    return e.where(x < 0, 0, e.where(x > 6, 6, x))
+
+
 @block()
 def _hardsigmoid(input):
     """min(max(x + 3, 0), 6) / 6: a sigmoid of straight lines."""
-    return e.minimum(e.maximum(input + 3, 0), 6) / 6
+    return _from_0_to_6(input + 3) / 6
 
 
 _hardsigmoid.derivative(input=lambda grad, input: e.where((input > -3) & (input < 3), grad / 6, 0))
@@ -325,7 +330,7 @@ _hardsigmoid.derivative(input=lambda grad, input: e.where((input > -3) & (input 
 @block()
 def _hardswish(input):
     """x * min(max(x + 3, 0), 6) / 6."""
-    return input * e.minimum(e.maximum(input + 3, 0), 6) / 6
+    return input * _from_0_to_6(input + 3) / 6
 
 
 _hardswish.derivative(input=lambda grad, input: e.where(input <= -3, 0, e.where(input < 3, grad * (input / 3 + 0.5), grad)))

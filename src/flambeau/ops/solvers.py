@@ -173,13 +173,6 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
 # -- with a Cholesky factor ------------------------------------------------------------------------------------------------
 
 
-def _factored(xp, L, B, upper):
-    """X with A X = B on arrays, A being given by its Cholesky factor."""
-    lower = xp.swapaxes(L, -1, -2).conj() if upper else L
-    half = matrices.solve_triangular(lower, B, False, False)
-    return matrices.solve_triangular(xp.swapaxes(lower, -1, -2).conj(), half, True, False)
-
-
 def _factor_gradient(of_a, L, upper):
     """From the gradient of A = L L^H (or U^H U) to that of the factor."""
     both = of_a + adjoint(of_a)
@@ -190,7 +183,7 @@ def _factor_gradient(of_a, L, upper):
 def cholesky_solve(input, L, upper=False):
     """X with A X = input, given the Cholesky factor of A: A = L L^H, or U^H U if `upper`. (..., N, K), (..., N, N) -> (..., N, K)."""
     check_system("cholesky_solve", L, input, names="A and b")
-    return _factored(arrays.module_of(L), L, input, upper)
+    return matrices.solve_cholesky(L, input, upper)
 
 
 @cholesky_solve.joint
@@ -202,8 +195,7 @@ def _(grad, L, result, upper, needs):
 @from_lapack("cholesky_inverse", square=True, method=True, integers=NotImplementedError)
 def cholesky_inverse(L, upper=False):
     """The inverse of A, given its Cholesky factor: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
-    xp = arrays.module_of(L)
-    return _factored(xp, L, xp.broadcast_to(xp.eye(L.shape[-1], dtype=L.dtype), L.shape), upper)
+    return matrices.solve_cholesky(L, None, upper)
 
 
 cholesky_inverse.derivative(L=lambda grad, L, result, upper: _factor_gradient(_inverse_gradient(grad, result), L, upper))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import inf, nan
 
 from flambeau.kernels.expr import copysign, eq, polynomial, sqrt, where
-from flambeau.kernels.vecmath.exponentials import LN2
+from flambeau.kernels.vecmath.exponentials import LN2, LOG2_E
 from flambeau.kernels.vecmath.machine import (
     DOUBLE,
     bits,
     cast,
+    exact_product_plus,
     fma,
     format_of,
     from_bits,
@@ -18,7 +19,6 @@ from flambeau.kernels.vecmath.machine import (
     near_forms,
     number,
     two_to,
-    upper_half,
 )
 
 # log(1 + f) - f + f^2/2 = f^3 (...)
@@ -63,7 +63,7 @@ def log1p(x):
 def log2(x, near=False):
     """The logarithm to base 2. (0.9, 0.8 ulp)"""
     F = format_of(x)
-    c = F(1.44287109375, 1.4426950514316559), F(-0.00017605285, -1.0542692476429138e-08)
+    c = F(1.4426950216293335, LOG2_E), F(1.925963033500011e-08, 2.0355273740931033e-17)
     return log_to_base(x, c, (1, 0), near)
 
 
@@ -72,7 +72,7 @@ def log2(x, near=False):
 def log10(x, near=False):
     """The logarithm to base 10. (0.9, 0.8 ulp)"""
     F = format_of(x)
-    c = F(0.434326171875, 0.4342944845557213), F(-3.1689971e-05, -2.6524694553078553e-09)
+    c = F(0.4342944920063019, 0.4342944819032518), F(-1.0103049952192578e-08, 1.098319650216765e-17)
     two = F(0.301025390625, 0.3010299956640665), F(4.605039e-06, -8.532344317057107e-14)
     return log_to_base(x, c, two, near)
 
@@ -163,14 +163,11 @@ def log_edges(x, r, near=False):
 
 
 def log_to_base(x, c, two, near):
-    """Another base: c is 1 / log(base) and `two` the logarithm of 2, each in a short upper part and a rest.
+    """Another base: c is 1 / log(base) and `two` the logarithm of 2, each in an upper part and a rest.
 
-    The upper part of log(1 + f) is short, too, and so the product with c is exact.
+    The product with the upper part is not rounded before all the rest is added to it.
     """
     k, f = log_split(x, near)
-    half = 0.5 * f * f
-    hi = upper_half(f - half)
-    lo = ((f - hi) - half) + log_rest(f)
-    total = k * two[0] + hi * c[0]
-    rest = (k * two[0] - total) + hi * c[0]
-    return log_edges(x, total + (rest + (k * two[1] + fma(lo, c[0] + c[1], hi * c[1]))), near)
+    rest = fma(f, c[1], fma(-0.5 * f, f, log_rest(f)) * c[0])
+    rest = fma(k, two[1], rest) if two[1] else rest
+    return log_edges(x, k * two[0] + exact_product_plus(f, c[0], rest), near)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from flambeau.kernels import expr as e
 from flambeau.kernels.expr import Expr
 
-e.ARITY |= {"fma": 3, "bits": 1, "from_bits": 1, "mod": 2, "rest_of_product": 3, "rest_of_quotient": 3}
+e.ARITY |= {"fma": 3, "bits": 1, "from_bits": 1, "mod": 2, "rest_of_product": 3, "rest_of_quotient": 3, "exact_product_plus": 3}
 
 
 # -- formats -------------------------------------------------------------------------------------------------------------
@@ -113,6 +113,11 @@ def fma(a: Expr, b, c) -> Expr:
     last elements, and a result must not depend on where in an array its argument stands.
     """
     return e.node("fma", a, b, c)
+
+
+def exact_product_plus(a: Expr, b, c) -> Expr:
+    """a b + c, c being the smaller, as if the product were exact: in two parts where the CPU has no fma."""
+    return e.node("exact_product_plus", a, b, c)
 
 
 def rest_of_product(a: Expr, b: Expr, product: Expr) -> Expr:

@@ -22,6 +22,14 @@ def uniform(word, low, high):
     return where(eq(x, high), low, x)
 
 
+def word_modulo(word, span):
+    """word % span of a word of 32 bits and a number below 2^32: what the nearest multiple of `span` leaves, which double computes exactly."""
+    x = cast(cast(word ^ -(2**31), "i32"), "f64") + 2.0**31  # CPUs convert signed integers: this one is the word less 2^31
+    n = (x * (1 / span) + DOUBLE.magic) - DOUBLE.magic
+    r = x - n * span
+    return bits(where(r < 0, r + span, r) + 2.0**52) & (2**52 - 1)
+
+
 def normal_cos(u, v, mean, std):
     """mean + std r cos t, r = sqrt(-2 log(1 - u)), t = 2 pi v: Box and Muller's normal variable."""
     _, cosine = sine_and_cosine(v * TWO_PI)
@@ -95,3 +103,4 @@ def libm(name: str, x):
 for kind, word in (("f32", "i32"), ("f64", "i64")):
     FUNCTIONS.append(Function(f"uniform_{kind}", (word, kind, kind), kind, uniform))
     FUNCTIONS += [Function(f"{f.__name__}_{kind}", (kind,) * 4, kind, f) for f in (normal_cos, normal_sin)]
+FUNCTIONS.append(Function("word_modulo", ("i32", "f64"), "u64", word_modulo))

@@ -15,6 +15,13 @@ def fma(a, b, c):
     return a * b + c
 
 
+@instruction(HAS_FMA, "__builtin_fma{f}(x0, x1, x2)")
+def exact_product_plus(a, b, c):
+    """a b + c for the smaller c: the product of the upper halves is exact, and the rest is small."""
+    a_top, b_top = upper_half(a), upper_half(b)
+    return a_top * b_top + ((a_top * (b - b_top) + (a - a_top) * b) + c)
+
+
 @instruction(HAS_FMA, "__builtin_fma(x0, x1, -x2)", kinds=("f64",))
 def rest_of_product(a, b, product):
     """a b - product, where product = a b rounded: Dekker's sum of exact half products."""
