@@ -29,6 +29,8 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("distributed", "compiler", "profiler", "amp", "utils"), 5),
     **dict.fromkeys(
         (
+            "_C",
+            "_dynamo",
             "accelerator",
             "backends",
             "cpu",
