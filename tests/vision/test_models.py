@@ -74,6 +74,17 @@ def test_options_of_residual_networks():
         models.resnet18(replace_stride_with_dilation=[False, False, True])
 
 
+def test_dense_blocks_can_save_memory():
+    """memory_efficient computes parts again in backward: the same gradients."""
+    x, gradients = flambeau.randn(2, 3, 32, 32), []
+    for efficient in (False, True):
+        flambeau.manual_seed(0)
+        model = models.DenseNet(4, (2, 2), 8, num_classes=3, memory_efficient=efficient)
+        model(x).square().sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(flambeau.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
 def test_trained_weights_are_refused_with_advice():
     """Nothing is downloaded: whoever asks for trained weights, the old way or the new, is told what to do."""
     for ask in (

@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.vision.models import alexnet as _alexnet
-from flambeau.vision.models import mobilenetv2, resnet, squeezenet, vgg
+from flambeau.vision.models import densenet, mobilenetv2, resnet, squeezenet, vgg
 from flambeau.vision.models.alexnet import *
+from flambeau.vision.models.densenet import *
 from flambeau.vision.models.mobilenetv2 import *
 from flambeau.vision.models.resnet import *
 from flambeau.vision.models.squeezenet import *
 from flambeau.vision.models.vgg import *
 
-_HOMES = (_alexnet, mobilenetv2, resnet, squeezenet, vgg)
+_HOMES = (_alexnet, densenet, mobilenetv2, resnet, squeezenet, vgg)
 _BUILDERS = {name: getattr(home, name) for home in _HOMES for name in home.__all__ if name.islower()}
 
 __all__ = [*(name for home in _HOMES for name in home.__all__), "get_model", "list_models"]

@@ -55,15 +55,22 @@ class VGG(Module):
         return self.classifier(self.avgpool(self.features(x)).flatten(1))
 
 
-def _features(depth: int, batch_norm: bool) -> Sequential:
+def make_layers(cfg: list[int | str], batch_norm: bool = False) -> Sequential:
+    """The convolutions: a number is one with so many channels, "M" a pooling."""
     made: list[Module] = []
     channels = 3
-    for count, width in zip(STAGES[depth], WIDTHS, strict=True):
-        for _ in range(count):
+    for width in cfg:
+        if isinstance(width, str):
+            made.append(MaxPool2d(2, 2))
+        else:
             made += [Conv2d(channels, width, 3, padding=1), *([BatchNorm2d(width)] if batch_norm else []), ReLU(inplace=True)]
             channels = width
-        made.append(MaxPool2d(2, 2))
     return Sequential(*made)
+
+
+def _stages(depth: int) -> list[int | str]:
+    stages = [[width] * count + ["M"] for count, width in zip(STAGES[depth], WIDTHS, strict=True)]
+    return [layer for stage in stages for layer in stage]
 
 
 def _builder(depth: int, batch_norm: bool) -> Callable[..., VGG]:
@@ -71,7 +78,7 @@ def _builder(depth: int, batch_norm: bool) -> Callable[..., VGG]:
 
     def build(*, weights: Any = None, progress: bool = True, **kwargs: Any) -> VGG:
         pretrained.refuse(name, weights, kwargs)
-        return VGG(_features(depth, batch_norm), **kwargs)
+        return VGG(make_layers(_stages(depth), batch_norm), **kwargs)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"VGG with {depth} layers{' and batch normalization' if batch_norm else ''}, untrained."
