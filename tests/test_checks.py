@@ -44,6 +44,18 @@ def test_conditions_that_are_tensors():
         flambeau._check_tensor_all(flambeau.tensor([True, False]))
 
 
+def test_assertions_about_one_element():
+    """_assert_async takes a tensor of one element, a number or a truth value, and the words to say."""
+    for t in (flambeau, torch):
+        assert t._assert_async(t.tensor(2.0)) is None
+        with pytest.raises(RuntimeError, match="single nonzero value"):
+            t._assert_async(t.tensor(0))
+        with pytest.raises(RuntimeError, match="words"):
+            t._assert_async(t.tensor(False), "words")
+        with pytest.raises(RuntimeError, match="more than one value"):
+            t._assert_async(t.tensor([1, 1]))
+
+
 def test_sizes():
     """_check_is_size wants a number that is not negative, and not above its max."""
     flambeau._check_is_size(3, max=3)

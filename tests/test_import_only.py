@@ -13,10 +13,15 @@ from flambeau import import_only
 
 HOMES = [
     "flambeau._C",
+    "flambeau._subclasses.fake_tensor",
+    "flambeau.distributed",
     "flambeau.distributed.device_mesh",
+    "flambeau.distributed.nn.functional",
     "flambeau.distributed.tensor",
     "flambeau.fx",
+    "flambeau.fx.experimental.symbolic_shapes",
     "flambeau.nn.attention.flex_attention",
+    "flambeau.onnx",
     "flambeau.utils._python_dispatch",
     "flambeau.vision.models",
 ]
@@ -97,6 +102,13 @@ def test_arguments_of_to_are_taken_apart():
     assert parse(memory_format=flambeau.channels_last) == (None, None, False, flambeau.channels_last)
 
 
+def test_a_running_vmap_is_seen():
+    """torch._C._are_functorch_transforms_active is True inside vmap, where values cannot be read, and False outside."""
+    asked = []
+    flambeau.vmap(lambda x: asked.append(flambeau._C._are_functorch_transforms_active()) or x)(flambeau.ones(2))
+    assert asked == [True] and not flambeau._C._are_functorch_transforms_active()
+
+
 def test_dtypes_and_devices_that_can_only_be_named():
     """float8 dtypes and devices such as mps exist for tables and comparisons; a tensor of them is refused with a sentence."""
     torch = pytest.importorskip("torch")
@@ -107,6 +119,11 @@ def test_dtypes_and_devices_that_can_only_be_named():
         assert repr(ours) == repr(theirs)
         with pytest.raises(RuntimeError, match="Promotion for Float8"):
             flambeau.promote_types(ours, flambeau.float32)
+    assert (
+        flambeau.complex32.is_complex and flambeau.complex32.itemsize == torch.complex32.itemsize and flambeau.chalf is flambeau.complex32
+    )
+    with pytest.raises(NotImplementedError, match="complex64"):
+        flambeau.ones(2).to(flambeau.complex32)
     makers = [
         lambda d: flambeau.zeros(2, dtype=d),
         lambda d: flambeau.ones(2).to(d),

@@ -31,6 +31,7 @@ FLOORS: dict[str, int] = {
         (
             "_C",
             "_dynamo",
+            "_higher_order_ops",
             "accelerator",
             "backends",
             "cpu",

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flambeau import cuda, import_only
+from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 from flambeau.ops.copying import parse_to
@@ -41,3 +42,8 @@ PyTorchFileReader, PyTorchFileWriter = import_only.classes(
     "PyTorchFileReader PyTorchFileWriter",
     "checkpoints are read by torch.load and written by torch.save, whose files are PyTorch's",
 )
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether a vmap is running, in which values cannot be read. (Within torch.func.grad they can, here: its tensors are like any others.)"""
+    return bool(state.levels)

@@ -21,6 +21,14 @@ def _assert(condition: Any, message: str) -> None:
         raise AssertionError(message)
 
 
+def _assert_async(input: Tensor, assert_msg: str | None = None) -> None:
+    """RuntimeError unless the one element of a tensor is true. (PyTorch does not wait for it on a GPU; here it is read at once.)"""
+    if input.numel() != 1:
+        raise RuntimeError(f"Boolean value of Tensor with {'no values' if not input.numel() else 'more than one value'} is ambiguous")
+    if not input:
+        raise RuntimeError(assert_msg or "Expected Tensor with single nonzero value, but got zero")
+
+
 def _check_with(error_type: type[Exception], cond: bool, message: Message) -> None:
     """Raise `error_type` with what `message()` says, unless `cond` is True."""
     if isinstance(cond, Tensor):

@@ -72,10 +72,11 @@ class named(dtype):
 
     __slots__ = ("limits",)
 
-    def __init__(self, name: str, limits: tuple[float, float, float, float] | None = None):
-        self.name, self.category, self.itemsize, self._aliases = name, FLOAT, 1, ()
+    def __init__(self, name: str, limits: tuple[float, float, float, float] | None = None, category: int = FLOAT, itemsize: int = 1):
+        self.name, self.category, self.itemsize, self._aliases = name, category, itemsize, ()
         self.limits = limits  # smallest and largest number, step above 1, smallest normal number
-        self.is_floating_point, self.is_complex, self.is_signed = True, False, limits is None or limits[0] < 0
+        self.is_floating_point, self.is_complex = category == FLOAT, category == COMPLEX
+        self.is_signed = limits is None or limits[0] < 0
 
     @property
     def numpy(self):
@@ -89,7 +90,9 @@ def refuse_unmade(given) -> None:
         how = f"torch.quantize_per_tensor(x, scale, zero_point, {given})"
         raise NotImplementedError(f"tensors of {given} have a scale and a zero point, and are made by {how}")
     if isinstance(given, named):
-        raise NotImplementedError(f"there are no tensors of {given} in Flambeau yet. Try torch.bfloat16, or torch.quantize_per_tensor")
+        raise NotImplementedError(
+            f"there are no tensors of {given} in Flambeau yet. Try {'torch.complex64' if given.is_complex else 'torch.bfloat16, or torch.quantize_per_tensor'}"
+        )
 
 
 float64 = dtype("float64", np.float64, FLOAT, ("double",))
@@ -113,7 +116,7 @@ float8_e4m3fnuz = named("float8_e4m3fnuz", (-240.0, 240.0, 0.125, 2.0**-7))
 float8_e5m2 = named("float8_e5m2", (-57344.0, 57344.0, 0.25, 2.0**-14))
 float8_e5m2fnuz = named("float8_e5m2fnuz", (-57344.0, 57344.0, 0.125, 2.0**-15))
 float8_e8m0fnu = named("float8_e8m0fnu", (2.0**-127, 2.0**127, 1.0, 2.0**-127))
-float4_e2m1fn_x2 = named("float4_e2m1fn_x2")
+float4_e2m1fn_x2, complex32 = named("float4_e2m1fn_x2"), named("complex32", category=COMPLEX, itemsize=4)
 
 ALL: tuple[dtype, ...] = (
     float64, float32, float16, bfloat16, complex64, complex128,
@@ -144,6 +147,7 @@ def _promote(a: dtype, b: dtype) -> dtype:
     if QUANTIZED in (a.category, b.category):
         raise RuntimeError(f"promoteTypes with quantized numbers is not handled: {a} and {b}. Try x.dequantize()")
     if isinstance(a, named) or isinstance(b, named):
+        refuse_unmade(next((d for d in (a, b) if d is complex32), None))
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
     if a.category != b.category:
         low, high = (a, b) if a.category < b.category else (b, a)

@@ -7,11 +7,34 @@ False
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any, NoReturn
 
+from flambeau import import_only
+
+WHY = "there are no process groups in Flambeau yet. Run the program as one process"
+
+Backend, ProcessGroup, ReduceOp, Store, TCPStore, Work = import_only.classes(
+    "torch.distributed", "Backend ProcessGroup ReduceOp Store TCPStore Work", WHY
+)
+(
+    all_gather, all_gather_into_tensor, all_gather_object, all_reduce, all_to_all, all_to_all_single, barrier, broadcast,
+    broadcast_object_list, destroy_process_group, gather, gather_object, get_backend, get_process_group_ranks, irecv, isend,
+    monitored_barrier, new_group, recv, reduce, reduce_scatter, reduce_scatter_tensor, scatter, scatter_object_list, send,
+) = import_only.functions(
+    "torch.distributed",
+    """all_gather all_gather_into_tensor all_gather_object all_reduce all_to_all all_to_all_single barrier broadcast
+    broadcast_object_list destroy_process_group gather gather_object get_backend get_process_group_ranks irecv isend
+    monitored_barrier new_group recv reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list send""",
+    WHY,
+)  # fmt: skip
+
 __all__ = [
-    "get_rank", "get_world_size", "init_process_group", "is_available", "is_gloo_available", "is_initialized", "is_mpi_available",
-    "is_nccl_available", "is_torchelastic_launched",
+    "Backend", "ProcessGroup", "ReduceOp", "Store", "TCPStore", "Work", "all_gather", "all_gather_into_tensor", "all_gather_object",
+    "all_reduce", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "destroy_process_group", "gather",
+    "gather_object", "get_backend", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group", "irecv", "is_available",
+    "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "isend",
+    "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send",
 ]  # fmt: skip
 
 
@@ -35,9 +58,7 @@ def is_torchelastic_launched() -> bool:
 
 def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:
     """NotImplementedError: there are no process groups."""
-    raise NotImplementedError(
-        "torch.distributed.init_process_group: there are no process groups in Flambeau yet. Run the program as one process"
-    )
+    raise NotImplementedError(f"torch.distributed.init_process_group: {WHY}")
 
 
 def get_rank(group: Any = None) -> NoReturn:
@@ -48,3 +69,9 @@ def get_rank(group: Any = None) -> NoReturn:
 def get_world_size(group: Any = None) -> NoReturn:
     """ValueError: this process belongs to no group."""
     get_rank(group)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("device_mesh", "nn", "tensor"):  # imported when asked for
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from flambeau import import_only
-
-WHY = "there are no process groups in Flambeau yet"
+from flambeau.distributed import WHY
 
 (DeviceMesh,) = import_only.classes("torch.distributed.device_mesh", "DeviceMesh", WHY)
 (init_device_mesh,) = import_only.functions("torch.distributed.device_mesh", "init_device_mesh", WHY)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from flambeau import import_only
+from flambeau.distributed import WHY
 from flambeau.distributed.device_mesh import DeviceMesh, init_device_mesh
-
-WHY = "there are no process groups in Flambeau yet"
 
 DTensor, Partial, Placement, Replicate, Shard = import_only.classes(
     "torch.distributed.tensor", "DTensor Partial Placement Replicate Shard", WHY
