@@ -29,6 +29,9 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("distributed", "compiler", "profiler", "amp", "utils"), 5),
     **dict.fromkeys(
         (
+            "_C",
+            "_dynamo",
+            "_higher_order_ops",
             "accelerator",
             "backends",
             "cpu",

@@ -509,3 +509,11 @@ def test_numpys_error_becomes_ours():
     assert isinstance(keeper.as_ours(MemoryError("no patch")), RuntimeError) and "no patch" in str(keeper.as_ours(MemoryError("no patch")))
     ours = keeper.as_ours(numpys.value)
     assert keeper.as_ours(ours) is ours
+
+
+def test_a_storage_counts_its_bytes():
+    """sys.getsizeof of a storage includes what it holds, by which summaries of models add up."""
+    import sys
+
+    small, large = (flambeau.zeros(n).untyped_storage() for n in (10, 1010))
+    assert sys.getsizeof(large) - sys.getsizeof(small) == 4000

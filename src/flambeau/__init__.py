@@ -21,8 +21,9 @@ from flambeau.version import __version__
 from flambeau import dtypes as _dtypes, errors as _errors
 from flambeau.devices import device, get_default_device, set_default_device
 from flambeau.dtypes import (
-    bfloat16, can_cast, complex64, complex128, dtype, finfo, float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64,
-    promote_types, qint8, qint32, quint8, set_default_dtype, uint8, uint16, uint32, uint64,
+    bfloat16, can_cast, complex32, complex64, complex128, dtype, finfo, float4_e2m1fn_x2, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2,
+    float8_e5m2fnuz, float8_e8m0fnu, float16, float32, float64, get_default_dtype, iinfo, int8, int16, int32, int64, promote_types, qint8,
+    qint32, quint8, set_default_dtype, uint8, uint16, uint32, uint64,
 )  # fmt: skip
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
@@ -69,6 +70,7 @@ tan_ tanh_ threshold_ trunc_ xlogy_ zero_
 
 e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 legacy_contiguous_format = contiguous_format
+chalf = complex32
 random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.random
 storage = untyped_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
 globals().update(_TENSOR_TYPES)
@@ -79,8 +81,8 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 # -- rooms that are imported when asked for ------------------------------------------------------------------------
 
 _ROOMS = frozenset({
-    "__config__", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "hub",
-    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler", "serialization",
+    "_C", "__config__", "_dynamo", "_higher_order_ops", "_subclasses", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
+    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "serialization",
     "signal", "sparse", "special",
     "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
     "accelerator", "ao", "functional", "quantization", "torch_version",
@@ -93,6 +95,8 @@ _LATER = {name: home for home, names in {
         set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype
         set_autocast_xla_enabled""",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled",
+    "checks": """_assert _assert_async _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value
+        _check_with""",
     "control_flow": "cond while_loop",
     "accelerator": "get_device_module",
     "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
@@ -114,7 +118,8 @@ _LATER = {name: home for home, names in {
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler",
     "load": "serialization", "save": "serialization", "summary": "viz", "vmap": "func",
-    "ScriptFunction": "jit", "ScriptModule": "jit",
+    "ScriptFunction": "jit", "ScriptModule": "jit", "PyTorchFileReader": "_C", "PyTorchFileWriter": "_C",
+    "Event": "cuda", "Stream": "cuda",
 }  # fmt: skip
 
 
@@ -127,6 +132,8 @@ def __getattr__(name: str):
 
 
 def _find(name: str):
+    if name == "torch":  # PyTorch's package imports itself, and programs have been seen to say torch.torch
+        return _import_module(__name__)
     if name in _IN_PLACE and hasattr(Tensor, name):
         return getattr(Tensor, name)
     if name in _bind.functions:

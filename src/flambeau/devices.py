@@ -1,10 +1,14 @@
-"""Where a tensor lives: `cpu`, `cuda[:n]` or `meta` (shapes without data)."""
+"""Where a tensor lives: `cpu`, `cuda[:n]` or `meta` (shapes without data). Other devices of PyTorch's can be named, and hold no tensors."""
 
 from __future__ import annotations
 
 import threading
 
-KNOWN = ("cpu", "cuda", "meta")
+HERE = frozenset({"cpu", "cuda", "meta"})
+KNOWN = (
+    "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps", "meta",
+    "hpu", "mtia", "privateuseone",
+)  # fmt: skip
 
 
 class device:
@@ -44,6 +48,7 @@ class device:
         return device, (self.type, self.index)
 
     def __enter__(self) -> device:
+        usable(self)
         _state.stack.append(self)
         return self
 
@@ -79,6 +84,15 @@ def gpu(index: int) -> device:
     return _interned.get(("cuda", index)) or device("cuda", index)
 
 
+def usable(d: device) -> device:
+    """The device, which must be one that can hold tensors here."""
+    if d.type in HERE:
+        return d
+    if d.type == "xpu":
+        raise AssertionError("Torch not compiled with XPU enabled: Flambeau computes on cpu and cuda")
+    raise NotImplementedError(f"There are no tensors on {d.type} devices in Flambeau: it computes on cpu and cuda")
+
+
 cpu = device("cpu")
 meta = device("meta")
 
@@ -94,7 +108,7 @@ _state = _State()
 
 def set_default_device(device) -> None:
     """Factories without `device=` create their tensors here. None means the CPU."""
-    _state.default = cpu if device is None else _Device(device)
+    _state.default = cpu if device is None else usable(_Device(device))
 
 
 _Device = device  # the class, where a parameter of PyTorch's takes its name

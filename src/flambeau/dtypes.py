@@ -64,14 +64,35 @@ class quantized(dtype):
     @property
     def numpy(self):
         """None: the integers alone do not say what they mean."""
-        refuse_quantized(self)
+        refuse_unmade(self)
 
 
-def refuse_quantized(given) -> None:
-    """NotImplementedError for a quantized dtype, where a tensor without a scale would be made."""
+class named(dtype):
+    """A dtype that programs name, in tables of file formats and in checks, and that no tensor has: there are no loops over such elements."""
+
+    __slots__ = ("limits",)
+
+    def __init__(self, name: str, limits: tuple[float, float, float, float] | None = None, category: int = FLOAT, itemsize: int = 1):
+        self.name, self.category, self.itemsize, self._aliases = name, category, itemsize, ()
+        self.limits = limits  # smallest and largest number, step above 1, smallest normal number
+        self.is_floating_point, self.is_complex = category == FLOAT, category == COMPLEX
+        self.is_signed = limits is None or limits[0] < 0
+
+    @property
+    def numpy(self):
+        """None: what would make a tensor asks for it, and is told."""
+        refuse_unmade(self)
+
+
+def refuse_unmade(given) -> None:
+    """NotImplementedError for a dtype that tensors cannot simply be made of, and how they are made."""
     if isinstance(given, quantized):
         how = f"torch.quantize_per_tensor(x, scale, zero_point, {given})"
         raise NotImplementedError(f"tensors of {given} have a scale and a zero point, and are made by {how}")
+    if isinstance(given, named):
+        raise NotImplementedError(
+            f"there are no tensors of {given} in Flambeau yet. Try {'torch.complex64' if given.is_complex else 'torch.bfloat16, or torch.quantize_per_tensor'}"
+        )
 
 
 float64 = dtype("float64", np.float64, FLOAT, ("double",))
@@ -90,6 +111,12 @@ uint32 = dtype("uint32", np.uint32, INTEGER)
 uint64 = dtype("uint64", np.uint64, INTEGER)
 bool = dtype("bool", np.bool_, BOOL)
 qint8, quint8, qint32 = quantized("qint8", np.int8), quantized("quint8", np.uint8), quantized("qint32", np.int32)
+float8_e4m3fn = named("float8_e4m3fn", (-448.0, 448.0, 0.125, 2.0**-6))
+float8_e4m3fnuz = named("float8_e4m3fnuz", (-240.0, 240.0, 0.125, 2.0**-7))
+float8_e5m2 = named("float8_e5m2", (-57344.0, 57344.0, 0.25, 2.0**-14))
+float8_e5m2fnuz = named("float8_e5m2fnuz", (-57344.0, 57344.0, 0.125, 2.0**-15))
+float8_e8m0fnu = named("float8_e8m0fnu", (2.0**-127, 2.0**127, 1.0, 2.0**-127))
+float4_e2m1fn_x2, complex32 = named("float4_e2m1fn_x2"), named("complex32", category=COMPLEX, itemsize=4)
 
 ALL: tuple[dtype, ...] = (
     float64, float32, float16, bfloat16, complex64, complex128,
@@ -119,6 +146,9 @@ def _promote(a: dtype, b: dtype) -> dtype:
         return a
     if QUANTIZED in (a.category, b.category):
         raise RuntimeError(f"promoteTypes with quantized numbers is not handled: {a} and {b}. Try x.dequantize()")
+    if isinstance(a, named) or isinstance(b, named):
+        refuse_unmade(next((d for d in (a, b) if d is complex32), None))
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
     if a.category != b.category:
         low, high = (a, b) if a.category < b.category else (b, a)
         if high.category == COMPLEX and low is float64:
@@ -162,6 +192,7 @@ def set_default_dtype(d: dtype, /) -> None:
         raise TypeError(f"invalid dtype object: expected a torch.dtype such as torch.float64, found {d!r}")
     if not d.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, found {d}")
+    refuse_unmade(d)
     _default = d
 
 
@@ -226,6 +257,11 @@ class finfo(_Limits):
         self._dtype = d = _default if type is None else type
         if not isinstance(d, dtype) or d.category < FLOAT:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
+        if isinstance(d, named) and d.limits is not None:
+            self.bits, self.resolution, self.dtype = 8, 1.0, d.name
+            self.min, self.max, self.eps, self.tiny = d.limits
+            self.smallest_normal = self.tiny
+            return
         info = ml_dtypes.finfo(d.to_real().numpy)
         self.bits = d.to_real().itemsize * 8
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)

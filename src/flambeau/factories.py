@@ -131,14 +131,14 @@ def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
         return dtype
     found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
     if found is None:
-        dtypes.refuse_quantized(dtype)
+        dtypes.refuse_unmade(dtype)
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return found
 
 
 def device_of(device: Any) -> devices.device:
     """The device= argument; 'cuda' means the current GPU."""
-    found = devices.resolve(device)
+    found = devices.usable(devices.resolve(device))
     if found.index is None and found.type == "cuda":
         return devices.device("cuda", arrays.cuda().current_device())
     return found if found.index is None or found.type == "cuda" else devices.device(found.type)

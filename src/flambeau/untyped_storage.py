@@ -40,6 +40,10 @@ class _Memory:
         """The bytes."""
         return UntypedStorage._of(self._storage)
 
+    def __sizeof__(self) -> int:
+        """Of the object and its bytes, for sys.getsizeof."""
+        return super().__sizeof__() + self.nbytes()
+
     def nbytes(self) -> int:
         """The number of bytes."""
         return self._storage.nbytes()
@@ -154,7 +158,7 @@ class UntypedStorage(_Memory):
         if len(args) > 1:
             raise TypeError(f"UntypedStorage() takes a number of bytes, or a sequence of them; found {len(args)} arguments")
         given: Any = args[0] if args else 0
-        where = devices.cpu if device is None else devices.device(device)
+        where = devices.cpu if device is None else devices.usable(devices.device(device))
         if hasattr(given, "__index__"):
             array = arrays.empty((given.__index__(),), np.dtype(np.uint8), where)
         else:

@@ -26,6 +26,12 @@ def for_a_while(switches: dict[str, Any], values: dict[str, Any]):
         switches.update(before)
 
 
+@contextmanager
+def __allow_nonbracketed_mutation():
+    """Within it switches can be set without a `with flags(...)`, as they always can here: PyTorch forbids it in its own tests."""
+    yield
+
+
 def __getattr__(name: str) -> Any:
     if name not in ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -82,7 +82,7 @@ def to(input, *args, **kwargs):
 
 def _indexed(device, input):
     """'cuda' means the current GPU; a tensor that is on one already stays there."""
-    device = devices.device(device)
+    device = devices.usable(devices.device(device))
     if device.type == "cuda" and device.index is None:
         return input.device if input.device.type == "cuda" else devices.device("cuda", arrays.cuda().current_device())
     if device.type == "cpu" and device.index is not None:

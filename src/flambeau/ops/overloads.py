@@ -18,6 +18,7 @@ from flambeau.ops.declare import OPS
 PARTS = frozenset("""
 _efficient_attention_forward _flash_attention_forward _fused_sdp_choice _log_softmax _scaled_dot_product_cudnn_attention
 _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
+_scaled_dot_product_flash_attention_for_cpu_backward convolution_backward
 _scaled_dot_product_fused_attention_overrideable _softmax _to_copy _unsafe_view bernoulli_ copy_ cross_entropy_loss detach embedding_dense_backward fill_
 linear max_pool2d_with_indices native_dropout native_layer_norm_backward nll_loss_forward nll_loss_nd scaled_dot_product_attention zero_
 """.split())  # fmt: skip

@@ -16,7 +16,7 @@ from flambeau import version
 
 __version__ = version.torchvision_version  # the torchvision whose names and numbers these are
 
-ROOMS = ("datasets", "io", "ops", "transforms", "utils")
+ROOMS = ("datasets", "io", "models", "ops", "transforms", "utils")
 __all__ = [*ROOMS]
 
 

@@ -41,7 +41,7 @@ from flambeau.nn.modules.hooks import (  # noqa: F401  where PyTorch's programs 
 )
 from flambeau.nn.modules.moving import Moves
 from flambeau.nn.modules.registry import Registry
-from flambeau.nn.modules.state import State, _IncompatibleKeys  # noqa: F401
+from flambeau.nn.modules.state import _EXTRA_STATE_KEY_SUFFIX, State, _IncompatibleKeys  # noqa: F401
 from flambeau.nn.modules.walking import Walks
 from flambeau.nn.parameter import Buffer
 from flambeau.parameter import Parameter

@@ -14,7 +14,7 @@ from flambeau.nn.parameter import is_lazy
 from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
 
-EXTRA = "_extra_state"
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -75,7 +75,7 @@ class State:
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = buffer if keep_vars else buffer.detach()
         if type(self).get_extra_state is not State.get_extra_state:
-            destination[prefix + EXTRA] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def _saved(self) -> dict[str, Tensor]:
         """The parameters and persistent buffers of this module itself."""
@@ -129,10 +129,10 @@ class State:
                     error_msgs.append(problem)
             elif strict:
                 missing_keys.append(key)
-        self._load_extra(state_dict, prefix + EXTRA, strict, missing_keys, unexpected_keys)
+        self._load_extra(state_dict, prefix + _EXTRA_STATE_KEY_SUFFIX, strict, missing_keys, unexpected_keys)
         if strict:
             for key in state_dict:
-                if key.startswith(prefix) and key != prefix + EXTRA:
+                if key.startswith(prefix) and key != prefix + _EXTRA_STATE_KEY_SUFFIX:
                     name, dot, _ = key[len(prefix) :].partition(".")
                     if name not in (self._modules if dot else own):
                         unexpected_keys.append(key)

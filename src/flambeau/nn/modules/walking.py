@@ -17,7 +17,7 @@ class Walks:
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
+    _modules: dict[str, Any]  # of modules, or None; read at run time by typing.get_type_hints, which knows no Module here
 
     def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(path, module) of this module and all inside it, outer before inner; each once, unless `remove_duplicate` is off."""

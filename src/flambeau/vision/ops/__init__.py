@@ -8,15 +8,17 @@ from flambeau.vision.ops.boxes import (
     box_convert,
     box_iou,
     clip_boxes_to_image,
+    complete_box_iou,
+    distance_box_iou,
     generalized_box_iou,
     nms,
     remove_small_boxes,
 )
-from flambeau.vision.ops.misc import FrozenBatchNorm2d
+from flambeau.vision.ops.misc import Conv2dNormActivation, FrozenBatchNorm2d
 
 __all__ = [
-    "FrozenBatchNorm2d", "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image", "generalized_box_iou", "nms",
-    "remove_small_boxes",
+    "Conv2dNormActivation", "FrozenBatchNorm2d", "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image",
+    "complete_box_iou", "distance_box_iou", "generalized_box_iou", "nms", "remove_small_boxes",
 ]  # fmt: skip
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from flambeau import dtypes
+from flambeau.autograd.modes import no_grad
 from flambeau.factories import as_tensor
 from flambeau.ops.joining import stack
 from flambeau.tensor import Tensor
@@ -40,6 +43,25 @@ def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     low, high = boxes1[:, None, :2].minimum(boxes2[:, :2]), boxes1[:, None, 2:].maximum(boxes2[:, 2:])
     around = _wide(high - low).clamp(min=0).prod(2)
     return inside / union - (around - union) / around
+
+
+def distance_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """Intersection over union, less the squared distance of the centres by that across the smallest box around both (Zheng et al.)."""
+    a, b = _wide(boxes1)[:, None], _wide(boxes2)
+    around = (a[..., 2:].maximum(b[:, 2:]) - a[..., :2].minimum(b[:, :2])).clamp(min=0)
+    apart = (a[..., :2] + a[..., 2:] - b[:, :2] - b[:, 2:]) / 2
+    return box_iou(a[:, 0], b) - apart.square().sum(-1) / (around.square().sum(-1) + eps)
+
+
+def complete_box_iou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """`distance_box_iou`, less a part for boxes whose sides are in other proportions (Zheng et al.)."""
+    a, b = _wide(boxes1), _wide(boxes2)
+    size1, size2 = a[:, None, 2:] - a[:, None, :2], b[:, 2:] - b[:, :2]
+    angle = (size1[..., 0] / size1[..., 1]).atan() - (size2[:, 0] / size2[:, 1]).atan()
+    unlike = 4 / math.pi**2 * angle.square()
+    with no_grad():
+        weight = unlike / (1 - box_iou(a, b) + unlike + eps)
+    return distance_box_iou(a, b, eps) - weight * unlike
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:

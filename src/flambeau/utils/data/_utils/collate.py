@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from flambeau.tensor import Tensor, wrap
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 
 default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+np_str_obj_array_pattern = re.compile(r"[SaUO]")  # dtypes of arrays that hold text or objects
 
 
 def default_collate(batch):
@@ -69,7 +71,7 @@ def default_convert(data):
     if isinstance(data, Tensor):
         return data
     if isinstance(data, (np.ndarray, np.generic)):
-        return data if data.dtype.kind in "SUO" else as_tensor(data)
+        return data if np_str_obj_array_pattern.search(data.dtype.str) else as_tensor(data)
     if isinstance(data, Mapping):
         return like_mapping(data, {key: default_convert(value) for key, value in data.items()})
     if is_namedtuple(data):
@@ -139,7 +141,7 @@ def collate_tensor_fn(batch, *, collate_fn_map=None) -> Tensor:
 
 def collate_numpy_array_fn(batch, *, collate_fn_map=None):
     """As tensors. Text and objects are refused."""
-    if batch[0].dtype.kind in "SUO":
+    if np_str_obj_array_pattern.search(batch[0].dtype.str):
         raise TypeError(default_collate_err_msg_format.format(batch[0].dtype))
     return collate([as_tensor(array) for array in batch], collate_fn_map=collate_fn_map)
 

@@ -1,0 +1,49 @@
+"""torch._C: the few names of PyTorch's compiled part that libraries ask for by name. There is no such part here: each is Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from flambeau import cuda, import_only
+from flambeau.autograd.modes import state
+from flambeau.devices import device as Device
+from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.ops.copying import parse_to
+from flambeau.rng import Generator
+from flambeau.tensor import Size, Tensor
+
+__all__ = ["DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]
+
+TensorBase = Tensor
+_TensorMeta = type(Tensor)
+
+
+def _log_api_usage_once(event: str) -> None:
+    """PyTorch counts which of its interfaces are used, for its own builders. Nothing is counted here."""
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> tuple:
+    """What the arguments of `to` say: (device, dtype, non_blocking, memory format)."""
+    dtype, device, _, layout, non_blocking = parse_to(*args, **kwargs)
+    return None if device is None else Device(device), dtype, non_blocking, layout
+
+
+_nn = SimpleNamespace(_parse_to=_parse_to)
+
+
+def _get_accelerator(check: Any = None) -> Device:
+    """The device that work is moved to: a GPU where there is one, else the CPU."""
+    return Device("cuda" if cuda.is_available() else "cpu")
+
+
+PyTorchFileReader, PyTorchFileWriter = import_only.classes(
+    "torch",
+    "PyTorchFileReader PyTorchFileWriter",
+    "checkpoints are read by torch.load and written by torch.save, whose files are PyTorch's",
+)
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether a vmap is running, in which values cannot be read. (Within torch.func.grad they can, here: its tensors are like any others.)"""
+    return bool(state.levels)

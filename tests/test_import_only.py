@@ -1,0 +1,162 @@
+"""Names that libraries import and do not use: they can be imported, asked for and inherited from, and say so when they are used."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import get_args, get_type_hints
+
+import pytest
+
+import flambeau
+from flambeau import import_only
+
+HOMES = [
+    "flambeau._C",
+    "flambeau._subclasses.fake_tensor",
+    "flambeau.distributed",
+    "flambeau.distributed.device_mesh",
+    "flambeau.distributed.nn.functional",
+    "flambeau.distributed.tensor",
+    "flambeau.fx",
+    "flambeau.fx.experimental.symbolic_shapes",
+    "flambeau.nn.attention.flex_attention",
+    "flambeau.onnx",
+    "flambeau.utils._python_dispatch",
+    "flambeau.vision.models",
+]
+
+
+def names() -> list:
+    found = []
+    for home in HOMES:
+        for name, value in vars(import_module(home)).items():
+            if isinstance(value, import_only.ImportOnly) or (getattr(value, "__name__", "") == name and is_refusal(value)):
+                found.append(pytest.param(value, id=f"{home}.{name}"))
+    return found
+
+
+def is_refusal(value) -> bool:
+    return inspect.isfunction(value) and value.__code__.co_filename == import_only.__file__
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_name_that_is_only_imported_is_not_silent(name):
+    """It is true like anything else, and calling it raises NotImplementedError with its name and a reason."""
+    assert bool(name)
+    with pytest.raises(NotImplementedError, match=f"{name.__name__} can be imported, not used: .+"):
+        name(1, dim=2)
+
+
+def test_there_are_such_names():
+    """The list above finds classes and functions; an empty one would pass every test."""
+    kinds = {isinstance(p.values[0], type) for p in names()}
+    assert kinds == {True, False} and len(names()) > 30
+
+
+def test_a_class_can_be_asked_for_and_inherited_from():
+    """isinstance() is False, annotations and subclasses work, an object or an attribute of the class is refused."""
+    Tracer = flambeau.fx.Tracer
+    assert not isinstance(flambeau.ones(1), Tracer) and not isinstance(None, Tracer)
+
+    class Mine(Tracer):
+        pass
+
+    assert get_args(Tracer | None) == (Tracer, type(None))
+    assert issubclass(Mine, Tracer) and dict[str, Tracer] and Tracer["T"]
+    for use in (Mine, lambda: Tracer.trace, lambda: Mine.trace):
+        with pytest.raises(NotImplementedError, match=r"torch\.fx\.Tracer can be imported"):
+            use()
+
+
+def test_marks_of_compilers_change_nothing():
+    """fx.wrap, _dynamo's marks and settings: functions come back as they are, settings are kept for as long as asked."""
+    dynamo = flambeau._dynamo
+
+    def f(x):
+        return x
+
+    assert flambeau.fx.wrap(f) is f and flambeau.fx.wrap("f") == "f"
+    assert dynamo.allow_in_graph(f) is f and dynamo.disable(f) is f and dynamo.mark_static_address(flambeau.ones(1)) is None
+    with dynamo.config.patch(verbose=True, cache_size_limit=3):
+        assert dynamo.config.verbose and dynamo.config.cache_size_limit == 3
+    assert not dynamo.config.verbose and dynamo.config.cache_size_limit == 8
+    assert isinstance(flambeau.compile(flambeau.nn.Linear(1, 1), backend="eager"), dynamo.OptimizedModule)
+    with pytest.raises(RuntimeError, match="global function"):
+        flambeau.fx.wrap(3)
+
+
+def test_type_hints_of_modules_can_be_read():
+    """typing.get_type_hints works on every module and optimizer: libraries read the annotations of their models, bases included."""
+    for room in (flambeau.nn, flambeau.optim):
+        for name in dir(room):
+            if isinstance(getattr(room, name), type):
+                get_type_hints(getattr(room, name))
+
+
+def test_arguments_of_to_are_taken_apart():
+    """torch._C._nn._parse_to gives device, dtype, whether to wait, memory format."""
+    parse = flambeau._C._nn._parse_to
+    assert parse("cpu", flambeau.float16, True) == (flambeau.device("cpu"), flambeau.float16, True, None)
+    assert parse(flambeau.zeros(1)) == (flambeau.device("cpu"), flambeau.float32, False, None)
+    assert parse(memory_format=flambeau.channels_last) == (None, None, False, flambeau.channels_last)
+
+
+def test_a_running_vmap_is_seen():
+    """torch._C._are_functorch_transforms_active is True inside vmap, where values cannot be read, and False outside."""
+    asked = []
+    flambeau.vmap(lambda x: asked.append(flambeau._C._are_functorch_transforms_active()) or x)(flambeau.ones(2))
+    assert asked == [True] and not flambeau._C._are_functorch_transforms_active()
+
+
+def test_dtypes_and_devices_that_can_only_be_named():
+    """float8 dtypes and devices such as mps exist for tables and comparisons; a tensor of them is refused with a sentence."""
+    torch = pytest.importorskip("torch")
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"):
+        ours, theirs = getattr(flambeau, name), getattr(torch, name)
+        assert repr(flambeau.finfo(ours)) == repr(torch.finfo(theirs)) and flambeau.finfo(ours).bits == torch.finfo(theirs).bits
+        assert (ours.itemsize, ours.is_floating_point, ours.is_signed) == (theirs.itemsize, theirs.is_floating_point, theirs.is_signed)
+        assert repr(ours) == repr(theirs)
+        with pytest.raises(RuntimeError, match="Promotion for Float8"):
+            flambeau.promote_types(ours, flambeau.float32)
+    assert (
+        flambeau.complex32.is_complex and flambeau.complex32.itemsize == torch.complex32.itemsize and flambeau.chalf is flambeau.complex32
+    )
+    with pytest.raises(NotImplementedError, match="complex64"):
+        flambeau.ones(2).to(flambeau.complex32)
+    makers = [
+        lambda d: flambeau.zeros(2, dtype=d),
+        lambda d: flambeau.ones(2).to(d),
+        lambda d: flambeau.tensor([1.0], dtype=d),
+        lambda d: flambeau.nn.Linear(1, 1, dtype=d),
+        lambda d: flambeau.set_default_dtype(d),
+        lambda d: flambeau.ones(4).view(d),
+    ]
+    for make in makers:
+        with pytest.raises(NotImplementedError, match="no tensors of torch"):
+            make(flambeau.float8_e4m3fn)
+    for name in ("mps", "xla", "hpu:1"):
+        assert str(flambeau.device(name)) == str(torch.device(name)) and flambeau.device(name) != flambeau.device("cpu")
+        for use in (lambda d: flambeau.zeros(1, device=d), lambda d: flambeau.ones(1).to(d), flambeau.set_default_device):
+            with pytest.raises(NotImplementedError, match="There are no tensors on"):
+                use(name)
+    with pytest.raises(AssertionError, match="XPU"):
+        flambeau.ones(1, device="xpu")
+    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
+        flambeau.device("toaster")
+
+
+def test_tensors_made_of_tensors_are_known_by_their_methods():
+    """is_traceable_wrapper_subclass is True of subclasses with __tensor_flatten__ and __tensor_unflatten__, and of nothing else."""
+    from flambeau.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    class Pair(flambeau.Tensor):
+        def __tensor_flatten__(self):
+            return [], None
+
+        @staticmethod
+        def __tensor_unflatten__(inner, meta, size, stride):
+            return None
+
+    assert is_traceable_wrapper_subclass(flambeau.ones(1).as_subclass(Pair))
+    assert not is_traceable_wrapper_subclass(flambeau.ones(1)) and not is_traceable_wrapper_subclass(3)
