@@ -401,6 +401,14 @@ template <class F> static void fl_block(unsigned threads, F body, bool waits) {
 }
 static float rsqrtf(float x) { return 1 / std::sqrt(x); }
 static double rsqrt(double x) { return 1 / std::sqrt(x); }
+static void __threadfence_system() {}
+template <class T> static T __shfl_xor_sync(unsigned all, T mine, int mask) {
+    static T box[256];
+    box[threadIdx.x] = mine, __syncthreads();
+    const T found = box[threadIdx.x ^ mask];
+    __syncthreads();
+    return found;
+}
 template <class T> static T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
 template <class T> static T atomicCAS(T *p, T seen, T next) { T old = *p; if (old == seen) *p = next; return old; }
 #define __sinf sinf
@@ -599,7 +607,7 @@ def _modules() -> dict[str, types.ModuleType]:
 @contextlib.contextmanager
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
-    rooms = [f"flambeau.kernels.{n}" for n in ("cuda", "cuda_launch", "cuda_gemm", "cuda_loops", "cuda_random", "cuda_scatter")]
+    rooms = [f"flambeau.kernels.{p.stem}" for p in Path(kernels.__path__[0]).glob("cuda*.py")]
     before = {n: sys.modules.pop(n, None) for n in (*_modules(), *rooms)}
     sys.modules.update(_modules())
     arrays.cuda_room = None

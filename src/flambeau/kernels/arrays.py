@@ -114,6 +114,11 @@ def number(value, like: Array, dtype: np.dtype) -> Array:
     return cuda().number(value, dtype, device_of(like))
 
 
+def item(array: Array):
+    """The one element of an array, as a Python number."""
+    return array.item() if type(array) is ndarray or cuda_room is None else cuda_room.item(array)
+
+
 def cast(array: Array, dtype: np.dtype) -> Array:
     """The array in another dtype: itself if it has it already, else a dense copy."""
     if array.dtype == dtype:
