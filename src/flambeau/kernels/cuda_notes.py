@@ -52,3 +52,8 @@ def launched() -> None:
     if BLOCKING:
         cupy.cuda.get_current_stream().synchronize()
         look("")
+
+
+def checks_at_once() -> bool:
+    """Whether a bad index is to be found before anything is written."""
+    return BLOCKING
