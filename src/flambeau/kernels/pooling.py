@@ -1,7 +1,8 @@
 """Pooling of arrays: the greatest number, or the average, of every window. x is (M, *S): M planes of any number of dimensions.
 
 A window is a table per dimension, (number of windows, numbers in one), of positions in that dimension; -1 where a window sticks out.
-Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only.
+Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only. Max pooling
+that slides has a compiled loop; on a GPU all but random windows have a kernel (`cuda_pool.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,23 @@ from flambeau.kernels.pool_loops import plan
 Array = Any
 Sizes = tuple[int, ...]
 FLOAT32 = np.dtype(np.float32)
+
+
+class Windows(NamedTuple):
+    """Windows by their numbers per dimension; () everywhere for adaptive ones.
+
+    padded    whether padding counts in an average, but not what lies beyond it        divisor   what sums are divided by instead, or 0
+    """
+
+    kernel: Sizes = ()
+    stride: Sizes = ()
+    padding: Sizes = ()
+    dilation: Sizes = ()
+    padded: bool = False
+    divisor: int = 0
+
+
+ADAPTIVE = Windows()
 
 
 def sliding(size: int, count: int, kernel: int, stride: int, padding: int, dilation: int) -> np.ndarray:
@@ -83,6 +101,8 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
 def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
     n = len(sizes)
+    if type(x) is not np.ndarray:
+        return arrays.cuda().pooled("max", x, x.shape[-n:], sizes, Windows(kernel, stride, padding, dilation))
     if not _has_loop(x) or n > 2 or x.ndim not in (n + 1, n + 2) or not _fits(x, kernel, stride, dilation):
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
@@ -93,6 +113,15 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index)  # x, y, at
     conv_plans.run("pool.max_f32" if x.dtype.char == "f" else "pool.max_f64", fields, tasks, work)
     return value, index
+
+
+def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
+    """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
+    n = len(sizes)
+    if type(x) is not np.ndarray:
+        return arrays.cuda().pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
+    value, index = greatest(planes(x, n), [adaptive(*d) for d in zip(x.shape[-n:], sizes, strict=True)])
+    return like(x, value, n), like(x, index, n)
 
 
 @lru_cache(maxsize=256)
@@ -130,9 +159,11 @@ def _fits(x: Array, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
     return 0 < x.size < 1 << 31 and (kernel[-1] - 1) * dilation[-1] + 32 * stride[-1] < 1024
 
 
-def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
-    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
+def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None = None) -> Array:
+    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes). `windows`: where the indices were found."""
     n = len(sizes)
+    if windows is not None and type(values) is not np.ndarray:
+        return arrays.cuda().pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
     lead, room = values.shape[: values.ndim - n], math.prod(sizes)
     out = arrays.empty((*lead, *sizes), values.dtype, arrays.device_of(values))
     flat, at = (arrays.contiguous(a).reshape(math.prod(lead), math.prod(a.shape[values.ndim - n :])) for a in (values, indices))
@@ -152,6 +183,29 @@ def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
     fields |= {"W": room, "OW": flat.shape[1]}
     conv_plans.run(f"pool.spread_{'f32' if values.dtype.char == 'f' else 'f64'}", plan(fields), -(-len(flat) // block), out.size * 8)
     return out
+
+
+def averaged(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:
+    """The average of every window, (*, *large) -> (*, *small); or `back`: every number shared among its window, the other way."""
+    n = len(large)
+    if type(x) is not np.ndarray:
+        return arrays.cuda().pooled("share" if back else "average", x, large, small, windows, formats=n == 2)[0]
+    flat = planes(x, n)
+    flat = arrays.cast(flat, FLOAT32) if x.dtype.itemsize == 2 else flat
+    found = _mean(flat, small, large, windows, back) if windows.kernel else adaptive_mean(flat, small, large, back)
+    found = arrays.cast(found, x.dtype)
+    return like(x, found, n) if n == 2 else found.reshape(*x.shape[: x.ndim - n], *found.shape[1:])
+
+
+def _mean(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:
+    kernel, stride, padding, _, padded, divisor = windows
+    count = np.asarray(divisor or divisors(large, small, kernel, stride, padding, padded), dtype=x.dtype)
+    if back:
+        return summed_adjoint(x / count, large, kernel, stride, padding)
+    found = summed(x, small, kernel, stride, padding)
+    if x.dtype.kind == "f":
+        return found / count
+    return np.sign(found) * np.sign(count) * (np.abs(found) // np.abs(count))  # rounds toward 0, as in C
 
 
 def summed(x: Array, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:
