@@ -413,7 +413,7 @@ class ArrayNode(OpNode):
 
     def _is_quick_there(self, array) -> bool:
         """Whether the quick derivatives take this array, which is not NumPy's."""
-        return self.op.quick_everywhere and arrays.cuda_room is not None and type(array) is arrays.cuda_room.ndarray
+        return self.op.quick_everywhere and arrays.is_cuda(array)
 
     def _arguments(self, places: list[int], grads: tuple) -> list:
         """What a derivative takes. Saved tensors are unpacked now, so that only those used are checked."""

@@ -52,6 +52,11 @@ def cuda():
     return cuda
 
 
+def is_cuda(array: Array) -> bool:
+    """Whether an array lives on a GPU."""
+    return cuda_room is not None and type(array) is cuda_room.ndarray
+
+
 def element_strides(array: Array) -> tuple[int, ...]:
     """Strides counted in elements."""
     size = array.itemsize
@@ -315,6 +320,11 @@ def lying_together(slices: Sequence[Array], dim: int, shape: tuple[int, ...], st
     if element_strides(first) != (*strides[:dim], *strides[dim + 1 :]) or step_between(slices) != strides[dim]:
         return None
     return native.strided_view(first, tuple(shape), tuple(strides), 0)
+
+
+def joined(out: Array, pieces: Sequence[Array], dim: int) -> bool:
+    """Whether the pieces were written one after another along `dim` of `out` in one launch, which a GPU is worth."""
+    return is_cuda(out) and cuda_room.join(out, pieces, dim)
 
 
 def to_device(array: Array, device: devices.device, non_blocking: bool = False) -> Array:

@@ -29,9 +29,8 @@ def losses(x: Array, target: Array, ignore: int, smoothing: float, how: int) -> 
     The room is of float64 for that dtype, else of float32.
     """
     n, c = x.shape
-    gpu = arrays.cuda_room
-    if gpu is not None and type(x) is gpu.ndarray:
-        return gpu.class_losses(x, target, None, ignore, smoothing, "mean" if how == MEAN else "sum")
+    if arrays.is_cuda(x):
+        return arrays.cuda_room.class_losses(x, target, None, ignore, smoothing, "mean" if how == MEAN else "sum")
     found = _by_loops(x, target, ignore, smoothing, how) if type(x) is np.ndarray and native.lib is not None and x.size else None
     if found is None:
         check(target, c, ignore)
@@ -105,19 +104,17 @@ def at_once(
 
     Without smoothing (None, not 0), the input are logarithms of probabilities already.
     """
-    gpu = arrays.cuda_room
-    if gpu is None or type(input) is not gpu.ndarray:
+    if not arrays.is_cuda(input):
         return None
-    result, kept["room"] = gpu.class_losses(input, flat_target(target), weight, ignore, smoothing, reduction)
+    result, kept["room"] = arrays.cuda_room.class_losses(input, flat_target(target), weight, ignore, smoothing, reduction)
     return result
 
 
 def gradients_at_once(grad, shape, input, target, weight, ignore: int, smoothing: float | None, reduction: str, kept: dict) -> Array | None:
     """The derivative of `at_once` by its input, in its shape; None where that was not used. The input is not needed without smoothing."""
-    gpu = arrays.cuda_room
-    if gpu is None or type(grad) is not gpu.ndarray:
+    if not arrays.is_cuda(grad):
         return None
-    return gpu.class_gradients(grad, shape, input, flat_target(target), weight, ignore, smoothing, reduction, kept["room"])
+    return arrays.cuda_room.class_gradients(grad, shape, input, flat_target(target), weight, ignore, smoothing, reduction, kept["room"])
 
 
 def flat_target(target: Array) -> Array:

@@ -2,7 +2,8 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
-`cuda_gather.py` (reading, writing and adding by index), `cuda_classes.py` (cross entropy), `cuda_pool.py`, `cuda_notes.py` (how a bad index is reported), `cuda_updates.py` (steps of
+`cuda_gather.py` (reading, writing and adding by index), `cuda_classes.py` (cross entropy), `cuda_pool.py`, `cuda_join.py` (cat and stack),
+`cuda_notes.py` (how a bad index is reported), `cuda_updates.py` (steps of
 optimizers) and `cuda_random.py`.
 """
 
@@ -23,6 +24,7 @@ from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels.cuda_classes import class_gradients, class_losses
 from flambeau.kernels.cuda_gather import along, at, spelled
 from flambeau.kernels.cuda_gemm import product, product_into
+from flambeau.kernels.cuda_join import join
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
 from flambeau.kernels.cuda_notes import checks_at_once, look
@@ -32,6 +34,7 @@ from flambeau.kernels.cuda_random import (
     binomial,
     default_generator,
     draw,
+    dropout,
     gamma,
     manual_seed_all,
     multinomial,
