@@ -212,7 +212,7 @@ def _picked(shape, far, dims, index_views, alone: bool):
     before, after = kept[:position], kept[position:]
     near = (*[shape[d] for d in before], *group, *[shape[d] for d in after])
     steps = (*[far[d] for d in before], *(0,) * len(group), *[far[d] for d in after])
-    picks = [(*(0,) * len(before), *layout.broadcast_strides(*view, group), *(0,) * len(after)) for view in index_views]
+    picks = [(*(0,) * len(before), *layout.broadcast_strides(own, steps_of, group), *(0,) * len(after)) for own, steps_of in index_views]
     return near, steps, picks
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 
 import cupy
-import cupyx
 import numpy as np
 from cupy.cuda import Device
 
@@ -31,6 +30,8 @@ def page(device: int) -> int:
     """The address that kernels of a device get for their notes."""
     found = _pages.get(device)
     if found is None:
+        import cupyx
+
         with Device(device):
             numbers = cupyx.empty_pinned((8,), np.int64)
         numbers[:] = 0

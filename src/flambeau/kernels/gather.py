@@ -60,14 +60,14 @@ def check(index: Array, size: int, dim: int, kind: int = trespass.INDEX) -> None
         bad = out_of_bounds(index, size)
         if bad is not None:
             raise trespass.error(kind, bad, size, dim)
-    elif arrays.cuda().checks_at_once():
-        arrays.cuda().spelled(index, size, dim, kind, False)
+    elif arrays.cuda_room.checks_at_once():
+        arrays.cuda_room.spelled(index, size, dim, kind, False)
 
 
 def wrapped(index: Array, size: int, dim: int, kind: int = trespass.INDEX) -> Array:
     """The index with negative numbers counted from the end; an error for what is beyond either end."""
     if type(index) is not np.ndarray:
-        return arrays.cuda().spelled(index, size, dim, kind)
+        return arrays.cuda_room.spelled(index, size, dim, kind)
     if out_of_bounds(index, size) is None:
         return index
     wrong = (index < -size) | (index >= size)
@@ -121,7 +121,7 @@ def gather(array: Array, dim: int, index: Array, wrap: bool = False) -> Array:
     RuntimeError, here and in all that writes along a dimension, if an index is out of bounds. `wrap`: negative ones count from the end.
     """
     if type(array) is not np.ndarray:
-        return arrays.cuda().along("take", array, dim, index, wrap=wrap)
+        return arrays.cuda_room.along("take", array, dim, index, wrap=wrap)
     if wrap:
         try:  # most often there are none, as is found out anyway
             return gather(array, dim, index)
@@ -167,7 +167,7 @@ def _is_half(array: Array) -> bool:
 def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> None:
     """array[..., index[..., j, ...], ...] combined with values[..., j, ...] by a ufunc ("put": replaced by it), in the order of the index."""
     if type(array) is not np.ndarray:
-        arrays.cuda().along(how, array, dim, index, values)
+        arrays.cuda_room.along(how, array, dim, index, values)
         return
     if np.may_share_memory(array, values):
         values = arrays.copy(values)
@@ -233,7 +233,7 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX) 
 
     The index has been checked, but on a GPU: `kind` is the error that it leads to there."""
     if type(array) is not np.ndarray:
-        return arrays.cuda().at("take", array, (*(None,) * dim, index), wrap=False, kind=kind)
+        return arrays.cuda_room.at("take", array, (*(None,) * dim, index), wrap=False, kind=kind)
     if native.lib is not None and index.size > SMALL:
         shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
         width, index = prod(array.shape[dim + 1 :]), index.reshape(-1)
@@ -252,7 +252,7 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX) 
 def pick_rows(array: Array, index: Array) -> Array:
     """array[index] along the first dimension, negative indices counting from the end: the most common index there is."""
     if type(array) is not np.ndarray:
-        return arrays.cuda().at("take", array, (index,))
+        return arrays.cuda_room.at("take", array, (index,))
     if index.size > SMALL:
         return take_rows(array, 0, wrapped(index, array.shape[0], 0))
     try:
@@ -264,7 +264,7 @@ def pick_rows(array: Array, index: Array) -> Array:
 def replace_rows(array: Array, index: Array, rows: Array) -> None:
     """array[index] = rows along the first dimension, negative indices counting from the end; `rows` broadcasts."""
     if type(array) is not np.ndarray:
-        arrays.cuda().at("put", array, (index,), rows)
+        arrays.cuda_room.at("put", array, (index,), rows)
         return
     if index.size > SMALL:
         put_rows(array, 0, wrapped(index, array.shape[0], 0), rows)
@@ -278,7 +278,7 @@ def replace_rows(array: Array, index: Array, rows: Array) -> None:
 def put_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
     """Overwrite the slices of `dim` at the index; `rows` broadcasts to what take_rows would give."""
     if type(array) is not np.ndarray:
-        arrays.cuda().at("put", array, (*(None,) * dim, index), rows, wrap=False)
+        arrays.cuda_room.at("put", array, (*(None,) * dim, index), rows, wrap=False)
     elif native.lib is not None and index.size > SMALL:
         _combine("put", array, dim, spread(index.reshape(-1), dim, array.shape), _flat_rows(array, dim, index, rows))
     else:
@@ -293,7 +293,7 @@ def add_rows(array: Array, dim: int, index: Array, rows: Array, kind: int = tres
         return
     if type(array) is not np.ndarray:
         left = {} if skip is None else {"skip": skip}
-        arrays.cuda().at("add", array, (*(None,) * dim, index), rows, wrap=False, kind=kind, **left)
+        arrays.cuda_room.at("add", array, (*(None,) * dim, index), rows, wrap=False, kind=kind, **left)
         return
     index, rows = index.reshape(-1), _flat_rows(array, dim, index, rows)
     if skip is not None and (index == skip).any():
@@ -326,7 +326,7 @@ def read(array: Array, indices: Sequence[Array | None]) -> Array:
     """array[indices], a fresh array. An entry per dimension from the first on: None keeps it, integers pick in it, a mask of n dimensions
     answers for n. The picked dimensions become one group, where they stood if they were neighbours, else in front."""
     if type(array) is not np.ndarray and _all_integers(indices):
-        return arrays.cuda().at("take", array, indices)
+        return arrays.cuda_room.at("take", array, indices)
     return take_rows(*located(array, indices))
 
 
@@ -339,7 +339,7 @@ def read_simply(array: Array, indices: Sequence[Array | None]) -> Array | None:
     first = indices[0]
     if type(array) is not np.ndarray:
         simple = array.flags.c_contiguous and _all_integers(indices) and len({i.shape for i in indices if i is not None}) == 1
-        return arrays.cuda().at("take", array, indices) if simple else None
+        return arrays.cuda_room.at("take", array, indices) if simple else None
     if first is None and array.flags.c_contiguous and indices[-1].dtype.kind == "i" and all([i is None for i in indices[1:-1]]):
         dim = len(indices) - 1  # x[:, i]
         dense = arrays.element_strides(array) == layout.contiguous_strides(array.shape)  # also where a size is 1
@@ -378,7 +378,7 @@ def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.
 def write(array: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> None:
     """array[indices] = values, or += values. The values must broadcast to the shape that `read` gives: RuntimeError otherwise."""
     if type(array) is not np.ndarray and _all_integers(indices):
-        arrays.cuda().at("add" if accumulate else "put", array, indices, values)
+        arrays.cuda_room.at("add" if accumulate else "put", array, indices, values)
         return
     rows, dim, index = located(array, indices)
     (add_rows if accumulate else put_rows)(rows, dim, index, values)

@@ -102,7 +102,7 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
     n = len(sizes)
     if type(x) is not np.ndarray:
-        return arrays.cuda().pooled("max", x, x.shape[-n:], sizes, Windows(kernel, stride, padding, dilation))
+        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, Windows(kernel, stride, padding, dilation))
     if not _has_loop(x) or n > 2 or x.ndim not in (n + 1, n + 2) or not _fits(x, kernel, stride, dilation):
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
@@ -119,7 +119,7 @@ def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
     """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
     n = len(sizes)
     if type(x) is not np.ndarray:
-        return arrays.cuda().pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
+        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
     value, index = greatest(planes(x, n), [adaptive(*d) for d in zip(x.shape[-n:], sizes, strict=True)])
     return like(x, value, n), like(x, index, n)
 
@@ -163,7 +163,7 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
     """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes). `windows`: where the indices were found."""
     n = len(sizes)
     if windows is not None and type(values) is not np.ndarray:
-        return arrays.cuda().pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
+        return arrays.cuda_room.pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
     lead, room = values.shape[: values.ndim - n], math.prod(sizes)
     out = arrays.empty((*lead, *sizes), values.dtype, arrays.device_of(values))
     flat, at = (arrays.contiguous(a).reshape(math.prod(lead), math.prod(a.shape[values.ndim - n :])) for a in (values, indices))
@@ -189,7 +189,7 @@ def averaged(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool)
     """The average of every window, (*, *large) -> (*, *small); or `back`: every number shared among its window, the other way."""
     n = len(large)
     if type(x) is not np.ndarray:
-        return arrays.cuda().pooled("share" if back else "average", x, large, small, windows, formats=n == 2)[0]
+        return arrays.cuda_room.pooled("share" if back else "average", x, large, small, windows, formats=n == 2)[0]
     flat = planes(x, n)
     flat = arrays.cast(flat, FLOAT32) if x.dtype.itemsize == 2 else flat
     found = _mean(flat, small, large, windows, back) if windows.kernel else adaptive_mean(flat, small, large, back)

@@ -41,8 +41,9 @@ def _scale(dtype: np.dtype, keep: float) -> float:
     return float(wide.type(1) / wide.type(keep))
 
 
-def _is_dense(array) -> bool:
-    return layout.is_non_overlapping_and_dense(*arrays.view_of(array))
+def _at_once(array) -> bool:
+    """Whether there is a kernel that draws, masks and scales: of a GPU, for arrays without gaps."""
+    return arrays.is_cuda(array) and layout.is_non_overlapping_and_dense(*arrays.view_of(array))
 
 
 _noise.draws = True
@@ -91,7 +92,7 @@ def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False,
         if input.dim() < 2:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
         shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
-    if not alpha and not feature and not inplace and arrays.is_cuda(input._array) and _is_dense(input._array):
+    if not alpha and not feature and not inplace and _at_once(input._array):
         return _drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p))[0]
     if not alpha:
         noise = _noise(input, shape, 1 - p, True)
@@ -126,6 +127,8 @@ def native_dropout(input, p, train):
     """(dropout of the input, what was kept as bool)."""
     if not input.numel() or train is False or p == 0:
         return input.clone() if input.numel() else input, input.new_ones(input.shape, dtype=dtypes.bool)
+    if p < 1 and _at_once(input._array):
+        return tuple(_drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p)))
     kept = _noise(input, None, 1 - p, False)
     return input * kept * (1 / (1 - p) if p < 1 else 0.0), kept.to(dtypes.bool)
 
