@@ -8,6 +8,7 @@ Tests in tests/cuda run on a GPU where there is one, and otherwise on a stand-in
 from __future__ import annotations
 
 import importlib.metadata
+import os
 
 import pytest
 from older_pytorch import changed
@@ -19,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a real GPU, and is skipped without one")
+    if config.getoption("--device") == "cuda":
+        os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")  # errors come from the line that a test expects them from
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -25,7 +25,7 @@ def item(self: Tensor) -> Any:
     if array.size != 1:
         found = f"{array.size} elements cannot be converted to Scalar: shape {tuple(array.shape)}"
         raise RuntimeError(f"a Tensor with {found}. Try .tolist(), or reduce it first with .sum() or .mean()")
-    return array.item()
+    return array.item() if type(array) is np.ndarray else arrays.item(array)
 
 
 def tolist(self: Tensor) -> Any:

@@ -413,6 +413,7 @@ template <class F> static void fl_block(unsigned threads, F body, bool waits) {
 }
 static float rsqrtf(float x) { return 1 / std::sqrt(x); }
 static double rsqrt(double x) { return 1 / std::sqrt(x); }
+static void __threadfence_system() {}
 template <class T> static T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
 template <class T> static T atomicCAS(T *p, T seen, T next) { T old = *p; if (old == seen) *p = next; return old; }
 #define __sinf sinf

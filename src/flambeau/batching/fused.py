@@ -138,7 +138,7 @@ def _read_at(input, places):
 
 
 @composed("_nll_loss")
-def _(input, target, weight, ignore_index, reduction):
+def _(input, target, weight, ignore_index, reduction, kept=None):
     dim = 1 if input.dim() > 1 else 0
     at = target.to(dtypes.int64)
     at = at.unsqueeze(1) if dim else at.reshape((1,))

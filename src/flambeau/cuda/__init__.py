@@ -113,7 +113,9 @@ class device_of(device):
 
 def synchronize(device: Any = None) -> None:
     """Wait until a GPU has done everything it was asked to."""
-    _gpus().Device(_index(device)).synchronize()
+    gpus = _gpus()
+    gpus.Device(_index(device)).synchronize()
+    gpus.look()
 
 
 # What PyTorch calls the properties of a GPU: what CUDA calls them.
@@ -383,6 +385,7 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all its work is done."""
         self._stream.synchronize()
+        _gpus().look()
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event that happens when the work so far is done."""
@@ -500,6 +503,7 @@ class Event:
     def synchronize(self) -> None:
         """Wait until it has happened."""
         self._event.synchronize()
+        _gpus().look()
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another; both made with enable_timing=True."""

@@ -416,7 +416,7 @@ class ArrayNode(OpNode):
     def _sent(self, call: tuple, grads: tuple):
         """The gradient of one argument."""
         derivative, places, quick, quick_places = call
-        if quick is not None and not state.grad and type(grads[0]._array) is ndarray:
+        if quick is not None and not state.grad and (type(grads[0]._array) is ndarray or self._is_quick_there(grads[0]._array)):
             plain, saved = self.recipe.plain, self.saved
             given: list = []
             for place in quick_places:
@@ -432,6 +432,10 @@ class ArrayNode(OpNode):
             if array is not NotImplemented:
                 return wrap(array)
         return derivative(*self._arguments(places, grads))
+
+    def _is_quick_there(self, array) -> bool:
+        """Whether the quick derivatives take this array, which is not NumPy's."""
+        return self.op.quick_everywhere and arrays.on_gpu(array)
 
     def _arguments(self, places: list[int], grads: tuple) -> list:
         """What a derivative takes. Saved tensors are unpacked now, so that only those used are checked."""

@@ -128,6 +128,11 @@ def number(value, like: Array, dtype: np.dtype) -> Array:
     return cuda().number(value, dtype, device_of(like))
 
 
+def item(array: Array):
+    """The one element of an array, as a Python number."""
+    return array.item() if type(array) is ndarray or cuda_room is None else cuda_room.item(array)
+
+
 def cast(array: Array, dtype: np.dtype) -> Array:
     """The array in another dtype: itself if it has it already, else a dense copy."""
     if array.dtype == dtype:
@@ -345,6 +350,11 @@ def lying_together(slices: Sequence[Array], dim: int, shape: tuple[int, ...], st
     if element_strides(first) != (*strides[:dim], *strides[dim + 1 :]) or step_between(slices) != strides[dim]:
         return None
     return strided_view(first, shape, strides)
+
+
+def joined(out: Array, pieces: Sequence[Array], dim: int) -> bool:
+    """Whether the pieces were written one after another along `dim` of `out` in one launch, which a GPU is worth."""
+    return on_gpu(out) and cuda_room.join(out, pieces, dim)
 
 
 def to_device(array: Array, device: devices.device, non_blocking: bool = False) -> Array:

@@ -1,4 +1,4 @@
-"""Cross entropy on arrays: rows of logits (N, C) against one class each (N), by the loops of class_loops.py or by NumPy.
+"""Cross entropy on arrays: rows of logits (N, C) against one class each (N), by the loops of class_loops.py, by those of a GPU, or by NumPy.
 
 The loss of a row is log(sum(exp(x))) - x[target]. With smoothing s, the target has only the share 1 - s, and all classes have s / C each.
 What is found is kept in a room (N + 1, 3): for each row its loss, its maximum and sum(exp(x - maximum)); then how many rows count. Maximum and sum
@@ -12,13 +12,13 @@ from functools import lru_cache
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather, native
+from flambeau.kernels import arrays, gather, native, trespass
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import dense, unhalved
 
 INLINE, BLOCK = 65536, 16384  # elements: what is not worth a second thread; what a call of a loop takes otherwise
 NOTHING, SUM, MEAN = 0, 1, 2  # what is made of the losses of all rows
-FLOAT32, FLOAT64 = dtypes.float32.numpy, dtypes.float64.numpy
+FLOAT32, FLOAT64, INT64 = dtypes.float32.numpy, dtypes.float64.numpy, dtypes.int64.numpy
 NAMES = {d.numpy: d.name for d in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)}
 ONE = {FLOAT32: np.ones((), FLOAT32), FLOAT64: np.ones((), FLOAT64)}
 
@@ -29,6 +29,8 @@ def losses(x: Array, target: Array, ignore: int, smoothing: float, how: int) -> 
     The room is of float64 for that dtype, else of float32.
     """
     n, c = x.shape
+    if arrays.on_gpu(x):
+        return arrays.cuda_room.class_losses(x, target, None, ignore, smoothing, "mean" if how == MEAN else "sum")
     found = _by_loops(x, target, ignore, smoothing, how) if type(x) is np.ndarray and native.lib is not None and x.size else None
     if found is None:
         check(target, c, ignore)
@@ -95,6 +97,32 @@ def gradients(x: Array, target: Array, room: Array, scale: Array, total: Array, 
     return dense(found, x.dtype, x)
 
 
+def at_once(
+    input: Array, target: Array, weight: Array | None, ignore: int, smoothing: float | None, reduction: str, kept: dict
+) -> Array | None:
+    """The whole loss in one kernel, weights and reduction included, where there is a GPU for it; else None. input (N, C, *).
+
+    Without smoothing (None, not 0), the input are logarithms of probabilities already.
+    """
+    if not arrays.on_gpu(input):
+        return None
+    result, kept["room"] = arrays.cuda_room.class_losses(input, flat_target(target), weight, ignore, smoothing, reduction)
+    return result
+
+
+def gradients_at_once(grad, shape, input, target, weight, ignore: int, smoothing: float | None, reduction: str, kept: dict) -> Array | None:
+    """The derivative of `at_once` by its input, in its shape; None where that was not used. The input is not needed without smoothing."""
+    if not arrays.on_gpu(grad):
+        return None
+    return arrays.cuda_room.class_gradients(grad, shape, input, flat_target(target), weight, ignore, smoothing, reduction, kept["room"])
+
+
+def flat_target(target: Array) -> Array:
+    """The targets one after another, as int64."""
+    target = target if target.dtype == INT64 else arrays.cast(target, INT64)
+    return (target if target.flags.c_contiguous else arrays.contiguous_copy(target)).reshape(-1)
+
+
 def check(target: Array, classes: int, ignore: int) -> None:
     """IndexError if a target is neither one of the classes nor `ignore`."""
     if not target.size or gather.out_of_bounds(target, classes) is None:
@@ -103,10 +131,7 @@ def check(target: Array, classes: int, ignore: int) -> None:
     if wrong.any():
         at = tuple(int(i[0]) for i in wrong.nonzero())
         where = at[0] if len(at) == 1 else at
-        raise IndexError(
-            f"Target {int(target[at])} is out of bounds: the target at position {where} names a class, and with {classes} classes these are "
-            f"0 to {classes - 1} (or ignore_index, {ignore})"
-        )
+        raise trespass.error(trespass.CLASS, int(target[at]), classes, where, ignore)
 
 
 def _run(kernel, n: int, c: int, rows: tuple, numbers: tuple, params: tuple) -> bool:

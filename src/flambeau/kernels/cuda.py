@@ -2,7 +2,9 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
-`cuda_attention.py`, `cuda_scatter.py` (sums by index), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
+`cuda_attention.py`, `cuda_gather.py` (reading, writing and adding by index), `cuda_classes.py` (cross entropy), `cuda_pool.py`, `cuda_join.py` (cat and stack),
+`cuda_notes.py` (how a bad index is reported), `cuda_updates.py` (steps of
+optimizers) and `cuda_random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -21,21 +23,26 @@ from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, cuda_launch, layout
 from flambeau.kernels import cuda_attention as attention
+from flambeau.kernels.cuda_classes import class_gradients, class_losses
+from flambeau.kernels.cuda_gather import along, at, spelled
 from flambeau.kernels.cuda_gemm import linear, product, product_into
+from flambeau.kernels.cuda_join import join
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
+from flambeau.kernels.cuda_notes import checks_at_once, look
+from flambeau.kernels.cuda_pool import pooled
 from flambeau.kernels.cuda_random import (
     Generator,
     binomial,
     default_generator,
     draw,
+    dropout,
     gamma,
     manual_seed_all,
     multinomial,
     permutation,
     poisson,
 )
-from flambeau.kernels.cuda_scatter import add_rows, combine_at, multiply_in_rounds
 from flambeau.kernels.cuda_updates import update
 
 ndarray = cupy.ndarray
@@ -262,7 +269,15 @@ def _to_host(array) -> np.ndarray:
         if out.size:
             source.data.copy_to_host_async(arrays.data_pointer(out), source.nbytes)
             cupy.cuda.get_current_stream().synchronize()
+            look()
     return out
+
+
+def item(array):
+    """The one element, as a Python number."""
+    value = array.item()
+    look()
+    return value
 
 
 def _between_gpus(array, device: devices.device):

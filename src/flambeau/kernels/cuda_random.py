@@ -20,7 +20,7 @@ from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays, print_cuda, sampling
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, strided
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.random import DEFAULT_SEED, _checked_seed
 from flambeau.random import Generator as CpuGenerator
@@ -276,12 +276,34 @@ def _fill(generator: Generator, out, source: str, formula: str, compute: str, a,
         return
     name = f"fl_random_{source}_{dtype}"
     kernel = compiled(print_random, name, out.data.device_id, name, source, formula, compute, dtype, wraps)
-    per_turn = _per_turn(source, compute)
-    blocks = min((n + THREADS - 1) // THREADS, _most_blocks(out.data.device_id))
+    blocks, seed, counter = _turned(generator, n, _per_turn(source, compute), out.data.device_id)
+    kernel((blocks,), (THREADS,), (out.data.ptr, n, seed, counter, a, b))
+
+
+def dropout(generator: Generator, x, keep: float, scale: float):
+    """(x * scale where a number drawn for it is at most `keep`, else x * 0; which those are), from a dense array, in the order of its memory.
+
+    The numbers are those that draw("bernoulli") takes for as many elements.
+    """
+    n, dtype, device = x.size, dtypes.OF_NUMPY[x.dtype].name, x.data.device_id
+    with Device(device):
+        out = strided(x.shape, x.strides, x.dtype)
+        kept = strided(x.shape, tuple([s // x.itemsize for s in x.strides]), np.dtype(bool))
+        if n:
+            compute = "float32" if x.dtype.itemsize <= 4 else "float64"
+            kernel = compiled(print_dropout, "fl_dropout", device, "fl_dropout", compute, dtype)
+            blocks, seed, counter = _turned(generator, n, _per_turn("unit", compute), device)
+            rounded = float(np.asarray(scale).astype(x.dtype))  # as the noise is that other forms multiply by
+            kernel((blocks,), (THREADS,), (out.data.ptr, kept.data.ptr, x.data.ptr, n, seed, counter, float(keep), rounded))
+    return out, kept
+
+
+def _turned(generator: Generator, n: int, per_turn: int, device: int) -> tuple[int, np.uint64, np.uint64]:
+    """(blocks, seed, counter) for n values, by which the stream moves on."""
+    blocks = min((n + THREADS - 1) // THREADS, _most_blocks(device))
     turns = (n - 1) // (THREADS * blocks * per_turn) + 1
     offset = generator.take(turns * 4)
-    seed = np.uint64(generator.initial_seed())
-    kernel((blocks,), (THREADS,), (out.data.ptr, n, seed, np.uint64(offset // 4), a, b))
+    return blocks, np.uint64(generator.initial_seed()), np.uint64(offset // 4)
 
 
 def _per_turn(source: str, compute: str) -> int:
@@ -322,6 +344,35 @@ extern "C" __global__ void __launch_bounds__({THREADS})
             {storage} result = {stored};
             {end}
             out[here] = result;
+        }}
+    }}
+}}
+"""
+    )
+
+
+def print_dropout(name: str, compute: str, dtype: str) -> str:
+    """The CUDA C++ that draws, masks and scales."""
+    wide, p, count = print_cuda.printer(compute), print_cuda.printer(dtype), _per_turn("unit", compute)
+    return (
+        print_cuda.PREAMBLE
+        + PHILOX
+        + f"""
+extern "C" __global__ void __launch_bounds__({THREADS})
+{name}({p.storage} *out, uint8_t *kept, const {p.storage} *x, long long n, uint64_t seed, uint64_t counter, double keep_given, double scale_given) {{
+    const {wide.compute} keep = ({wide.compute})keep_given;
+    const {p.compute} scale = ({p.compute})scale_given;
+    const uint64_t me = (uint64_t)blockIdx.x * {THREADS} + threadIdx.x, width = (uint64_t)gridDim.x * {THREADS};
+    for (uint64_t first = me; first < n; first += {count} * width, counter++) {{
+        {wide.compute} drawn[{count}];
+        unit_{wide.compute}(philox(counter, me, seed), drawn);
+        for (int i = 0; i < {count}; i++) {{
+            const uint64_t here = first + i * width;
+            if (here >= n) break;
+            const bool stays = drawn[i] <= keep;
+            const {p.compute} value = {p.read("T", "x[here]")} * (stays ? scale : 0);
+            out[here] = {p.stored(dtype, "value", "T")};
+            kept[here] = stays;
         }}
     }}
 }}

@@ -12,8 +12,9 @@ is one flat stretch, and reading or writing anywhere in it is reading or writing
 becomes one index into one merged dimension (`located`), and rows are moved as blocks.
 
 Duplicates are treated in the order of the index: of two writes the last stays, sums are added up in that order. Every result is the same in
-every run. Half precision is summed in float32 and rounded once. In main memory this is done by the loops of index_loops.py, elsewhere (and
-where they were not compiled) by adding up addresses and letting NumPy or CuPy read and write there.
+every run. Half precision is summed in float32 and rounded once. In main memory this is done by the loops of index_loops.py, or where they were not
+compiled by adding up addresses and letting NumPy read and write there; on a GPU by the kernels of cuda_gather.py, which look at bounds
+themselves and complain later.
 
 Indices are int32 or int64 arrays; masks are bool arrays. Functions that change an array take it first and return nothing.
 """
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import arrays, folding, layout, native, places
+from flambeau.kernels import arrays, folding, layout, native, places, trespass
 
 Array = Any
 INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -39,37 +40,40 @@ SMALL = 256  # indices: up to here NumPy's own indexing, which looks at bounds i
 # -- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def out_of_bounds(index: Array, size: int) -> int | None:
+def out_of_bounds(index: np.ndarray, size: int) -> int | None:
     """The first index that is not one of 0 ... size - 1; None if all are."""
     if not index.size:
         return None
-    if type(index) is np.ndarray and index.size > 4096:
+    if index.size > 4096:
         outside = folding.fold("outside", index, tuple(range(index.ndim)), False, np.dtype(bool), shift=np.array(float(size)))
         if outside is not None and not outside:
             return None
-    else:  # read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass
-        unsigned = index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32)
-        if (np.maximum.reduce(unsigned, None) if type(index) is np.ndarray else unsigned.max()) < size:
-            return None
+    elif np.maximum.reduce(index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32), None) < size:
+        return None  # read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass
     wrong = (index < 0) | (index >= size)
     return int(index[wrong][0]) if wrong.any() else None
 
 
-def check(index: Array, size: int, dim: int, error: type[Exception] = IndexError) -> None:
-    """Raise `error` if an index is not one of 0 ... size - 1."""
-    bad = out_of_bounds(index, size)
-    if bad is not None:
-        raise error(f"index {bad} is out of bounds for dimension {dim} with size {size}")
+def check(index: Array, size: int, dim: int, kind: int = trespass.INDEX) -> None:
+    """Raise an error of trespass.py if an index is not one of 0 ... size - 1. A GPU is not asked: its kernels look for themselves."""
+    if type(index) is np.ndarray:
+        bad = out_of_bounds(index, size)
+        if bad is not None:
+            raise trespass.error(kind, bad, size, dim)
+    elif arrays.cuda_room.checks_at_once():
+        arrays.cuda_room.spelled(index, size, dim, kind, False)
 
 
-def wrapped(index: Array, size: int, dim: int) -> Array:
-    """The index with negative numbers counted from the end; IndexError for what is beyond either end."""
+def wrapped(index: Array, size: int, dim: int, kind: int = trespass.INDEX) -> Array:
+    """The index with negative numbers counted from the end; an error for what is beyond either end."""
+    if type(index) is not np.ndarray:
+        return arrays.cuda_room.spelled(index, size, dim, kind)
     if out_of_bounds(index, size) is None:
         return index
     wrong = (index < -size) | (index >= size)
     if wrong.any():
-        raise IndexError(f"index {int(index[wrong][0])} is out of bounds for dimension {dim} with size {size}")
-    return arrays.module_of(index).where(index < 0, index + size, index)
+        raise trespass.error(kind, int(index[wrong][0]), size, dim)
+    return np.where(index < 0, index + size, index)
 
 
 def in_pytorchs_words(problem: IndexError) -> IndexError:
@@ -111,24 +115,29 @@ def bits(array: Array) -> Array:
 # -- along one dimension: gather and scatter --------------------------------------------------------------------------
 
 
-def gather(array: Array, dim: int, index: Array) -> Array:
+def gather(array: Array, dim: int, index: Array, wrap: bool = False) -> Array:
     """out[..., j, ...] = array[..., index[..., j, ...], ...]: the index stands in dimension `dim`; both have as many dimensions.
 
-    RuntimeError, here and in all that writes along a dimension, if an index is out of bounds.
+    RuntimeError, here and in all that writes along a dimension, if an index is out of bounds. `wrap`: negative ones count from the end.
     """
-    if type(array) is np.ndarray and native.lib is not None:
+    if type(array) is not np.ndarray:
+        return arrays.cuda_room.along("take", array, dim, index, wrap=wrap)
+    if wrap:
+        try:  # most often there are none, as is found out anyway
+            return gather(array, dim, index)
+        except RuntimeError:
+            index = np.where(index < 0, index + index.dtype.type(array.shape[dim]), index)
+    if native.lib is not None:
         out = native.empty(index.shape, array.dtype)
         first = array[tuple([slice(1 if d == dim else n) for d, n in enumerate(index.shape)])]
         if not out.size or _ran("index.take", out, (first, arrays.cast(index, INT64)), (array.strides[dim],), array, dim, index):
             return out
-    check(index, array.shape[dim], dim, RuntimeError)
+    check(index, array.shape[dim], dim, trespass.ALONG)
     return memory(array).take(addresses(array, dim, index))
 
 
 def scatter(array: Array, dim: int, index: Array, values: Array) -> None:
     """array[..., index[..., j, ...], ...] = values[..., j, ...]. The values have the shape of the index, or none: one for all."""
-    if type(array) is not np.ndarray:
-        check(index, array.shape[dim], dim, RuntimeError)
     _combine("put", array, dim, index, values)
 
 
@@ -139,15 +148,13 @@ def scatter_reduce(array: Array, dim: int, index: Array, values: Array, how: str
     """
     if not index.size:
         return
-    if _is_half(array):
+    if _is_half(array) and (type(array) is np.ndarray or how == "mean" or not include_self):
         wide = arrays.cast(array, FLOAT32)
         scatter_reduce(wide, dim, index, arrays.cast(values, FLOAT32), how, include_self)
         arrays.write(array, wide)
         return
     if not include_self:
         scatter(array, dim, index, arrays.number(_identity(how, array.dtype), array, array.dtype))
-    elif type(array) is not np.ndarray:
-        check(index, array.shape[dim], dim, RuntimeError)
     _combine(UFUNCS[how], array, dim, index, values)
     if how == "mean":
         _divide_by_counts(array, dim, index, include_self)
@@ -159,22 +166,21 @@ def _is_half(array: Array) -> bool:
 
 def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> None:
     """array[..., index[..., j, ...], ...] combined with values[..., j, ...] by a ufunc ("put": replaced by it), in the order of the index."""
-    if type(array) is np.ndarray:
-        if arrays.may_overlap(array, values):
-            values = arrays.copy(values)
-        if native.lib is not None and _combine_lines(LOOPS[how], array, dim, arrays.cast(index, INT64), values):
-            return
-        check(index, array.shape[dim], dim, RuntimeError)
-    xp, at = arrays.module_of(array), addresses(array, dim, index)
+    if type(array) is not np.ndarray:
+        arrays.cuda_room.along(how, array, dim, index, values)
+        return
+    if arrays.may_overlap(array, values):
+        values = arrays.copy(values)
+    if native.lib is not None and _combine_lines(LOOPS[how], array, dim, arrays.cast(index, INT64), values):
+        return
+    check(index, array.shape[dim], dim, trespass.ALONG)
+    at = addresses(array, dim, index)
     if how == "put":
         memory(bits(array))[at] = bits(values)
         return
-    flat, at, values = memory(array), at.reshape(-1), xp.broadcast_to(values, at.shape).reshape(-1)
-    if xp is np:
-        with np.errstate(all="ignore"):
-            getattr(np, how).at(flat, at, values)
-    elif not arrays.cuda().combine_at(how, flat, at, arrays.contiguous(values)):
-        arrays.cuda().multiply_in_rounds(flat, at, values)
+    flat, at, values = memory(array), at.reshape(-1), np.broadcast_to(values, at.shape).reshape(-1)
+    with np.errstate(all="ignore"):
+        getattr(np, how).at(flat, at, values)
 
 
 def _combine_lines(loop: str, array: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray) -> bool:
@@ -188,10 +194,10 @@ def _combine_lines(loop: str, array: np.ndarray, dim: int, index: np.ndarray, va
 def _ran(loop: str, out: np.ndarray, operands: tuple, numbers: tuple, array: np.ndarray, dim: int, index: np.ndarray) -> bool:
     """Run a loop of index_loops.py, for an index into `dim` of the array. False where there is none for this dtype, or where one element of
     `out` is several; RuntimeError if the loop found an index out of bounds."""
-    trespass = np.zeros((), INT64)
-    ran = native.kernel(loop).into(out, *operands, trespass, *numbers, array.shape[dim]) is not NotImplemented
-    if trespass:
-        check(index, array.shape[dim], dim, RuntimeError)
+    strayed = np.zeros((), INT64)
+    ran = native.kernel(loop).into(out, *operands, strayed, *numbers, array.shape[dim]) is not NotImplemented
+    if strayed:
+        check(index, array.shape[dim], dim, trespass.ALONG)
     return ran
 
 
@@ -222,9 +228,13 @@ def spread(index: Array, dim: int, shape: Sequence[int]) -> Array:
     return arrays.strided_view(index, (*shape[:dim], index.size, *shape[dim + 1 :]), zeros)
 
 
-def take_rows(array: Array, dim: int, index: Array) -> Array:
-    """The slices of `dim` at the index, whose shape takes the place of that dimension. (*a, N, *b), K -> (*a, *K, *b), contiguous."""
-    if type(array) is np.ndarray and native.lib is not None and index.size > SMALL:
+def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX) -> Array:
+    """The slices of `dim` at the index, whose shape takes the place of that dimension. (*a, N, *b), K -> (*a, *K, *b), contiguous.
+
+    The index has been checked, but on a GPU: `kind` is the error that it leads to there."""
+    if type(array) is not np.ndarray:
+        return arrays.cuda_room.at("take", array, (*(None,) * dim, index), wrap=False, kind=kind)
+    if native.lib is not None and index.size > SMALL:
         shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
         width, index = prod(array.shape[dim + 1 :]), index.reshape(-1)
         if width > 1 and array.size and array[(0,) * (dim + 1)].flags.c_contiguous:
@@ -241,7 +251,9 @@ def take_rows(array: Array, dim: int, index: Array) -> Array:
 
 def pick_rows(array: Array, index: Array) -> Array:
     """array[index] along the first dimension, negative indices counting from the end: the most common index there is."""
-    if type(array) is not np.ndarray or index.size > SMALL:
+    if type(array) is not np.ndarray:
+        return arrays.cuda_room.at("take", array, (index,))
+    if index.size > SMALL:
         return take_rows(array, 0, wrapped(index, array.shape[0], 0))
     try:
         return array.take(index, axis=0) if array.flags.c_contiguous else arrays.contiguous(array[index])
@@ -251,7 +263,10 @@ def pick_rows(array: Array, index: Array) -> Array:
 
 def replace_rows(array: Array, index: Array, rows: Array) -> None:
     """array[index] = rows along the first dimension, negative indices counting from the end; `rows` broadcasts."""
-    if type(array) is not np.ndarray or index.size > SMALL:
+    if type(array) is not np.ndarray:
+        arrays.cuda_room.at("put", array, (index,), rows)
+        return
+    if index.size > SMALL:
         put_rows(array, 0, wrapped(index, array.shape[0], 0), rows)
         return
     try:
@@ -262,26 +277,34 @@ def replace_rows(array: Array, index: Array, rows: Array) -> None:
 
 def put_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
     """Overwrite the slices of `dim` at the index; `rows` broadcasts to what take_rows would give."""
-    if type(array) is np.ndarray and native.lib is not None and index.size > SMALL:
+    if type(array) is not np.ndarray:
+        arrays.cuda_room.at("put", array, (*(None,) * dim, index), rows, wrap=False)
+    elif native.lib is not None and index.size > SMALL:
         _combine("put", array, dim, spread(index.reshape(-1), dim, array.shape), _flat_rows(array, dim, index, rows))
     else:
         bits(array)[(slice(None),) * dim + (index,)] = bits(rows)
 
 
-def add_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
-    """Add onto the slices of `dim` at the index, every time it names them; `rows` broadcasts to what take_rows would give."""
+def add_rows(array: Array, dim: int, index: Array, rows: Array, kind: int = trespass.INDEX, skip: int | None = None) -> None:
+    """Add onto the slices of `dim` at the index, every time it names them; `rows` broadcasts to what take_rows would give.
+
+    `skip` is an index whose rows are left out."""
     if not index.size or not array.size:
         return
+    if type(array) is not np.ndarray:
+        left = {} if skip is None else {"skip": skip}
+        arrays.cuda_room.at("add", array, (*(None,) * dim, index), rows, wrap=False, kind=kind, **left)
+        return
+    index, rows = index.reshape(-1), _flat_rows(array, dim, index, rows)
+    if skip is not None and (index == skip).any():
+        used = index != skip
+        index, rows = index[used], rows[(slice(None),) * dim + (used,)]
     if _is_half(array):
         wide = arrays.cast(array, FLOAT32)
         add_rows(wide, dim, index, arrays.cast(rows, FLOAT32))
         arrays.write(array, wide)
         return
-    index, rows = index.reshape(-1), _flat_rows(array, dim, index, rows)
-    if type(array) is not np.ndarray and dim == 0 and array.flags.c_contiguous and rows.ndim:
-        arrays.cuda().add_rows(array, index, rows)
-    else:
-        _combine("add", array, dim, spread(index, dim, array.shape), rows)
+    _combine("add", array, dim, spread(index, dim, array.shape), rows)
 
 
 def _flat_rows(array: Array, dim: int, index: Array, rows: Array) -> Array:
@@ -289,7 +312,7 @@ def _flat_rows(array: Array, dim: int, index: Array, rows: Array) -> Array:
     shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
     if rows.shape != shape and rows.ndim:
         try:
-            rows = arrays.module_of(rows).broadcast_to(rows, shape)
+            rows = np.broadcast_to(rows, shape)
         except ValueError:
             found = f"value tensor of shape {list(rows.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
             raise RuntimeError(f"shape mismatch: {found}") from None
@@ -302,12 +325,21 @@ def _flat_rows(array: Array, dim: int, index: Array, rows: Array) -> Array:
 def read(array: Array, indices: Sequence[Array | None]) -> Array:
     """array[indices], a fresh array. An entry per dimension from the first on: None keeps it, integers pick in it, a mask of n dimensions
     answers for n. The picked dimensions become one group, where they stood if they were neighbours, else in front."""
+    if type(array) is not np.ndarray and _all_integers(indices):
+        return arrays.cuda_room.at("take", array, indices)
     return take_rows(*located(array, indices))
 
 
-def read_simply(array: np.ndarray, indices: Sequence[Array | None]) -> np.ndarray | None:
+def _all_integers(indices: Sequence[Array | None]) -> bool:
+    return not any([i is not None and i.dtype.kind == "b" for i in indices])
+
+
+def read_simply(array: Array, indices: Sequence[Array | None]) -> Array | None:
     """`read` for the most common indices into a contiguous array; None for others. What NumPy does in one call is left to it."""
     first = indices[0]
+    if type(array) is not np.ndarray:
+        simple = array.flags.c_contiguous and _all_integers(indices) and len({i.shape for i in indices if i is not None}) == 1
+        return arrays.cuda_room.at("take", array, indices) if simple else None
     if first is None and array.flags.c_contiguous and indices[-1].dtype.kind == "i" and all([i is None for i in indices[1:-1]]):
         dim = len(indices) - 1  # x[:, i]
         dense = arrays.element_strides(array) == layout.contiguous_strides(array.shape)  # also where a size is 1
@@ -345,6 +377,9 @@ def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.
 
 def write(array: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> None:
     """array[indices] = values, or += values. The values must broadcast to the shape that `read` gives: RuntimeError otherwise."""
+    if type(array) is not np.ndarray and _all_integers(indices):
+        arrays.cuda_room.at("add" if accumulate else "put", array, indices, values)
+        return
     rows, dim, index = located(array, indices)
     (add_rows if accumulate else put_rows)(rows, dim, index, values)
 

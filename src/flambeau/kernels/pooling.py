@@ -1,7 +1,8 @@
 """Pooling of arrays: the greatest number, or the average, of every window. x is (M, *S): M planes of any number of dimensions.
 
 A window is a table per dimension, (number of windows, numbers in one), of positions in that dimension; -1 where a window sticks out.
-Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only.
+Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only. Max pooling
+that slides has a compiled loop; on a GPU all but random windows have a kernel (`cuda_pool.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,23 @@ Array = Any
 Sizes = tuple[int, ...]
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 KINDS = {"f": "f32", "d": "f64"}  # dtypes that have compiled loops
+
+
+class Windows(NamedTuple):
+    """Windows by their numbers per dimension; () everywhere for adaptive ones.
+
+    padded    whether padding counts in an average, but not what lies beyond it        divisor   what sums are divided by instead, or 0
+    """
+
+    kernel: Sizes = ()
+    stride: Sizes = ()
+    padding: Sizes = ()
+    dilation: Sizes = ()
+    padded: bool = False
+    divisor: int = 0
+
+
+ADAPTIVE = Windows()
 
 
 def sliding(size: int, count: int, kernel: int, stride: int, padding: int, dilation: int) -> np.ndarray:
@@ -83,11 +101,11 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
 
 def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
-    known = None
-    if type(x) is np.ndarray:
-        known = _max_plan(x.shape, x.strides, x.dtype, sizes, kernel, stride, padding, dilation)
+    n = len(sizes)
+    if type(x) is not np.ndarray:
+        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, Windows(kernel, stride, padding, dilation))
+    known = _max_plan(x.shape, x.strides, x.dtype, sizes, kernel, stride, padding, dilation)
     if known is None:
-        n = len(sizes)
         tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
         value, index = greatest(planes(x, n), tables)
         return like(x, value, n), like(x, index, n)
@@ -97,6 +115,15 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index)  # x, y, at
     conv_plans.run(name, fields, tasks, work)
     return value, index
+
+
+def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
+    """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
+    n = len(sizes)
+    if type(x) is not np.ndarray:
+        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
+    value, index = greatest(planes(x, n), [adaptive(*d) for d in zip(x.shape[-n:], sizes, strict=True)])
+    return like(x, value, n), like(x, index, n)
 
 
 @lru_cache(maxsize=256)
@@ -136,9 +163,11 @@ def _fits(size: int, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
     return 0 < size < 1 << 31 and (kernel[-1] - 1) * dilation[-1] + 32 * stride[-1] < 1024
 
 
-def spread(values: Array, indices: Array, sizes: Sizes) -> Array:
-    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
+def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None = None) -> Array:
+    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes). `windows`: where the indices were found."""
     n = len(sizes)
+    if windows is not None and type(values) is not np.ndarray:
+        return arrays.cuda_room.pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
     lead, room = values.shape[: values.ndim - n], math.prod(sizes)
     out = arrays.empty((*lead, *sizes), values.dtype, arrays.device_of(values))
     flat, at = (arrays.contiguous(a).reshape(math.prod(lead), math.prod(a.shape[values.ndim - n :])) for a in (values, indices))
@@ -161,14 +190,31 @@ def _spread_plan(planes: int, room: int, count: int) -> tuple[np.ndarray, int]:
     return plan({"planes": planes, "block": block, "W": room, "OW": count}), -(-planes // block)
 
 
-def averaged(
-    x: Array, small: Sizes, large: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, with_padding: bool, divisor: int | None, back: bool
-) -> Array | None:
-    """The average of each window of (*, *large), or, `back`, each number of (*, *small) shared among its window, by a compiled loop; None where
-    there is none."""
-    if type(x) is not np.ndarray or not x.flags.c_contiguous or not x.size:
+def averaged(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:
+    """The average of every window, (*, *large) -> (*, *small); or `back`: every number shared among its window, the other way."""
+    n = len(large)
+    if type(x) is not np.ndarray:
+        return arrays.cuda_room.pooled("share" if back else "average", x, large, small, windows, formats=n == 2)[0]
+    found = _averaged_at_once(x, small, large, windows, back)
+    if found is not None:
+        return found
+    flat = planes(x, n)
+    flat = arrays.cast(flat, FLOAT32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else flat
+    found = _mean(flat, small, large, windows, back) if windows.kernel else adaptive_mean(flat, small, large, back)
+    found = arrays.cast(found, x.dtype)
+    return like(x, found, n) if n == 2 else found.reshape(*x.shape[: x.ndim - n], *found.shape[1:])
+
+
+def _averaged_at_once(x: np.ndarray, small: Sizes, large: Sizes, windows: Windows, back: bool) -> np.ndarray | None:
+    """The same by a compiled loop; None where there is none, as for adaptive windows that do not slide evenly after all."""
+    if not x.flags.c_contiguous or not x.size:
         return None
-    known = _average_plan(x.shape, x.dtype, small, large, kernel, stride, padding, with_padding, divisor, back)
+    if not windows.kernel:
+        if any([not count or size % count for size, count in zip(large, small, strict=True)]):
+            return None
+        width = tuple([size // count for size, count in zip(large, small, strict=True)])
+        windows = Windows(width, width, (0,) * len(small))
+    known = _average_plan(x.shape, x.dtype, small, large, windows, back)
     if known is None:
         return None
     name, shape, fields, tasks, work = known
@@ -179,16 +225,8 @@ def averaged(
     return out
 
 
-def averaged_adaptively(x: Array, small: Sizes, large: Sizes, back: bool) -> Array | None:
-    """`averaged` of adaptive windows, where they slide evenly after all; else None."""
-    if any([not count or size % count for size, count in zip(large, small, strict=True)]):
-        return None
-    width = tuple([size // count for size, count in zip(large, small, strict=True)])
-    return averaged(x, small, large, width, width, (0,) * len(small), False, None, back)
-
-
 @lru_cache(maxsize=256)
-def _average_plan(shape: Sizes, dtype: np.dtype, small, large, kernel, stride, padding, with_padding, divisor, back: bool) -> tuple | None:
+def _average_plan(shape: Sizes, dtype: np.dtype, small: Sizes, large: Sizes, windows: Windows, back: bool) -> tuple | None:
     """(loop, shape of the result, the plan but for addresses, tasks, work), or None."""
     n = len(small)
     if n > 2 or not _has_loop(dtype):
@@ -196,12 +234,30 @@ def _average_plan(shape: Sizes, dtype: np.dtype, small, large, kernel, stride, p
     lead = shape[: len(shape) - n]
     planes, room = math.prod(lead), math.prod(large)
     block = max(16384 // max(room, 1), 1)
-    fields = {"planes": planes, "block": block, "padded": int(with_padding), "divisor": divisor or 0}
-    pairs = ("H W", 1, large), ("OH OW", 1, small), ("KH KW", 1, kernel), ("sh sw", 1, stride), ("ph pw", 0, padding)
-    for names, missing, numbers in pairs:
+    fields = {"planes": planes, "block": block, "padded": int(windows.padded), "divisor": windows.divisor}
+    sizes = (
+        ("H W", 1, large),
+        ("OH OW", 1, small),
+        ("KH KW", 1, windows.kernel),
+        ("sh sw", 1, windows.stride),
+        ("ph pw", 0, windows.padding),
+    )
+    for names, missing, numbers in sizes:
         fields |= zip(names.split(), (missing,) * (2 - n) + tuple(numbers), strict=True)
     name = f"pool.{'avg_back' if back else 'avg'}_{KINDS[dtype.char]}"
-    return name, (*lead, *(large if back else small)), plan(fields), -(-planes // block), planes * math.prod(small) * math.prod(kernel) * 4
+    work = planes * math.prod(small) * math.prod(windows.kernel) * 4
+    return name, (*lead, *(large if back else small)), plan(fields), -(-planes // block), work
+
+
+def _mean(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:
+    kernel, stride, padding, _, padded, divisor = windows
+    count = np.asarray(divisor or divisors(large, small, kernel, stride, padding, padded), dtype=x.dtype)
+    if back:
+        return summed_adjoint(x / count, large, kernel, stride, padding)
+    found = summed(x, small, kernel, stride, padding)
+    if x.dtype.kind == "f":
+        return found / count
+    return np.sign(found) * np.sign(count) * (np.abs(found) // np.abs(count))  # rounds toward 0, as in C
 
 
 def summed(x: Array, spots: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Array:

@@ -391,6 +391,16 @@ template <class T> __device__ inline T fl_digamma(T given) {
 """
 ).replace("DIMS", str(MAX_DIMS))
 
+# How a kernel says that an index is out of bounds, where `cuda_notes.py` reads it. Of several threads the first to come writes; nobody else does until the note has been read.
+NOTE = r"""
+__device__ inline void fl_note(int64_t *note, int64_t kind, int64_t index, int64_t size, int64_t at, int64_t other) {
+    if (atomicCAS((unsigned long long *)note, 0ULL, 1ULL) != 0ULL) return;
+    volatile int64_t *const page = note;
+    page[1] = kind, page[2] = index, page[3] = size, page[4] = at, page[5] = other;
+    __threadfence_system();
+}
+"""
+
 COMPLEX_PREAMBLE = r"""
 template <class T> __device__ inline bool fl_clt(complex<T> a, complex<T> b) {
     return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag());

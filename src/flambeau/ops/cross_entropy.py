@@ -16,6 +16,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, classes, gather, native
+from flambeau.kernels.classes import flat_target
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
@@ -29,6 +30,9 @@ INT64 = dtypes.int64.numpy
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
     """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
+    found = classes.at_once(input, target, weight, ignore_index, smoothing, reduction, kept)
+    if found is not None:
+        return found
     rows, labels = _rows(input), flat_target(target)
     result, room = classes.losses(rows, labels, ignore_index, smoothing, classes.MEAN if reduction == "mean" else classes.SUM)
     kept["room"], kept["total"] = room, room[-1, 0]
@@ -54,12 +58,6 @@ def _rows(input):
     return arrays.contiguous(input).reshape(prod(input.shape[:-1]), input.shape[-1])
 
 
-def flat_target(target):
-    """The targets one after another, as int64."""
-    target = target if target.dtype == INT64 else arrays.cast(target, INT64)
-    return (target if target.flags.c_contiguous else arrays.contiguous_copy(target)).reshape(-1)
-
-
 def weights_of(found, labels, weight, ignore_index):
     """The weight of each target's class, 0 where it is ignored; of the dtype of the losses."""
     xp = arrays.module_of(found)
@@ -74,6 +72,9 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
 
 def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
+    found = classes.gradients_at_once(grad, input.shape, input, target, weight, ignore_index, smoothing, reduction, kept)
+    if found is not None:
+        return found
     room, scale = kept["room"], grad if grad.dtype == kept["room"].dtype else arrays.cast(grad, kept["room"].dtype)
     if reduction == "none":
         scale = scale.reshape(-1)
@@ -109,6 +110,7 @@ def scaled(grad, input, target, weight, ignore_index, reduction):
 
 _cross_entropy.derivative(input=_gradient)
 _cross_entropy.quick_derivative(input=_fused_gradient)
+_cross_entropy.quick_everywhere = True
 
 
 # -- of logits ---------------------------------------------------------------------------------------------------------------
@@ -196,7 +198,7 @@ def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
     """Both at once, smoothing and weights: every class's share of the target is weighed, the mean is that of the targets' weights."""
     dim = 1 if input.dim() > 1 else 0
     logs = input.log_softmax(dim)
-    hit = _nll_loss(logs, target, weight, ignore_index, "sum" if reduction == "mean" else reduction)
+    hit = _nll_loss(logs, target, weight, ignore_index, "sum" if reduction == "mean" else reduction, {})
     even = -(logs * weight.reshape((-1, *(1,) * (input.dim() - 1 - dim)))).sum(dim)
     labels = target.to(dtypes.int64).reshape(even.shape)
     even = even.masked_fill(labels == ignore_index, 0)
@@ -211,8 +213,11 @@ def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
 
 
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
-def _nll_loss(input, target, weight, ignore_index, reduction):
-    """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none"."""
+def _nll_loss(input, target, weight, ignore_index, reduction, kept):
+    """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none". On a GPU `kept` is filled with what backward needs."""
+    whole = classes.at_once(input, target, weight, ignore_index, None, reduction, kept)
+    if whole is not None:
+        return whole
     wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
     picked = _picked(input, target, ignore_index)
     if picked is not None:
@@ -267,7 +272,7 @@ def _sure_loss(picked, target, weight, reduction, input):
 
 
 @_nll_loss.meta
-def _(input, target, weight, ignore_index, reduction):
+def _(input, target, weight, ignore_index, reduction, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
@@ -277,11 +282,14 @@ def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
     return like.scatter(dim, at, -scale)
 
 
-def _quick_nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
-    """The same of rows in main memory that all count alike."""
+def _quick_nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept):
+    """The same at once: on a GPU, or of rows in main memory that all count alike."""
+    found = classes.gradients_at_once(grad, input_shape, None, target, weight, ignore_index, None, reduction, kept)
+    if found is not None:
+        return found
     if len(input_shape) != 2 or target.dtype != INT64 or weight is not None or reduction == "none" or grad.dtype.char not in "fd":
         return NotImplemented
-    if not target.size or (target == ignore_index).any():
+    if type(grad) is not np.ndarray or not target.size or (target == ignore_index).any():
         return NotImplemented
     found = native.empty(input_shape, grad.dtype)
     found.fill(0)
@@ -296,6 +304,7 @@ def _numbered(n: int) -> np.ndarray:
 
 _nll_loss.derivative(input=_nll_gradient)
 _nll_loss.quick_derivative(input=_quick_nll_gradient)
+_nll_loss.quick_everywhere = True
 
 
 @composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)
@@ -306,7 +315,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     check_tensor("nll_loss_nd", "target", target)
     _notice_nll(input)
     check_target("nll_loss", input, target, weight)
-    return _nll_loss(input, target, weight, ignore_index, reduction)
+    return _nll_loss(input, target, weight, ignore_index, reduction, {})
 
 
 def _usual_nll(x, target):
@@ -314,7 +323,7 @@ def _usual_nll(x, target):
     if type(x) is not np.ndarray or x.ndim != 2 or target.shape != x.shape[:1] or x.dtype not in classes.NAMES:
         return NotImplemented
     picked = _picked(x, target, -100)
-    return NotImplemented if picked is None else (_sure_loss(picked, target, None, "mean", x), (None, -100, "mean"))
+    return NotImplemented if picked is None else (_sure_loss(picked, target, None, "mean", x), (None, -100, "mean", {}))
 
 
 def _notice_nll(input, target=None) -> None:

@@ -231,6 +231,8 @@ class ArrayOp(Op):
         """
         self.derivatives.update(functions)
 
+    quick_everywhere = False  # whether the quick derivatives take the arrays of a GPU too
+
     def quick_derivative(self, **functions: Callable) -> None:
         """The same derivatives on NumPy arrays, for when they are not to be differentiated again; they may answer NotImplemented."""
         self.quick_derivatives.update(functions)

@@ -12,9 +12,10 @@ import warnings
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.pointwise import Pointwise
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.sampling import fill
+from flambeau.ops.sampling import fill, source
 
 ALPHA = 1.7580993408473766  # -SELU_ALPHA * SELU_SCALE, the limit of SELU, is -ALPHA
 
@@ -24,8 +25,7 @@ def _noise(input, shape, keep, scaled):
     """Fresh numbers that are 1 with probability `keep` (1 / keep, if scaled), else 0, with the shape and the order of memory of `input`; or in
     `shape`."""
     out = arrays.empty_like(input) if shape is None else arrays.empty(shape, input.dtype, arrays.device_of(input))
-    wide = np.dtype(np.float32) if input.dtype.itemsize == 2 else input.dtype
-    value = float(wide.type(1) / wide.type(keep)) if scaled else 1.0  # rounded as PyTorch's quotient is
+    value = _scale(input.dtype, keep) if scaled else 1.0
     if type(out) is np.ndarray:
         fill("bernoulli", out, None, p=keep, value=value)
     else:
@@ -35,8 +35,47 @@ def _noise(input, shape, keep, scaled):
     return out
 
 
+def _scale(dtype: np.dtype, keep: float) -> float:
+    """1 / keep, rounded as PyTorch's quotient is."""
+    wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    return float(wide.type(1) / wide.type(keep))
+
+
+def _at_once(array) -> bool:
+    """Whether there is a kernel that draws, masks and scales: of a GPU, for arrays without gaps."""
+    return arrays.on_gpu(array) and layout.is_non_overlapping_and_dense(*arrays.view_of(array))
+
+
 _noise.draws = True
 _noise.meta(lambda input, shape, keep, scaled: (input.shape if shape is None else shape, input.dtype))
+
+
+def _masked_formula(input, kept, scale):
+    from flambeau.kernels import expr as e
+
+    return input * e.where(kept, scale, 0.0)  # a product, so that infinity that is dropped is NaN, as in PyTorch
+
+
+@on_arrays(public=False, method=False, returns="values kept", grad_name="NativeDropoutBackward0")
+def _drawn_and_dropped(input, keep, scale):
+    """(input * scale where a number drawn for it is at most `keep`, else 0; which those are), in one kernel of a GPU."""
+    return arrays.cuda().dropout(source(None, arrays.device_of(input)), input, keep, scale)
+
+
+_drawn_and_dropped.draws = True
+_drawn_and_dropped.derivative(input=lambda grads, kept, scale: _masked(grads[0], kept, scale))
+_drawn_and_dropped.meta(lambda input, keep, scale: [(input.shape, input.dtype), (input.shape, dtypes.bool.numpy)])
+
+
+@on_arrays(public=False, method=False, grad_name="MulBackward0")
+def _masked(input, kept, scale):
+    """input * scale where it is kept, input * 0 elsewhere."""
+    return arrays.run(MASKED, (input, kept), (scale,), input.dtype, input.dtype)
+
+
+MASKED = Pointwise("dropout_masked", _masked_formula, ("input", "kept"), ("scale",), ("T", "bool"), dtypes=())
+_masked.derivative(input=lambda grad, kept, scale: _masked(grad, kept, scale))
+_masked.meta(lambda input, kept, scale: (input.shape, input.dtype))
 
 
 def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False, alpha: bool = False):
@@ -53,6 +92,8 @@ def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False,
         if input.dim() < 2:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
         shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
+    if not alpha and not feature and not inplace and _at_once(input._array):
+        return _drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p))[0]
     if not alpha:
         noise = _noise(input, shape, 1 - p, True)
         return input.mul_(noise) if inplace else input * noise
@@ -86,6 +127,8 @@ def native_dropout(input, p, train):
     """(dropout of the input, what was kept as bool)."""
     if not input.numel() or train is False or p == 0:
         return input.clone() if input.numel() else input, input.new_ones(input.shape, dtype=dtypes.bool)
+    if p < 1 and _at_once(input._array):
+        return tuple(_drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p)))
     kept = _noise(input, None, 1 - p, False)
     return input * kept * (1 / (1 - p) if p < 1 else 0.0), kept.to(dtypes.bool)
 

@@ -41,7 +41,7 @@ VIEWS = {kind: _index_view(kind) for kind in ("select", "slice", "unsqueeze", "a
 @on_arrays
 def _index(input, indices):
     """input[indices]: an integer array or a mask per dimension (a mask of n dimensions for n of them), None where a dimension is kept."""
-    if type(input) is np.ndarray and input.size:
+    if input.size:
         found = gather.read_simply(input, indices)
         if found is not None:
             return found

@@ -24,6 +24,8 @@ def _cat(tensors, dim):
         return np.concatenate(tensors, dim, out=native.empty(tuple(shape), first.dtype))
     strides = layout.contiguous_strides(tuple(shape)) if rows else joined_strides(tuple(shape), [arrays.view_of(a) for a in tensors])
     out = arrays.empty_strided(tuple(shape), strides, first.dtype, arrays.device_of(first))
+    if arrays.joined(out, tensors, dim):
+        return out
     at = 0
     for a in tensors:
         n = a.shape[dim]
@@ -103,6 +105,8 @@ def _stack(tensors, dim):
     first = tensors[0]
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
     out = arrays.empty(shape, first.dtype, arrays.device_of(first))
+    if arrays.joined(out, tensors, dim):
+        return out
     before = (slice(None),) * dim
     for i, a in enumerate(tensors):
         arrays.write(out[(*before, i, ...)], a)

@@ -111,6 +111,7 @@ def _quick_bias_gradient(grad, bias_shape):
 
 
 linear.quick_derivative(input=_quick_input_gradient, weight=_quick_weight_gradient, bias=_quick_bias_gradient)
+linear.quick_everywhere = True
 
 
 @linear.meta

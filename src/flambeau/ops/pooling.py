@@ -33,7 +33,11 @@ def _max_pool_op(n: int):
         """(the greatest of each window, where it was in the flattened plane)."""
         return kernels.greatest_sliding(input, sizes, kernel, stride, padding, dilation)
 
-    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
+    op.derivative(
+        input=lambda grads, indices, input_shape, kernel, stride, padding, dilation: _spread(
+            grads[0], indices, tuple(input_shape[-n:]), kernels.Windows(kernel, stride, padding, dilation)
+        )
+    )
     op.meta(lambda input, sizes, **_: _both(input, sizes, n))
     return op
 
@@ -44,11 +48,9 @@ def _adaptive_max_op(n: int):
     )
     def op(input, sizes):
         """(the greatest of each adaptive window, where it was)."""
-        x = kernels.planes(input, n)
-        found = kernels.greatest(x, [kernels.adaptive(*d) for d in zip(x.shape[1:], sizes, strict=True)])
-        return tuple(kernels.like(input, a, n) for a in found)
+        return kernels.greatest_adaptive(input, sizes)
 
-    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
+    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), kernels.ADAPTIVE))
     op.meta(lambda input, sizes: _both(input, sizes, n))
     return op
 
@@ -68,7 +70,7 @@ def _fractional_op(n: int):
         shape = (*input.shape[: input.ndim - n], *sizes)
         return tuple(a.reshape(shape) for a in kernels.greatest(x, tables))
 
-    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:])))
+    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), None))
     op.meta(lambda input, samples, sizes, kernel: _both(input, sizes, n))
     return op
 
@@ -79,21 +81,7 @@ def _avg_pool_op(n: int, back: bool):
     @on_arrays(name=name, public=False, method=False, grad_name=f"AvgPool{n}D{'Backward' * back}Backward0")
     def op(input, small, large, kernel, stride, padding, with_padding, divisor):
         """The average of each window, (*, *large) -> (*, *small); the adjoint the other way."""
-        found = kernels.averaged(input, small, large, kernel, stride, padding, with_padding, divisor, back)
-        if found is not None:
-            return found
-        x = kernels.planes(input, n)
-        half = x.dtype.itemsize == 2 and x.dtype.kind in "fV"
-        x = arrays.cast(x, kernels.FLOAT32) if half else x
-        count = divisor or kernels.divisors(large, small, kernel, stride, padding, with_padding)
-        count = arrays.module_of(x).asarray(count, dtype=x.dtype)
-        if back:
-            found = kernels.summed_adjoint(x / count, large, kernel, stride, padding)
-        else:
-            found = kernels.summed(x, small, kernel, stride, padding)
-            found = found / count if x.dtype.kind == "f" else _cut_off(found, count)
-        found = arrays.cast(found, input.dtype)
-        return kernels.like(input, found, n) if n == 2 else found.reshape(*input.shape[: input.ndim - n], *found.shape[1:])
+        return kernels.averaged(input, small, large, kernels.Windows(kernel, stride, padding, (1,) * n, with_padding, divisor or 0), back)
 
     op.meta(lambda input, small, large, **_: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
     op.derivative(
@@ -104,26 +92,13 @@ def _avg_pool_op(n: int, back: bool):
     return op
 
 
-def _cut_off(total, count):
-    """Integer division that rounds toward 0, as in C."""
-    xp = arrays.module_of(total)
-    return xp.sign(total) * xp.sign(count) * (xp.abs(total) // xp.abs(count))
-
-
 def _adaptive_avg_op(n: int, back: bool):
     name = f"_adaptive_avg_pool{n}d_adjoint" if back else f"_adaptive_avg_pool{n}d_planes"
 
     @on_arrays(name=name, public=False, method=False, grad_name=f"AdaptiveAvgPool{n}D{'Backward' * back}Backward0")
     def op(input, small, large):
         """The average of each adaptive window, (*, *large) -> (*, *small); the adjoint the other way."""
-        found = kernels.averaged_adaptively(input, small, large, back)
-        if found is not None:
-            return found
-        x = kernels.planes(input, n)
-        half = x.dtype.itemsize == 2
-        x = arrays.cast(x, kernels.FLOAT32) if half else x
-        found = arrays.cast(kernels.adaptive_mean(x, small, large, back), input.dtype)
-        return kernels.like(input, found, n) if n == 2 else found.reshape(*input.shape[: input.ndim - n], *found.shape[1:])
+        return kernels.averaged(input, small, large, kernels.ADAPTIVE, back)
 
     op.meta(lambda input, small, large: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
     op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad, small, large))
@@ -143,12 +118,12 @@ ADAPTIVE_AVG = {(n, back): _adaptive_avg_op(n, back) for n in DIMENSIONS for bac
 
 
 @on_arrays(name="_spread", public=False, method=False, grad_name="MaxPoolBackwardBackward0")
-def _spread(values, indices, sizes):
-    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes)."""
-    return kernels.spread(values, indices, sizes)
+def _spread(values, indices, sizes, windows):
+    """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes). `windows`, if known: where the indices come from."""
+    return kernels.spread(values, indices, sizes, windows)
 
 
-_spread.meta(lambda values, indices, sizes: ((*values.shape[: len(values.shape) - len(sizes)], *sizes), values.dtype))
+_spread.meta(lambda values, indices, sizes, windows: ((*values.shape[: len(values.shape) - len(sizes)], *sizes), values.dtype))
 _spread.derivative(values=lambda grad, indices, sizes: _picked(grad, indices, len(sizes)))
 
 

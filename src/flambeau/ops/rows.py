@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, gather, layout
+from flambeau.kernels import arrays, gather, layout, trespass
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.masking import check_tensor
@@ -32,12 +32,6 @@ def _line(array):
     return array if array.ndim else array.reshape(1)
 
 
-def _check_bounds(index, size: int, error: type[Exception] = IndexError) -> None:
-    bad = gather.out_of_bounds(index, size)
-    if bad is not None:
-        raise error(f"index out of range in self: index {bad} is out of bounds for a dimension of size {size}")
-
-
 # -- reading ---------------------------------------------------------------------------------------------------------------
 
 
@@ -45,8 +39,8 @@ def _check_bounds(index, size: int, error: type[Exception] = IndexError) -> None
 def _index_select(input, dim, index):
     """The slices of `dim` at a 1-d index. (*, N, *), (K) -> (*, K, *)."""
     line = _line(input)
-    _check_bounds(index, line.shape[dim])
-    found = gather.take_rows(line, dim, index)
+    gather.check(index, line.shape[dim], dim, trespass.ROW)
+    found = gather.take_rows(line, dim, index, trespass.ROW)
     return found if input.ndim else found.reshape(())
 
 
@@ -81,11 +75,11 @@ def index_select(input, dim, index):
 def _index_add(input, dim, index, source, alpha):
     """alpha * source added to the slices of `dim` at the index."""
     line = _line(input)
-    gather.check(index, line.shape[dim], dim, RuntimeError)
+    gather.check(index, line.shape[dim], dim, trespass.ALONG)
     source = arrays.apart(input, source)
     if alpha != 1:
         source = source & bool(alpha) if source.dtype.kind == "b" else _scaled(source, alpha)
-    gather.add_rows(line, dim, index, _line(source))
+    gather.add_rows(line, dim, index, _line(source), trespass.ALONG)
 
 
 def _scaled(source, alpha):
@@ -140,7 +134,7 @@ def _check_source(name: str, input, dim, index, source, error: type[Exception] =
 def _index_copy(input, dim, index, source):
     """The slices of `dim` at the index replaced by those of source."""
     line = _line(input)
-    gather.check(index, line.shape[dim], dim, IndexError)
+    gather.check(index, line.shape[dim], dim)
     gather.put_rows(line, dim, index, _line(arrays.apart(input, source)))
 
 
@@ -219,7 +213,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.dtype.name == "bool":
         raise NotImplementedError('"index_reduce" not implemented for bool tensors')
     if not index.is_meta:
-        _check_bounds(of_all_samples(index)._array, input.shape[dim] if input.dim() else 1)
+        gather.check(of_all_samples(index)._array, input.shape[dim] if input.dim() else 1, dim, trespass.ROW)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
     return _scatter_reduce, input, dim, everywhere, source, reduce, bool(include_self)
@@ -242,8 +236,8 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
         )
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")
-    _check_bounds(indices, weight.shape[0])
-    return gather.take_rows(weight, 0, indices)
+    gather.check(indices, weight.shape[0], 0, trespass.ROW)
+    return gather.take_rows(weight, 0, indices, trespass.ROW)
 
 
 embedding.derivative(
@@ -266,14 +260,11 @@ def _embedding_backward(grad, indices, rows, padding_idx, by_frequency):
     xp = arrays.module_of(grad)
     width = grad.shape[-1]
     flat, lines = indices.reshape(-1), grad.reshape(-1, width)
-    if padding_idx >= 0 and (flat == padding_idx).any():
-        used = flat != padding_idx
-        flat, lines = flat[used], lines[used]
     if by_frequency:
         count = xp.bincount(flat, minlength=rows)[flat]
         lines = lines / count[:, None].astype(lines.dtype)
     out = arrays.zeros((rows, width), grad.dtype, arrays.device_of(grad))
-    gather.add_rows(out, 0, flat, lines)
+    gather.add_rows(out, 0, flat, lines, trespass.ROW, padding_idx if padding_idx >= 0 else None)
     return out
 
 

@@ -9,10 +9,8 @@ are in `kernels/gather.py`.
 
 from __future__ import annotations
 
-import numpy as np
-
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, layout, trespass
 from flambeau.kernels import gather as kernel
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.views import whole
@@ -135,13 +133,11 @@ def take_along_dim(input, indices, dim=None):
 
 @on_arrays(grad_name="GatherBackward0")
 def _take_along(input, dim, indices, size):
-    """`gather`, negative indices counting from the end: most often there are none, as gather finds out anyway on the CPU."""
-    if type(input) is np.ndarray:
-        try:
-            return _gather.forward(input, dim, indices)
-        except RuntimeError:
-            pass
-    return _gather.forward(input, dim, _counted_from_front.forward(indices, size))
+    """`gather`, negative indices counting from the end."""
+    if not indices.size:
+        return arrays.empty(indices.shape, input.dtype, arrays.device_of(input))
+    line, at = _lines(input, indices)
+    return kernel.gather(line, dim, at, wrap=True).reshape(indices.shape)
 
 
 _take_along.derivative(
@@ -282,7 +278,7 @@ def _all_or_nothing(write):
     def checked(input, dim, index, *args, **rest):
         if index.size:
             line, at = _lines(input, index)
-            kernel.check(at, line.shape[dim], dim, RuntimeError)
+            kernel.check(at, line.shape[dim], dim, trespass.ALONG)
         write(input, dim, index, *args, **rest)
 
     return checked

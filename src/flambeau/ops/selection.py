@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather, layout
+from flambeau.kernels import arrays, gather, layout, trespass
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.scattering import check_index, check_tensor
 from flambeau.ops.views import whole
@@ -70,11 +70,7 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 def _flat_index(index, size: int):
     """Indices into `size` elements, negative ones counted from the end."""
-    try:
-        return gather.wrapped(index, size, 0)
-    except IndexError:
-        bad = index[(index < -size) | (index >= size)].reshape(-1)[0]
-        raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {size} elements.") from None
+    return gather.wrapped(index, size, 0, trespass.ELEMENT)
 
 
 def _addresses(array, index):
