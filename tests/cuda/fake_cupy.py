@@ -306,7 +306,7 @@ def __getattr__(name: str):
 class Device:
     """The one GPU."""
 
-    attributes = {"MultiProcessorCount": 2, "MaxThreadsPerMultiProcessor": 512}
+    attributes = {"MultiProcessorCount": 2, "MaxThreadsPerMultiProcessor": 512, "MaxSharedMemoryPerBlockOptin": 227 << 10}
     compute_capability = "00"
 
     def __init__(self, index=None):
@@ -382,13 +382,13 @@ using std::copysign; using std::floor; using std::ceil; using std::exp; using st
 #define __shared__ static
 struct { unsigned x, y; } blockIdx, threadIdx, blockDim, gridDim;
 /* Threads that wait for each other are fibers: a barrier lets all others of the block run up to it. */
-static ucontext_t fl_fibers[256], fl_main;
+static ucontext_t fl_fibers[1024], fl_main;
 static unsigned fl_here;
-static bool fl_done[256];
+static bool fl_done[1024];
 static void __syncthreads() { swapcontext(&fl_fibers[fl_here], &fl_main); threadIdx.x = fl_here; }
 template <class F> static void fl_block(unsigned threads, F body, bool waits) {
     static F *current; current = &body;
-    static char *stacks = (char *)malloc(256 << 16);
+    static char *stacks = (char *)malloc(1024 << 16);
     if (!waits) { for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) body(); return; }
     for (unsigned t = 0; t < threads; t++) {
         getcontext(&fl_fibers[t]), fl_done[t] = false;
@@ -433,7 +433,10 @@ class Function:
     def __init__(self, library, name: str, kinds: list[str]):
         self.launch, self.kinds = getattr(library, f"launch_{name}"), kinds
 
-    def __call__(self, grid, block, args):
+    ptr = 0
+
+    def __call__(self, grid, block, args, shared=0):
+        assert block[0] <= 1024 and shared <= 227 << 10
         kept = [self.argument(a) for a in args]
         if len(kept) != len(self.kinds):
             raise TypeError(f"the kernel takes {len(self.kinds)} arguments, found {len(kept)}")
@@ -591,6 +594,9 @@ def _modules() -> dict[str, types.ModuleType]:
         "cupy.cuda.function": module("cupy.cuda.function", Module=Module),
         "cupy.cuda.device": module("cupy.cuda.device", get_cublas_handle=lambda: 0),
         "cupy.cuda.cublas": cublas,
+        "cupy_backends": module("cupy_backends"),
+        "cupy_backends.cuda": module("cupy_backends.cuda"),
+        "cupy_backends.cuda.api": module("cupy_backends.cuda.api", driver=types.SimpleNamespace(funcSetAttribute=lambda *given: None)),
     }
     sys.modules[__name__].cuda = cuda
     return found
@@ -599,7 +605,7 @@ def _modules() -> dict[str, types.ModuleType]:
 @contextlib.contextmanager
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
-    rooms = [f"flambeau.kernels.{n}" for n in ("cuda", "cuda_launch", "cuda_gemm", "cuda_loops", "cuda_random", "cuda_scatter")]
+    rooms = [f"flambeau.kernels.{path.stem}" for path in Path(kernels.__file__).parent.glob("cuda*.py")]
     before = {n: sys.modules.pop(n, None) for n in (*_modules(), *rooms)}
     sys.modules.update(_modules())
     arrays.cuda_room = None

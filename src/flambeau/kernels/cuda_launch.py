@@ -292,6 +292,18 @@ def compiled(print_source: Callable, name: str, device: int, *what):
     return load_source(name, print_source(*what)).get_function(name)
 
 
+def give_shared(function, size: int):
+    """The kernel, allowed to be launched with `size` bytes of shared memory. More than 48 KiB must be asked for."""
+    if size > 48 << 10:
+        from cupy_backends.cuda.api import driver
+
+        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
+    return function
+
+
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
+
+
 def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17",)) -> Module:
     """CUDA C++ compiled for the current device; what was compiled before, by this or another process, comes from the disk."""
     # Not CuPy's RawModule: that flushes denormal numbers to zero, and a tensor's values must not depend on the device so much.
