@@ -3,7 +3,7 @@
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
 `cuda_scatter.py` (sums by index), `cuda_recurrent.py` (recurrent networks), `cuda_norm.py` (batch and group norm),
-`cuda_conv.py` (convolution), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
+`cuda_conv.py` (convolution), `cuda_totals.py` (norms of lists), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -19,7 +19,7 @@ from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
-from flambeau.kernels import arrays, cuda_conv, cuda_launch, cuda_norm, cuda_recurrent, layout
+from flambeau.kernels import arrays, cuda_conv, cuda_launch, cuda_norm, cuda_recurrent, cuda_totals, layout
 from flambeau.kernels.cuda_gemm import product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
