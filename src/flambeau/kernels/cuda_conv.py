@@ -76,8 +76,8 @@ def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation
         channels, depth = f["G"] * f["O"], plan.depth
         if plan.few:
             out = cupy.empty(shape, x.dtype)
-            given = (out.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, plan.geometry)
-            _kernel(Conv("sums", plan.dtype), device)((channels * depth,), (THREADS,), given)
+            operands = (out.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, plan.geometry)
+            _kernel(Conv("sums", plan.dtype), device)((channels * depth,), (THREADS,), operands)
             return out
         rows = 32 if f["O"] <= 32 else 64
         tiles, across = f["G"] * -(-f["O"] // rows), -(-depth // WIDE)
@@ -85,10 +85,10 @@ def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation
         chunk = -(-plan.places // (splits * DEPTH)) * DEPTH
         splits = -(-plan.places // chunk)
         wide = np.dtype(np.float64 if plan.dtype == "float64" else np.float32)
-        parts = cupy.empty((splits, *shape), wide)
+        parts = cupy.empty(shape if splits == 1 else (splits, *shape), wide)
         given = (parts.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, chunk, splits, plan.geometry)
         _kernel(Conv("weight", plan.dtype, rows=rows), device)((across, tiles * splits), (THREADS,), given)
-        return arrays.cast(parts[0] if splits == 1 else reduce("sum", parts, (0,), False, wide), x.dtype)
+        return arrays.cast(parts if splits == 1 else reduce("sum", parts, (0,), False, wide), x.dtype)
 
 
 def _launch(plan: Plan, adjoint: bool, out, source, w, bias) -> None:
