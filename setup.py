@@ -75,7 +75,7 @@ class BuildKernels(build_ext):
         temp = Path(self.build_temp)
         generated = generate.write_all(temp / "generated")
         include = [*ext.include_dirs, str(temp / "generated")]
-        shared = [CSRC / "loops.h", *(temp / "generated").glob("*.h")]
+        shared = [CSRC / "loops.h", CSRC / "system.h", *(temp / "generated").glob("*.h")]
         work = [(source, f"hand_{Path(source).stem}", [], [], [*shared, *CSRC.glob("*.h")]) for source in ext.sources]
         for variant, flags in VARIANTS.items():
             defines = [("FL_NAME(x)", f"x##_{variant}"), ("FL_VARIANT", f'"{variant}"')]

@@ -74,6 +74,11 @@ def _parse(text: str, index: int | None) -> device:
     return _interned.setdefault((text, None if colon else index), found)
 
 
+def gpu(index: int) -> device:
+    """device("cuda", index), found as fast as can be."""
+    return _interned.get(("cuda", index)) or device("cuda", index)
+
+
 cpu = device("cpu")
 meta = device("meta")
 

@@ -378,6 +378,8 @@ HOST = r"""
 #define __global__ static
 #define __grid_constant__
 #define __launch_bounds__(n)
+#define __forceinline__ inline
+#define __align__(n) __attribute__((aligned(n)))
 using std::copysign; using std::floor; using std::ceil; using std::exp; using std::log; using std::tan; using std::rint;
 #define __shared__ static
 struct { unsigned x, y; } blockIdx, threadIdx, blockDim, gridDim;
@@ -386,6 +388,16 @@ static ucontext_t fl_fibers[1024], fl_main;
 static unsigned fl_here;
 static bool fl_done[1024];
 static void __syncthreads() { swapcontext(&fl_fibers[fl_here], &fl_main); threadIdx.x = fl_here; }
+/* All threads of a block come here together. */
+static void __syncwarp() { __syncthreads(); }
+template <class T> static T __shfl_xor_sync(unsigned, T x, int distance) {
+    static T given[1024];
+    given[fl_here] = x, __syncthreads();
+    const T found = given[fl_here ^ distance];
+    return __syncthreads(), found;
+}
+static float __int_as_float(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
+static double __longlong_as_double(int64_t i) { double f; memcpy(&f, &i, 8); return f; }
 template <class F> static void fl_block(unsigned threads, F body, bool waits) {
     static F *current; current = &body;
     static char *stacks = (char *)malloc(1024 << 16);
@@ -431,9 +443,7 @@ class Function:
     """A kernel, run thread by thread."""
 
     def __init__(self, library, name: str, kinds: list[str]):
-        self.launch, self.kinds = getattr(library, f"launch_{name}"), kinds
-
-    ptr = 0
+        self.launch, self.kinds, self.ptr = getattr(library, f"launch_{name}"), kinds, 0
 
     def __call__(self, grid, block, args, shared=0):
         assert block[0] <= 1024 and shared <= 227 << 10
@@ -466,6 +476,7 @@ class Module:
             call = ", ".join(f"*({k} *)args[{i}]" for i, k in enumerate(kinds))
             waits = "true" if "__syncthreads" in text else "false"
             text = text.replace('extern "C" __global__', "__global__").replace(print_cuda.PREAMBLE, "")
+            text = re.sub(r"extern __shared__ (.*)\[\];", rf"static \1[{Device.attributes['MaxSharedMemoryPerBlockOptin']}];", text)
             text += f"""
 extern "C" void launch_{name}(unsigned blocks, unsigned parts, unsigned threads, void **args) {{
     gridDim.x = blocks, gridDim.y = parts, blockDim.x = threads;
@@ -549,6 +560,7 @@ runtime = types.SimpleNamespace(
     deviceCanAccessPeer=lambda a, b: 1,
     getDeviceProperties=lambda index: dict.fromkeys(PROPERTIES, 1) | {"name": b"NumPy", "uuid": bytes(16)},
 )
+driver = types.SimpleNamespace(funcSetAttribute=lambda function, attribute, value: None)
 PROPERTIES = (
     "major minor totalGlobalMem multiProcessorCount warpSize maxThreadsPerMultiProcessor maxThreadsPerBlock sharedMemPerBlock l2CacheSize"
 ).split()
@@ -580,7 +592,7 @@ def _modules() -> dict[str, types.ModuleType]:
         return made
 
     cuda = module(
-        "cupy.cuda", Device=Device, Stream=Stream, Event=Event, runtime=runtime, alloc=lambda size: allocator(size), cublas=cublas,
+        "cupy.cuda", Device=Device, Stream=Stream, Event=Event, runtime=runtime, driver=driver, alloc=lambda size: allocator(size), cublas=cublas,
         set_allocator=set_allocator, get_current_stream=Stream, get_elapsed_time=lambda a, b: 0.0,
     )  # fmt: skip
     Stream.null = Stream()
@@ -594,9 +606,6 @@ def _modules() -> dict[str, types.ModuleType]:
         "cupy.cuda.function": module("cupy.cuda.function", Module=Module),
         "cupy.cuda.device": module("cupy.cuda.device", get_cublas_handle=lambda: 0),
         "cupy.cuda.cublas": cublas,
-        "cupy_backends": module("cupy_backends"),
-        "cupy_backends.cuda": module("cupy_backends.cuda"),
-        "cupy_backends.cuda.api": module("cupy_backends.cuda.api", driver=types.SimpleNamespace(funcSetAttribute=lambda *given: None)),
     }
     sys.modules[__name__].cuda = cuda
     return found
@@ -605,17 +614,22 @@ def _modules() -> dict[str, types.ModuleType]:
 @contextlib.contextmanager
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
-    rooms = [f"flambeau.kernels.{path.stem}" for path in Path(kernels.__file__).parent.glob("cuda*.py")]
-    before = {n: sys.modules.pop(n, None) for n in (*_modules(), *rooms)}
+    before = {n: sys.modules.pop(n, None) for n in (*_modules(), *_rooms())}
     sys.modules.update(_modules())
     arrays.cuda_room = None
     try:
         yield sys.modules[__name__]
     finally:
         arrays.cuda_room = None
-        for name in rooms:
+        for name in _rooms():
             vars(kernels).pop(name.rpartition(".")[2], None)
+            del sys.modules[name]
         for name, module in before.items():
             sys.modules.pop(name, None)
             if module is not None:
                 sys.modules[name] = module
+
+
+def _rooms() -> list[str]:
+    """The parts of the CUDA room that have been imported."""
+    return [name for name in sys.modules if re.fullmatch(r"flambeau\.kernels\.cuda(_\w+)?", name)]

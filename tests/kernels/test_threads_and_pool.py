@@ -479,11 +479,12 @@ def close(c: np.ndarray, expected: np.ndarray, k: int) -> bool:
 
 
 # m, k, n: single elements, rows, columns, thin, odd, in panels, flipped, turned, and too big for panels; 2 to 16 rows of dot products,
-# whose K is whole vectors and not; rows of B that compete; pieces that pack several panels in chunks of K
+# whose K is whole vectors and not; rows of B that compete; pieces that pack several panels in chunks of K; tall and transposed; more dot products
 SHAPES = [
     (1, 1, 1), (1, 7, 5), (7, 5, 1), (1, 700, 300), (300, 700, 1), (3, 2, 200), (17, 61, 65), (16, 784, 256), (64, 784, 256),
     (65, 130, 63), (128, 128, 128), (250, 257, 129), (256, 64, 784), (1000, 33, 70), (70, 33, 1000), (120, 1100, 1000),
     *((rows, depth, 37) for rows in (2, 3, 5, 6, 7, 11, 16) for depth in (5, 48, 75)), (24, 128, 512), (200, 1100, 400), (200, 540, 413),
+    (64, 64, 32), (129, 65, 40), (26, 128, 100), (33, 70, 60), (39, 64, 50),
 ]  # fmt: skip
 
 

@@ -23,7 +23,8 @@ def attend(t, *operands, **options):
 def path(request, monkeypatch):
     """With the compiled loops, and without."""
     if request.param == "numpy":
-        monkeypatch.setattr("flambeau.kernels.attention._compiled", lambda *operands: False)
+        for name in ("_compiled", "_on_gpu"):
+            monkeypatch.setattr(f"flambeau.kernels.attention.{name}", lambda *operands: False)
     elif native.lib is None:
         pytest.skip("nothing is compiled here")
 
@@ -108,6 +109,11 @@ def test_strided_operands(dtype, path):
     check_function(lambda t, q, k, v: attend(t, q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)), *[(2, 70, 3, 8)] * 3, dtype=dtype)
     check_function(lambda t, q, k, v: attend(t, q[..., ::2], k[..., 1::2], v[..., ::2]), *[(2, 3, 70, 8)] * 3, dtype=dtype)
     check_function(lambda t, q, k, v: attend(t, q, k.expand(3, 70, 8), v.expand(3, 70, 8)), (3, 70, 8), (70, 8), (70, 8), dtype=dtype)
+
+
+def test_slices_of_one_transposed_array(path):
+    """Gradients of what was cut out of one array come as slices of one: also where its rows are not dense."""
+    check_function(lambda t, x: attend(t, *x.transpose(-1, -2).unbind(0)), (3, 2, 8, 16))
 
 
 def test_dropout_is_pytorchs():

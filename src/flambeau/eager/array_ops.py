@@ -159,19 +159,21 @@ def _usual_by_name(op, args: tuple, kwargs: dict, by_keyword: tuple[str, ...]) -
 
 
 def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
-    """The usual case, without detours: tensors in main memory, of one dtype if they are to be promoted, and plain options.
+    """The usual case, without detours: tensors in main memory, or on the only GPU, of one dtype if they are to be promoted, and plain options.
 
     None where it is not so; then nothing has been done yet.
     """
     given: list = []
-    needs, dtype = False, None
+    needs, dtype, home = False, None, np.ndarray
     for v in values:
         kind = type(v)
         if kind in PLAIN:
             array = v._array
-            if type(array) is not np.ndarray or (
-                op.promote and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype))
-            ):
+            if type(array) is not home:
+                if dtype is not None or not _on_the_gpu(array):
+                    return None
+                home = type(array)
+            if op.promote and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype)):
                 return None
             dtype = array.dtype
             needs = needs or v._needs or (v._base is not None and v.requires_grad)
@@ -179,10 +181,10 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
         elif kind in _OPTIONS or (kind is tuple and (not v or type(v[0]) is int)):
             given.append(v)
         elif kind is list and v:
-            group = _usual_list(op, v)
+            group = _usual_list(op, v, None if dtype is None else home)
             if group is None:
                 return None
-            dtype, wanted, found = group
+            dtype, wanted, found, home = group
             needs = needs or wanted
             given.append(found)
         else:
@@ -197,7 +199,7 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
-    if type(found) is not np.ndarray or op.result_type is not None:
+    if type(found) is not home or op.result_type is not None:
         return _wrapped(op, values, found, needs)
     result = wrap(found if found.size else _as_array(found))
     if needs and op.differentiable and result._is_float():
@@ -205,19 +207,28 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     return result
 
 
-def _usual_list(op, values: list) -> tuple | None:
-    """(dtype, whether a gradient is wanted, arrays) of a list of tensors in main memory, of one dtype if promoted; or None."""
+def _usual_list(op, values: list, home: type | None) -> tuple | None:
+    """(dtype, whether a gradient is wanted, arrays, their type) of a list of tensors in one place, of one dtype if promoted; or None."""
     dtype, needs, given = None, False, []
     for t in values:
-        if type(t) not in PLAIN or type(t._array) is not np.ndarray:
+        if type(t) not in PLAIN:
             return None
         array = t._array
+        if type(array) is not home:
+            if home is not None or (type(array) is not np.ndarray and not _on_the_gpu(array)):
+                return None
+            home = type(array)
         if op.promote and dtype is not None and dtype != array.dtype:  # `is`: float64 == None for NumPy
             return None
         dtype = array.dtype
         needs = needs or t._needs or (t._base is not None and t.requires_grad)
         given.append(array)
-    return dtype, needs, given
+    return dtype, needs, given, home
+
+
+def _on_the_gpu(array) -> bool:
+    """Whether it is on a GPU, and there is but one: of several, somebody has to see whether all tensors are on the same."""
+    return arrays.on_gpu(array) and arrays.cuda_room.only_one()
 
 
 _OPTIONS = {int, float, bool, str, complex, type(None), dict, dtypes.dtype, devices.device}

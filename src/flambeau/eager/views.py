@@ -67,7 +67,7 @@ def remembering(op, front: Callable) -> Callable:
     def with_memory(input, *args, **kwargs):
         if modes.special:
             return overrides.noted(op, front, (input, *args), kwargs)
-        if type(input) in PLAIN and type(input._array) is ndarray:
+        if type(input) in PLAIN and (type(input._array) is ndarray or arrays.on_gpu(input._array)):
             array = input._array
             given = args if not kwargs else (*args, *kwargs.values())
             for value in given:
@@ -80,7 +80,8 @@ def remembering(op, front: Callable) -> Callable:
                     return watched(known, key, front, input, args, kwargs)
                 if type(found.geometry) is list:
                     return several(found.op, input, found.geometry, (input, *found.values))
-                result = over(input, strided_view(array, *found.geometry))
+                view = strided_view if type(array) is ndarray else arrays.strided_view
+                result = over(input, view(array, *found.geometry))
                 if (input._needs or (result._base._needs and input._is_float())) and state.grad:
                     record_again(found, result, input)
                 if watching:

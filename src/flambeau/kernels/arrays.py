@@ -24,9 +24,11 @@ def device_of(array: Array) -> devices.device:
     """Where the array lives."""
     if type(array) is ndarray:
         return devices.cpu
+    if on_gpu(array):
+        return devices.gpu(array.data.device_id)
     if hasattr(array, "as_tensor"):  # inside vmap: see batching/
         return device_of(array.value._array)
-    return devices.meta if type(array) is MetaArray else devices.device("cuda", array.device.id)
+    return devices.meta
 
 
 def module_of(array: Array):
@@ -41,9 +43,16 @@ def module_of(array: Array):
 cuda_room: Any = None  # the CUDA room, once it has been needed: for those who hold a CuPy array already
 
 
+def on_gpu(array: Array) -> bool:
+    """Whether it is CuPy's."""
+    return cuda_room is not None and type(array) is cuda_room.ndarray
+
+
 def cuda():
     """The CUDA room, imported when first needed."""
     global cuda_room
+    if cuda_room is not None:
+        return cuda_room
     try:
         from flambeau.kernels import cuda
     except ImportError as problem:
@@ -136,6 +145,8 @@ def copy(array: Array) -> Array:
 
 def contiguous(array: Array) -> Array:
     """The array itself if it is C-contiguous, else a C-contiguous copy."""
+    if type(array) is ndarray or on_gpu(array):
+        return array if array.flags.c_contiguous else contiguous_copy(array)
     return array if layout.is_contiguous(array.shape, element_strides(array)) else contiguous_copy(array)
 
 
@@ -147,8 +158,10 @@ def contiguous_copy(array: Array) -> Array:
 
 
 def copied(array: Array):
-    """A copy of a row-major array in main memory by the compiled loop; else NotImplemented."""
-    return copies.fresh(array) if type(array) is ndarray and array.flags.c_contiguous else NotImplemented
+    """A copy of a row-major array by one loop; else NotImplemented."""
+    if type(array) is ndarray:
+        return copies.fresh(array) if array.flags.c_contiguous else NotImplemented
+    return copy(array) if on_gpu(array) and array.flags.c_contiguous else NotImplemented
 
 
 def wrote(out: Array, source: Array) -> bool:
@@ -162,7 +175,9 @@ def wrote(out: Array, source: Array) -> bool:
 
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
-    if not wrote(out, source):
+    if on_gpu(out):
+        cuda_room.run(CASTS[dtypes.OF_NUMPY[out.dtype].name], (source,), (), source.dtype, out.dtype, out)
+    elif not wrote(out, source):
         run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
 
 
@@ -220,8 +235,9 @@ def _spread(one: np.ndarray, out: np.ndarray) -> bool:
 
 def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, out_dtype: np.dtype, out: Array | None = None) -> Array:
     """Run a pointwise kernel on arrays (or Python numbers) that have its dtype `key` already."""
-    like = next(a for a in operands if not isinstance(a, NUMBERS))
-    kind = type(like)
+    kind = type(operands[0])
+    if kind in _NUMBERS:
+        kind = type(next(a for a in operands if not isinstance(a, NUMBERS)))
     if kind is ndarray:
         result = kernel.launch(*operands, *params) if out is None else kernel.launch_into(out, *operands, *params)
         if result is NotImplemented and key in HALVES and native.lib is not None and kernel.out == "T":
@@ -233,6 +249,7 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
 
 
 NUMBERS = (int, float, complex, bool)
+_NUMBERS = frozenset(NUMBERS)
 HALVES = (dtypes.float16.numpy, dtypes.bfloat16.numpy)
 
 
@@ -293,9 +310,12 @@ def data_pointer(array: Array) -> int:
 
 
 def step_between(slices: Sequence[Array]) -> int:
-    """The elements from each of these arrays to the next, if they lie like slices of one array on the CPU; else 0."""
+    """The elements from each of these arrays to the next, if they lie like slices of one array; else 0."""
     first = slices[0]
-    if any([type(a) is not ndarray or a.shape != first.shape or a.strides != first.strides or a.dtype != first.dtype for a in slices]):
+    kind = type(first)
+    if kind is not ndarray and not on_gpu(first):
+        return 0
+    if any([type(a) is not kind or a.shape != first.shape or a.strides != first.strides or a.dtype != first.dtype for a in slices]):
         return 0
     at = [data_pointer(a) for a in slices]
     step = at[1] - at[0] if len(at) > 1 else 0
@@ -305,11 +325,11 @@ def step_between(slices: Sequence[Array]) -> int:
 def lying_together(slices: Sequence[Array], dim: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array | None:
     """The array of this shape and these strides (in elements) whose slices along `dim` these are, if they are such; None if not."""
     first = slices[0]
-    if type(first) is not ndarray or first.base is None or any([a.base is not first.base for a in slices]):
+    if (type(first) is not ndarray and not on_gpu(first)) or first.base is None or any([a.base is not first.base for a in slices]):
         return None
     if element_strides(first) != (*strides[:dim], *strides[dim + 1 :]) or step_between(slices) != strides[dim]:
         return None
-    return native.strided_view(first, tuple(shape), tuple(strides), 0)
+    return strided_view(first, shape, strides)
 
 
 def to_device(array: Array, device: devices.device, non_blocking: bool = False) -> Array:

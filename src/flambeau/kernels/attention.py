@@ -4,7 +4,8 @@
 
 Scores are made for a block of queries at a time and forgotten. What is kept is one number per query, the logarithm of the sum of the
 exponentials of its scores (`lse`): exp(score - lse) is the probability again when backward asks for it. A query whose keys are all masked has
-lse = inf, hence probabilities 0: its result and its gradients are 0. On the CPU the blocks are those of print_attention.py.
+lse = inf, hence probabilities 0: its result and its gradients are 0. On the CPU the blocks are those of print_attention.py, on a GPU those of
+print_cuda_attention.py.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, caus
             shape = out.shape if outer is None else (*[out.shape[axis] for axis in outer], out.shape[-1])
             _seen[q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal] = shape, back, plan
         return out, lse
+    if _on_gpu(q, v):
+        arrays.cuda().attention.forward(out, lse, _rows(q), _rows(k), _rows(v), mask, scale, causal)
+        return out, lse
     xp = arrays.module_of(q)
     if not k.shape[-2]:
         arrays.fill(out, 0)
@@ -90,6 +94,10 @@ def backward(
     if _compiled(q, k, v):
         dq, dk, dv = _room_for_all(q, k, v)
         _run("backward", (lse, _rows(q), _rows(k), _rows(v), _rows(grad), out, dq, dk, dv), mask, scale, causal)
+        return dq, dk, dv
+    if _on_gpu(q, v):
+        dq, dk, dv = _room_for_all(q, k, v)
+        arrays.cuda().attention.backward(dq, dk, dv, _rows(grad), _rows(q), _rows(k), _rows(v), mask, _rows(out), lse, scale, causal)
         return dq, dk, dv
     dq, dk, dv = (arrays.zeros(x.shape, x.dtype, device) for x in (q, k, v))
     with np.errstate(all="ignore"):
@@ -136,8 +144,8 @@ def _room_for_all(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
     """Memory for the gradients of all three: if they were cut out of one array, then as slices of one, which need not be joined."""
     step = arrays.step_between((q, k, v))
     strides = step, *arrays.element_strides(q)
-    if step > 0 and layout.is_non_overlapping_and_dense((3, *q.shape), strides):
-        made = arrays.empty_strided((3, *q.shape), strides, q.dtype)
+    if step > 0 and strides[-1] == 1 and layout.is_non_overlapping_and_dense((3, *q.shape), strides):
+        made = arrays.empty_strided((3, *q.shape), strides, q.dtype, arrays.device_of(q))
         return made[0], made[1], made[2]
     return _room(q.shape, q), _room(k.shape, k), _room(v.shape, v)
 
@@ -160,6 +168,11 @@ def _compiled(q: Array, k: Array, v: Array) -> bool:
     return (
         type(q) is np.ndarray and native.lib is not None and q.dtype.char in "fd" and bool(q.size and v.size) and max(sizes) <= LARGEST
     )  # fmt: skip
+
+
+def _on_gpu(q: Array, v: Array) -> bool:
+    """Whether print_cuda_attention.py has kernels for these operands."""
+    return arrays.on_gpu(q) and arrays.cuda().attention.takes(q, v)
 
 
 _seen: dict[tuple, tuple] = {}  # (shapes and strides of q, k and v, dtype, whether causal): (shape of the result, its order, plan)

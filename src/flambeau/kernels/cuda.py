@@ -2,7 +2,7 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
-`cuda_scatter.py` (sums by index), `cuda_recurrent.py` (recurrent networks), `cuda_norm.py` (batch and group norm),
+`cuda_attention.py`, `cuda_scatter.py` (sums by index), `cuda_recurrent.py` (recurrent networks), `cuda_norm.py` (batch and group norm),
 `cuda_conv.py` (convolution), `cuda_totals.py` (norms of lists), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
+from functools import lru_cache
 
 import cupy
 import numpy as np
@@ -20,7 +21,8 @@ from cupy.cuda import Device, runtime
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, cuda_conv, cuda_launch, cuda_norm, cuda_recurrent, cuda_totals, layout
-from flambeau.kernels.cuda_gemm import product, product_into
+from flambeau.kernels import cuda_attention as attention
+from flambeau.kernels.cuda_gemm import linear, product, product_into
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows
 from flambeau.kernels.cuda_random import (
@@ -48,6 +50,12 @@ def device_count() -> int:
         return runtime.getDeviceCount()
     except runtime.CUDARuntimeError:
         return 0
+
+
+@lru_cache(1)
+def only_one() -> bool:
+    """Whether there is one GPU."""
+    return device_count() == 1
 
 
 def is_available() -> bool:
@@ -151,6 +159,8 @@ def empty_cache() -> None:
 
 def empty(shape, dtype: np.dtype, device: devices.device):
     """Uninitialised C-contiguous memory."""
+    if device.index == runtime.getDevice() and 0 not in shape:
+        return ndarray(tuple(shape), dtype)
     return empty_strided(shape, layout.contiguous_strides(tuple(shape)), dtype, device)
 
 

@@ -10,13 +10,17 @@ Half precision is multiplied by the tensor cores, summed in float32 and rounded 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import cupy
 import ml_dtypes
 import numpy as np
-from cupy.cuda import Device
+from cupy.cuda import Device, runtime
 from cupy.cuda.device import get_cublas_handle
+
+from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.print_cuda import THREADS
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
@@ -46,10 +50,58 @@ def product(a, b):
     """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype. Fresh and contiguous."""
     if a.dtype not in KINDS:
         return cupy.matmul(a, b)  # integers: CuPy has a kernel of its own
-    with Device(a.data.device_id):
-        out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
-        _multiply(out, a, b, 1, 0)
+    if a.data.device_id != runtime.getDevice():
+        with Device(a.data.device_id):
+            return product(a, b)
+    out = cupy.ndarray((*a.shape[:-1], b.shape[-1]), a.dtype)
+    _multiply(out, a, b, 1, 0)
     return out
+
+
+def linear(x, weight, bias):
+    """x weight^T + bias for x (*, K), weight (N, K) and bias (N,), dense and of one dtype, on the current GPU; else NotImplemented."""
+    dtype, kind = x.dtype, KINDS.get(x.dtype)
+    if kind is None or not type(x) is type(weight) is type(bias) or not dtype == weight.dtype == bias.dtype:
+        return NotImplemented
+    if weight.ndim != 2 or not x.ndim or x.shape[-1] != weight.shape[1] or bias.shape != weight.shape[:1] or not x.size or not weight.size:
+        return NotImplemented
+    here = runtime.getDevice()
+    if not (x._c_contiguous and weight._c_contiguous and bias._c_contiguous) or any([a.data.device_id != here for a in (x, weight, bias)]):
+        return NotImplemented
+    n, k = weight.shape
+    m = x.size // k
+    out = cupy.ndarray((*x.shape[:-1], n), dtype)
+    kernel = _repeat_kernel(dtype.itemsize, here)
+    kernel((-(-n // THREADS), min(m, MOST_ROWS)), (THREADS,), (out.data.ptr, bias.data.ptr, m, n))
+    compute = TF32 if allow_tf32 and dtype.char in "fF" else kind.compute
+    ones = _scalars(kind.scalar, 1, 1)
+    _cublas().gemmEx(
+        get_cublas_handle(), TRANSPOSED, PLAIN, n, m, k, ones, weight.data.ptr, kind.data, k, x.data.ptr, kind.data, k, ones,
+        out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
+    )  # fmt: skip
+    return out
+
+
+MOST_ROWS = 4096  # blocks one above the other: each takes several rows then
+WORDS = {2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "ulonglong2"}
+
+
+@lru_cache(None)
+def _repeat_kernel(size: int, device: int):
+    return compiled(_print_repeat, f"fl_repeat_{size}", device, f"fl_repeat_{size}", WORDS[size])
+
+
+def _print_repeat(name: str, word: str) -> str:
+    """A row, repeated in all rows of a matrix."""
+    return f"""
+extern "C" __global__ void
+{name}({word} *out, const {word} *row, long long rows, long long columns) {{
+    const long long at = blockIdx.x * {THREADS}LL + threadIdx.x;
+    if (at >= columns) return;
+    const {word} x = row[at];
+    for (long long r = blockIdx.y; r < rows; r += gridDim.y) out[r * columns + at] = x;
+}}
+"""
 
 
 def product_into(out, a, b, alpha, beta):
@@ -59,14 +111,22 @@ def product_into(out, a, b, alpha, beta):
     """
     if out.dtype not in KINDS or not out.flags.c_contiguous or a.dtype != out.dtype or b.dtype != out.dtype:
         return NotImplemented
-    with Device(out.data.device_id):
-        _multiply(out, a, b, alpha, beta)
+    if out.data.device_id != runtime.getDevice():
+        with Device(out.data.device_id):
+            return product_into(out, a, b, alpha, beta)
+    _multiply(out, a, b, alpha, beta)
     return out
 
 
-def _multiply(out, a, b, alpha, beta) -> None:
-    from cupy.cuda import cublas  # here and not above: CuPy loads the library on this import, and not every program multiplies
+@lru_cache(1)
+def _cublas():
+    """The library, which CuPy loads on this import: not every program multiplies."""
+    from cupy.cuda import cublas
 
+    return cublas
+
+
+def _multiply(out, a, b, alpha, beta) -> None:
     (m, k), n = a.shape[-2:], b.shape[-1]
     if not out.size:
         return
@@ -82,12 +142,12 @@ def _multiply(out, a, b, alpha, beta) -> None:
     common = (get_cublas_handle(), second.form, first.form, n, m, k, factors)
     element = kind.scalar.itemsize
     if a.ndim == 2:
-        cublas.gemmEx(
+        _cublas().gemmEx(
             *common, second.pointer, kind.data, second.lead, first.pointer, kind.data, first.lead, factors + element,
             out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
         return
-    cublas.gemmStridedBatchedEx(
+    _cublas().gemmStridedBatchedEx(
         *common, second.pointer, kind.data, second.lead, second.batch, first.pointer, kind.data, first.lead, first.batch, factors + element,
         out.data.ptr, kind.data, n, m * n, a.shape[0], compute, DEFAULT_ALGORITHM,
     )  # fmt: skip
@@ -98,12 +158,10 @@ def with_rows(weight, form: int, beta: int) -> Callable[[int, int, int], None]:
 
     For one matrix that meets many others: all that does not change is found out once. weight is contiguous, and on the current device.
     """
-    from cupy.cuda import cublas
-
     kind, (k, n) = KINDS[weight.dtype], weight.shape if form == PLAIN else weight.shape[::-1]
     compute = TF32 if allow_tf32 and weight.dtype.char == "f" else kind.compute
     alpha = _scalars(kind.scalar, 1, beta)
-    handle, pointer, lead, multiply, element = get_cublas_handle(), weight.data.ptr, weight.shape[1], cublas.gemmEx, kind.scalar.itemsize
+    handle, pointer, lead, multiply, element = get_cublas_handle(), weight.data.ptr, weight.shape[1], _cublas().gemmEx, kind.scalar.itemsize
 
     def product(rows: int, a: int, out: int) -> None:
         multiply(
@@ -140,15 +198,16 @@ def _matrix(x) -> Matrix:
     return Matrix(copy.data.ptr, PLAIN, columns, rows * columns, copy)
 
 
-_kept: dict[tuple, np.ndarray] = {}
+_kept: dict[tuple, tuple[int, np.ndarray]] = {}
 
 
 def _scalars(dtype: np.dtype, alpha, beta) -> int:
     """The address of (alpha, beta) in main memory. cuBLAS reads them during the call; the usual pairs stay."""
-    key = (dtype, complex(alpha), complex(beta))
+    key = (dtype.char, alpha, beta)
     found = _kept.get(key)
     if found is None:
         if len(_kept) > 1000:
             _kept.clear()
-        found = _kept[key] = np.array([alpha, beta]).astype(dtype)
-    return found.__array_interface__["data"][0]
+        pair = np.array([alpha, beta]).astype(dtype)
+        found = _kept[key] = pair.ctypes.data, pair
+    return found[0]

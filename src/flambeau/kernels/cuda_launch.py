@@ -71,15 +71,17 @@ def _run_flat(kernel, operands, params, key, out_dtype, out):
         out = ndarray(shape, out_dtype)
         pointers.append(out.data.ptr)
         arrays |= 1 << len(operands)
-    flat = _flats.get((kernel, key, out_dtype, arrays, device))
+    which = (kernel, key.num, out_dtype.num, arrays, device)  # numbers: the hash of a dtype takes its time
+    flat = _flats.get(which)
     if flat is None:
-        flat = _flats[kernel, key, out_dtype, arrays, device] = Flat(kernel, key, out_dtype, operands, device)
+        flat = _flats[which] = Flat(kernel, key, out_dtype, operands, device)
     n = out.size
     if n >= 2**31 or not flat.pack or any([pointer % size for pointer, size in zip(pointers, flat.sizes, strict=True)]):
         return _run(kernel, operands, params, key, out_dtype, out, device)
-    arguments = _arguments(kernel, operands, (pointers[-1], *pointers[:-1]), params, key)
+    last = pointers.pop()
+    arguments = (last, *pointers) if flat.only_arrays else _arguments(kernel, operands, (last, *pointers), params, key)
     threads = n // flat.pack + n % flat.pack
-    flat.function(_grid(threads), _BLOCK, (*arguments, n, flat.geometry))
+    flat.function(((threads + THREADS - 1) // THREADS,), _BLOCK, (*arguments, n, flat.geometry))
     return out
 
 
@@ -89,12 +91,14 @@ _BLOCK = (THREADS,)
 class Flat:
     """A kernel for contiguous arrays of one shape: its code does not depend on that shape.
 
-    sizes   what the address of each operand, and of the result, must be a multiple of
+    sizes        what the address of each operand, and of the result, must be a multiple of
+    only_arrays  whether it takes no numbers
     """
 
     def __init__(self, kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, operands, device: int):
         sizes = (out_dtype.itemsize, *[a.dtype.itemsize if type(a) is ndarray else 0 for a in operands])
         modes = tuple(ARRAY if size else NUMBER for size in sizes[1:])
+        self.only_arrays = NUMBER not in modes and not kernel.options
         steps = [(1,), *[(int(m == ARRAY),) for m in modes]]
         self.pack = _pack((1,), steps, modes, sizes)
         self.sizes = tuple(max(size * self.pack, 1) for size in (*sizes[1:], sizes[0]))
@@ -290,18 +294,6 @@ def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Varian
 def compiled(print_source: Callable, name: str, device: int, *what):
     """The kernel `name` in the CUDA C++ that print_source(*what) gives, for the current device; remembered."""
     return load_source(name, print_source(*what)).get_function(name)
-
-
-def give_shared(function, size: int):
-    """The kernel, allowed to be launched with `size` bytes of shared memory. More than 48 KiB must be asked for."""
-    if size > 48 << 10:
-        from cupy_backends.cuda.api import driver
-
-        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
-    return function
-
-
-MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 
 
 def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17",)) -> Module:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import cupy
 import numpy as np
-from cupy.cuda import Device
+from cupy.cuda import Device, runtime
 
 from flambeau import dtypes
 from flambeau.kernels.cuda_launch import compiled
@@ -37,28 +37,30 @@ def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -
     if not rows:
         return True
     device = array.data.device_id
-    with Device(device):
-        pointer = array.data.ptr
-        aligned = pointer % 16 == 0 and steps[0] % 16 == 0 and inner == 1 and steps[1] == array.itemsize
-        columns, lanes, pack, splits, chunk = _shape_of_fold(
-            rows, n, steps[1], steps[2], inner, array.itemsize, aligned, _multiprocessors(device)
-        )
-        find = index is not None
-        pointers = [0 if a is None else a.data.ptr for a in (out, index)]
-        shifts = 0 if shift is None else shift.data.ptr
-        tail = (float(count), rows, n, inner, *steps, chunk)
-        grid = ((rows * lanes + THREADS - 1) // THREADS, splits)
-        if splits == 1:
-            kernel = _fold_kernel(FoldInstance(declared, dtype, lanes, columns, "whole", pack, find), device)
-            kernel(grid, (THREADS,), (*pointers, pointer, shifts, 0, *tail))
-            return True
-        parts = cupy.empty(splits * rows * (2 if find else 1), np.float64)
-        kernel = _fold_kernel(FoldInstance(declared, dtype, lanes, columns, "part", pack, find), device)
-        kernel(grid, (THREADS,), (*pointers, pointer, shifts, parts.data.ptr, *tail))
-        lanes = 8 if rows >= 32 else THREADS
-        kernel = _fold_kernel(FoldInstance(declared, dtype, lanes, True, "merge", 1, find), device)
-        tail = (float(count), rows, splits, 1, 0, 0, 0, splits)
-        kernel(((rows * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, 0, shifts, parts.data.ptr, *tail))
+    if device != runtime.getDevice():
+        with Device(device):
+            return fold(name, array, sizes, steps, out, shift, count, index)
+    pointer = array.data.ptr
+    aligned = pointer % 16 == 0 and steps[0] % 16 == 0 and inner == 1 and steps[1] == array.itemsize
+    columns, lanes, pack, splits, chunk = _shape_of_fold(
+        rows, n, steps[1], steps[2], inner, array.itemsize, aligned, _multiprocessors(device)
+    )
+    find = index is not None
+    pointers = [0 if a is None else a.data.ptr for a in (out, index)]
+    shifts = 0 if shift is None else shift.data.ptr
+    tail = (float(count), rows, n, inner, *steps, chunk)
+    grid = ((rows * lanes + THREADS - 1) // THREADS, splits)
+    if splits == 1:
+        kernel = _fold_kernel(name, dtype, lanes, columns, "whole", pack, find, device)
+        kernel(grid, (THREADS,), (*pointers, pointer, shifts, 0, *tail))
+        return True
+    parts = cupy.ndarray((splits * rows * (2 if find else 1),), np.float64)
+    kernel = _fold_kernel(name, dtype, lanes, columns, "part", pack, find, device)
+    kernel(grid, (THREADS,), (*pointers, pointer, shifts, parts.data.ptr, *tail))
+    lanes = 8 if rows >= 32 else THREADS
+    kernel = _fold_kernel(name, dtype, lanes, True, "merge", 1, find, device)
+    tail = (float(count), rows, splits, 1, 0, 0, 0, splits)
+    kernel(((rows * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, 0, shifts, parts.data.ptr, *tail))
     return True
 
 
@@ -81,7 +83,7 @@ def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, si
     return columns, lanes, pack, -(-n // chunk) if n else 1, chunk
 
 
-def rows(name: str, count: int, n: int, given, steps, params) -> bool:
+def rows(name: str, count: int, n: int, given, params) -> bool:
     """Run a row program on `count` rows of `n` elements: `given` are the result and the operands, all contiguous."""
     program = _PROGRAMS.get(name)
     out = given[0]
@@ -89,16 +91,16 @@ def rows(name: str, count: int, n: int, given, steps, params) -> bool:
     if program is None or dtype not in program.dtypes:
         return False
     device = out.data.device_id
-    with Device(device):
-        pointers = [a.data.ptr for a in given]
-        pack = min(16 // out.itemsize, 8)
-        kinds = ("row", *program.kinds)
-        if n % pack or any(p % 16 for p, kind in zip(pointers, kinds, strict=True) if kind in ("row", "shared")):
-            pack = 1
-        lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
-        instance = RowsInstance(name, dtype, lanes, pack, items)
-        kernel = compiled(_print_rows, instance.function, device, instance)
-        kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, *map(float, params), count, n))
+    if device != runtime.getDevice():
+        with Device(device):
+            return rows(name, count, n, given, params)
+    pointers = [a.data.ptr for a in given]
+    pack = min(16 // out.itemsize, 8)
+    if n % pack or any([p % 16 for p, kind in zip(pointers, ("row", *program.kinds), strict=True) if kind in ("row", "shared")]):
+        pack = 1
+    lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
+    kernel = _rows_kernel(name, dtype, lanes, pack, items, device)
+    kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, *map(float, params), count, n))
     return True
 
 
@@ -120,8 +122,16 @@ def _multiprocessors(device: int) -> int:
     return Device(device).attributes["MultiProcessorCount"]
 
 
-def _fold_kernel(instance: FoldInstance, device: int):
+@lru_cache(None)
+def _fold_kernel(name: str, dtype: str, lanes: int, columns: bool, part: str, pack: int, find: bool, device: int):
+    instance = FoldInstance(_FOLDS[name], dtype, lanes, columns, part, pack, find)
     return compiled(print_fold, instance.function, device, instance)
+
+
+@lru_cache(None)
+def _rows_kernel(name: str, dtype: str, lanes: int, pack: int, items: int, device: int):
+    instance = RowsInstance(name, dtype, lanes, pack, items)
+    return compiled(_print_rows, instance.function, device, instance)
 
 
 def _print_rows(instance: RowsInstance) -> str:

@@ -11,11 +11,11 @@ from itertools import accumulate
 
 import cupy
 import numpy as np
-from cupy.cuda import Device
+from cupy.cuda import Device, driver
 
 from flambeau import dtypes
 from flambeau.kernels.cuda_gemm import PLAIN, TRANSPOSED, with_rows
-from flambeau.kernels.cuda_launch import compiled, give_shared
+from flambeau.kernels.cuda_launch import compiled
 from flambeau.kernels.cuda_loops import _multiprocessors
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_recurrent import Walk, print_step, print_walk, step_name
@@ -23,6 +23,7 @@ from flambeau.kernels.recurrent import GATES
 
 MOST_ROWS = 8  # samples of a block: with more of them products by cuBLAS are better
 FEW_STEPS = 2  # so few are not worth bringing all weights to every multiprocessor
+SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 REGISTERS = 128  # of a thread, for weights
 
 
@@ -93,7 +94,9 @@ def _pointer(array) -> int:
 
 @lru_cache(None)
 def _kernel(walk: Walk, shared: int, device: int):
-    return give_shared(compiled(print_walk, walk.function, device, walk), shared)
+    kernel = compiled(print_walk, walk.function, device, walk)
+    driver.funcSetAttribute(kernel.ptr, SHARED_SIZE, shared)
+    return kernel
 
 
 @lru_cache(1024)

@@ -109,14 +109,23 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
     engine = _engine(array)
     if engine is None or not array.size:
         return None
-    whole = len(dims) == array.ndim
+    whole, shape = len(dims) == array.ndim, _kept_shape(array.shape, dims, keepdim)
     if engine is native.lib:
         found = first_of_all(name, array) if whole else lines(name, array, dims[0], 1)
     else:
-        array, sizes, steps = _geometry(arrays.contiguous(array) if whole else array, dims)
+        array = arrays.contiguous(array) if whole else array
+        key = (name, array.dtype.num, array.shape, array.strides, dims)
+        plan = _plans.get(key)
+        if plan is None:
+            seen, sizes, steps = _geometry(array, dims)
+            if len(_plans) > 1000:
+                _plans.clear()
+            plan = _plans[key] = seen is not array, sizes, steps
+        copies, sizes, steps = plan
+        if copies:
+            array = _copied(array, dims)[0]
         found = [arrays.empty(sizes[3], dtype, arrays.device_of(array)) for dtype in (array.dtype, INT64)]
         found = found if engine.fold(name, array, sizes[:3], steps, found[0], None, 1.0, index=found[1]) else None
-    shape = _kept_shape(array.shape, dims, keepdim)
     return found and tuple([f if f.flags.c_contiguous else arrays.contiguous(f) for f in [f.reshape(shape) for f in found]])
 
 
@@ -212,19 +221,17 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
     kinds = kinds or ("row",) * len(operands)
     order = (*(d for d in range(first.ndim) if d != dim), dim)  # the row goes last
     last = dim == first.ndim - 1
-    ready, steps = [], []
+    ready = []
     for a, kind in zip(operands, kinds, strict=True):
         if a.dtype != first.dtype:
             return None
-        a = arrays.contiguous(a if last or kind != "row" else a.transpose(order))
-        ready.append(a)
-        steps.append({"row": n, "shared": 0}.get(kind, 1) * a.itemsize)
+        ready.append(arrays.contiguous(a if last or kind != "row" else a.transpose(order)))
     out = arrays.empty(ready[0].shape, first.dtype, arrays.device_of(first))
     if engine is native.lib:
         seen = [a if kind in ("row", "shared") else a.reshape(*a.shape, 1) for a, kind in zip(ready, kinds, strict=True)]
         done = native.kernel(f"rows.{name}").into(out, *seen, *params) is not NotImplemented
     else:
-        done = engine.rows(name, first.size // n, n, (out, *ready), (n * out.itemsize, *steps), tuple(map(float, params)))
+        done = engine.rows(name, first.size // n, n, (out, *ready), params)
     if not done:
         return None
     return out if last else arrays.contiguous(out.transpose([order.index(d) for d in range(first.ndim)]))

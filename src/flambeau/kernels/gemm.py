@@ -170,7 +170,7 @@ def product_into(out, a, b, alpha, beta, addend=None):
         if (row is None or row.ndim == 1) and native.lib.gemm(a, b, out, alpha, beta, row) is not NotImplemented:
             return out
     if addend is not None and beta != 0:
-        out[...] = addend
+        arrays.write(out, addend)
     if compiled:
         for copies in (lambda x: x, arrays.contiguous):  # BLAS reads most views as they are
             if native.lib.gemm(copies(a), copies(b), out, alpha, beta, None) is not NotImplemented:

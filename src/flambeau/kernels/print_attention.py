@@ -49,19 +49,20 @@ def _each(real: str, operands: tuple[str, ...]) -> str:
 
 
 # Products over a block of keys and queries, from (keys, features), (features, queries) or (keys, queries). Where later keys are hidden from
-# earlier queries, the keys from number `split` on are hidden from the first half of the queries: that corner is neither made nor read.
+# earlier queries, the keys from number `split` on are hidden from the first half of the queries: that corner is neither made nor read. Of few
+# queries there is only the first half: `upto`.
 _PRODUCTS = """
-static void scored_{kind}(int64_t some, int64_t split, int64_t depth, const {real} *k, int64_t ldk, const {real} *qt, {real} *s) {{
-    fl_product_{kind}(split, {wide}, depth, k, ldk, 1, qt, {wide}, 0, s, {wide});
+static void scored_{kind}(int64_t some, int64_t split, int64_t upto, int64_t depth, const {real} *k, int64_t ldk, const {real} *qt, {real} *s) {{
+    fl_product_{kind}(split, upto, depth, k, ldk, 1, qt, {wide}, 0, s, {wide});
     fl_product_{kind}(some - split, {half}, depth, k + split * ldk, ldk, 1, qt + {half}, {wide}, 0, s + split * {wide} + {half}, {wide});
 }}
-static void gathered_{kind}(int64_t some, int64_t split, int64_t n, const {real} *v, int64_t ldv, const {real} *p, int add, {real} *ot) {{
+static void gathered_{kind}(int64_t some, int64_t split, int64_t upto, int64_t n, const {real} *v, int64_t ldv, const {real} *p, int add, {real} *ot) {{
     FL_ALIGNED {real} near[{block} * {wide}]; /* every tile goes down the rows of V: if they lie far apart, they drive each other out of the cache */
     if (ldv > {far} && n <= {wide}) {{
         for (int64_t r = 0; r < some; r++) FL_IVDEP for (int64_t d = 0; d < n; d++) near[r * n + d] = v[r * ldv + d];
         v = near, ldv = n;
     }}
-    fl_product_{kind}(n, split < some ? {half} : {wide}, split, v, 1, ldv, p, {wide}, add, ot, {wide});
+    fl_product_{kind}(n, split < some ? {half} : upto, split, v, 1, ldv, p, {wide}, add, ot, {wide});
     if (split < some) fl_product_{kind}(n, {half}, some, v, 1, ldv, p + {half}, {wide}, add, ot + {half}, {wide});
 }}
 static void spread_{kind}(int64_t some, int64_t split, int64_t lanes, int64_t n, const {real} *p, const {real} *g, int64_t ldg, int add, {real} *dv,
@@ -70,9 +71,9 @@ static void spread_{kind}(int64_t some, int64_t split, int64_t lanes, int64_t n,
     fl_product_{kind}(some - split, n, lanes - {half}, p + split * {wide} + {half}, {wide}, 1, g + {half} * ldg, ldg, add, dv + split * ld, ld);
 }}
 /* Sᵀ, with what the mask adds; `first` and `start` are the numbers of the first key and query. */
-static void scores_{kind}(int64_t some, int64_t split, int64_t e, const {real} *k, int64_t ldk, const {real} *qt, const {real} *mask,
+static void scores_{kind}(int64_t some, int64_t split, int64_t upto, int64_t e, const {real} *k, int64_t ldk, const {real} *qt, const {real} *mask,
     int64_t across, int64_t down, int64_t lanes, int causal, int64_t first, int64_t start, {real} *s) {{
-    scored_{kind}(some, split, e, k, ldk, qt, s);
+    scored_{kind}(some, split, upto, e, k, ldk, qt, s);
     for (int64_t r = 0; mask && r < some; r++)
         if (across == 1) FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * {wide} + l] += mask[(first + r) * down + l];
         else FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * {wide} + l] += mask[(first + r) * down];
@@ -97,7 +98,8 @@ static void turned_{kind}(int64_t lanes, int64_t n, const {real} *from, int64_t 
 
 # What is done to all of a block that is made: first to the rows that are whole, then to what is there of the others.
 _PASS = """
-            for (int64_t r = 0; r < split; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) {{ {body} }}
+            if (upto == {wide}) for (int64_t r = 0; r < split; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) {{ {body} }}
+            else for (int64_t r = 0; r < split; r++) FL_IVDEP for (int l = 0; l < {half}; l++) {{ {body} }}
             for (int64_t r = split; r < some; r++) FL_IVDEP for (int l = {half}; l < {wide}; l++) {{ {body} }}
 """
 _PASSES = {
@@ -108,6 +110,7 @@ _PASSES = {
 
 _FORWARD = """
         const int64_t lanes = queries - start < {wide} ? queries - start : {wide}, end = causal && start + lanes < keys ? start + lanes : keys;
+        const int64_t upto = lanes <= {half} ? {half} : {wide};
         FL_ALIGNED {real} qt[e * {wide}], ot[w * {wide}], p[{block} * {wide}], most[{wide}], total[{wide}];
         for (int l = 0; l < {wide}; l++) most[l] = -INFINITY, total[l] = 0;
         called_{kind}(end < {block} ? end : {block}, e, k, ldk), called_{kind}(end < {block} ? end : {block}, w, v, ldv);
@@ -115,7 +118,7 @@ _FORWARD = """
         for (int64_t j = 0; j < end; j += {block}) {{
             const int64_t some = end - j < {block} ? end - j : {block}, split = causal && start + {half} - j < some ? start + {half} - j : some;
             FL_ALIGNED {real} now[{wide}], base[{wide}], sum[{wide}] = {{0}};
-            scores_{kind}(some, split, e, k + j * ldk, ldk, qt, masked ? mask : 0, across, down, lanes, (int)causal, j, start, p);
+            scores_{kind}(some, split, upto, e, k + j * ldk, ldk, qt, masked ? mask : 0, across, down, lanes, (int)causal, j, start, p);
             memcpy(now, most, sizeof now);
             {greatest}
             FL_IVDEP for (int l = 0; l < {wide}; l++) {{
@@ -123,15 +126,15 @@ _FORWARD = """
                 most[l] = fl_exp_{kind}(most[l] - base[l]); /* for a moment: by how much what was summed before shrinks */
             }}
             {powers}
-            for (int64_t d = 0; j > 0 && d < w; d++) FL_IVDEP for (int l = 0; l < {wide}; l++) ot[d * {wide} + l] *= most[l];
+            for (int64_t d = 0; j > 0 && d < w; d++) FL_IVDEP for (int l = 0; l < upto; l++) ot[d * {wide} + l] *= most[l];
             FL_IVDEP for (int l = 0; l < {wide}; l++) total[l] = total[l] * most[l] + sum[l], most[l] = now[l];
-            gathered_{kind}(some, split, w, v + j * ldv, ldv, p, j > 0, ot);
+            gathered_{kind}(some, split, upto, w, v + j * ldv, ldv, p, j > 0, ot);
         }}
         FL_IVDEP for (int l = 0; l < {wide}; l++) {{
             most[l] = total[l] == 0 ? INFINITY : most[l] + fl_log_{kind}(total[l]);
             total[l] = total[l] == 0 ? 0 : 1 / total[l];
         }}
-        for (int64_t d = 0; d < w; d++) FL_IVDEP for (int l = 0; l < {wide}; l++) ot[d * {wide} + l] *= total[l];
+        for (int64_t d = 0; d < w; d++) FL_IVDEP for (int l = 0; l < upto; l++) ot[d * {wide} + l] *= total[l];
         fl_turn(sizeof({real}), w, lanes, (const char *)ot, {wide}, (char *)out, ldo);
         memcpy(lse, most, sizeof({real}) * (size_t)lanes);
     """
@@ -142,6 +145,7 @@ _BACKWARD = """
         FL_ALIGNED {real} qt[e * {wide}], gt[w * {wide}], qr[ep * {wide}], gr[wp * {wide}], dqt[e * {wide}];
         FL_ALIGNED {real} p[{block} * {wide}], ds[{block} * {wide}], less[{wide}], delta[{wide}];
         const bool copy_q = e < ep || ldq > {far}, copy_g = w < wp || ldg > {far};
+        const int64_t upto = {wide};
         for (int64_t i = 0; i < queries; i += {wide}) {{
             const int64_t lanes = queries - i < {wide} ? queries - i : {wide}, end = causal && i + lanes < keys ? i + lanes : keys;
             const {real} *const here = copy_q ? qr : q + i * ldq, *const from = copy_g ? gr : g + i * ldg;
@@ -166,12 +170,12 @@ _BACKWARD = """
             }}
             for (int64_t j = 0; j < end; j += {block}) {{
                 const int64_t some = end - j < {block} ? end - j : {block}, split = causal && i + {half} - j < some ? i + {half} - j : some;
-                scores_{kind}(some, split, e, k + j * ldk, ldk, qt, masked ? mask + i * across : 0, across, down, lanes, (int)causal, j, i, p);
-                scored_{kind}(some, split, w, v + j * ldv, ldv, gt, ds);
+                scores_{kind}(some, split, upto, e, k + j * ldk, ldk, qt, masked ? mask + i * across : 0, across, down, lanes, (int)causal, j, i, p);
+                scored_{kind}(some, split, upto, w, v + j * ldv, ldv, gt, ds);
                 {slopes}
                 spread_{kind}(some, split, lanes, w, p, from, copy_g ? wp : ldg, i > 0, dv + j * lddv, lddv);
                 spread_{kind}(some, split, lanes, e, ds, here, copy_q ? ep : ldq, i > 0, dk + j * lddk, lddk);
-                gathered_{kind}(some, split, e, k + j * ldk, ldk, ds, j > 0, dqt);
+                gathered_{kind}(some, split, upto, e, k + j * ldk, ldk, ds, j > 0, dqt);
             }}
             fl_turn(sizeof({real}), e, lanes, (const char *)dqt, {wide}, (char *)(dq + i * lddq), lddq);
         }}

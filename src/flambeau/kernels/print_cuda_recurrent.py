@@ -92,12 +92,8 @@ struct Nowhere { T value; __device__ T &operator[](int) { return value; } };
 """
 
 _DYNAMIC = """
-#ifdef FL_HOST
-alignas(32) static char fl_shared[1 << 18];
-#else
-extern __shared__ __align__(32) char fl_shared[];
-#endif
 typedef Pack<T, 4> Four;
+extern __shared__ Four fl_shared[];
 """
 
 # sum[r] += the thread's weights times row r of the vectors.
@@ -144,7 +140,7 @@ NAME(T *out_, T *cell_, T *keep_, const T *gates_, const T *weight_, const T *bi
     const int h = (int)hidden, wide = GATES * h, me = threadIdx.x;
     const long long first = (long long)blockIdx.x * ROWS;
     Four kept[KEPT / 4 + 1];
-    Four *const near = (Four *)fl_shared;
+    Four *const near = fl_shared;
     T *const vectors = (T *)(near + (DEPTH - KEPT) / 4 * BLOCK), *const sums = vectors + ROWS * DEPTH;
     T *const given = sums + ROWS * wide, *const cells = given + ROWS * wide;
     #pragma unroll
@@ -196,7 +192,7 @@ NAME(T *dx_, T *da_, T *dh0_, T *dc0_, const T *g_, const T *gc_, const T *keep_
     const int h = (int)hidden, wide = GATES * h, me = threadIdx.x, gate = me / h, unit = me - gate * h;
     const long long first = (long long)blockIdx.x * ROWS;
     Four kept[KEPT / 4 + 1];
-    Four *const near = (Four *)fl_shared;
+    Four *const near = fl_shared;
     T *const vectors = (T *)(near + (DEPTH - KEPT) / 4 * BLOCK), *const parts = vectors + ROWS * GATES * DEPTH;
     T *const others = parts + ROWS * wide, *const carried = others + IS_GRU * ROWS * wide, *const cells = carried + ROWS * h;
     const T *const column = weight_ + (long long)gate * h * h + unit;

@@ -22,7 +22,9 @@ INTRINSICS = {"f32": ("__m512", "ps", "epi32", "__m256", "_mm256"), "f64": ("__m
 def texts() -> list[str]:
     """The C of both dtypes, and the table of them (see fl_products in system.h)."""
     printed = [text for kind in TYPES for text in (*_strips(kind), *_dots(kind), _copies(kind))]
-    rows = ", ".join("{" + ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots", "pack", "cut", "turn", "spread")) + "}" for kind in TYPES)
+    rows = ", ".join(
+        "{" + ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots", "pack", "cut", "turn", "spread")) + "}" for kind in TYPES
+    )
     table = "const fl_products FL_NAME(fl_products)[2] = {%s};\n"
     return ['#ifdef __AVX512F__\n#include "tiles.h"\n', *printed, table % rows, "#else\n", table % "{0}", "#endif\n"]
 

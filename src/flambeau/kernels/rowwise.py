@@ -202,6 +202,10 @@ def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | No
             if out is not NotImplemented:
                 return out
         operands = tuple(arrays.contiguous(a) for a in operands)
-    elif any(kind == "shared" and a.ndim > 1 for a, kind in zip(operands, kinds, strict=True)):
-        return None
+    elif arrays.on_gpu(first) and first.size:
+        n, ready = first.shape[-1], [arrays.contiguous(a) for a in operands]
+        if any([a.dtype != first.dtype or (kind == "shared" and a.shape != (n,)) for a, kind in zip(ready, kinds, strict=True)]):
+            return None
+        out = arrays.empty(first.shape, first.dtype, arrays.device_of(first))
+        return out if arrays.cuda_room.rows(name, first.size // n, n, (out, *ready), params) else None
     return folding.rows(name, -1, [a if k in ("row", "shared") else a[..., 0] for a, k in zip(operands, kinds, strict=True)], params, kinds)

@@ -66,7 +66,9 @@ def _agree(query, key, value) -> bool:
 
 @scaled_dot_product_attention.usually_unrecorded
 def _(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-    if attn_mask is not None or enable_gqa or dropout_p != 0 or not type(query) is type(key) is type(value) is np.ndarray:
+    if attn_mask is not None or enable_gqa or dropout_p != 0 or not type(query) is type(key) is type(value):
+        return NotImplemented
+    if type(query) is not np.ndarray and not arrays.on_gpu(query):
         return NotImplemented
     if not query.size or not _agree(query, key, value):
         return NotImplemented

@@ -94,13 +94,16 @@ def _quick_input_gradient(grad, weight, input_shape):
     if weight.ndim != 2 or weight.dtype.kind != "f":
         return NotImplemented
     found = gemm.quick(_rows(grad), weight)
+    if found is NotImplemented and arrays.on_gpu(grad):
+        found = arrays.cuda_room.product(_rows(grad), weight)
     return found if found is NotImplemented or found.shape == input_shape else found.reshape(input_shape)
 
 
 def _quick_weight_gradient(grad, input, weight_shape):
     if len(weight_shape) != 2 or grad.dtype.kind != "f":
         return NotImplemented
-    return gemm.quick(_rows(grad).T, _rows(input))
+    found = gemm.quick(_rows(grad).T, _rows(input))
+    return arrays.cuda_room.product(_rows(grad).T, _rows(input)) if found is NotImplemented and arrays.on_gpu(grad) else found
 
 
 def _quick_bias_gradient(grad, bias_shape):
@@ -115,7 +118,12 @@ def _(input, weight, bias=None):
     return _check(input, weight, bias), input.dtype
 
 
-linear.usually(linear, lambda input, weight, bias: gemm.quick_linear(input, weight, bias), tensors=3)
+def _at_once(input, weight, bias):
+    found = gemm.quick_linear(input, weight, bias)
+    return arrays.cuda_room.linear(input, weight, bias) if found is NotImplemented and arrays.on_gpu(input) else found
+
+
+linear.usually(linear, _at_once, tensors=3)
 
 
 @composite(name="nn.functional.bilinear", method=False)

@@ -205,7 +205,7 @@ static void run_plain(Product *p) {
 
 /* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
-    const int64_t enough = 4 * fl_get_num_threads(), unit = p->c.transposed ? 16 : 2 * TILE;
+    const int64_t enough = 4 * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
     const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : 2 * SHARE);
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
