@@ -70,6 +70,8 @@ def test_views_and_mixtures(gpu):
     p.grad, q.grad = flambeau.full((8,), 3.0, device="cuda")[::2], flambeau.full((4,), 4.0, device="cuda", dtype=flambeau.float64)
     assert float(flambeau.nn.utils.clip_grad_norm_([p], 3.0)) == 6.0 and p.grad.tolist() == pytest.approx([1.5] * 4)
     assert float(flambeau.nn.utils.clip_grad_norm_([p, q], 1.0)) == pytest.approx(73**0.5)
+    flambeau.nn.utils.clip_grads_with_norm_([q], 1.0, flambeau.tensor(2.0))  # a norm in main memory
+    assert q.grad.tolist() == pytest.approx([2 / 73**0.5] * 4)
 
 
 def test_list_norms(gpu):

@@ -16,11 +16,10 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, cuda_gemm, layout
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, where_it_is
 from flambeau.kernels.cuda_loops import _multiprocessors
 from flambeau.kernels.pointwise import Pointwise
 from flambeau.kernels.print_cuda import THREADS
@@ -30,38 +29,39 @@ from flambeau.kernels.reduce import reduce
 Sizes = tuple[int, ...]
 REALS = ("float32", "float64", "float16", "bfloat16")
 FEW = 4  # channels of a group that leave most of a tile empty
-LARGE, LARGE_HALF = 1 << 30, 1 << 27  # multiplications that are left to cuBLAS, which has tensor cores for half precision
+LARGE, LARGE_HALF = 1 << 28, 1 << 26  # multiplications that are left to cuBLAS, which has tensor cores for half precision
 COLUMNS = 1 << 28  # elements of patches that are copied out at a time
 MOST = 65535  # blocks in the second direction of a grid
 SUM = Pointwise("conv_bias", lambda input, bias: input + bias, ("input", "bias"))
 
 
+@where_it_is(0)
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the convolution of x with w into `out`."""
     plan = _plan(x, _view(w), out, stride, padding, dilation, groups)
     if plan is None or plan.is_product:
         return False
-    with Device(x.data.device_id):
-        if plan.large:
-            _convolve_by_columns(plan, x, w, bias, out)
-        else:
-            _launch(plan, False, out, x, w, bias)
+    if plan.large:
+        _convolve_by_columns(plan, x, w, bias, out)
+    else:
+        _launch(plan, False, out, x, w, bias)
     return True
 
 
+@where_it_is(0)
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the transposed convolution of y with w into `out`."""
     plan = _plan(out, _view(w), y, stride, padding, dilation, groups)
     if plan is None or plan.is_product:
         return False
-    with Device(y.data.device_id):
-        if plan.large:
-            _adjoint_by_columns(plan, y, w, bias, out)
-        else:
-            _launch(plan, True, out, y, w, bias)
+    if plan.large:
+        _adjoint_by_columns(plan, y, w, bias, out)
+    else:
+        _launch(plan, True, out, y, w, bias)
     return True
 
 
+@where_it_is(0)
 def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int):
     """The derivative by the weight of a convolution from x to y; None for what is not taken."""
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
@@ -69,26 +69,25 @@ def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation
     if plan is None:
         return None
     device = x.data.device_id
-    with Device(device):
-        if plan.large:
-            return _weight_by_columns(plan, x, y, cupy.empty(shape, x.dtype))
-        table, f = plan.table(False, device), plan.fields
-        channels, depth = f["G"] * f["O"], plan.depth
-        if plan.few:
-            out = cupy.empty(shape, x.dtype)
-            operands = (out.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, plan.geometry)
-            _kernel(Conv("sums", plan.dtype), device)((channels * depth,), (THREADS,), operands)
-            return out
-        rows = 32 if f["O"] <= 32 else 64
-        tiles, across = f["G"] * -(-f["O"] // rows), -(-depth // WIDE)
-        splits = max(min(2 * _multiprocessors(device) // (tiles * across), -(-plan.places // (8 * DEPTH)), MOST // tiles), 1)
-        chunk = -(-plan.places // (splits * DEPTH)) * DEPTH
-        splits = -(-plan.places // chunk)
-        wide = np.dtype(np.float64 if plan.dtype == "float64" else np.float32)
-        parts = cupy.empty(shape if splits == 1 else (splits, *shape), wide)
-        given = (parts.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, chunk, splits, plan.geometry)
-        _kernel(Conv("weight", plan.dtype, rows=rows), device)((across, tiles * splits), (THREADS,), given)
-        return arrays.cast(parts if splits == 1 else reduce("sum", parts, (0,), False, wide), x.dtype)
+    if plan.large:
+        return _weight_by_columns(plan, x, y, cupy.empty(shape, x.dtype))
+    table, f = plan.table(False, device), plan.fields
+    channels, depth = f["G"] * f["O"], plan.depth
+    if plan.few:
+        out = cupy.empty(shape, x.dtype)
+        operands = (out.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, plan.geometry)
+        _kernel(Conv("sums", plan.dtype), device)((channels * depth,), (THREADS,), operands)
+        return out
+    rows = 32 if f["O"] <= 32 else 64
+    tiles, across = f["G"] * -(-f["O"] // rows), -(-depth // WIDE)
+    splits = max(min(2 * _multiprocessors(device) // (tiles * across), -(-plan.places // (8 * DEPTH)), MOST // tiles), 1)
+    chunk = -(-plan.places // (splits * DEPTH)) * DEPTH
+    splits = -(-plan.places // chunk)
+    wide = np.dtype(np.float64 if plan.dtype == "float64" else np.float32)
+    parts = cupy.empty(shape if splits == 1 else (splits, *shape), wide)
+    given = (parts.data.ptr, x.data.ptr, y.data.ptr, table.data.ptr, chunk, splits, plan.geometry)
+    _kernel(Conv("weight", plan.dtype, rows=rows), device)((across, tiles * splits), (THREADS,), given)
+    return arrays.cast(parts if splits == 1 else reduce("sum", parts, (0,), False, wide), x.dtype)
 
 
 def _launch(plan: Plan, adjoint: bool, out, source, w, bias) -> None:

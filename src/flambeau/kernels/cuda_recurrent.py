@@ -15,7 +15,7 @@ from cupy.cuda import Device, driver
 
 from flambeau import dtypes
 from flambeau.kernels.cuda_gemm import PLAIN, TRANSPOSED, with_rows
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, where_it_is
 from flambeau.kernels.cuda_loops import _multiprocessors
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_recurrent import Walk, print_step, print_walk, step_name
@@ -27,57 +27,57 @@ SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 REGISTERS = 128  # of a thread, for weights
 
 
+@where_it_is(1)
 def forward(cell: str, gates, weight, bias, h0, c0, out, cells, keep, sizes, reverse: bool) -> None:
     """Write outputs, the lstm's cell states, and what backward needs unless keep is empty (a plain network needs nothing)."""
     device, hidden, dtype = out.data.device_id, weight.shape[1], dtypes.OF_NUMPY[out.dtype].name
     keeps = keep.size > 0
-    with Device(device):
-        given = [_pointer(a) for a in (out, cells, keep, gates, weight, bias, h0, c0)]
-        walk = None if len(sizes) <= FEW_STEPS else _walk(cell, dtype, False, sizes[0], hidden, device, keeps)
-        if walk is not None:
-            return _run(walk, given, sizes, hidden, reverse, device)
-        out_, cells_, keep_, gates_, _, bias_, h0_, c0_ = given
-        wide, size = weight.shape[0], out.itemsize
-        row, gate_row, kept_row = hidden * size, wide * size, 4 * hidden * size * keeps
-        sums = cupy.empty((sizes[0], wide), out.dtype)
-        sums_ = sums.data.ptr
-        state_, start_ = (cells_, c0_) if cell == "lstm" else (out_, h0_)
-        name = step_name(cell, dtype, False)
-        step, multiply = compiled(print_step, name, device, cell, dtype, False, keeps), with_rows(weight, TRANSPOSED, 0)
-        for first, some, kept, before in _steps(sizes, reverse):
-            if kept:
-                multiply(kept, out_ + before * row, sums_)
-            if kept < some:
-                multiply(some - kept, h0_ + kept * row, sums_ + kept * gate_row)
-            step(
-                ((some * hidden + THREADS - 1) // THREADS,), (THREADS,),
-                (out_ + first * row, cells_ + first * row, keep_ + first * kept_row, gates_ + first * gate_row, sums_, bias_,
-                 state_ + before * row, start_, some, kept, hidden),
-            )  # fmt: skip
+    given = [_pointer(a) for a in (out, cells, keep, gates, weight, bias, h0, c0)]
+    walk = None if len(sizes) <= FEW_STEPS else _walk(cell, dtype, False, sizes[0], hidden, device, keeps)
+    if walk is not None:
+        return _run(walk, given, sizes, hidden, reverse, device)
+    out_, cells_, keep_, gates_, _, bias_, h0_, c0_ = given
+    wide, size = weight.shape[0], out.itemsize
+    row, gate_row, kept_row = hidden * size, wide * size, 4 * hidden * size * keeps
+    sums = cupy.empty((sizes[0], wide), out.dtype)
+    sums_ = sums.data.ptr
+    state_, start_ = (cells_, c0_) if cell == "lstm" else (out_, h0_)
+    name = step_name(cell, dtype, False)
+    step, multiply = compiled(print_step, name, device, cell, dtype, False, keeps), with_rows(weight, TRANSPOSED, 0)
+    for first, some, kept, before in _steps(sizes, reverse):
+        if kept:
+            multiply(kept, out_ + before * row, sums_)
+        if kept < some:
+            multiply(some - kept, h0_ + kept * row, sums_ + kept * gate_row)
+        step(
+            ((some * hidden + THREADS - 1) // THREADS,), (THREADS,),
+            (out_ + first * row, cells_ + first * row, keep_ + first * kept_row, gates_ + first * gate_row, sums_, bias_,
+             state_ + before * row, start_, some, kept, hidden),
+        )  # fmt: skip
 
 
+@where_it_is(3)
 def backward(cell: str, g, gc, weight, start, state, keep, dx, da, dh0, dc0, sizes, reverse: bool) -> None:
     """Write the gradients of gates (dx, of the input's part; da, of the state's, which are one array unless it is a gru), h0 and c0."""
     device, hidden, dtype = dx.data.device_id, weight.shape[1], dtypes.OF_NUMPY[dx.dtype].name
-    with Device(device):
-        given = [_pointer(a) for a in (dx, da, dh0, dc0, g, gc, keep, state, start, weight)]
-        walk = None if len(sizes) <= FEW_STEPS else _walk(cell, dtype, True, sizes[0], hidden, device)
-        if walk is not None:
-            return _run(walk, given, sizes, hidden, reverse, device)
-        dx_, da_, dh_, dc_, g_, gc_, keep_, state_, start_, _ = given
-        size = dx.itemsize
-        row, gate_row, kept_row = hidden * size, weight.shape[0] * size, 4 * hidden * size
-        for carried in (dh0, dc0)[: 1 + (cell == "lstm")]:
-            carried.data.memset_async(0, carried.nbytes)
-        name = step_name(cell, dtype, True)
-        step, multiply = compiled(print_step, name, device, cell, dtype, True, True), with_rows(weight, PLAIN, int(cell == "gru"))
-        for first, some, kept, before in reversed(_steps(sizes, reverse)):
-            step(
-                ((some * hidden + THREADS - 1) // THREADS,), (THREADS,),
-                (dx_ + first * gate_row, da_ + first * gate_row, dh_, dc_, g_ and g_ + first * row, gc_ and gc_ + first * row,
-                 keep_ + first * kept_row, state_ + first * row, state_ + before * row, start_, some, kept, hidden),
-            )  # fmt: skip
-            multiply(some, da_ + first * gate_row, dh_)
+    given = [_pointer(a) for a in (dx, da, dh0, dc0, g, gc, keep, state, start, weight)]
+    walk = None if len(sizes) <= FEW_STEPS else _walk(cell, dtype, True, sizes[0], hidden, device)
+    if walk is not None:
+        return _run(walk, given, sizes, hidden, reverse, device)
+    dx_, da_, dh_, dc_, g_, gc_, keep_, state_, start_, _ = given
+    size = dx.itemsize
+    row, gate_row, kept_row = hidden * size, weight.shape[0] * size, 4 * hidden * size
+    for carried in (dh0, dc0)[: 1 + (cell == "lstm")]:
+        carried.data.memset_async(0, carried.nbytes)
+    name = step_name(cell, dtype, True)
+    step, multiply = compiled(print_step, name, device, cell, dtype, True, True), with_rows(weight, PLAIN, int(cell == "gru"))
+    for first, some, kept, before in reversed(_steps(sizes, reverse)):
+        step(
+            ((some * hidden + THREADS - 1) // THREADS,), (THREADS,),
+            (dx_ + first * gate_row, da_ + first * gate_row, dh_, dc_, g_ and g_ + first * row, gc_ and gc_ + first * row,
+             keep_ + first * kept_row, state_ + first * row, state_ + before * row, start_, some, kept, hidden),
+        )  # fmt: skip
+        multiply(some, da_ + first * gate_row, dh_)
 
 
 def _run(walk: Walk, given: list[int], sizes, hidden: int, reverse: bool, device: int) -> None:

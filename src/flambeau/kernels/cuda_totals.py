@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import cupy
 import numpy as np
-from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, where_it_is
 from flambeau.kernels.print_cuda import PREAMBLE, THREADS, TYPES, CudaPrinter
 
 TENSORS = 240  # in one launch: their addresses and sizes are most of the 4 kB that a kernel's parameters may have
@@ -25,33 +24,33 @@ REALS = ("float32", "float64", "float16", "bfloat16")
 ORDERS = {1.0: "one", 2.0: "two", float("inf"): "inf"}
 
 
+@where_it_is(0)
 def norms(tensors: Sequence, order: float) -> tuple | None:
     """(the norm of each tensor, (n,); the norm of these, ()) for tensors of one device and dtype; None for others, and for other orders."""
     if order not in ORDERS or not _are_alike(tensors) or (order == float("inf") and not all([a.size for a in tensors])):
         return None  # nothing has no maximum: whoever goes on says so
     first = tensors[0]
     device, dtype = first.data.device_id, dtypes.OF_NUMPY[first.dtype].name
-    with Device(device):
-        dense = [a if _is_dense(a) else arrays.contiguous(a) for a in tensors]
-        blocks = _blocks(dense)
-        parts = cupy.empty(len(dense) * blocks, np.float64)
-        found, total = cupy.empty(len(dense), first.dtype), cupy.empty((), first.dtype)
-        part, finish = (_kernel(stage, dtype, ORDERS[order], device) for stage in ("part", "finish"))
-        for start, pieces, count in _pieces(dense):
-            part((blocks, count), (THREADS,), (pieces, parts.data.ptr + 8 * start * blocks))
-        finish((1,), (THREADS,), (found.data.ptr, total.data.ptr, parts.data.ptr, len(dense), blocks))
+    dense = [a if _is_dense(a) else arrays.contiguous(a) for a in tensors]
+    blocks = _blocks(dense)
+    parts = cupy.empty(len(dense) * blocks, np.float64)
+    found, total = cupy.empty(len(dense), first.dtype), cupy.empty((), first.dtype)
+    part, finish = (_kernel(stage, dtype, ORDERS[order], device) for stage in ("part", "finish"))
+    for start, pieces, count in _pieces(dense):
+        part((blocks, count), (THREADS,), (pieces, parts.data.ptr + 8 * start * blocks))
+    finish((1,), (THREADS,), (found.data.ptr, total.data.ptr, parts.data.ptr, len(dense), blocks))
     return found, total
 
 
+@where_it_is(0)
 def clip(tensors: Sequence, total, most: float) -> bool:
     """Multiply tensors in place by most / (total + 1e-6), if that is less than one. False for tensors that are not dense, or not alike."""
     if type(total) is not cupy.ndarray or total.size != 1 or not _are_alike([*tensors, total]) or not all(map(_is_dense, tensors)):
         return False
     device, dtype = total.data.device_id, dtypes.OF_NUMPY[total.dtype].name
-    with Device(device):
-        kernel, blocks = _kernel("clip", dtype, "two", device), _blocks(tensors)
-        for _, pieces, count in _pieces(tensors):
-            kernel((blocks, count), (THREADS,), (pieces, total.data.ptr, float(most)))
+    kernel, blocks = _kernel("clip", dtype, "two", device), _blocks(tensors)
+    for _, pieces, count in _pieces(tensors):
+        kernel((blocks, count), (THREADS,), (pieces, total.data.ptr, float(most)))
     return True
 
 
