@@ -26,11 +26,9 @@ NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
 
 def compiled(cell: str, gates: Array, hidden: int) -> bool:
     """Whether there are loops for these operands."""
-    if gates.dtype.char not in "fd" or not gates.size or not hidden:
-        return False
-    if type(gates) is np.ndarray:
-        return native.lib is not None and hidden * gates.itemsize <= LARGEST
-    return arrays.cuda_room is not None and type(gates) is arrays.cuda_room.ndarray
+    on_cpu = type(gates) is np.ndarray and native.lib is not None and hidden * gates.itemsize <= LARGEST
+    on_gpu = arrays.cuda_room is not None and type(gates) is arrays.cuda_room.ndarray
+    return (on_cpu or on_gpu) and gates.dtype.char in "fd" and gates.size > 0 and hidden > 0
 
 
 def forward(
