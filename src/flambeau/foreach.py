@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.eager import bind
+from flambeau.autograd import modes
+from flambeau.eager import bind, updates
 from flambeau.tensor import Tensor
 
 BOTH = frozenset("""
@@ -51,7 +52,13 @@ def _made(name: str) -> Callable:
             value = value.tolist()
         return function(self, tensor1, tensor2, value=value)
 
-    made = addc if base in ("addcdiv", "addcmul") else function
+    def norm(self: Any, ord: Any = 2, dtype: Any = None) -> Any:
+        _check(self)
+        plain = dtype is None and not (modes.state.grad and any(t.requires_grad for t in self))
+        found = updates.norms(self, float(ord)) if plain else None
+        return function(self, ord, dtype=dtype) if found is None else tuple(found)
+
+    made = addc if base in ("addcdiv", "addcmul") else norm if base == "norm" else function
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"{base}{'_' * in_place} of each tensor of a list."
     return made

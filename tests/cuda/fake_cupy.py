@@ -384,14 +384,14 @@ using std::copysign; using std::floor; using std::ceil; using std::exp; using st
 #define __shared__ static
 struct { unsigned x, y; } blockIdx, threadIdx, blockDim, gridDim;
 /* Threads that wait for each other are fibers: a barrier lets all others of the block run up to it. */
-static ucontext_t fl_fibers[256], fl_main;
+static ucontext_t fl_fibers[1024], fl_main;
 static unsigned fl_here;
-static bool fl_done[256];
+static bool fl_done[1024];
 static void __syncthreads() { swapcontext(&fl_fibers[fl_here], &fl_main); threadIdx.x = fl_here; }
 /* All threads of a block come here together. */
 static void __syncwarp() { __syncthreads(); }
 template <class T> static T __shfl_xor_sync(unsigned, T x, int distance) {
-    static T given[256];
+    static T given[1024];
     given[fl_here] = x, __syncthreads();
     const T found = given[fl_here ^ distance];
     return __syncthreads(), found;
@@ -400,7 +400,7 @@ static float __int_as_float(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 static double __longlong_as_double(int64_t i) { double f; memcpy(&f, &i, 8); return f; }
 template <class F> static void fl_block(unsigned threads, F body, bool waits) {
     static F *current; current = &body;
-    static char *stacks = (char *)malloc(256 << 16);
+    static char *stacks = (char *)malloc(1024 << 16);
     if (!waits) { for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) body(); return; }
     for (unsigned t = 0; t < threads; t++) {
         getcontext(&fl_fibers[t]), fl_done[t] = false;
@@ -447,6 +447,7 @@ class Function:
         self.launch, self.kinds, self.ptr = getattr(library, f"launch_{name}"), kinds, 0
 
     def __call__(self, grid, block, args, shared=0):
+        assert block[0] <= 1024 and shared <= 227 << 10
         kept = [self.argument(a) for a in args]
         if len(kept) != len(self.kinds):
             raise TypeError(f"the kernel takes {len(self.kinds)} arguments, found {len(kept)}")

@@ -82,7 +82,7 @@ def _(g, input, weight, rstd):
 
 
 @composed("_by_channel")
-def _(input, weight, bias, eps, groups, rounding):
+def _(input, weight, bias, eps, groups, rounding, running=None):
     x, _, weights, dims = _grouped(input, groups)
     mean = x.mean(dims, keepdim=True)
     var = ((x - mean) ** 2).mean(dims, keepdim=True)

@@ -78,15 +78,34 @@ def scale(tensors: Sequence[Tensor], factor: float) -> None:
     move(scaled, (), [list(tensors)], {"factor": factor})
 
 
-def total_norm(tensors: Sequence[Tensor], order: int) -> Tensor | None:
-    """The norm of order 1 or 2 of all tensors together, as the norm of their norms; None where it takes more than the compiled folds."""
-    name, kind = f"norm{order}", tensors[0]._array.dtype
-    norms = []
+def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor] | None:
+    """The norm of each tensor, all in a launch or two; None where there are no kernels for that."""
+    found = updates.norms([t._array for t in tensors], order)
+    return None if found is None else [wrap(found[0][i]) for i in range(len(tensors))]
+
+
+def clip(tensors: Sequence[Tensor], total: Tensor, most: float) -> bool:
+    """Multiply all by most / (total + 1e-6) in place, if that is less than one, in one launch; False where there is no kernel for that."""
+    done = updates.clip([t._array for t in tensors], total._array, most)
+    if done:
+        _note_writes(tensors)
+    return done
+
+
+def total_norm(tensors: Sequence[Tensor], order: float) -> Tensor | None:
+    """The norm of all tensors together, as the norm of their norms; None where it takes more than a launch or two, or the compiled folds."""
+    both = updates.norms([t._array for t in tensors], order)
+    if both is not None:
+        return wrap(both[1])
+    if order not in (1.0, 2.0) or not on_cpu(tensors):
+        return None
+    name, kind = f"norm{int(order)}", tensors[0]._array.dtype
+    found = []
     for t in tensors:
         array = t._array
-        found = None if array.dtype != kind else folding.fold(name, array, tuple(range(array.ndim)), False, kind)
-        if found is None:
+        one = None if array.dtype != kind else folding.fold(name, array, tuple(range(array.ndim)), False, kind)
+        if one is None:
             return None
-        norms.append(found)
-    total = folding.fold(name, np.array(norms), (0,), False, kind)
+        found.append(one)
+    total = folding.fold(name, np.array(found), (0,), False, kind)
     return None if total is None else wrap(total)

@@ -30,8 +30,10 @@ BY_CHANNEL: dict[str, tuple[Callable, int, int]] = {  # formula, operands that a
 FEW, LARGE = 4, 1 << 17  # sets of numbers, and elements of all of them, that are better cut into lines
 
 
-def norm(x: Array, weight: Array, bias: Array, eps: float, groups: int) -> tuple[Array, ...] | None:
+def norm(x: Array, weight: Array, bias: Array, eps: float, groups: int, running: dict | None = None) -> tuple[Array, ...] | None:
     """((x - mean) * rstd * weight + bias, mean, rstd, var) in one loop, or None. (N, C, *), (C,) twice -> (N, C, *), (C,) or (N, groups)."""
+    if arrays.on_gpu(x):
+        return arrays.cuda_room.cuda_norm.norm(x, weight, bias, eps, groups, running)
     plan = _plan(x, (weight, bias), groups)
     if plan is None:
         return None
@@ -46,7 +48,11 @@ def norm(x: Array, weight: Array, bias: Array, eps: float, groups: int) -> tuple
 
 
 def norm_backward(g: Array, x: Array, weight: Array, mean: Array, rstd: Array, groups: int) -> tuple[Array, ...] | None:
-    """(gradient of x, sum of g * y, sum of g) of `norm` in one loop, y = (x - mean) * rstd; or None. The sums are (1, C) or (N, C), double."""
+    """(gradient of x, sum of g * y, sum of g) of `norm` in one loop, y = (x - mean) * rstd; or None.
+
+    The sums are (1, C) or (N, C), double; or finished, (C,)."""
+    if arrays.on_gpu(x):
+        return arrays.cuda_room.cuda_norm.norm_backward(g, x, weight, mean, rstd, groups)
     plan = _plan(x, (weight, mean, rstd), groups)
     if plan is None:
         return None
@@ -62,6 +68,12 @@ def norm_backward(g: Array, x: Array, weight: Array, mean: Array, rstd: Array, g
     operands += [view(a, shape, steps, 0) for a in (total, along)]
     done = native.kernel(f"norm.{name}_backward").into(*operands, *more, *numbers)
     return None if done is NotImplemented else (out, along, total)
+
+
+def is_plain(x: Array) -> bool:
+    """Row-major numbers of a batch, float32 or float64, in main memory or on a GPU."""
+    known = type(x) is np.ndarray or arrays.on_gpu(x)
+    return known and x.ndim >= 2 and x.size > 0 and x.flags.c_contiguous and x.dtype.char in "fd"
 
 
 def _plan(x: Array, others: tuple[Array, ...], groups: int) -> tuple | None:
@@ -153,6 +165,9 @@ def normalized(x: Array, mean: Array, scale: Array, shift: Array) -> Array:
 
 def by_running(x: Array, mean: Array, var: Array, weight: Array, bias: Array, eps: float) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias. (N, C, *), (C,) four times -> (N, C, *)."""
+    found = arrays.cuda_room.cuda_norm.by_running(x, mean, var, weight, bias, eps) if arrays.on_gpu(x) else None
+    if found is not None:
+        return found
     with np.errstate(all="ignore"):
         scale = (var.astype("float64") + eps) ** -0.5 * weight
     numbers = mean, scale.astype(x.dtype), bias

@@ -7,7 +7,7 @@
 All three are linear in both arguments, so each one's derivatives are the other two. Shapes: x (N, C, *S), y (N, O, *P), w (O, C / groups, *K);
 stride, padding and dilation have one number per spatial dimension.
 
-float32 in main memory runs on compiled loops (conv_plans.py). All else is a matrix product with windows: the patches of x that meet w are
+float32 in main memory runs on compiled loops (conv_plans.py), and real numbers on a GPU on kernels (cuda_conv.py). All else is a matrix product with windows: the patches of x that meet w are
 columns of a matrix, copied out for a few samples at a time. Half precision is computed in float32 and rounded once.
 """
 
@@ -45,6 +45,11 @@ def adjoint_sizes(sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, di
 def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """The convolution of x with w, plus a number for every channel: (N, O, *sizes)."""
     shape = (x.shape[0], w.shape[0], *sizes)
+    if arrays.on_gpu(x):
+        out = _empty(shape, x, w)
+        row = None if bias is None else arrays.contiguous(bias)
+        if arrays.cuda_room.cuda_conv.convolve(x, w, row, out, stride, padding, dilation, groups):
+            return out
     if _is_half(x):
         return _in_float32(convolve, x, w, bias, sizes, stride, padding, dilation, groups)
     if _is_product(x, w, sizes, stride, padding, groups):
@@ -68,6 +73,11 @@ def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes
 
 def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """The transposed convolution: y (N, O, *P) -> x (N, C, *sizes), plus a number for every channel."""
+    if arrays.on_gpu(y):
+        out = _empty((y.shape[0], w.shape[1] * groups, *sizes), y, w)
+        row = None if bias is None else arrays.contiguous(bias)
+        if arrays.cuda_room.cuda_conv.adjoint(y, w, row, out, stride, padding, dilation, groups):
+            return out
     if _is_half(y):
         return _in_float32(adjoint, y, w, bias, sizes, stride, padding, dilation, groups)
     if _is_product(y, w, sizes, stride, padding, groups):
@@ -102,6 +112,10 @@ def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes,
 
 def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """sum over n, p of y[n, o, p] x[n, c, p * stride - padding + k * dilation]: (O, C / groups, *kernel)."""
+    if arrays.on_gpu(x):
+        found = arrays.cuda_room.cuda_conv.weight_gradient(x, y, tuple(kernel), stride, padding, dilation, groups)
+        if found is not None:
+            return found
     if _is_half(x):
         return _in_float32(weight_gradient, x, y, kernel, stride, padding, dilation, groups)
     (_, o, *spots), channels = y.shape, x.shape[1] // groups

@@ -2,9 +2,9 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda_launch.py` (pointwise kernels), `cuda_loops.py` (reductions and functions of rows), `cuda_gemm.py` (matrix products),
-`cuda_attention.py`, `cuda_gather.py` (reading, writing and adding by index), `cuda_classes.py` (cross entropy), `cuda_pool.py`, `cuda_join.py` (cat and stack),
-`cuda_notes.py` (how a bad index is reported), `cuda_updates.py` (steps of
-optimizers) and `cuda_random.py`.
+`cuda_attention.py`, `cuda_gather.py` (reading, writing and adding by index), `cuda_classes.py` (cross entropy), `cuda_pool.py`,
+`cuda_join.py` (cat and stack), `cuda_recurrent.py` (recurrent networks), `cuda_norm.py` (batch and group norm), `cuda_conv.py` (convolution),
+`cuda_totals.py` (norms of lists), `cuda_notes.py` (how a bad index is reported), `cuda_updates.py` (steps of optimizers) and `cuda_random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -21,7 +21,7 @@ from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
-from flambeau.kernels import arrays, cuda_launch, layout
+from flambeau.kernels import arrays, cuda_conv, cuda_launch, cuda_norm, cuda_recurrent, cuda_totals, layout
 from flambeau.kernels import cuda_attention as attention
 from flambeau.kernels.cuda_classes import class_gradients, class_losses
 from flambeau.kernels.cuda_gather import along, at, spelled

@@ -9,6 +9,7 @@ Half precision is multiplied by the tensor cores, summed in float32 and rounded 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -150,6 +151,25 @@ def _multiply(out, a, b, alpha, beta) -> None:
         *common, second.pointer, kind.data, second.lead, second.batch, first.pointer, kind.data, first.lead, first.batch, factors + element,
         out.data.ptr, kind.data, n, m * n, a.shape[0], compute, DEFAULT_ALGORITHM,
     )  # fmt: skip
+
+
+def with_rows(weight, form: int, beta: int) -> Callable[[int, int, int], None]:
+    """A function (rows, a, out) that makes out = a @ weight (TRANSPOSED: a @ weight.T) + beta out of contiguous matrices found by address.
+
+    For one matrix that meets many others: all that does not change is found out once. weight is contiguous, and on the current device.
+    """
+    kind, (k, n) = KINDS[weight.dtype], weight.shape if form == PLAIN else weight.shape[::-1]
+    compute = TF32 if allow_tf32 and weight.dtype.char == "f" else kind.compute
+    alpha = _scalars(kind.scalar, 1, beta)
+    handle, pointer, lead, multiply, element = get_cublas_handle(), weight.data.ptr, weight.shape[1], _cublas().gemmEx, kind.scalar.itemsize
+
+    def product(rows: int, a: int, out: int) -> None:
+        multiply(
+            handle, form, PLAIN, n, rows, k, alpha, pointer, kind.data, lead, a, kind.data, k, alpha + element, out, kind.data, n, compute,
+            DEFAULT_ALGORITHM,
+        )  # fmt: skip
+
+    return product
 
 
 class Matrix(NamedTuple):

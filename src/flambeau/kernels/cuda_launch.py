@@ -13,9 +13,9 @@ import contextlib
 import hashlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -270,6 +270,24 @@ def _divider(size: int) -> tuple[int, int]:
     """(magic, shift) with a // size == ((a * magic >> 32) + a) >> shift for 0 <= a < 2**31."""
     shift = (size - 1).bit_length()
     return ((1 << 32) * ((1 << shift) - size)) // size + 1, shift
+
+
+def where_it_is(position: int) -> Callable:
+    """Runs a function on the GPU of its argument number `position`: an array, or a list of them. To change GPUs takes longer than to ask."""
+
+    def decorated(function: Callable) -> Callable:
+        @wraps(function)
+        def run(*args):
+            array = args[position]
+            device = (array[0] if isinstance(array, Sequence) else array).data.device_id
+            if device == runtime.getDevice():
+                return function(*args)
+            with Device(device):
+                return function(*args)
+
+        return run
+
+    return decorated
 
 
 # -- compiling -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Recurrent networks on arrays: all steps of one layer in one direction, by the loops of print_recurrent.py.
+"""Recurrent networks on arrays: all steps of one layer in one direction, by the loops of print_recurrent.py, or on a GPU by cuda_recurrent.py.
 
 gates (rows, G H) is the input's part; weight (G H, H), h0 and c0 (N, H). Rows are those of step 0, then of step 1, ...; sizes[t] of them.
 """
@@ -26,13 +26,9 @@ NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
 
 def compiled(cell: str, gates: Array, hidden: int) -> bool:
     """Whether there are loops for these operands."""
-    return (
-        type(gates) is np.ndarray
-        and native.lib is not None
-        and gates.dtype.char in "fd"
-        and 0 < hidden * gates.itemsize <= LARGEST
-        and gates.size > 0
-    )
+    on_cpu = type(gates) is np.ndarray and native.lib is not None and hidden * gates.itemsize <= LARGEST
+    on_gpu = arrays.on_gpu(gates)
+    return (on_cpu or on_gpu) and gates.dtype.char in "fd" and gates.size > 0 and hidden > 0
 
 
 def forward(
@@ -41,8 +37,12 @@ def forward(
     """(outputs (rows, H), the lstm's cell states (rows, H), what backward needs (rows, 4 H)); empty where a cell has none, or nobody wants it."""
     rows, hidden = sum(sizes), weight.shape[1]
     widths = {"out": 1, "cell": int(cell == "lstm"), "keep": 0 if cell.startswith("rnn") or not keeps else 4}
-    made = {n: arrays.empty((rows if k else 0, k * hidden), gates.dtype) for n, k in widths.items()}
+    made = {n: arrays.empty((rows if k else 0, k * hidden), gates.dtype, arrays.device_of(gates)) for n, k in widths.items()}
     given = {n: None if x is None else arrays.contiguous(x) for n, x in (("gates", gates), ("bias", bias), ("h0", h0), ("c0", c0))}
+    if type(gates) is not np.ndarray:
+        operands = (given["gates"], arrays.contiguous(weight), given["bias"], given["h0"], given["c0"], *made.values())
+        arrays.cuda_room.cuda_recurrent.forward(cell, *operands, sizes, reverse)
+        return tuple(made.values())
     _run(
         f"{cell}_forward",
         FORWARD,
@@ -57,16 +57,21 @@ def forward(
 
 def backward(cell: str, g, gc, weight, h0, c0, out, cells, keep, sizes, reverse: bool) -> tuple:
     """The gradients of gates, weight, bias, h0 and c0, from those of outputs and cell states (which may be None)."""
-    hidden, dtype = weight.shape[1], weight.dtype
-    dx = arrays.empty((out.shape[0], weight.shape[0]), dtype)
-    da = arrays.empty(dx.shape, dtype) if cell == "gru" else dx
-    dh0, dc0 = arrays.empty(h0.shape, dtype), arrays.empty(h0.shape if cell == "lstm" else (0, 0), dtype)
+    hidden, dtype, device = weight.shape[1], weight.dtype, arrays.device_of(weight)
+    dx = arrays.empty((out.shape[0], weight.shape[0]), dtype, device)
+    da = arrays.empty(dx.shape, dtype, device) if cell == "gru" else dx
+    dh0, dc0 = arrays.empty(h0.shape, dtype, device), arrays.empty(h0.shape if cell == "lstm" else (0, 0), dtype, device)
     h0, start = arrays.contiguous(h0), arrays.contiguous(c0 if cell == "lstm" else h0)
     given = {n: None if x is None else arrays.contiguous(x) for n, x in (("g", g), ("gc", gc))}
-    given |= {"state": cells if cell == "lstm" else out, "start": start, "keep": keep, "weight": _whole_vectors(weight)}
-    given |= {"dx": dx, "da": None if da is dx else da, "dh0": dh0, "dc0": dc0}
-    facts = {"has_g": g is not None, "has_gc": gc is not None}
-    _run(f"{cell}_backward", BACKWARD, sizes, reverse, hidden, given, facts | {"ldw": given["weight"].shape[1]})
+    state = cells if cell == "lstm" else out
+    if type(dx) is np.ndarray:
+        given |= {"state": state, "start": start, "keep": keep, "weight": _whole_vectors(weight)}
+        given |= {"dx": dx, "da": None if da is dx else da, "dh0": dh0, "dc0": dc0}
+        facts = {"has_g": g is not None, "has_gc": gc is not None}
+        _run(f"{cell}_backward", BACKWARD, sizes, reverse, hidden, given, facts | {"ldw": given["weight"].shape[1]})
+    else:
+        operands = (given["g"], given["gc"], arrays.contiguous(weight), start, state, keep, dx, da, dh0, dc0)
+        arrays.cuda_room.cuda_recurrent.backward(cell, *operands, sizes, reverse)
     bias = reduce("sum", da, (0,), False, dtype) if cell == "gru" else dc0
     return dx, _of_weight(da, out, h0, sizes, reverse), bias, dh0, dc0
 
@@ -126,16 +131,24 @@ def _of_weight(da: Array, out: Array, h0: Array, sizes, reverse: bool) -> Array:
     """The gradient of the weight, daᵀ h: one product over all steps, h being the state each row began with."""
     n = sizes[0]
     if sizes[-1] == n:
-        found = arrays.empty((da.shape[1], out.shape[1]), da.dtype)
+        found = arrays.empty((da.shape[1], out.shape[1]), da.dtype, arrays.device_of(da))
         starts, goes_on = (da[len(da) - n :], da[: len(da) - n]) if reverse else (da[:n], da[n:])
         gemm.product_into(found, starts.T, h0, 1, 0)
         if len(goes_on):
             gemm.product_into(found, goes_on.T, out[n:] if reverse else out[: len(out) - n], 1, 1)
         return found
-    where, offsets = np.empty(len(out), np.int64), [0, *accumulate(sizes)]
+    xp = arrays.module_of(out)
+    return gemm.product(da.T, xp.concatenate([out, h0])[xp.asarray(_before(tuple(sizes), reverse))])
+
+
+@lru_cache(64)
+def _before(sizes: tuple[int, ...], reverse: bool) -> np.ndarray:
+    """Where each row's state before it is found: among the rows, or behind them, where the states at the start are."""
+    rows = sum(sizes)
+    where, offsets = np.empty(rows, np.int64), [0, *accumulate(sizes)]
     for t, size in enumerate(sizes):
         before = t + 1 if reverse else t - 1
         kept = min(size, sizes[before]) if 0 <= before < len(sizes) else 0
         where[offsets[t] : offsets[t] + kept] = np.arange(kept) + (offsets[before] if kept else 0)
-        where[offsets[t] + kept : offsets[t + 1]] = len(out) + np.arange(kept, size)
-    return gemm.product(da.T, np.concatenate([out, h0])[where])
+        where[offsets[t] + kept : offsets[t + 1]] = rows + np.arange(kept, size)
+    return where

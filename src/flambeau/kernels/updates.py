@@ -135,6 +135,20 @@ def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) ->
         np.copyto(operands[i], value)
 
 
+def norms(tensors: Sequence, order: float) -> tuple | None:
+    """(the norm of each tensor, (n,); the norm of these, ()) by kernels for a whole list; None where there are none."""
+    return None if not _on_gpu(tensors) else arrays.cuda_room.cuda_totals.norms(tensors, order)
+
+
+def clip(tensors: Sequence, total, most: float) -> bool:
+    """Multiply a whole list by most / (total + 1e-6), if that is less than one; False where there is no kernel for it."""
+    return _on_gpu(tensors) and arrays.cuda_room.cuda_totals.clip(tensors, total, most)
+
+
+def _on_gpu(tensors: Sequence) -> bool:
+    return arrays.cuda_room is not None and all([type(a) is arrays.cuda_room.ndarray for a in tensors])
+
+
 def _hoisted(x: e.Expr, numbers: list[e.Expr], memo: dict[e.Expr, e.Expr]) -> e.Expr:
     """`x` with every number it computes from options alone exchanged for a parameter, of which `numbers` is the list."""
     if x not in memo:

@@ -406,15 +406,16 @@ def _check_several(size) -> None:
 
 
 @inner(returns="out mean rstd var", shown="batch_norm", grad_name="NativeBatchNormBackward0")
-def _by_channel(input, weight, bias, eps, groups, rounding):
+def _by_channel(input, weight, bias, eps, groups, rounding, running=None):
     """((x - mean) * rstd * weight + bias, mean, rstd, var). (N, C, *), (C,), (C,) -> (N, C, *), then three times (C,), or (N, groups).
 
     groups    0: statistics of each channel over the batch; else of each group of channels of each sample
     rounding  the dtype of half precision in which the statistics are kept, as PyTorch does, or None
+    running   arrays "mean" and "var", and "momentum"; "done" is added where they have been moved towards these statistics
     """
     weight = _constant(input, 1) if weight is None else weight
     bias = _constant(input, 0) if bias is None else bias
-    found = channels.norm(input, weight, bias, eps, groups) if rounding is None else None
+    found = channels.norm(input, weight, bias, eps, groups, running) if rounding is None else None
     if found is not None:
         return found
     mean, var = channels.moments(input, groups)
@@ -446,7 +447,7 @@ def _statistics_shape(input, groups: int) -> tuple[int, ...]:
 
 
 @_by_channel.meta
-def _(input, weight, bias, eps, groups, rounding):
+def _(input, weight, bias, eps, groups, rounding, running=None):
     return [(input.shape, input.dtype), *[(_statistics_shape(input, groups), input.dtype)] * 3]
 
 
@@ -479,7 +480,7 @@ def _by_channel_backward(g, input, weight, mean, rstd, groups):
     found = channels.norm_backward(g, input, weight, mean, rstd, groups)
     if found is not None:
         of_input, along, total = found
-        return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
+        return of_input, *(a if a.ndim == 1 else a.sum(0).astype(input.dtype) for a in (along, total))
     row_mean, row_rstd = (channels.spread(a.astype("float64"), input, groups) for a in (mean, rstd))
     total, along = channels.products(g, input, row_mean, groups)
     along *= row_rstd
@@ -574,8 +575,12 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         stored = x.dtype if x.dtype is input.dtype else _stored_dtype(input, weight, bias, running_mean, running_var)
         rounding = stored if stored is not x.dtype else None
     if training:
-        out, mean, rstd, var = _by_channel(x, w, b, float(eps), 0, rounding)
-        _remember(running_mean, running_var, mean, var, x._array.size / x._array.shape[1], momentum)
+        running = _to_move(x, running_mean, running_var, momentum)
+        out, mean, rstd, var = _by_channel(x, w, b, float(eps), 0, rounding, running)
+        if running is not None and "done" in running:
+            running_mean._bump(), running_var._bump()
+        else:
+            _remember(running_mean, running_var, mean, var, x._array.size / x._array.shape[1], momentum)
         found = [mean, rstd]
     else:
         running = [r if r._array.dtype == x._array.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
@@ -586,10 +591,18 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
 def _is_plain(input, *numbers) -> bool:
     """Row-major and not empty, and all numbers of channels there, all of one dtype, float32 or float64: nothing to ask or to adapt."""
     x = input._array
-    if type(x) is not np.ndarray or x.ndim < 2 or not x.size or not x.flags.c_contiguous or x.dtype.char not in "fd":
+    if not channels.is_plain(x):
         return False
     shape, dtype = x.shape[1:2], x.dtype
     return all([n is not None and n._array.shape == shape and n._array.dtype == dtype for n in numbers])
+
+
+def _to_move(x, running_mean, running_var, momentum: float) -> dict | None:
+    """Running averages for the kernel that finds the statistics, where there is one that moves them."""
+    if running_mean is None or running_var is None or not arrays.on_gpu(x._array):
+        return None
+    known = all([arrays.on_gpu(r._array) and r._array.shape == x._array.shape[1:2] for r in (running_mean, running_var)])
+    return {"mean": running_mean._array, "var": running_var._array, "momentum": momentum} if known else None
 
 
 def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -> None:

@@ -42,7 +42,7 @@ def get_total_norm(
     norm_type = float(norm_type)
     if not tensors:
         return factories.tensor(0.0)
-    total = updates.total_norm(tensors, int(norm_type)) if norm_type in (1.0, 2.0) and updates.on_cpu(tensors) else None
+    total = updates.total_norm(tensors, norm_type)
     if total is None:
         vector_norm, stack = bind.functions["linalg.vector_norm"], bind.functions["stack"]
         first = tensors[0].device
@@ -61,6 +61,8 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
     """Scale the gradients in place by max_norm / total_norm, if that is less than one."""
     grads = _gradients(parameters)
     if not grads:
+        return
+    if updates.clip(grads, total_norm, float(max_norm)):
         return
     # No question to the GPU: the factor is clamped to one instead.
     factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
