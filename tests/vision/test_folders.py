@@ -160,11 +160,11 @@ def test_the_image_backend_is_pillow():
 
 
 def test_what_is_missing_says_what_there_is():
-    """torchvision.io and other data sets are not here: the error lists what is."""
+    """torchvision.tv_tensors and other data sets are not here: the error lists what is."""
     from flambeau import vision
 
-    with pytest.raises(AttributeError, match=r"'io'.*datasets"):
-        _ = vision.io
+    with pytest.raises(AttributeError, match=r"'tv_tensors'.*datasets"):
+        _ = vision.tv_tensors
     with pytest.raises(AttributeError, match=r"'CelebA'.*ImageFolder"):
         _ = datasets.CelebA
     with pytest.raises(ImportError):

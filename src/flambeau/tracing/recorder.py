@@ -120,7 +120,7 @@ class Recorder:
         start = now()
         result = forward(*args, **kwargs)
         end = now()
-        if len(rows) == before + WIDTH and names.of(rows[-3]) == names.of(function):
+        if len(rows) == before + WIDTH and names.of(rows[-3]) == names.of(function) and op.short not in MODES:
             _whole[op] = True  # its only part is the operation of the same name, and they are one event
         line = self.looked_up(function, start, end) if end > self.due or end - start > SLOW or function not in self.known else None
         if op.short in MODES:
