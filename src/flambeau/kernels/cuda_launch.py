@@ -64,11 +64,13 @@ def _run_flat(kernel, operands, params, key, out_dtype, out):
             return None
         pointers.append(a.data.ptr)
         arrays |= 1 << i  # that of `out` comes last, and is always one
-    # A dimension of size 1 may have any stride, and hands it on: see layout.pointwise_strides.
-    if shape is None or 1 in shape or 0 in shape:
+    if shape is None or 0 in shape:
         return None
     if out is None:
         out = ndarray(shape, out_dtype)
+        # A dimension of size 1 may have any stride, and hands it on: see layout.pointwise_strides.
+        if 1 in shape and any([type(a) is ndarray and (a.itemsize != out.itemsize or a.strides != out.strides) for a in operands]):
+            return None
         pointers.append(out.data.ptr)
         arrays |= 1 << len(operands)
     which = (kernel, key.num, out_dtype.num, arrays, device)  # numbers: the hash of a dtype takes its time
