@@ -82,7 +82,7 @@ def backward(cell: str, g, gc, weight, start, state, keep, dx, da, dh0, dc0, siz
 
 def _run(walk: Walk, given: list[int], sizes, hidden: int, reverse: bool, device: int) -> None:
     shared = walk.shared(hidden)
-    kernel = _kernel(walk, shared, device)
+    kernel = _kernel(walk, device)
     at = 0 if sizes[-1] == sizes[0] else _offsets(tuple(sizes), device).data.ptr
     grid = (-(-sizes[0] // walk.rows),)
     kernel(grid, (walk.threads,), (*given, at, sizes[0], len(sizes), hidden, int(reverse)), shared)
@@ -93,9 +93,10 @@ def _pointer(array) -> int:
 
 
 @lru_cache(None)
-def _kernel(walk: Walk, shared: int, device: int):
+def _kernel(walk: Walk, device: int):
+    """The kernel, allowed as much shared memory as the largest state that it takes needs."""
     kernel = compiled(print_walk, walk.function, device, walk)
-    driver.funcSetAttribute(kernel.ptr, SHARED_SIZE, shared)
+    driver.funcSetAttribute(kernel.ptr, SHARED_SIZE, min(walk.shared(walk.depth), _most_shared(device)))
     return kernel
 
 
