@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import math
 import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
@@ -325,11 +326,25 @@ def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17
     try:
         binary = path.read_bytes()
     except OSError:
-        binary, _ = compile_using_nvrtc(source, options, architecture, f"{name}.cu", cache_in_memory=True)
+        with _undisturbed():
+            binary, _ = compile_using_nvrtc(source, options, architecture, f"{name}.cu", cache_in_memory=True)
         _keep(path, binary)
     module = Module()
     module.load(binary)
     return module
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """Ctrl-C waits until the compiler is done: a process that was interrupted inside of it ended at once, with status 4."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @lru_cache(1)
