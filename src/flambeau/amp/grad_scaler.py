@@ -341,7 +341,7 @@ def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tenso
     return found_inf if finite else found_inf.new_ones(())
 
 
-NEAR = 1 << 17  # elements that stay in the cache between being looked at and being multiplied
+NEAR = 1 << 19  # elements that stay in the cache between being looked at and being multiplied
 
 
 def _at_once(grads: list[Tensor]) -> Iterator[list[Tensor]]:
