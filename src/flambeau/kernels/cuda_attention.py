@@ -6,13 +6,11 @@ from functools import lru_cache
 
 import cupy
 import numpy as np
-from cupy.cuda import Device, driver, runtime
 
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, most_shared_memory, where_it_is, with_shared_memory
 from flambeau.kernels.print_cuda_attention import SIDE, bytes_of, print_attention, tile_of
 
 LARGEST = 256  # features of a head
-SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 BLOCK = (SIDE * SIDE,)
 LEADING = 3  # dimensions before (rows, columns) that have steps of their own
 
@@ -21,14 +19,16 @@ def takes(q, v) -> bool:
     """Whether there are kernels for q (*, L, E) and v (*, S, V): of a head that fits into the memory that a block has."""
     if q.dtype.char not in "fd" or q.ndim > LEADING + 2 or not q.size or not v.size or max(q.shape[-1], v.shape[-1]) > LARGEST:
         return False
-    return bytes_of("keys", q.dtype.name, q.shape[-1], v.shape[-1]) <= _most_shared(q.data.device_id)
+    return bytes_of("keys", q.dtype.name, q.shape[-1], v.shape[-1]) <= most_shared_memory(q.data.device_id)
 
 
+@where_it_is(0)
 def forward(out, lse, q, k, v, mask, scale: float, causal: bool) -> None:
     """out (*, L, V) and lse (*, L), which is contiguous; the rows of all are dense, and a mask repeats to (*, L, S)."""
     _launch("forward", (out, lse, q, k, v), (out, q, k, v), mask, q.shape[-2], (q, k, v), scale, causal)
 
 
+@where_it_is(0)
 def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> None:
     """The gradients, of rows that are dense."""
     delta = cupy.ndarray(lse.shape, lse.dtype)
@@ -38,11 +38,7 @@ def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bo
 
 def _launch(which: str, given: tuple, stepped: tuple, mask, rows: int, qkv: tuple, scale: float, causal: bool) -> None:
     q, k, v = qkv
-    device = q.data.device_id
-    if device != runtime.getDevice():
-        with Device(device):
-            return _launch(which, given, stepped, mask, rows, qkv, scale, causal)
-    kernel, shared, tile = _kernel(which, q.dtype.name, q.shape[-1], v.shape[-1], causal, mask is not None, device)
+    kernel, shared, tile = _kernel(which, q.dtype.name, q.shape[-1], v.shape[-1], causal, mask is not None, q.data.device_id)
     tiles = -(-rows // tile)
     looks = tuple([a.strides for a in stepped])
     heads, sizes, *steps = _geometry(
@@ -50,7 +46,6 @@ def _launch(which: str, given: tuple, stepped: tuple, mask, rows: int, qkv: tupl
     )
     pointers = [a.data.ptr for a in given]
     kernel((heads * tiles,), BLOCK, (*pointers, 0 if mask is None else mask.data.ptr, sizes, *steps, scale), shared)
-    return None
 
 
 @lru_cache(1024)
@@ -82,10 +77,4 @@ def _kernel(which: str, dtype: str, e: int, v: int, causal: bool, masked: bool, 
     name = f"fl_attention_{which}_{dtype}_{e}_{v}" + "_causal" * causal + "_masked" * masked
     kernel = compiled(print_attention, name, device, name, which, dtype, e, v, causal, masked)
     shared = bytes_of(which, dtype, e, v)
-    driver.funcSetAttribute(kernel.ptr, SHARED_SIZE, shared)
-    return kernel, shared, tile_of(e, v)
-
-
-@lru_cache(None)
-def _most_shared(device: int) -> int:
-    return Device(device).attributes["MaxSharedMemoryPerBlockOptin"]
+    return with_shared_memory(kernel, shared), shared, tile_of(e, v)

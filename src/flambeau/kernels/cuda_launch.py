@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupy.cuda import Device, runtime
+from cupy.cuda import Device, driver, runtime
 from cupy.cuda.compiler import compile_using_nvrtc
 from cupy.cuda.function import Module
 
@@ -291,6 +291,21 @@ def where_it_is(position: int) -> Callable:
         return run
 
     return decorated
+
+
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
+
+
+def with_shared_memory(kernel, size: int):
+    """The kernel, which may be launched with so many bytes of shared memory: without a word more than 48 KiB are refused."""
+    driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
+    return kernel
+
+
+@lru_cache(None)
+def most_shared_memory(device: int) -> int:
+    """Bytes that a block can have if it asks."""
+    return Device(device).attributes["MaxSharedMemoryPerBlockOptin"]
 
 
 # -- compiling -----------------------------------------------------------------------------------------------------------

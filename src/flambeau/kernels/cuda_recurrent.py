@@ -11,11 +11,10 @@ from itertools import accumulate
 
 import cupy
 import numpy as np
-from cupy.cuda import Device, driver
 
 from flambeau import dtypes
 from flambeau.kernels.cuda_gemm import PLAIN, TRANSPOSED, with_rows
-from flambeau.kernels.cuda_launch import compiled, where_it_is
+from flambeau.kernels.cuda_launch import compiled, most_shared_memory, where_it_is, with_shared_memory
 from flambeau.kernels.cuda_loops import _multiprocessors
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_recurrent import Walk, print_step, print_walk, step_name
@@ -23,7 +22,6 @@ from flambeau.kernels.recurrent import GATES
 
 MOST_ROWS = 8  # samples of a block: with more of them products by cuBLAS are better
 FEW_STEPS = 2  # so few are not worth bringing all weights to every multiprocessor
-SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 REGISTERS = 128  # of a thread, for weights
 
 
@@ -95,9 +93,7 @@ def _pointer(array) -> int:
 @lru_cache(None)
 def _kernel(walk: Walk, device: int):
     """The kernel, allowed as much shared memory as the largest state that it takes needs."""
-    kernel = compiled(print_walk, walk.function, device, walk)
-    driver.funcSetAttribute(kernel.ptr, SHARED_SIZE, min(walk.shared(walk.depth), _most_shared(device)))
-    return kernel
+    return with_shared_memory(compiled(print_walk, walk.function, device, walk), min(walk.shared(walk.depth), most_shared_memory(device)))
 
 
 @lru_cache(1024)
@@ -114,12 +110,7 @@ def _walk(cell: str, dtype: str, backward: bool, samples: int, hidden: int, devi
     registers = min(65536 // threads // 8 * 8, 255) - 56 - rows * words * (4 if rows < 4 else 3)
     kept = max(min(registers // words, REGISTERS // words) // 4 * 4, 0)
     walk = Walk(cell, dtype, backward, rows, depth, min(kept, depth), threads, keeps)
-    return walk if walk.shared(hidden) <= _most_shared(device) else None
-
-
-@lru_cache(None)
-def _most_shared(device: int) -> int:
-    return Device(device).attributes["MaxSharedMemoryPerBlockOptin"]
+    return walk if walk.shared(hidden) <= most_shared_memory(device) else None
 
 
 @lru_cache(256)
