@@ -160,3 +160,12 @@ def test_tensors_made_of_tensors_are_known_by_their_methods():
 
     assert is_traceable_wrapper_subclass(flambeau.ones(1).as_subclass(Pair))
     assert not is_traceable_wrapper_subclass(flambeau.ones(1)) and not is_traceable_wrapper_subclass(3)
+
+
+def test_asking_is_not_using():
+    """hasattr and getattr with a default, by which libraries find out what there is, answer instead of raising."""
+    from flambeau import distributed
+
+    assert not hasattr(distributed.Backend, "NCCL") and getattr(distributed.Backend, "NCCL", 3) == 3
+    with pytest.raises(NotImplementedError, match=r"torch\.distributed\.Backend"):
+        _ = distributed.Backend.NCCL

@@ -18,6 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 
+class NothingThere(NotImplementedError, AttributeError):
+    """What a class is asked for is missing: hasattr() says so, whoever goes on is told why."""
+
+
 class ImportOnly(type):
     """The type of classes that exist by name alone."""
 
@@ -27,7 +31,7 @@ class ImportOnly(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):  # Python, pickle, typing and inspect ask classes for these
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-        raise NotImplementedError(cls._refusal)  # type: ignore[attr-defined]
+        raise NothingThere(cls._refusal)  # type: ignore[attr-defined]
 
     def __getitem__(cls, item: Any) -> Any:  # in annotations
         return cls
