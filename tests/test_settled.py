@@ -160,3 +160,10 @@ def test_a_tensor_given_twice_is_not_taken_for_two():
     assert x.gather(1, x).tolist() == [[0, 1], [0, 1]]
     assert x.gather(1, y).tolist() == [[1, 1], [1, 1]]
     assert y.gather(1, x).tolist() == [[1, 1], [0, 0]]
+
+
+def test_what_forward_keeps_for_its_backward_is_not_shared():
+    """A call that hands its operation a dict to keep something in is not remembered: the next one would write into the same dict."""
+    x, op = fl.ones(2), OPS["_nll_loss"]
+    found = [settled._settled((op, [x, kept], y), y, (x,), {}) for kept, y in (({}, x + 1), (None, x + 1))]
+    assert found[0] is None and found[1] is not None

@@ -70,7 +70,7 @@ def test_networks(path, kind, lengths):
 @pytest.mark.parametrize(("kind", "hidden", "samples"), [("LSTM", 37, 2), ("GRU", 21, 5), ("RNN", 70, 9), ("LSTM", 5, 700)])
 def test_tiles(gpu, kind, hidden, samples, monkeypatch):
     """Hidden sizes that fill no vector, and one to eight samples to a block, the last of which has fewer."""
-    monkeypatch.setattr(gpu.cuda_recurrent, "_multiprocessors", lambda device: 2)
+    monkeypatch.setattr(gpu.cuda_recurrent, "multiprocessors", lambda device: 2)
     gpu.cuda_recurrent._walk.cache_clear()
     compare(kind, (2, hidden), numbers(3, samples, 2), *states(kind, 1, samples, hidden), tolerance=1e-3)
     gpu.cuda_recurrent._walk.cache_clear()

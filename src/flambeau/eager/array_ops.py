@@ -173,7 +173,7 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
         if kind in PLAIN:
             array = v._array
             if type(array) is not home:
-                if dtype is not None or not arrays.on_the_gpu(array):
+                if dtype is not None or not arrays.on_only_gpu(array):
                     return None
                 home = type(array)
             if promotes and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype)):
@@ -224,7 +224,7 @@ def _usual_list(op, values: list, home: type | None) -> tuple | None:
             return None
         array = t._array
         if type(array) is not home:
-            if home is not None or (type(array) is not np.ndarray and not arrays.on_the_gpu(array)):
+            if home is not None or (type(array) is not np.ndarray and not arrays.on_only_gpu(array)):
                 return None
             home = type(array)
         if op.promote and dtype is not None and dtype != array.dtype:  # `is`: float64 == None for NumPy
@@ -238,23 +238,12 @@ def _usual_list(op, values: list, home: type | None) -> tuple | None:
 _OPTIONS = {int, float, bool, str, complex, type(None), dict, dtypes.dtype, devices.device}
 
 
-def _wrapped(op, values: tuple, found, needs: bool):
-    """The results of an operation that gives several, or a scalar."""
-    several = isinstance(found, (tuple, list))
-    results = tuple([wrap(as_array(a)) for a in found]) if several else (wrap(as_array(found)),)
-    if needs and op.differentiable and any(r._is_float() for r in results):
-        record_array(op, results, values)
-    if op.result_type is not None:
-        return op.result_type(*results)
-    return results if several else results[0]
-
-
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
     selecting = modes.state.selecting if modes.special else None
     known = None if selecting is None else selecting.before(op)
     given, found = compute(op, by_name) if known is None else (promote(op, by_name) if op.promote else by_name, known)
-    results = _wrapped(op, tuple(given.values()), found, any(t.requires_grad for t in _tensors(given.values())))
+    results = settled.finish(op, found, tuple(given.values()), (), None, any(t.requires_grad for t in _tensors(given.values())))
     if modes.special and modes.state.inference:
         for r in results if isinstance(results, tuple) else (results,):
             r._inference = True

@@ -527,7 +527,7 @@ def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple)
             cls.plans[sum([(edge is not None) << i for i, edge in enumerate(result._node.edges)])] = recipe, keep
 
 
-def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: list[Tensor], pattern: int | None) -> None:
+def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: Sequence[Tensor], pattern: int | None) -> None:
     """`record_array` where no mode is active; `outputs` are the results that are floating, `tensors` those among the arguments, and `pattern`
     says where among them (None: it is not to be remembered)."""
     if not state.grad:

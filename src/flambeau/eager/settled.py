@@ -58,7 +58,7 @@ def remembering(op, front: Callable) -> Callable:
             if kind in PLAIN:
                 array = v._array
                 if type(array) is not home:
-                    if tensors or not arrays.on_the_gpu(array):
+                    if tensors or not arrays.on_only_gpu(array):
                         return front(*args, **kwargs)
                     home = type(array)
                     key.append(home)
@@ -69,7 +69,7 @@ def remembering(op, front: Callable) -> Callable:
             elif kind in EXACT or (kind is float and v):  # not 0.0, which equals -0.0
                 key += v, kind
             elif kind is list and v:
-                if type(v[0]) in PLAIN and not tensors and arrays.on_the_gpu(v[0]._array):
+                if type(v[0]) in PLAIN and not tensors and arrays.on_only_gpu(v[0]._array):
                     home = type(v[0]._array)
                     key.append(home)
                 for t in v:
@@ -154,9 +154,9 @@ def _template(chosen, operands: list, args: tuple, kwargs: dict) -> tuple | None
     return chosen, [None if isinstance(v, Tensor) else v for v in operands], places
 
 
-def finish(op, found: Any, values: Sequence, tensors: list[Tensor], pattern: int, needs: bool) -> Any:
+def finish(op, found: Any, values: Sequence, tensors: Sequence[Tensor], pattern: int | None, needs: bool) -> Any:
     """Wrap and record what an array operation computed. `tensors` are those among its arguments, `values`, and `pattern` says
-    where, in a digit to the base 64 for each: how many tensors it is, one more if they are a list."""
+    where, in a digit to the base 64 for each: how many tensors it is, one more if they are a list. None: not to be remembered."""
     if type(found) is ndarray and op.result_type is None:
         result = wrap(found if found.size else as_array(found))
         if needs and op.differentiable and found.dtype.kind in FLOATING:
@@ -235,6 +235,8 @@ def _settled(noted: tuple, result: Any, args: tuple, kwargs: dict) -> Settled | 
             match = [name for name, v in given if type(v) is list and len(v) == len(value) and all(map(_is, v, value))]
             places.append((at, *match, True))
             pattern = pattern << 6 | min(len(value) + 1, 63)
+        elif type(value) is dict:  # filled by forward for its own backward: no two calls may share it
+            return None
         else:
             pattern <<= 6
             continue

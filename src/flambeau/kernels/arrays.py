@@ -48,7 +48,7 @@ def on_gpu(array: Array) -> bool:
     return cuda_room is not None and type(array) is cuda_room.ndarray
 
 
-def on_the_gpu(array: Array) -> bool:
+def on_only_gpu(array: Array) -> bool:
     """Whether it is on a GPU, and there is but one: of several, somebody has to see whether all tensors are on the same."""
     return cuda_room is not None and type(array) is cuda_room.ndarray and cuda_room.only_one()
 

@@ -9,11 +9,10 @@ from math import prod
 
 import cupy
 import numpy as np
-from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, cuda_notes
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, where_it_is
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_classes import print_classes
 
@@ -24,6 +23,7 @@ _ROOMS = {np.dtype(np.float64): np.dtype(np.float64)}
 FLOAT32 = np.dtype(np.float32)
 
 
+@where_it_is(0)
 def class_losses(input, target, weight, ignore: int, smoothing: float | None, reduction: str):
     """(loss, room): of logits, or with smoothing None of logarithms of probabilities. input (N, C, *), or (C); target int64, flat, contiguous.
 
@@ -31,53 +31,52 @@ def class_losses(input, target, weight, ignore: int, smoothing: float | None, re
     """
     x, rows, classes, inner = _as_rows(input, smoothing is None)
     dtype, device = x.dtype, x.data.device_id
-    with Device(device):
-        room = cupy.ndarray((rows + 1, 3), _ROOMS.get(dtype, FLOAT32))
-        none = reduction == "none"
-        result = cupy.ndarray(_target_shape(input) if none else (), dtype)
-        weight = None if weight is None else arrays.contiguous(arrays.cast(weight, dtype))
-        weights, pointer, step = 0 if weight is None else weight.data.ptr, x.data.ptr, x.strides[1] // x.itemsize
-        lanes = _lanes(classes, inner) if smoothing is not None else 1
-        blocks = _blocks(rows, lanes)
-        outputs = (0, result.data.ptr) if none else (result.data.ptr, 0)
-        first = (*outputs, room.data.ptr, pointer, target.data.ptr, weights, cuda_notes.page(device), rows, classes, inner)
-        if smoothing is None:
-            kernel = _kernel("nll", dtype, device)
-            kernel((blocks,), (THREADS,), (*first, x.strides[0] // x.itemsize, step, ignore, HOW[reduction]))
-        else:
-            pack = 16 // x.itemsize
-            pack = pack if inner == 1 and classes % pack == 0 and pointer % 16 == 0 else 1
-            kernel = _kernel("losses", dtype, device, lanes, pack)
-            kernel((blocks,), (THREADS,), (*first, ignore, float(smoothing), HOW[reduction]))
-        if blocks > 1:
-            tail = (target.data.ptr, rows, classes, ignore, HOW[reduction])
-            _kernel("fold", dtype, device)((1,), (THREADS,), (outputs[0], room.data.ptr, weights, *tail))
-        cuda_notes.launched()
+    room = cupy.ndarray((rows + 1, 3), _ROOMS.get(dtype, FLOAT32))
+    none = reduction == "none"
+    result = cupy.ndarray(_target_shape(input) if none else (), dtype)
+    weight = None if weight is None else arrays.contiguous(arrays.cast(weight, dtype))
+    weights, pointer, step = 0 if weight is None else weight.data.ptr, x.data.ptr, x.strides[1] // x.itemsize
+    lanes = _lanes(classes, inner) if smoothing is not None else 1
+    blocks = _blocks(rows, lanes)
+    outputs = (0, result.data.ptr) if none else (result.data.ptr, 0)
+    first = (*outputs, room.data.ptr, pointer, target.data.ptr, weights, cuda_notes.page(device), rows, classes, inner)
+    if smoothing is None:
+        kernel = _kernel("nll", dtype, device)
+        kernel((blocks,), (THREADS,), (*first, x.strides[0] // x.itemsize, step, ignore, HOW[reduction]))
+    else:
+        pack = 16 // x.itemsize
+        pack = pack if inner == 1 and classes % pack == 0 and pointer % 16 == 0 else 1
+        kernel = _kernel("losses", dtype, device, lanes, pack)
+        kernel((blocks,), (THREADS,), (*first, ignore, float(smoothing), HOW[reduction]))
+    if blocks > 1:
+        tail = (target.data.ptr, rows, classes, ignore, HOW[reduction])
+        _kernel("fold", dtype, device)((1,), (THREADS,), (outputs[0], room.data.ptr, weights, *tail))
+    cuda_notes.launched()
     return result, room
 
 
+@where_it_is(0)
 def class_gradients(grad, shape, input, target, weight, ignore: int, smoothing: float | None, reduction: str, room):
     """The derivative of class_losses by its input of this shape; the input itself is not needed where smoothing is None."""
     x, rows, classes, inner = (None, *_sizes(shape)) if input is None else _as_rows(input)
     own = reduction == "none" and rows > 1
     scale = arrays.contiguous(grad) if own and any(grad.strides) else grad
     device = scale.data.device_id
-    with Device(device):
-        moved = input is not None and inner == 1 and input.ndim > 2  # rows were made by moving the classes behind
-        out = cupy.ndarray((shape[0], *shape[2:], shape[1]) if moved else shape, scale.dtype)
-        if not out.size:
-            return out
-        weight = None if weight is None else arrays.contiguous(arrays.cast(weight, out.dtype))
-        read, made = 0 if x is None else x.data.ptr, out.data.ptr
-        pack = 16 // out.itemsize
-        pack = pack if inner == 1 and classes % pack == 0 and read % 16 == 0 and made % 16 == 0 else 1
-        total = room.data.ptr + (3 * rows + 1) * room.itemsize if reduction == "mean" else 0
-        kernel = _kernel("gradients", out.dtype, device, 1, pack, out.size >= 2**31)
-        kernel(
-            ((out.size // pack + THREADS - 1) // THREADS,), (THREADS,),
-            (made, read, target.data.ptr, room.data.ptr, 0 if weight is None else weight.data.ptr, scale.data.ptr, total,
-             int(own and any(scale.strides)), out.size, classes, inner, ignore, float(smoothing or 0)),
-        )  # fmt: skip
+    moved = input is not None and inner == 1 and input.ndim > 2  # rows were made by moving the classes behind
+    out = cupy.ndarray((shape[0], *shape[2:], shape[1]) if moved else shape, scale.dtype)
+    if not out.size:
+        return out
+    weight = None if weight is None else arrays.contiguous(arrays.cast(weight, out.dtype))
+    read, made = 0 if x is None else x.data.ptr, out.data.ptr
+    pack = 16 // out.itemsize
+    pack = pack if inner == 1 and classes % pack == 0 and read % 16 == 0 and made % 16 == 0 else 1
+    total = room.data.ptr + (3 * rows + 1) * room.itemsize if reduction == "mean" else 0
+    kernel = _kernel("gradients", out.dtype, device, 1, pack, out.size >= 2**31)
+    kernel(
+        ((out.size // pack + THREADS - 1) // THREADS,), (THREADS,),
+        (made, read, target.data.ptr, room.data.ptr, 0 if weight is None else weight.data.ptr, scale.data.ptr, total,
+         int(own and any(scale.strides)), out.size, classes, inner, ignore, float(smoothing or 0)),
+    )  # fmt: skip
     return cupy.moveaxis(out, -1, 1) if moved else out
 
 

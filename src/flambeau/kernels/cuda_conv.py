@@ -19,8 +19,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, cuda_gemm, layout
-from flambeau.kernels.cuda_launch import compiled, where_it_is
-from flambeau.kernels.cuda_loops import _multiprocessors
+from flambeau.kernels.cuda_launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.pointwise import Pointwise
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_conv import DEPTH, FIELDS, WIDE, Conv, print_conv
@@ -80,7 +79,7 @@ def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation
         return out
     rows = 32 if f["O"] <= 32 else 64
     tiles, across = f["G"] * -(-f["O"] // rows), -(-depth // WIDE)
-    splits = max(min(2 * _multiprocessors(device) // (tiles * across), -(-plan.places // (8 * DEPTH)), MOST // tiles), 1)
+    splits = max(min(2 * multiprocessors(device) // (tiles * across), -(-plan.places // (8 * DEPTH)), MOST // tiles), 1)
     chunk = -(-plan.places // (splits * DEPTH)) * DEPTH
     splits = -(-plan.places // chunk)
     wide = np.dtype(np.float64 if plan.dtype == "float64" else np.float32)

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, cuda_notes, layout
-from flambeau.kernels.cuda_launch import _geometry, _grid, _reach, compiled
+from flambeau.kernels.cuda_launch import compiled, geometry_of, grid_for, reach_of, where_it_is
 from flambeau.kernels.print_cuda import MAX_DIMS, THREADS
 from flambeau.kernels.print_cuda_gather import GatherInstance, print_gather
 from flambeau.kernels.trespass import ALONG, INDEX
@@ -98,6 +97,7 @@ def _repeated(index: Array) -> Array:
     return arrays.strided_view(index, (*shape, 2), (*strides, 0))
 
 
+@where_it_is(1)
 def _launch(how, array, dims, indices, values, along, wrap, kind, skip, named=None):
     device = array.data.device_id
     view = None if values is None else (values.shape, values.strides, values.dtype.itemsize)
@@ -105,24 +105,23 @@ def _launch(how, array, dims, indices, values, along, wrap, kind, skip, named=No
     moved = how in ("take", "put")
     given = (how, array.shape, array.strides, array.dtype.itemsize, dims, seen, view, along)
     plan = plan_for(*given, moved)
-    with Device(device):
-        if how == "take":
-            values = cupy.ndarray(plan.shape, array.dtype)
-        if not plan.n:
-            return values
-        near, far = values.data.ptr, array.data.ptr
-        if plan.unit == 16 and (near % 16 or far % 16):
-            plan = plan_for(*given, False)
-        if plan.geometry is None:
-            return _laid_out(how, array, dims, indices, values, along, wrap, kind, skip, named)
-        units = plan.unit if moved else 8 if how == "spell" else dtypes.OF_NUMPY[array.dtype].name
-        instance = GatherInstance(how, units, "" if isinstance(units, int) else dtypes.OF_NUMPY[values.dtype].name, plan.kinds, plan.wide)
-        function = compiled(print_gather, instance.function, device, instance)
-        described: list = []
-        for d, index, step in zip(dims, indices, plan.steps, strict=True):
-            described += (index.data.ptr, step, array.shape[d], d if named is None else named)
-        function(plan.grid, _BLOCK, (near, far, cuda_notes.page(device), kind, int(wrap), skip, plan.n, *described, plan.geometry))
-        cuda_notes.launched()
+    if how == "take":
+        values = cupy.ndarray(plan.shape, array.dtype)
+    if not plan.n:
+        return values
+    near, far = values.data.ptr, array.data.ptr
+    if plan.unit == 16 and (near % 16 or far % 16):
+        plan = plan_for(*given, False)
+    if plan.geometry is None:
+        return _laid_out(how, array, dims, indices, values, along, wrap, kind, skip, named)
+    units = plan.unit if moved else 8 if how == "spell" else dtypes.OF_NUMPY[array.dtype].name
+    instance = GatherInstance(how, units, "" if isinstance(units, int) else dtypes.OF_NUMPY[values.dtype].name, plan.kinds, plan.wide)
+    function = compiled(print_gather, instance.function, device, instance)
+    described: list = []
+    for d, index, step in zip(dims, indices, plan.steps, strict=True):
+        described += (index.data.ptr, step, array.shape[d], d if named is None else named)
+    function(plan.grid, _BLOCK, (near, far, cuda_notes.page(device), kind, int(wrap), skip, plan.n, *described, plan.geometry))
+    cuda_notes.launched()
     return values
 
 
@@ -199,9 +198,9 @@ def plan_for(how, shape, strides, size, dims, indices, values, along: bool, pack
             near, far = ((*[s // share for s in side[:-1]], 1) for side in (near, far))
             steps = tuple([s // share for s in steps])
     all_steps = [near, far, *index_steps]
-    wide, count = _reach(loops, all_steps) >= 2**31, math.prod(loops)
+    wide, count = reach_of(loops, all_steps) >= 2**31, math.prod(loops)
     kinds = "".join(["l" if z == 8 else "i" for *_, z in indices])
-    return Plan(near_shape, count, unit, wide, kinds, steps, _grid(count), _geometry(loops, all_steps, wide))
+    return Plan(near_shape, count, unit, wide, kinds, steps, grid_for(count), geometry_of(loops, all_steps, wide))
 
 
 def _picked(shape, far, dims, index_views, alone: bool):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import cupy
 import ml_dtypes
 import numpy as np
-from cupy.cuda import Device, runtime
+from cupy.cuda import runtime
 from cupy.cuda.device import get_cublas_handle
 
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, where_it_is
 from flambeau.kernels.print_cuda import THREADS
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
@@ -46,13 +46,11 @@ TF32 = 77  # float32 and complex64 with factors shortened to 10 bits behind the 
 allow_tf32 = False  # set by whoever offers the choice to users
 
 
+@where_it_is(0)
 def product(a, b):
     """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype. Fresh and contiguous."""
     if a.dtype not in KINDS:
         return cupy.matmul(a, b)  # integers: CuPy has a kernel of its own
-    if a.data.device_id != runtime.getDevice():
-        with Device(a.data.device_id):
-            return product(a, b)
     out = cupy.ndarray((*a.shape[:-1], b.shape[-1]), a.dtype)
     _multiply(out, a, b, 1, 0)
     return out
@@ -104,6 +102,7 @@ extern "C" __global__ void
 """
 
 
+@where_it_is(0)
 def product_into(out, a, b, alpha, beta):
     """out = alpha a @ b + beta out, in place, where out is contiguous and of a dtype that cuBLAS knows; else NotImplemented.
 
@@ -111,9 +110,6 @@ def product_into(out, a, b, alpha, beta):
     """
     if out.dtype not in KINDS or not out.flags.c_contiguous or a.dtype != out.dtype or b.dtype != out.dtype:
         return NotImplemented
-    if out.data.device_id != runtime.getDevice():
-        with Device(out.data.device_id):
-            return product_into(out, a, b, alpha, beta)
     _multiply(out, a, b, alpha, beta)
     return out
 

@@ -10,16 +10,16 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from cupy.cuda import Device
 
 from flambeau.kernels import arrays
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, where_it_is
 from flambeau.kernels.print_cuda import PREAMBLE, THREADS
 
 MOST = 64  # arrays of one launch: their description is handed over with it
 UNITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "Pack<uint64_t, 2>"}
 
 
+@where_it_is(0)
 def join(out, pieces, dim: int) -> bool:
     """Write the pieces one after another along `dim` of `out`, which they fill. False where `out` is neither row-major nor channels last."""
     if not out.flags.c_contiguous:
@@ -34,20 +34,19 @@ def join(out, pieces, dim: int) -> bool:
     pieces = [arrays.contiguous(a) for a in pieces if a.size]
     rows = tuple([a.size // outer * size for a in pieces])
     width, start, device = sum(rows), 0, out.data.device_id
-    with Device(device):
-        for first in range(0, len(pieces), MOST):
-            some, own = pieces[first : first + MOST], rows[first : first + MOST]
-            address = out.data.ptr + start
-            sources = [a.data.ptr for a in some]
-            unit = math.gcd(16, address, width, *sources, *own)
-            wide = outer * width // unit >= 2**31
-            kernel = compiled(print_join, "fl_join", device, unit, wide)
-            threads = outer * max(own) // unit
-            parts = _parts(own, unit).copy()
-            parts[: len(some)] = sources
-            grid = ((threads + THREADS - 1) // THREADS, len(some))
-            kernel(grid, (THREADS,), (address, outer, width // unit, parts.view(f"V{parts.nbytes}")))
-            start += sum(own)
+    for first in range(0, len(pieces), MOST):
+        some, own = pieces[first : first + MOST], rows[first : first + MOST]
+        address = out.data.ptr + start
+        sources = [a.data.ptr for a in some]
+        unit = math.gcd(16, address, width, *sources, *own)
+        wide = outer * width // unit >= 2**31
+        kernel = compiled(print_join, "fl_join", device, unit, wide)
+        threads = outer * max(own) // unit
+        parts = _parts(own, unit).copy()
+        parts[: len(some)] = sources
+        grid = ((threads + THREADS - 1) // THREADS, len(some))
+        kernel(grid, (THREADS,), (address, outer, width // unit, parts.view(f"V{parts.nbytes}")))
+        start += sum(own)
     return True
 
 

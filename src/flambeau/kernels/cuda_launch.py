@@ -107,7 +107,7 @@ class Flat:
         self.sizes = tuple(max(size * self.pack, 1) for size in (*sizes[1:], sizes[0]))
         if self.pack:
             variant = Variant(modes, tuple(m == ARRAY for m in modes), self.pack)
-            self.geometry = _geometry((1,), [(step * self.pack,) for (step,) in steps], False)
+            self.geometry = geometry_of((1,), [(step * self.pack,) for (step,) in steps], False)
             self.function = _load(kernel, key, out_dtype, variant, device)
 
 
@@ -213,23 +213,23 @@ def plan_for(views: tuple[View | None, ...], out: View | None, sizes: tuple[int,
     if len(loops) > MAX_DIMS:
         return Plan(shape, in_bytes, n)
     all_steps = [out_steps, *steps]
-    wide = _reach(loops, all_steps) >= 2**31
+    wide = reach_of(loops, all_steps) >= 2**31
     pack = _pack(loops, all_steps, modes, sizes) if aligned else 0
     if not pack:
-        return Plan(shape, in_bytes, n, Variant(modes, wide=wide), _grid(n), _geometry(loops, all_steps, wide))
+        return Plan(shape, in_bytes, n, Variant(modes, wide=wide), grid_for(n), geometry_of(loops, all_steps, wide))
     flat = tuple(m == ARRAY and s[-1] == 1 for m, s in zip(modes, steps, strict=True))
     packs = (*loops[:-1], max(loops[-1] // pack, 1))
     pack_steps = [(*s[:-1], s[-1] * pack) for s in all_steps]
     # In one dimension the elements beyond the last whole pack get a thread each.
     threads = n // pack + n % pack
-    return Plan(shape, in_bytes, n, Variant(modes, flat, pack, wide), _grid(threads), _geometry(packs, pack_steps, wide))
+    return Plan(shape, in_bytes, n, Variant(modes, flat, pack, wide), grid_for(threads), geometry_of(packs, pack_steps, wide))
 
 
 def _in_elements(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple([s // size for s in strides])
 
 
-def _reach(loops, all_steps) -> int:
+def reach_of(loops, all_steps) -> int:
     """A bound for every position and every offset."""
     return max(
         math.prod(loops), *[sum([(size - 1) * abs(step) for size, step in zip(loops, steps, strict=True)]) + 1 for steps in all_steps]
@@ -249,11 +249,11 @@ def _pack(loops, all_steps, modes, sizes) -> int:
     return pack if outer_ok and loops[-1] % pack == 0 else 0
 
 
-def _grid(threads: int) -> tuple[int]:
+def grid_for(threads: int) -> tuple[int]:
     return ((threads + THREADS - 1) // THREADS,)
 
 
-def _geometry(loops, all_steps, wide: bool) -> np.ndarray:
+def geometry_of(loops, all_steps, wide: bool) -> np.ndarray:
     """The struct Geometry of print_cuda, as one element that CuPy hands over by value."""
     count = len(all_steps)
     fields = np.zeros(1 + (1 if wide else 3) * MAX_DIMS + count * MAX_DIMS, np.int64 if wide else np.int32)
@@ -280,13 +280,13 @@ def where_it_is(position: int) -> Callable:
 
     def decorated(function: Callable) -> Callable:
         @wraps(function)
-        def run(*args):
+        def run(*args, **options):
             array = args[position]
             device = (array[0] if isinstance(array, Sequence) else array).data.device_id
             if device == runtime.getDevice():
-                return function(*args)
+                return function(*args, **options)
             with Device(device):
-                return function(*args)
+                return function(*args, **options)
 
         return run
 
@@ -300,6 +300,12 @@ def with_shared_memory(kernel, size: int):
     """The kernel, which may be launched with so many bytes of shared memory: without a word more than 48 KiB are refused."""
     driver.funcSetAttribute(kernel.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
     return kernel
+
+
+@lru_cache(None)
+def multiprocessors(device: int) -> int:
+    """How many blocks run at the same time, at least."""
+    return Device(device).attributes["MultiProcessorCount"]
 
 
 @lru_cache(None)

@@ -9,10 +9,9 @@ from functools import lru_cache
 
 import cupy
 import numpy as np
-from cupy.cuda import Device, runtime
 
 from flambeau import dtypes
-from flambeau.kernels.cuda_launch import compiled
+from flambeau.kernels.cuda_launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.fold import FOLDS
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_loops import FoldInstance, RowsInstance, print_fold, print_rows
@@ -24,6 +23,7 @@ _FOLDS = {f.name: f for f in FOLDS}
 _PROGRAMS = {p.name: p for p in PROGRAMS}
 
 
+@where_it_is(1)
 def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -> bool:
     """Reduce the middle of (outer, n, inner) into `out`, and positions into `index`, where these are given. Steps are in bytes."""
     declared = _FOLDS.get(name)
@@ -36,14 +36,10 @@ def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -
     rows = outer * inner
     if not rows:
         return True
-    device = array.data.device_id
-    if device != runtime.getDevice():
-        with Device(device):
-            return fold(name, array, sizes, steps, out, shift, count, index)
-    pointer = array.data.ptr
+    pointer, device = array.data.ptr, array.data.device_id
     aligned = pointer % 16 == 0 and steps[0] % 16 == 0 and inner == 1 and steps[1] == array.itemsize
     columns, lanes, pack, splits, chunk = _shape_of_fold(
-        rows, n, steps[1], steps[2], inner, array.itemsize, aligned, _multiprocessors(device)
+        rows, n, steps[1], steps[2], inner, array.itemsize, aligned, multiprocessors(device)
     )
     find = index is not None
     pointers = [0 if a is None else a.data.ptr for a in (out, index)]
@@ -83,6 +79,7 @@ def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, si
     return columns, lanes, pack, -(-n // chunk) if n else 1, chunk
 
 
+@where_it_is(3)
 def rows(name: str, count: int, n: int, given, params) -> bool:
     """Run a row program on `count` rows of `n` elements: `given` are the result and the operands, all contiguous."""
     program = _PROGRAMS.get(name)
@@ -90,11 +87,7 @@ def rows(name: str, count: int, n: int, given, params) -> bool:
     dtype = dtypes.OF_NUMPY[out.dtype].name
     if program is None or dtype not in program.dtypes:
         return False
-    device = out.data.device_id
-    if device != runtime.getDevice():
-        with Device(device):
-            return rows(name, count, n, given, params)
-    pointers = [a.data.ptr for a in given]
+    device, pointers = out.data.device_id, [a.data.ptr for a in given]
     pack = min(16 // out.itemsize, 8)
     if n % pack or any([p % 16 for p, kind in zip(pointers, ("row", *program.kinds), strict=True) if kind in ("row", "shared")]):
         pack = 1
@@ -115,11 +108,6 @@ def _shape_of_rows(units: int, pack: int, operands: int) -> tuple[int, int]:
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(None)
-def _multiprocessors(device: int) -> int:
-    return Device(device).attributes["MultiProcessorCount"]
 
 
 @lru_cache(None)

@@ -14,8 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda_launch import compiled, strided, where_it_is
-from flambeau.kernels.cuda_loops import _multiprocessors
+from flambeau.kernels.cuda_launch import compiled, multiprocessors, strided, where_it_is
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_norm import Norm, print_norm
 
@@ -75,7 +74,7 @@ def norm_backward(g, x, weight, mean, rstd, groups: int) -> tuple | None:
     if groups:  # every channel of every sample is a set of its own first
         each, length = channels // groups, prod(x.shape[2:])
         count = x.shape[0] * channels
-        lines = _cut(count, length, length, 0, length, False, _multiprocessors(device), 1)
+        lines = _cut(count, length, length, 0, length, False, multiprocessors(device), 1)
         parts = cupy.empty(2 * count, np.float64)
         numbers = (count, length, length, 0, length, length, 1, 0, 1, each)
         _kernel(lines, dtype, True, "part", device)((lines.grid[0],), (THREADS,), (*pointers, parts.data.ptr, *numbers))
@@ -106,7 +105,7 @@ def _sets(x, others, groups: int) -> Sets | None:
         return None
     if any([type(a) is not ndarray or a.dtype != x.dtype or not a.flags.c_contiguous for a in others]):
         return None
-    return _sets_of(x.shape, tuple([s // x.itemsize for s in x.strides]), groups, _multiprocessors(x.data.device_id))
+    return _sets_of(x.shape, tuple([s // x.itemsize for s in x.strides]), groups, multiprocessors(x.data.device_id))
 
 
 @lru_cache(1024)

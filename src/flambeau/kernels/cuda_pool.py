@@ -7,11 +7,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import layout
-from flambeau.kernels.cuda_launch import compiled, strided
+from flambeau.kernels.cuda_launch import compiled, strided, where_it_is
 from flambeau.kernels.pooling import Windows
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_pool import FIELDS, print_pool
@@ -21,6 +20,7 @@ Sizes = tuple[int, ...]
 INT64 = np.dtype(np.int64)
 
 
+@where_it_is(1)
 def pooled(
     what: str, x: Array, large: Sizes, small: Sizes, windows: Windows, at: Array = None, formats: bool = True
 ) -> tuple[Array, Array | None]:
@@ -31,15 +31,14 @@ def pooled(
     """
     plan = _plan(what, x.shape, x.strides, x.itemsize, large, small, windows, None if at is None else at.strides, formats)
     device = x.data.device_id
-    with Device(device):
-        out = strided(plan.shape, tuple([s * x.itemsize for s in plan.strides]), x.dtype)
-        places = strided(plan.shape, tuple([s * 8 for s in plan.strides]), INT64) if what == "max" else None
-        if plan.n:
-            name = f"fl_pool_{what}"
-            dtype = dtypes.OF_NUMPY[x.dtype].name
-            kernel = compiled(print_pool, name, device, name, what, dtype, not windows.kernel, plan.last, plan.n >= 2**31)
-            pointers = (out.data.ptr, 0 if places is None else places.data.ptr, x.data.ptr, 0 if at is None else at.data.ptr)
-            kernel(((plan.n + THREADS - 1) // THREADS,), (THREADS,), (*pointers, plan.n, plan.fields))
+    out = strided(plan.shape, tuple([s * x.itemsize for s in plan.strides]), x.dtype)
+    places = strided(plan.shape, tuple([s * 8 for s in plan.strides]), INT64) if what == "max" else None
+    if plan.n:
+        name = f"fl_pool_{what}"
+        dtype = dtypes.OF_NUMPY[x.dtype].name
+        kernel = compiled(print_pool, name, device, name, what, dtype, not windows.kernel, plan.last, plan.n >= 2**31)
+        pointers = (out.data.ptr, 0 if places is None else places.data.ptr, x.data.ptr, 0 if at is None else at.data.ptr)
+        kernel(((plan.n + THREADS - 1) // THREADS,), (THREADS,), (*pointers, plan.n, plan.fields))
     return out, places
 
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels.cuda_gemm import PLAIN, TRANSPOSED, with_rows
-from flambeau.kernels.cuda_launch import compiled, most_shared_memory, where_it_is, with_shared_memory
-from flambeau.kernels.cuda_loops import _multiprocessors
+from flambeau.kernels.cuda_launch import compiled, most_shared_memory, multiprocessors, where_it_is, with_shared_memory
 from flambeau.kernels.print_cuda import THREADS
 from flambeau.kernels.print_cuda_recurrent import Walk, print_step, print_walk, step_name
 from flambeau.kernels.recurrent import GATES
@@ -103,7 +102,7 @@ def _walk(cell: str, dtype: str, backward: bool, samples: int, hidden: int, devi
     threads, depth = -(-wide // 32) * 32, -(-hidden // 4) * 4
     if threads > 1024:
         return None
-    room = _multiprocessors(device) * max(1024 // threads, 1)
+    room = multiprocessors(device) * max(1024 // threads, 1)
     rows = next((r for r in (1, 2, 4, MOST_ROWS) if samples <= r * room), 0)
     if not rows:
         return None
