@@ -13,6 +13,8 @@ import math as _math
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+import numpy as _numpy  # from here, not from a file imported by others: deep in a stack of imports CPython 3.11 needs 20 ms more for it
+
 if _TYPE_CHECKING:
     from flambeau._surface import *  # what this file makes when it is asked for, written down by tools/surface.py
 
