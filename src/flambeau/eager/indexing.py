@@ -63,6 +63,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         raise TypeError(f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}. Try torch.as_tensor(value)")
     if index is False:
         return  # PyTorch does not even look whether the value would fit
+    if index is True:
+        index = None  # a dimension of size 1 in front: x[True] = y copies, and so converts the dtype, where x[mask] = y refuses
     recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))
     array = self._array
     target = _seen(array, index) if type(array) is np.ndarray and not recorded else None
