@@ -385,3 +385,20 @@ def test_powers_run_out_of_derivatives_where_pytorchs_do(power):
         return answers
 
     agree(question)
+
+
+def test_tangents_of_gradients_of_logcumsumexp():
+    """Forward over reverse goes through weights of zero, where a formula in logarithms of the gradient would be NaN."""
+    agree(lambda T: T.func.jvp(T.func.grad(lambda x: x.logcumsumexp(0).sin().sum()), (plain(T, 4),), (plain(T, 4),)))
+
+
+def test_duals_where_nothing_is_recorded():
+    """Tangents are carried along under no_grad, too, and leave no history."""
+
+    def question(T):
+        ad, x = T.autograd.forward_ad, leaf(T, 3)
+        with T.no_grad(), ad.dual_level():
+            primal, tangent = ad.unpack_dual(ad.make_dual(x, T.ones_like(x)).sin())
+        return primal, tangent, T.tensor([primal.requires_grad, tangent.requires_grad, T.is_grad_enabled()])
+
+    agree(question)
