@@ -613,3 +613,34 @@ def test_reentrant_dispatch():
 
     flambeau.ones(2).as_subclass(Mine).exp()
     assert seen == ["exp", "exp"]
+
+
+def test_operators_and_rooms_are_told_by_the_names_pytorch_tells():
+    """A program that prints func.__name__ prints what it prints with PyTorch: 1 - x is __rsub__, 1 + x is add, linalg.norm is linalg_norm."""
+
+    def told(lib):
+        names = []
+
+        class Log(lib.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                names.append((func.__name__, len(args)))
+                return func(*args, **(kwargs or {}))
+
+        class Sub(lib.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                names.append((func.__name__, len(args)))
+                return super().__torch_function__(func, types, args, kwargs)
+
+        def program(x, i):
+            found = [1 - x, 1 + x, 2 / x, 2**x, 7 // x, 7 % x, x // 2, x == 1, x != 1, ~i, i & 1, 1 & i, i << 1, 1 << i, x @ x]
+            i |= 1
+            return [*found, i, lib.linalg.norm(x), lib.fft.fft(x)]
+
+        x, i = lib.arange(4.0).reshape(2, 2) + 1, lib.arange(4)
+        with Log():
+            found = program(x, i.clone())
+        found += program(x.as_subclass(Sub), i.as_subclass(Sub))
+        return names, [v.tolist() for v in found]
+
+    assert told(flambeau) == told(torch)

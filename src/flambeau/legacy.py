@@ -162,6 +162,7 @@ REMOVED = {
     for name, instead in {"eig": "eig", "solve": "solve", "lstsq": "lstsq", "matrix_rank": "matrix_rank", "symeig": "eigh"}.items()
 }
 Tensor.new = new
+type_.__name__ = type_.__qualname__ = "type"  # as a __torch_function__ knows it
 Tensor.type = type_
 for _name in ("eig", "symeig", "solve", "lstsq"):
     setattr(Tensor, _name, REMOVED[_name])

@@ -11,10 +11,11 @@ from functools import partial
 from types import SimpleNamespace
 
 from flambeau import ops
-from flambeau.eager import array_ops, indexing, pointwise, record, views
+from flambeau.autograd import modes
+from flambeau.eager import array_ops, indexing, overrides, pointwise, record, views
 from flambeau.ops import OPS, contents
 from flambeau.ops.declare import Op
-from flambeau.tensor import Tensor
+from flambeau.tensor import PLAIN, Tensor
 
 BINDERS: dict[str, Callable] = {
     "pointwise": pointwise.bind, "array": array_ops.bind, "view": views.bind, "choice": array_ops.bind_choice,
@@ -37,6 +38,11 @@ BINARY = {
 }  # fmt: skip
 COMMUTING = ("add", "mul", "and", "or", "xor")
 REFLECTED = frozenset(f"__r{name}__" for name in BINARY)
+# Operators that `__torch_function__` knows by their own name; the others it knows by the name of the method: x + y is `add`, 1 + x too.
+OWN_NAMES = frozenset(
+    """__invert__ __eq__ __floordiv__ __rsub__ __rpow__ __rdiv__ __rtruediv__ __rfloordiv__ __rmod__ __rmatmul__ __and__ __or__ __xor__
+    __lshift__ __rshift__ __rlshift__ __rrshift__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__""".split()
+)
 
 
 def bind_all() -> None:
@@ -138,7 +144,8 @@ def bind(op: Op) -> None:
         words = op.name.replace(".", "_") if op.name.startswith(("linalg.", "special.")) else op.short
         name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"
         op.node_class = type(str(name), (NODES[op.kind],), {"op": op})
-    op.call = _named(BINDERS[op.kind](op), op, op.short)
+    in_a_room = op.name.startswith(("linalg.", "special.", "fft."))
+    op.call = _named(BINDERS[op.kind](op), op, op.name.replace(".", "_") if in_a_room else op.short)
     if hasattr(op, "call_inplace"):
         op.call_inplace = _named(INPLACE[op.kind](op), op, op.short + "_")
     public = OPS.get(op.short)
@@ -179,17 +186,20 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
     if method in UNARY:
         operator = op.call if method != "__invert__" else _inverting(op.call)
     else:
+        own = method in OWN_NAMES
         if op.kind == "pointwise" and method not in REFLECTED and not in_place:
-            operator = pointwise.bind_operator(op)
+            operator = pointwise.bind_operator(op, own)
         else:
-            operator = _with_other_side(op.call_inplace if in_place else op.call, method, swapped)
-        operator.__name__ = operator.__qualname__ = method
+            operator = _with_other_side(op.call_inplace if in_place else op.call, method, swapped, own)
+        operator.__name__ = operator.__qualname__ = "__rdiv__" if method == "__rtruediv__" else method
         operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
     setattr(Tensor, method, operator)
 
 
 def _inverting(function: Callable) -> Callable:
     def __invert__(self):
+        if overrides.knows_by_name((self,)):
+            return overrides.call(__invert__, (self,), (self,), {})
         try:
             return function(self)
         except NotImplementedError as problem:
@@ -198,10 +208,13 @@ def _inverting(function: Callable) -> Callable:
     return __invert__
 
 
-def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:
+def _with_other_side(function: Callable, name: str, swapped: bool, own: bool) -> Callable:
     def operator(self, other):
-        if name in REFLECTED and not isinstance(self, Tensor):
-            raise TypeError(f"descriptor {name!r} for 'Tensor' objects doesn't apply to a {type(self).__name__!r} object")
+        if modes.special or type(self) not in PLAIN:
+            if name in REFLECTED and not isinstance(self, Tensor):
+                raise TypeError(f"descriptor {name!r} for 'Tensor' objects doesn't apply to a {type(self).__name__!r} object")
+            if own and overrides.knows_by_name((self, other)):
+                return overrides.call(operator, (self, other), (self, other), {})
         try:
             return function(other, self) if swapped else function(self, other)
         except TypeError:

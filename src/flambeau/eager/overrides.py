@@ -81,6 +81,13 @@ def overridden(values: Iterable) -> bool:
     return False
 
 
+def knows_by_name(values: tuple) -> bool:
+    """Whether somebody who looks at names is to be asked: a function mode or a class, but none that carries operations out."""
+    if not overridden(values):
+        return False
+    return bool(state.function_modes and not state.modes_disabled) or not all(map(_sees_building_blocks, overloaded(values)[1]))
+
+
 def any_foreign(values: Iterable) -> bool:
     """A cheap question before `needed`: whether something among the arguments is neither a plain tensor nor a plain option."""
     for value in values:

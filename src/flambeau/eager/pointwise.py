@@ -34,21 +34,27 @@ def bind(op) -> Callable:
     return _bind_binary(op, general) if op.parameters == ("input", "other") else _bind_general(op)
 
 
-def bind_operator(op) -> Callable:
-    """input + other: what the operands do not understand is left to the other side (NotImplemented), not an error."""
-    return _bind_binary(op, _or_the_other_side)
+def bind_operator(op, own_name: bool = False) -> Callable:
+    """input + other: what the operands do not understand is left to the other side (NotImplemented), not an error.
 
+    `own_name`: `__torch_function__` is told of the operator (`__eq__`), not of the operation (`eq`).
+    """
 
-def _or_the_other_side(op, operands: tuple, options: tuple, out: Tensor | None):
-    try:
-        return general(op, operands, options, out)
-    except TypeError:
-        other = operands[1]
-        if isinstance(other, (Tensor, int, float, complex)):
-            raise
-        if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
-            return general(op, (operands[0], wrap(importable(other))), options, out)
-        return NotImplemented
+    def rest(op, operands: tuple, options: tuple, out: Tensor | None):
+        if own_name and overrides.knows_by_name(operands):
+            return overrides.call(operator, operands, operands, {})
+        try:
+            return general(op, operands, options, out)
+        except TypeError:
+            other = operands[1]
+            if isinstance(other, (Tensor, int, float, complex)):
+                raise
+            if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
+                return general(op, (operands[0], wrap(importable(other))), options, out)
+            return NotImplemented
+
+    operator = _bind_binary(op, rest)
+    return operator
 
 
 def _bind_unary(op) -> Callable:
