@@ -242,6 +242,8 @@ class Tensor(Methods):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise RuntimeError(f"requires_grad must be a bool, found {type(value).__name__}")
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -281,7 +283,7 @@ class Tensor(Methods):
     def _edge(self) -> tuple | None:
         """Where a gradient for this tensor goes."""
         node = self._node if self._base is None else self._view_node()
-        return (node, self._nr) if node is not None else (self, LEAF) if self.requires_grad else None
+        return (node, self._nr) if node is not None else (self, LEAF) if self._needs else None  # a view made under no_grad has neither
 
     @property
     def output_nr(self) -> int:
