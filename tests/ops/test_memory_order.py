@@ -20,10 +20,25 @@ LAYOUTS = {
     "with gaps": lambda f, x: x[:, :, :, ::2],
     "matrix": lambda f, x: x[0, 0].T,
 }
+
+
+def tokens(x):
+    """Images as sequences (N, C, L) that lie in memory as (N, L, C)."""
+    return x.flatten(2).mT.contiguous().mT if x.dim() > 3 else x
+
+
 OPERATIONS = {
     "batch_norm": lambda f, x: f.nn.functional.batch_norm(x, None, None, training=True),
     "batch_norm in evaluation": lambda f, x: f.nn.functional.batch_norm(x, f.zeros(x.shape[1]), f.ones(x.shape[1])),
     "constant pad": lambda f, x: f.nn.functional.pad(x, (1, 2)),
+    "constant pad that only cuts": lambda f, x: f.nn.functional.pad(x, (0, -1)),
+    "circular pad": lambda f, x: f.nn.functional.pad(x, (1, 1) * (x.dim() - 2 or 1), mode="circular"),
+    "reflection pad": lambda f, x: f.nn.functional.pad(x, (1, 1) * (x.dim() - 2 or 1), mode="reflect"),
+    "replication pad of no width": lambda f, x: f.nn.functional.pad(x, (0, 0) * (x.dim() - 2 or 1), mode="replicate"),
+    "avg_pool of tokens": lambda f, x: f.nn.functional.avg_pool1d(tokens(x), 2),
+    "adaptive_avg_pool of tokens": lambda f, x: f.nn.functional.adaptive_avg_pool1d(tokens(x), 2),
+    "max_pool of tokens": lambda f, x: f.nn.functional.max_pool1d(tokens(x), 2, return_indices=True)[1],
+    "adaptive_max_pool of tokens": lambda f, x: f.nn.functional.adaptive_max_pool1d(tokens(x), 2),
     "dropout": lambda f, x: f.nn.functional.dropout(x, 0.5),
     "gelu": lambda f, x: f.nn.functional.gelu(x),
     "index_select": lambda f, x: x.index_select(1, f.tensor([1, 0])),
