@@ -114,3 +114,17 @@ def test_dimensions_one_by_one():
     for f in (flambeau, torch):
         assert f.ones(1, 1, 3).squeeze(0, 1).shape == f.ones(1, 1, 3).squeeze((0, 1)).shape == (3,)
         assert f.ones(2, 3).count_nonzero(0, 1).item() == 6
+
+
+@pytest.mark.parametrize("order", [*LAYOUTS, "depthwise", "points"])
+@pytest.mark.parametrize("format", ["contiguous_format", "channels_last", "preserve_format"])
+def test_to_a_memory_format(order, format):
+    """Which tensors to(memory_format=...) gives back as they are, and how it lays out the others, sizes of 1 included."""
+    found = []
+    for f in (torch, flambeau):
+        images = {"depthwise": f.ones(4, 1, 3, 3), "points": f.ones(4, 3, 1, 1)}
+        x = images[order] if order in images else LAYOUTS[order](f, picture(f))
+        if format != "channels_last" or x.dim() == 4:
+            result = x.to(memory_format=getattr(f, format))
+            found.append((result.stride(), result is x))
+    assert found[:1] == found[1:]
