@@ -47,6 +47,7 @@ OPERATIONS = {
     "masked_fill of a row": lambda f, x: x.masked_fill(x[0] > 0.5, 1.0),
     "one_hot": lambda f, x: f.nn.functional.one_hot((x > 0.5).long(), 2),
     "renorm": lambda f, x: x.renorm(2, 0, 1.0),
+    "rms_norm": lambda f, x: f.nn.functional.rms_norm(x, x.shape[-1:], f.ones(x.shape[-1])),
     "rrelu": lambda f, x: f.nn.functional.rrelu(x, training=True),
     "rrelu in evaluation": lambda f, x: f.nn.functional.rrelu(x),
     "softmax": lambda f, x: x.softmax(-1),

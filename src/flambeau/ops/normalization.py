@@ -258,8 +258,10 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
     if input.is_complex():
-        return _complex_rms_norm(input, len(shape), weight, eps)
+        return _rms_step_by_step(input, len(shape), weight, eps)
     x, n = _wide(input), math.prod(shape)
+    if layout.looks_channels_last(tuple(input.shape), input.stride()):  # and so does the result
+        return _rms_step_by_step(x, len(shape), None if weight is None else weight.to(x.dtype), eps).to(input.dtype)
     eps = dtypes.finfo(x.dtype).eps if eps is None else eps
     if len(shape) == 1 and weight is not None and x is input:
         return _rms_norm(x, weight.to(x.dtype), eps)[0]
@@ -268,8 +270,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     return out.reshape(tuple(input.shape)).to(input.dtype)
 
 
-def _complex_rms_norm(input, axes: int, weight, eps):
-    """x^2 is the square of the complex number, as PyTorch has it."""
+def _rms_step_by_step(input, axes: int, weight, eps):
+    """In any order of memory, and of complex numbers: there x^2 is the square of the complex number, as PyTorch has it."""
     eps = dtypes.finfo(input.dtype.to_real()).eps if eps is None else eps
     out = input * ((input * input).mean(tuple(range(-axes, 0)), keepdim=True) + eps).rsqrt()
     return out if weight is None else out * weight

@@ -199,10 +199,10 @@ def _check_dtype(name: str, input, integers: tuple[str, ...] = ()) -> None:
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
 
-def _max_pool(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode, indices: bool = True):
+def _max_pool(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode):
     geometry = _geometry(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
     _check_dtype(name, input, INTEGERS if n > 1 else ())
-    if n == 1 and (indices or input.requires_grad) and _has_channels_last(input):
+    if n == 1 and _has_channels_last(input):
         sizes, kernel, stride, padding, dilation = geometry
         flat = MAX_POOL[2](input.unsqueeze(-2), (1, *sizes), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation))
         return tuple([t.squeeze(-2) for t in flat])
@@ -226,11 +226,11 @@ def _declare_max_pool(n: int) -> None:
     )
 
     def functional(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        values, indices = _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+        values, indices = _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
         return (values, indices) if return_indices else values
 
     def plain(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
-        return _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode, False)[0]
+        return _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         return tuple(_max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode))
