@@ -215,6 +215,10 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
+    except AttributeError:
+        if values[0] is None:  # was asked for what only arrays have
+            raise not_a_tensor(op, None) from None
+        raise
     result = settled.finish(op, found, values, tensors, pattern, needs)
     if settled.watching and not by_keyword:
         settled.note(op, values, result)
@@ -265,6 +269,9 @@ def compute(op, by_name: dict[str, Any]):
     arguments = {name: _unwrap(value) for name, value in by_name.items()}
     if not tensors:
         raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
+    first = next(iter(by_name.values()))
+    if type(first) is np.ndarray:
+        raise not_a_tensor(op, first)
     if len(tensors) > 1:
         common_device(op, tensors)
     if type(tensors[0]._array) is MetaArray:
@@ -273,6 +280,10 @@ def compute(op, by_name: dict[str, Any]):
         found = op.forward(**arguments)
     except MemoryError as problem:
         raise keeper.as_ours(problem) from None
+    except AttributeError:
+        if not list(_tensors([first])):  # a list of numbers, say, was asked for what only arrays have
+            raise not_a_tensor(op, first) from None
+        raise
     if type(found) is np.ndarray and found.size:
         return by_name, found
     if isinstance(found, (tuple, list)):

@@ -32,7 +32,7 @@ def broadcast_tensors(*tensors):
     """All tensors expanded to their common shape."""
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = layout.broadcast_shapes(*(tuple(t.shape) for t in tensors))
-    return tuple([t.expand(shape) for t in tensors])
+    return tuple([t if tuple(t.shape) == shape else t.expand(shape) for t in tensors])
 
 
 @composite(as_view=True)
