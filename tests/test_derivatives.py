@@ -402,3 +402,26 @@ def test_duals_where_nothing_is_recorded():
         return primal, tangent, T.tensor([primal.requires_grad, tangent.requires_grad, T.is_grad_enabled()])
 
     agree(question)
+
+
+STRAIGHT = {
+    "max_pool2d": lambda T, x: T.nn.functional.max_pool2d(x, 2),
+    "avg_pool1d": lambda T, x: T.nn.functional.avg_pool1d(x[0], 2),
+    "adaptive_avg_pool2d": lambda T, x: T.nn.functional.adaptive_avg_pool2d(x, 2),
+    "nll_loss": lambda T, x: T.nn.functional.nll_loss(x, T.zeros(1, 4, 4, dtype=T.int64)),
+    "replicate": lambda T, x: T.nn.functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+    "conv2d": lambda T, x: T.nn.functional.conv2d(x, T.ones(1, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_gradients_that_do_not_read_the_input_still_belong_to_its_graph(name):
+    """A penalty on the gradient of a pool can be differentiated: the answer is zero, or nothing where PyTorch says nothing, but no error."""
+
+    def question(T):
+        x = T.arange(32.0).reshape(1, 2, 4, 4).requires_grad_()
+        slope = T.autograd.grad(STRAIGHT[name](T, x).sum(), x, create_graph=True)[0]
+        again = T.autograd.grad(slope.square().sum(), x, allow_unused=True)[0]
+        return slope.detach(), T.tensor(slope.requires_grad), T.tensor([]) if again is None else again
+
+    agree(question)

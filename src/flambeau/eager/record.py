@@ -473,6 +473,26 @@ class ArrayNode(OpNode):
         return at if at is None or at >= 0 else None
 
 
+class StraightNode(ArrayNode):
+    """Of an operation whose derivative does not read its input (`ArrayOp.straight`): with create_graph it still belongs to the graph of the
+    input, so that a program may ask for the second derivative. It is zero, which some operations say in so many numbers."""
+
+    def apply(self, *grads):
+        sent = super().apply(*grads)
+        if state.grad:
+            for value, edge in zip(sent, self.edges, strict=True):
+                if value is not None and edge is not None and not value.requires_grad:
+                    _started(Constant, self.op.straight, (edge,), value)
+        return sent
+
+
+class Constant(OpNode):
+    """Of what does not change with the tensor it belongs to."""
+
+    def apply(self, grad):
+        return [grad.new_zeros(grad.shape) if self.recipe == "zero" else None]
+
+
 def _by_operations(grads: tuple) -> bool:
     """Whether a derivative is to be made of operations that have derivatives and, inside vmap, batching rules themselves."""
     return state.grad or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)

@@ -42,6 +42,9 @@ def _(grad, input, weight, stride, padding, dilation, transposed, groups, needs)
     return found
 
 
+_convolution_of.straight = "nothing"  # where the weight wants no gradient
+
+
 @on_arrays(name="_convolution_weight", public=False, method=False, grad_name="ConvolutionBackwardBackward0")
 def _convolution_weight(x, y, kernel, stride, padding, dilation, groups):
     """The derivative of a convolution from x (N, C, *S) to y (N, O, *P) by its weight (O, C / groups, *kernel)."""

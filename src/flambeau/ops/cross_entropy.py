@@ -305,6 +305,7 @@ def _numbered(n: int) -> np.ndarray:
 _nll_loss.derivative(input=_nll_gradient)
 _nll_loss.quick_derivative(input=_quick_nll_gradient)
 _nll_loss.quick_everywhere = True
+_nll_loss.straight = "zero"
 
 
 @composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)

@@ -206,6 +206,9 @@ class ArrayOp(Op):
     """
 
     kind = "array"
+    straight: str | None = (
+        None  # the derivative does not read the input, but the second may be asked for: it is "zero", or "nothing" arrives
+    )
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)

@@ -86,6 +86,8 @@ def cat(tensors, dim=0):
     dim = layout.wrap_dim(whole(dim), len(first))
     for i, shape in enumerate(shapes):
         if shape != first and (len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]):
+            if len(shape) != len(first):
+                raise RuntimeError(f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}, {first} and {shape}")
             raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}: expected {first}, found {shape} for number {i}")
     return _cat(tensors, dim)
 

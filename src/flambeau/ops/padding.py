@@ -123,6 +123,7 @@ def _continued_backward(grad, sizes, widths, mode):
 
 
 _continued.derivative(input=lambda grad, input_shape, widths, mode: _continued_backward(grad, input_shape, widths, mode))
+_continued.straight = "zero"
 _continued_backward.derivative(grad=lambda grad, widths, mode: _continued(grad, widths, mode))
 _continued_backward.meta(lambda grad, sizes, widths, mode: (sizes, grad.dtype))
 

@@ -39,6 +39,7 @@ def _max_pool_op(n: int):
         )
     )
     op.meta(lambda input, sizes, **_: _both(input, sizes, n))
+    op.straight = "zero"
     return op
 
 
@@ -52,6 +53,7 @@ def _adaptive_max_op(n: int):
 
     op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), kernels.ADAPTIVE))
     op.meta(lambda input, sizes: _both(input, sizes, n))
+    op.straight = "zero"
     return op
 
 
@@ -72,6 +74,7 @@ def _fractional_op(n: int):
 
     op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), None))
     op.meta(lambda input, samples, sizes, kernel: _both(input, sizes, n))
+    op.straight = "zero"
     return op
 
 
@@ -89,6 +92,7 @@ def _avg_pool_op(n: int, back: bool):
             grad, small, large, kernel, stride, padding, with_padding, divisor
         )
     )
+    op.straight = None if back else "zero"
     return op
 
 
@@ -102,6 +106,7 @@ def _adaptive_avg_op(n: int, back: bool):
 
     op.meta(lambda input, small, large: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
     op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad, small, large))
+    op.straight = None if back else "zero"
     return op
 
 
