@@ -849,3 +849,32 @@ def _with(t, dtype, index, value):
 def test_numbers_at_the_edge_of_a_dtype(question):
     """What a number becomes where its dtype changes, or that it does not fit."""
     agree(question)
+
+
+def test_out_has_the_dtypes_that_pytorch_allows():
+    """Sums are made in the dtype of out=, products and triangles want their own, ranges fill whatever has room for them."""
+
+    def told(lib):
+        x = lib.tensor([[1.5, 2.5], [3.5, 4.5]])
+        found = []
+        for dtype in (lib.float32, lib.float64, lib.int64):
+            for make in (
+                lambda out: lib.sum(x, 0, out=out), lambda out: lib.cumsum(x, 0, out=out), lambda out: lib.prod(x, 0, out=out),
+                lambda out: lib.matmul(x, x, out=out), lambda out: lib.tril(x, out=out), lambda out: lib.where(x > 2, x, x, out=out),
+                lambda out: lib.linalg.inv(x, out=out), lambda out: lib.bernoulli(x / x, out=out),
+            ):  # fmt: skip
+                out = lib.empty(0, dtype=dtype)
+                try:
+                    make(out)
+                    found.append((out.tolist(), str(out.dtype)))
+                except (RuntimeError, NotImplementedError) as error:
+                    found.append(type(error))
+        return found, lib.arange(4, out=lib.zeros(2, 2)).tolist(), lib.linspace(0, 1, 4, out=lib.zeros(2, 2)).tolist()
+
+    assert _rounded(told(flambeau)) == _rounded(told(torch))
+
+
+def _rounded(value):
+    if isinstance(value, (list, tuple)):
+        return [_rounded(v) for v in value]
+    return round(value, 4) if isinstance(value, float) else value

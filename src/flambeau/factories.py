@@ -23,6 +23,7 @@ from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 MADE_SPARSE = frozenset("zeros empty zeros_like empty_like new_zeros new_empty".split())  # what can be made in any layout
+RANGES = frozenset("arange range linspace logspace".split())  # what fills an out= of so many elements, whatever its shape
 OPTIONS = ("dtype", "layout", "device", "requires_grad", "pin_memory")  # what **options stands for in the factories below
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
 
@@ -204,6 +205,8 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
     if modes.state.grad and out.requires_grad:
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but out requires grad.")
     array = make(out.dtype, out.device)
+    if name in RANGES and array.size == out._array.size:
+        array = array.reshape(out._array.shape)
     if tuple(array.shape) != tuple(out._array.shape):
         out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
     inplace.check_writable(f"{name}(out=)", out)

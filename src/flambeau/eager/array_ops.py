@@ -48,6 +48,8 @@ def bind(op) -> Callable:
         if overrides.needed((*values, out)):
             return overrides.call(op.call, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
         by_name = dict(zip(arguments.parameters, values, strict=True))
+        if out is not None:
+            inplace.decide(op, by_name, out)
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
@@ -469,6 +471,7 @@ def bind_composite(op) -> Callable:
                 return forward(args[0])
             return front(*args, **kwargs)
         operands = list(_tensors((*args, *kwargs.values())))
+        inplace.decide(op, kwargs, out)
         return inplace.deliver(op, front(*args, **kwargs), operands, out)
 
     if op.as_view:

@@ -141,6 +141,12 @@ def _shares_memory(a: Tensor, b: Tensor) -> bool:
     return a is b or (type(a._array) is np.ndarray and type(b._array) is np.ndarray and np.may_share_memory(a._array, b._array))
 
 
+def decide(op, options: dict, out) -> None:
+    """Where the dtype of out= decides in what a result is computed: `options` gets it as dtype=."""
+    if op.out_rule == "decides" and isinstance(out, Tensor) and options.get("dtype") is None:
+        options["dtype"] = out.dtype
+
+
 def deliver(op, results, operands, out):
     """The out= form of an operation that has computed fresh results: copy them over."""
     single = isinstance(out, Tensor)
@@ -149,8 +155,8 @@ def deliver(op, results, operands, out):
     if len(outs) != len(sources):
         raise TypeError(f"{op.short}(): out= takes {len(sources)} tensors, found {len(outs)}")
     for o, r in zip(outs, sources, strict=True):
-        check_out(op, operands, o, r.dtype)
-        if "cast" not in op.out_rule and o.dtype is not r.dtype:
+        check_out(op, operands, o, r.dtype if op.out_rule != "any" or not isinstance(o, Tensor) else o.dtype)
+        if op.out_rule != "any" and "cast" not in op.out_rule and o.dtype is not r.dtype:
             raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {r.dtype.name}, but got {o.dtype.name} instead")
         if "apart" in op.out_rule and any(_shares_memory(o, v) for v in operands):
             what = "some elements of the input tensor and the written-to tensor refer to a single memory location"

@@ -160,7 +160,7 @@ def _range(name: str, values, low, high, slack: float):
     return low, high
 
 
-@composite(out=True)
+@composite(out="same")
 def histc(input, bins=100, min=0, max=0):
     """How many elements lie in each of `bins` equal intervals between `min` and `max` (of the data, if they are equal).
 

@@ -17,7 +17,7 @@ from flambeau.ops.views import whole
 def _declare(name: str, doc: str):
     """Declare cumsum or cumprod."""
 
-    @on_arrays(name=name, inplace=True, doc=doc)
+    @on_arrays(name=name, inplace=True, out="decides", doc=doc)
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
 

@@ -198,7 +198,7 @@ class ArrayOp(Op):
     promote   names of tensor parameters that are brought to one dtype first
     differentiable  False: the results never require a gradient, whatever the arguments do
     out       "cast": out= may have another dtype than the result; "same": it must have the result's; "apart": that, and
-              share no memory with the operands
+              share no memory with the operands; "any": it may have any; "decides": its dtype is what dtype= is, unless that is given
     returns   names of the results, for a named tuple (or the type of that tuple, where it is not called as the operation is);
               None for a single result. A derivative may ask for a result by this name.
     onto      how to copy an array, where the function writes into its first argument and returns nothing: the operation lets it write

@@ -54,7 +54,7 @@ def linalg_cholesky(A, *, upper=False):
     return _cholesky(A, upper).L
 
 
-@composite(out=True)
+@composite(out="same")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input. (..., N, N) -> (..., N, N)."""
     return _cholesky(input, upper).L
@@ -196,7 +196,7 @@ def _singular_values(A):
     return matrices.svd(A, False, False)
 
 
-@composite(name="linalg.svdvals", method=False, out=True)
+@composite(name="linalg.svdvals", method=False, out="same")
 def svdvals(A, *, driver=None):
     """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
     _check_driver(A, driver)
@@ -253,7 +253,7 @@ def _eigvalsh(A, UPLO):
     return matrices.eigh(A, _triangle(UPLO), False)
 
 
-@composite(name="linalg.eigvalsh", method=False, out=True)
+@composite(name="linalg.eigvalsh", method=False, out="same")
 def eigvalsh(A, UPLO="L"):
     """The eigenvalues of Hermitian matrices, real and ascending. (..., N, N) -> (..., N)."""
     return eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)

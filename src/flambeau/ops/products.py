@@ -13,7 +13,7 @@ from flambeau.ops.matrix import adjoint, conj
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays
+@on_arrays(out="same")
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
     if input.ndim == 2:
@@ -62,7 +62,7 @@ def _(input, mat2):
     return (input.shape[0], mat2.shape[1]), input.dtype
 
 
-@on_arrays
+@on_arrays(out="same")
 def bmm(input, mat2):
     """The products of two batches of matrices. (B, M, K), (B, K, N) -> (B, M, N)."""
     if input.ndim == 3:
@@ -106,7 +106,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out=True, aliases=("linalg.matmul",))
+@composite(out="same", aliases=("linalg.matmul",))
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 
@@ -142,7 +142,7 @@ def _count(shape) -> int:
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays
+@on_arrays(out="same")
 def mv(input, vec):
     """The product of a matrix and a vector. (M, K), (K) -> (M)."""
     _check_vector("mv", input, vec)
@@ -161,7 +161,7 @@ def _(input, vec):
     return (input.shape[0],), input.dtype
 
 
-@on_arrays
+@on_arrays(out="same")
 def dot(input, tensor):
     """The sum of products of two vectors. (K), (K) -> ()."""
     _check_vectors("dot", input, tensor)
@@ -177,7 +177,7 @@ def _(input, tensor):
     return (), input.dtype
 
 
-@composite(out=True, grad_name="VdotBackward0")
+@composite(out="same", grad_name="VdotBackward0")
 def vdot(input, other):
     """`dot` with the first vector conjugated."""
     return dot(conj(input), other)
@@ -221,7 +221,7 @@ def _accumulate(input, mat1, mat2, beta, alpha):
     return gemm.product_into(out, mat1, mat2, alpha, beta, input)
 
 
-@on_arrays(inplace=True)
+@on_arrays(inplace=True, out="same")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
     _check_addmm(input, mat1, mat2)
@@ -246,7 +246,7 @@ def _(input, mat1, mat2, *, beta=1, alpha=1):
     return (mat1.shape[0], mat2.shape[1]), mat1.dtype
 
 
-@on_arrays(inplace=True)
+@on_arrays(inplace=True, out="same")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2). input broadcasts to (B, M, N); batch1 (B, M, K), batch2 (B, K, N) -> (B, M, N)."""
     _check_baddbmm(input, batch1, batch2)
@@ -280,7 +280,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
 
 
-@composite(inplace=True, out=True, grad_name="AddmvBackward0")
+@composite(inplace=True, out="same", grad_name="AddmvBackward0")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
     _check_vector("addmv", mat._array, vec._array)

@@ -66,7 +66,7 @@ _sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, inp
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
-@composite(out=True, name="sum", settled=True)
+@composite(out="decides", name="sum", settled=True)
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dim is None and not keepdim:
@@ -99,7 +99,7 @@ _nansum = _over_dims("nansum", partial(summed_dtype, "nansum"))
 _nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(input.shape), dims, keepdim).masked_fill(input.isnan(), 0))
 
 
-@composite(out=True, settled=True)
+@composite(out="decides", settled=True)
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements that are not NaN, or over dimensions."""
     if input.is_complex():
@@ -190,7 +190,7 @@ def product_of_others(input, dim: int):
     return before * after
 
 
-@composite(out=True, settled=True)
+@composite(out="decides", settled=True)
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:

@@ -146,7 +146,7 @@ _bernoulli.meta(like_input)
 _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
 
 
-@on_arrays
+@on_arrays(out="any")
 def bernoulli(input, p=None, *, generator=None):
     """1 with the probability given by each element of `input` (or by p, if given), else 0. -> the same shape and dtype"""
     out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))

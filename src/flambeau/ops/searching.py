@@ -18,7 +18,7 @@ def _search(boundaries, values, right, out_int32):
     return arrays.cast(arrays.module_of(values).asarray(found), dtypes.int32.numpy if out_int32 else dtypes.int64.numpy)
 
 
-@composite(out=True, method=False)
+@composite(out="same", method=False)
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """The index in `sorted_sequence` before which each value of `input` must go to keep it sorted.
 
@@ -56,7 +56,7 @@ def _ordered(sequence, sorter):
     return sequence.gather(-1, sorter)
 
 
-@composite(out=True, method=False)
+@composite(out="same", method=False)
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The index of the interval between `boundaries` (B,), sorted, that each value of `input` lies in: 0 below the first."""
     if boundaries.dim() != 1:
@@ -73,7 +73,7 @@ def _isin(elements, test_elements, invert):
     return xp.isin(unhalved(elements), unhalved(test_elements), invert=invert)
 
 
-@composite(out=True, method=False)
+@composite(out="same", method=False)
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each of `elements` is one of `test_elements`, as bool; the opposite, if `invert`. The shape of elements."""
     tensors = [x for x in (elements, test_elements) if hasattr(x, "_array")]

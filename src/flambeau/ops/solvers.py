@@ -21,7 +21,7 @@ SINGULAR = "The diagonal element {} is zero, the inversion could not be complete
 # -- inverses --------------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.inv", square=True, grad_name="LinalgInvExBackward0")
+@from_lapack("linalg.inv", square=True, out="same", grad_name="LinalgInvExBackward0")
 def inv(A):
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     try:
@@ -92,7 +92,7 @@ def _solve_gradient(grad, A, result, needs):
 _solve.meta(shape_rules.system)
 
 
-@composite(name="linalg.solve", method=False, out=True)
+@composite(name="linalg.solve", method=False, out="same")
 def solve(A, B, *, left=True):
     """X with A X = B, or X A = B if not `left`. (..., N, N), (..., N, K) or (..., N) -> the shape of B, batches broadcast.
 

@@ -44,7 +44,7 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
     return _sort(input, whole(dim), descending).indices
 
 
-@composite(out=True, settled=True)
+@composite(out="same", settled=True)
 def msort(input):
     """The values in order along the first dimension."""
     return _sort(input, 0, False).values

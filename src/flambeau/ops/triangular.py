@@ -18,7 +18,7 @@ def _triangle(name: str, side: str, outside) -> None:
 
     kept = f"elements on and {'below' if side == 'lower' else 'above'} a diagonal (0 the main one, positive above it)"
 
-    @on_arrays(name=name, inplace=True, doc=f"The {side} triangle: {kept}, zeros elsewhere. (*, M, N) -> (*, M, N)")
+    @on_arrays(name=name, inplace=True, out="same", doc=f"The {side} triangle: {kept}, zeros elsewhere. (*, M, N) -> (*, M, N)")
     def triangle(input, diagonal=0):
         check(input)
         found = triangles.triangle(input, side == "lower", int(diagonal)) if type(input) is np.ndarray else None
