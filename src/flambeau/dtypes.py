@@ -294,4 +294,4 @@ class iinfo(_Limits):
         self.bits, self.min, self.max, self.dtype = info.bits, int(info.min), int(info.max), type.name
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

@@ -304,6 +304,7 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
         if settings.fills_memory() and self.device.type != "meta":
             arrays.fill(flat_view(storage, self.dtype)[before:], unlikely(self.dtype))
     self._array = window(storage, self.dtype, offset, shape, strides)
+    self._bump()
     return self
 
 

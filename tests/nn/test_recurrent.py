@@ -272,3 +272,15 @@ def test_no_samples():
     a, b = inputs((5, 0, 4))
     for mine, other in zip(run(flambeau, ours, a[0], []), run(torch, theirs, b[0], []), strict=True):
         assert_near(mine, other, "empty")
+
+
+def test_printed_results_name_pytorchs_nodes():
+    """The tutorials print outputs of recurrent networks: grad_fn reads as PyTorch's does."""
+
+    def told(lib):
+        x = lib.ones(4, 2, 3)
+        made = [lib.nn.LSTM(3, 2), lib.nn.GRU(3, 2), lib.nn.RNN(3, 2, batch_first=True), lib.nn.GRU(3, 2, bidirectional=True)]
+        names = [m(x)[0].grad_fn.name() for m in made] + [lib.nn.LSTM(3, 2).double()(x.double())[0].grad_fn.name()]
+        return names + [cell(x[0]).grad_fn.name() for cell in (lib.nn.GRUCell(3, 2), lib.nn.RNNCell(3, 2))]
+
+    assert told(flambeau) == told(torch)

@@ -508,3 +508,18 @@ def test_lerp_and_addc():
     check("addcmul", x.long(), y.long(), x.long(), value=2)
     check("addcdiv", x, y, x, value=2)
     check_raises("addcdiv", x.long(), y.long(), x.long())
+
+
+def test_a_number_divided_by_a_tensor_is_pytorchs_to_the_last_bit():
+    """PyTorch multiplies the reciprocal by the number, and shows the node of that product."""
+    for dtype in (np.float32, np.float64):
+        x = np.random.default_rng(0).random(1000).astype(dtype) + 0.1
+        ours, theirs = flambeau.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        a, b = 3 / ours, 3 / theirs
+        assert (a.detach().numpy() == b.detach().numpy()).all()
+        assert a.grad_fn.name() == b.grad_fn.name()
+        a.sum().backward()
+        b.sum().backward()
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+    assert repr(3 / flambeau.tensor([2, 4])) == repr(3 / torch.tensor([2, 4]))
+    assert repr(flambeau.iinfo(flambeau.int32)) == repr(torch.iinfo(torch.int32))

@@ -612,3 +612,22 @@ def test_meta_tensors():
     }
     for shape, results in found.items():
         assert all(r.is_meta and tuple(r.shape) == shape and r.dtype is flambeau.float32 for r in results)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 3.0])
+def test_segments_are_reduced_as_pytorch_does(reduce, initial):
+    """Values, empty segments, gradients, offsets and rows of lengths are PyTorch's."""
+
+    def told(lib):
+        data = lib.arange(12.0).reshape(6, 2).requires_grad_()
+        lengths, rows = lib.tensor([2, 0, 4]), lib.tensor([[1, 3], [2, 2]])
+        found = lib.segment_reduce(data, reduce, lengths=lengths, unsafe=True, initial=initial)
+        grad = lib.autograd.grad(found.sum(), data)[0]
+        more = lib.segment_reduce(lib.arange(8.0).reshape(2, 4), reduce, lengths=rows, axis=1, initial=initial)
+        last = lib.segment_reduce(data.detach(), reduce, offsets=lib.tensor([0, 2, 6]), initial=initial)
+        with pytest.raises(RuntimeError):
+            lib.segment_reduce(data, reduce, lengths=lengths[:1])
+        return str([v.tolist() for v in (found, grad, more, last)])
+
+    assert told(flambeau) == told(torch)

@@ -61,6 +61,8 @@ def bind_all() -> None:
         _place_operator(f"__{name}__", op)
         if name == "sub":
             _place_operator("__rsub__", OPS["_rsub"])
+        elif operation == "_div":
+            _place_operator(f"__r{name}__", OPS["_rdiv"])
         else:
             _place_operator(f"__r{name}__", op, swapped=name not in COMMUTING)
         if name != "matmul":

@@ -19,7 +19,7 @@ from flambeau.kernels.print_c import LoopPrinter
 from flambeau.kernels.vecmath.machine import fma
 
 Pair = tuple[Expr, Expr]
-NAMES = frozenset("_add _add_scaled _sub _rsub mul _div neg reciprocal _inverse _square _cube exp addcmul".split())
+NAMES = frozenset("_add _add_scaled _sub _rsub mul _div _rdiv neg reciprocal _inverse _square _cube exp addcmul".split())
 PARTS = {"complex64": ("c64", "FL_C64", "float32"), "complex128": ("c128", "FL_C128", "float64")}
 HEAD = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 

@@ -139,7 +139,7 @@ def _gradient(kernel: Pointwise, index: int):
 # without AVX-512: compiling everything for everything would make the installation take minutes instead of one.
 HOT = frozenset(
     """
-    _add _add_scaled _sub _rsub mul _div neg abs reciprocal _inverse exp log log1p sqrt rsqrt _root _inverse_root _square _cube _pow tanh
+    _add _add_scaled _sub _rsub mul _div _rdiv neg abs reciprocal _inverse exp log log1p sqrt rsqrt _root _inverse_root _square _cube _pow tanh
     sigmoid sin cos erf relu _gelu _gelu_tanh _silu _leaky_relu nn_functional_softplus _where _masked_fill maximum minimum _clamp _clamp_min
     _clamp_max lt le gt ge eq ne logical_not logical_and logical_or bitwise_and bitwise_or bitwise_not addcmul _addcdiv _lerp _lerp_by_number
     to_float32 to_bfloat16 to_float16 _glu

@@ -180,6 +180,12 @@ def _div(input, other):
     return input / other
 
 
+@block(shown="div", grad_name="MulBackward0", rule="float")
+def _rdiv(input, other):
+    """other / input, for an `other` that is no tensor: the reciprocal times it, as in PyTorch, which may differ in the last digit."""
+    return (1 / input) * other
+
+
 floor_division = functools.partial(
     hidden, meaning="The quotient rounded down.", node="floordiv", dtypes="number", complex=False, unrounded="other"
 )

@@ -279,9 +279,22 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
         raise RuntimeError("lstm expects two hidden states: hx = (h, c)")
     out, h, c = _network(cell, data, sizes, h, c, list(params), biased, layers, dropout, train, bidirectional, direction)
     if not packed:
-        out = out.reshape((len(sizes), sizes[0], out.shape[1]))
+        out = _by_time(out, len(sizes), _last_node(cell, out, bidirectional, len(params) // layers > 2 + 2 * biased))
         out = out.transpose(0, 1) if batch_first else out
     return (out, h) if c is None else (out, h, c)
+
+
+@composite(public=False, method=False, grad_name=lambda rows, steps, name: name)
+def _by_time(rows, steps, name):
+    """(T N, F) -> (T, N, F). The node is shown under this name."""
+    return rows.reshape((steps, rows.shape[0] // steps, rows.shape[1]))
+
+
+def _last_node(cell: str, out, bidirectional: bool, projected: bool) -> str:
+    """What PyTorch's last node is called: it stacks the steps, unless a library does all of them."""
+    if bidirectional:
+        return "CatBackward0"
+    return "MkldnnRnnLayerBackward0" if cell == "lstm" and not projected and out.dtype is dtypes.float32 else "StackBackward0"
 
 
 @composite(method=False)
@@ -360,19 +373,19 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("lstm", input, *hx, w_ih, w_hh, b_ih, b_hh)
 
 
-@composite(method=False)
+@composite(method=False, grad_name="AddBackward0")
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """h' after one step."""
     return _cell("gru", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite(method=False)
+@composite(method=False, grad_name="TanhBackward0")
 def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """h' after one step."""
     return _cell("rnn_tanh", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite(method=False)
+@composite(method=False, grad_name="ReluBackward0")
 def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """h' after one step."""
     return _cell("rnn_relu", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]

@@ -347,3 +347,51 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     dim, src = _prepared("scatter_reduce", input, dim, index, src)
     return _scatter_reduce, input, dim, index, src, reduce, bool(include_self)
+
+
+SEGMENTS = {"sum": ("sum", 0.0), "mean": ("sum", 0.0), "prod": ("prod", 1.0), "max": ("amax", float("-inf")), "min": ("amin", float("inf"))}
+
+
+@composite(method=False, grad_name="SegmentReduceBackward0")
+def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
+    """Neighbours along `axis` combined, so many at a time: by "sum", "mean", "prod", "max" or "min". (*, N, ...), lengths (*, S) -> (*, S, ...)
+
+    `offsets` (*, S + 1) says where segments begin and the last one ends. `initial` is combined with each; it is all an empty one has.
+
+    >>> torch.segment_reduce(torch.arange(6.0), "sum", lengths=torch.tensor([2, 4]))
+    tensor([ 1., 14.])
+    """
+    lengths = _segments(data, reduce, lengths, indices, offsets, axis)
+    if not unsafe and (bool((lengths < 0).any()) or bool((lengths.sum(-1) != data.shape[axis]).any())):
+        raise RuntimeError(f"segment_reduce(): Expected all rows of lengths along axis to sum to data.size({axis}), {data.shape[axis]}")
+    count, places = lengths.shape[-1], lengths.new_ones(lengths.numel(), dtype=dtypes.int64).cumsum(0) - 1
+    index = (places % max(count, 1)).repeat_interleave(lengths.reshape(-1)).reshape(data.shape[: axis + 1])
+    rest = (1,) * (data.dim() - axis - 1)
+    index = index.reshape(*index.shape, *rest).expand(data.shape)
+    name, start = SEGMENTS[reduce]
+    first = start if initial is None or reduce in ("max", "min") else float(initial)
+    found = data.new_full((*lengths.shape, *data.shape[axis + 1 :]), first).scatter_reduce(axis, index, data, name)
+    if reduce == "mean":
+        many = lengths.reshape(*lengths.shape, *rest).expand(found.shape)
+        return found / (many if initial is None else many.clamp(min=1)).to(found.dtype)
+    if initial is None or first == initial:
+        return found
+    return found.where(found >= initial if reduce == "max" else found <= initial, found.new_full((), float(initial)))
+
+
+def _segments(data, reduce: str, lengths, indices, offsets, axis: int):
+    """The lengths of the segments, checked."""
+    if reduce not in SEGMENTS:
+        raise RuntimeError(f"reduce argument must be either max, mean, min, sum or prod, got {reduce}")
+    if data.dtype.category < dtypes.FLOAT:
+        raise NotImplementedError(f"segment_reduce() is not implemented for {data.dtype.name}. Try data.float()")
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet. Try scatter_reduce, or lengths=")
+    if lengths is None and offsets is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    lengths = offsets.diff(dim=-1) if lengths is None else lengths
+    if lengths.dim() != axis + 1 or lengths.dim() > data.dim():
+        raise RuntimeError(
+            f"segment_reduce(): Expected axis to be the last dimension of lengths, but got {axis} and shape {tuple(lengths.shape)}"
+        )
+    return lengths
