@@ -253,3 +253,17 @@ def test_meta():
     assert tuple((a @ b).shape) == (5, 2, 4)
     assert (a @ b).device.type == "meta"
     assert tuple(flambeau.addmm(b, flambeau.empty(3, 3, device="meta"), b).shape) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "equation", ["ij,kj->ki", "i,j->ji", "dac->cd", "ab,dbc->cda", "da,acd->acd", "bad,acb->acd", "b,bda->ab", "ij->ji"]
+)
+def test_einsum_lies_in_memory_as_pytorchs(equation):
+    """What can be viewed in another shape with PyTorch can be here: the result is contiguous where PyTorch's is, and a view where that is one."""
+    sizes = dict(zip("abcdijk", range(2, 9), strict=True))
+    shapes = [tuple(sizes[letter] for letter in term) for term in equation.partition("->")[0].split(",")]
+    ours = [flambeau.ones(shape) for shape in shapes]
+    theirs = [torch.ones(shape) for shape in shapes]
+    a, b = flambeau.einsum(equation, *ours), torch.einsum(equation, *theirs)
+    assert (a.tolist(), a.stride()) == (b.tolist(), b.stride())
+    assert (a.data_ptr() == ours[0].data_ptr()) == (b.data_ptr() == theirs[0].data_ptr())

@@ -103,9 +103,14 @@ class Term(NamedTuple):
         labels = tuple([self.labels[d] for d in kept])
         return Term(tuple([self.shape[d] for d in kept]), labels, (*self.moves, (method, (tuple(dims),))))
 
-    def summed(self, keep: set[Label]) -> Term:
-        """Without the labels nobody needs."""
-        return self.without([d for d, label in enumerate(self.labels) if label not in keep], "sum")
+    def summed(self, keep: set[Label], result: tuple[Label, ...]) -> Term:
+        """Without the labels nobody needs; if there are any, the others are in the order of the result."""
+        kept = _in_order([label for label in self.labels if label in keep], result)
+        if len(kept) == len(self.labels):
+            return self
+        order = [*kept, *(label for label in self.labels if label not in keep)]
+        shape = tuple([self.size(label) for label in order])
+        return Term(shape, tuple(order), self.laid_out(order, shape)).without(range(len(kept), len(order)), "sum")
 
     def laid_out(self, order, shape) -> tuple[Move, ...]:
         """The moves, and then those that put the dimensions in the order of labels `order` and make of them a tensor of `shape`."""
@@ -124,18 +129,27 @@ def _plan(inputs, output, shapes) -> Plan:
     terms = [_term(i, s, labels) for i, (s, labels) in enumerate(zip(shapes, inputs, strict=True))]
     result = _implicit(inputs, lead) if output is None else _explicit(output, inputs, lead)
     _check_sizes(terms)
-    terms = [t.summed(_needed(result, terms[:i] + terms[i + 1 :])) for i, t in enumerate(terms)]
+    if len(terms) == 1:
+        return Plan((terms[0].moves,), (), _alone(Term(terms[0].shape, terms[0].labels), result))
+    terms = [t.summed(_needed(result, terms[:i] + terms[i + 1 :]), result) for i, t in enumerate(terms)]
     before = tuple([t.moves for t in terms])
     terms = [Term(t.shape, t.labels) for t in terms]
     steps = []
     while len(terms) > 1:
         i, j = _cheapest(terms)
         rest = [t for k, t in enumerate(terms) if k not in (i, j)]
-        step, product = _pair(i, j, terms[i], terms[j], _needed(result, rest))
+        step, product = _pair(i, j, terms[i], terms[j], _needed(result, rest), result)
         steps.append(step)
         terms = [*rest, product]
     last = terms[0]
     return Plan(before, tuple(steps), last.laid_out(result, [last.size(label) for label in result]))
+
+
+def _alone(term: Term, result: tuple[Label, ...]) -> tuple[Move, ...]:
+    """The moves of a single operand: a view, unless there is something to sum. A sum is small, so it is put in order afterwards."""
+    left = term.without([d for d, label in enumerate(term.labels) if label not in result], "sum")
+    moves = left.laid_out(result, [left.size(label) for label in result])
+    return (*moves, ("contiguous", ())) if len(moves) > len(left.moves) > 0 else moves
 
 
 def _needed(result, others) -> set[Label]:
@@ -153,26 +167,46 @@ def _cheapest(terms: list[Term]) -> tuple[int, int]:
     return min(((i, j) for j in range(len(terms)) for i in range(j)), key=multiplications)
 
 
-def _pair(i: int, j: int, a: Term, b: Term, keep: set[Label]) -> tuple[Step, Term]:
-    """The product of two terms, summed over what they share and nobody else needs."""
+def _pair(i: int, j: int, a: Term, b: Term, keep: set[Label], result: tuple[Label, ...]) -> tuple[Step, Term]:
+    """The product of two terms, summed over what they share and nobody else needs.
+
+    Its dimensions are in the order of the result wherever that costs nothing: a program may call `view` on it.
+    """
     a, b = _without_ones(a, b), _without_ones(b, a)
-    a, b = a.summed(keep.union(b.labels)), b.summed(keep.union(a.labels))
+    a, b = a.summed(keep.union(b.labels), result), b.summed(keep.union(a.labels), result)
     shared = [label for label in a.labels if label in b.labels]
-    batch = [label for label in shared if label in keep]
     inner = [label for label in shared if label not in keep]
-    rows = [label for label in a.labels if label not in shared]
-    columns = [label for label in b.labels if label not in shared]
+    batch, rows, columns = (
+        _in_order(group, result)
+        for group in (
+            [label for label in shared if label in keep],
+            [label for label in a.labels if label not in shared],
+            [label for label in b.labels if label not in shared],
+        )
+    )
     labels = (*batch, *rows, *columns)
+    if labels != result and {*labels} == {*result}:
+        if not inner:
+            labels = result
+        elif (*batch, *columns, *rows) == result:
+            return _pair(j, i, b, a, keep, result)
     sizes = tuple([a.size(label) if label in a.labels else b.size(label) for label in labels])
     if not inner:
-        left = a.laid_out([*batch, *rows], [a.size(label) if label in a.labels else 1 for label in labels])
-        right = b.laid_out([*batch, *columns], [b.size(label) if label in b.labels else 1 for label in labels])
+        left = a.laid_out([label for label in labels if label in a.labels], [a.size(label) if label in a.labels else 1 for label in labels])
+        right = b.laid_out(
+            [label for label in labels if label in b.labels], [b.size(label) if label in b.labels else 1 for label in labels]
+        )
         return Step(i, j, left, right, False, ()), Term(sizes, labels)
     count, m, n, k = (prod(map(t.size, group)) for t, group in ((a, batch), (a, rows), (b, columns), (a, inner)))
     left = a.laid_out([*batch, *rows, *inner], (count, m, k))
     right = b.laid_out([*batch, *inner, *columns], (count, k, n))
     after = (("reshape", (sizes,)),) if sizes != (count, m, n) else ()
     return Step(i, j, left, right, True, after), Term(sizes, labels)
+
+
+def _in_order(labels: list[Label], result: tuple[Label, ...]) -> list[Label]:
+    """Labels as the result has them, then those it does not have."""
+    return sorted(labels, key=lambda label: result.index(label) if label in result else len(result))
 
 
 def _without_ones(a: Term, b: Term) -> Term:

@@ -279,22 +279,23 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
         raise RuntimeError("lstm expects two hidden states: hx = (h, c)")
     out, h, c = _network(cell, data, sizes, h, c, list(params), biased, layers, dropout, train, bidirectional, direction)
     if not packed:
-        out = _by_time(out, len(sizes), _last_node(cell, out, bidirectional, len(params) // layers > 2 + 2 * biased))
-        out = out.transpose(0, 1) if batch_first else out
+        last = _last_node(cell, out, bidirectional, len(params) // layers // (2 if bidirectional else 1) > 2 + 2 * biased)
+        out = _by_time(out, len(sizes), batch_first, last)
     return (out, h) if c is None else (out, h, c)
 
 
-@composite(public=False, method=False, grad_name=lambda rows, steps, name: name)
-def _by_time(rows, steps, name):
-    """(T N, F) -> (T, N, F). The node is shown under this name."""
-    return rows.reshape((steps, rows.shape[0] // steps, rows.shape[1]))
+@composite(public=False, method=False, grad_name=lambda rows, steps, batch_first, names: names[batch_first])
+def _by_time(rows, steps, batch_first, names):
+    """(T N, F) -> (T, N, F) or (N, T, F). The node is shown under one of the names."""
+    found = rows.reshape((steps, rows.shape[0] // steps, rows.shape[1]))
+    return found.transpose(0, 1) if batch_first else found
 
 
-def _last_node(cell: str, out, bidirectional: bool, projected: bool) -> str:
-    """What PyTorch's last node is called: it stacks the steps, unless a library does all of them."""
-    if bidirectional:
-        return "CatBackward0"
-    return "MkldnnRnnLayerBackward0" if cell == "lstm" and not projected and out.dtype is dtypes.float32 else "StackBackward0"
+def _last_node(cell: str, out, bidirectional: bool, projected: bool) -> tuple[str, str]:
+    """What PyTorch's last node is called: it stacks the steps, unless a library does all of them. The other way round: with batch_first."""
+    at_once = cell == "lstm" and not projected and out.dtype is dtypes.float32
+    steps = "CatBackward0" if bidirectional else "MkldnnRnnLayerBackward0" if at_once else "StackBackward0"
+    return steps, "TransposeBackward0" if cell == "lstm" else "TransposeBackward1"
 
 
 @composite(method=False)
