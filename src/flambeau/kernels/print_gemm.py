@@ -57,12 +57,13 @@ def _tile(kind: str, rows: int, vectors: int) -> str:
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i // ROWS} * next + {i % ROWS} * down;" for i in range(0, rows, 3)]
-    # A line of each row of A for the tile that comes next. (If rows are cut into tiles, the CPU sees by itself where it goes on.)
-    lines.append(f"const {real} *later = right == 1 ? a + {rows} * down : a;")
+    lines.append(f"const {real} *coming = c + {rows} * ldc;  /* of C, for the tile that comes next */")
     lines.append("for (int64_t q = 0; q < depth;) {")
     lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
-    for _ in range(16 // width):
-        lines += [f"    __builtin_prefetch(later + {i} * down);" for i in range(min(rows, ROWS))] + [f"    later += {width} * right;"]
+    lines.append("    for (int64_t i = 0; i < lines; i++) {")
+    lines += [f"        __builtin_prefetch(later + i * down + {k}, 0, 2);" for k in range(0, 16, width)]
+    lines += ["    }", "    later += 16;", "    __builtin_prefetch(coming, 1);"]
+    lines.append(f"    coming += q / 16 % {vectors} == {vectors - 1} ? ldc - {(vectors - 1) * width} : {width};")
     lines.append("    if (soon) {")
     lines += [f"        __builtin_prefetch(soon + {row} * ldb + {line * width}, 0, 2);" for row in range(SOON) for line in range(VECTORS)]
     lines += [f"        soon += {SOON} * ldb;", "    }"]
@@ -83,7 +84,7 @@ def _tile(kind: str, rows: int, vectors: int) -> str:
     lines += [*(f"    {c} = *alpha * {x};" for c, _, x in places), "}"]
     body = "".join(f"    {line}\n" for line in lines)
     return (
-        f"static void tile_{kind}_{rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, int64_t next,\n        const {real} *b, int64_t ldb, const {real} *soon,\n"
+        f"static void tile_{kind}_{rows}_{vectors}(int64_t depth, const {real} *a, int64_t down, int64_t right, int64_t next,\n        const {real} *later, int64_t lines, const {real} *b, int64_t ldb, const {real} *soon,\n"
         f"    const {real} *alpha, const {real} *beta, const {real} *d, int64_t ldd, {real} *c, int64_t ldc) {{\n{body}}}\n"
     )
 
@@ -172,11 +173,11 @@ def _copies(kind: str) -> str:
 
 _DOTS = """
 static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
+    const void *later, int64_t lines, const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
     static void (*const dot[{few}][2])(int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *, const {real} *,
         const {real} *, int64_t, {real} *, int64_t) = {{{table}}};
     const int64_t parts = (rows + {few} - 1) / {few};
-    (void)right, (void)next, (void)soon;
+    (void)right, (void)next, (void)later, (void)lines, (void)soon;
     for (int64_t j = 0, across; j < cols; j += across) {{
         across = rows > 2 ? 4 : 8; /* with more than 6 rows no part has less than 3 */
         if (cols - j < across) across = 1;
@@ -236,8 +237,8 @@ static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, v
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.
 _STRIP = """
 static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
-    const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
-    static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const {real} *,
+    const void *later, int64_t lines, const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
+    static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *,
         const {real} *, const {real} *, const {real} *, int64_t, {real} *, int64_t) = {{{tiles}}};
     static const int64_t tall[] = {{{tall}}};
     const int64_t vectors = (cols + {width} - 1) / {width}, ahead = soon ? {rows} * 16 / {soon} : 0;
@@ -250,7 +251,7 @@ static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *
     for (int64_t i = 0, part = 1, some; i < rows; i += some, part++) {{
         some = right == 1 ? rows * part / parts - i : rows - i < most ? rows - i : most; /* tiles of one height, or as A was cut */
         for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, with + r * ldd, sizeof({real}) * (size_t)cols);
-        tiles[some][vectors - 1](depth, from, down, right, next, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? with : corner, whole ? ldd : {wide}, whole ? to : corner, whole ? ldc : {wide});
+        tiles[some][vectors - 1](depth, from, down, right, next, (const {real} *)later + i * down, lines, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? with : corner, whole ? ldd : {wide}, whole ? to : corner, whole ? ldc : {wide});
         for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
         from += right == 1 ? some * down : some / {rows} * next, with += some * ldd, to += some * ldc;
     }}

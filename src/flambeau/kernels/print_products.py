@@ -41,7 +41,7 @@ static __attribute__((noinline)) void fl_product_{kind}(int64_t rows, int64_t co
             const int64_t some = cols - j < {wide} ? cols - j : {wide}, deep = depth - q < {depth} ? depth - q : {depth};
             const {real} *const from = a + q * right, *const with = b + q * ldb + j;
             const int adds = add || q > 0;
-            if (strip) strip(rows, some, deep, from, down, right, 6 * down, with, ldb, 0, &one, adds ? &one : 0, c + j, ldc, c + j, ldc);
+            if (strip) strip(rows, some, deep, from, down, right, 6 * down, from + 6 * down, right == 1 ? 6 : 0, with, ldb, 0, &one, adds ? &one : 0, c + j, ldc, c + j, ldc);
             else
                 for (int64_t s = 0; s < some; s += pair)
                     for (int64_t i = 0; i < rows; i += 6)

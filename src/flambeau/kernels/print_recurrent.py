@@ -90,7 +90,7 @@ _DOTS = """
 static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const {real} *a, const {real} *w, int add, {real} *c) {{
     static const {real} one = 1;
     fl_strip *const dots = FL_NAME(fl_products)[{which}].dots;
-    if (dots) {{ dots(rows, cols, depth, a, depth, 1, 0, w, depth, 0, &one, add ? &one : 0, c, cols, c, cols); return; }}
+    if (dots) {{ dots(rows, cols, depth, a, depth, 1, 0, 0, 0, w, depth, 0, &one, add ? &one : 0, c, cols, c, cols); return; }}
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < cols; j++) {{
             {real} sum = 0;

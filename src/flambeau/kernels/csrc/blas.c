@@ -3,7 +3,8 @@
    Note [panels]
    Where the CPU has AVX-512, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
    of B, which is 256 bytes wide.
-     A   is read 96 rows at a time, which stay near while some panels go by; if it is transposed, it is copied into tiles of 6 rows first;
+     A   is read 48 rows at a time, which stay near while some panels go by, each of which calls for a part of the next 48; if it is
+         transposed, it is copied into tiles of 6 rows first;
      B   is read where it lies if it is small or A has few rows; else each piece packs the panels it needs, or, if C is made transposed
          or has few rows, all pieces together pack them all;
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
@@ -21,7 +22,8 @@
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
-enum { MOST_ROWS = 96, SOME = 16, SHARE = 6 };                      /* of A that stay near; panels or tiles of a copy; panels that a piece packs */
+enum { MOST_ROWS = 96, SOME = 16, SHARE = 4, MANY = 12 };         /* of a piece of C^T; panels or tiles of a copy; panels that a piece packs, or reads in place */
+enum { BLOCK = 48 };                                              /* rows of A that stay near */
 enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; or that vectors across them had better be full */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10 };                                         /* bytes that stay in the nearest cache beside other things */
@@ -110,7 +112,8 @@ static void piece(void *ctx, int64_t t) {
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
     int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
     _Alignas(64) char corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
-    const size_t room = p->packs ? (size_t)(ceil_div(cols, p->panel) * DEPTH * PANEL) : 0;
+    const int64_t panels = ceil_div(cols, p->panel);
+    const size_t room = p->packs ? (size_t)(panels * DEPTH * PANEL) : 0;
     char *const near = room ? fl_alloc(room) : NULL;
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
@@ -123,17 +126,19 @@ static void piece(void *ctx, int64_t t) {
     if (!alone) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
     for (int64_t q = 0; alone && q < p->k; q += p->kc, beta = one(p)) {
         if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, DEPTH);
-        for (int64_t r = 0; r < rows; r += MOST_ROWS)
+        for (int64_t r = 0; r < rows; r += BLOCK)
             for (int64_t s = 0; s < cols; s += p->panel) {
                 const int64_t wide = least(p->panel, cols - s);
-                const bool more = r + MOST_ROWS < rows, last = s + p->panel >= cols, ends = last && q + p->kc >= p->k;
+                const bool more = r + BLOCK < rows, last = s + p->panel >= cols, ends = last && q + p->kc >= p->k;
                 const char *soon = ends ? at(p, &p->b, 0, (j + cols) % p->n) : last ? at(p, &p->b, q + p->kc, j) : at(p, &p->b, q, j + s + p->panel);
+                const int64_t n = s / p->panel, first = TILE * n / panels, lines = p->tiles ? 0 : TILE * (n + 1) / panels - first;
+                const char *later = at(p, &p->a, i + first + (more ? r + BLOCK : 0), more ? q : q + p->kc);
                 char *const to = out + p->size * (r * ldc + s);
                 const bool row = from_row && q == 0; /* beta multiplies it, or C */
                 const char *b = p->packs ? near + s / p->panel * DEPTH * PANEL : b_at(p, q, j + s);
                 /* In a corner of its own there is room for a last vector that is not whole, and zeros in the panel. */
-                p->loops->strip(least(MOST_ROWS, rows - r), p->c.transposed ? ceil_div(wide * p->size, 64) * 64 / p->size : wide,
-                                least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, b, p->packs || p->panels ? p->panel : p->b.ld,
+                p->loops->strip(least(BLOCK, rows - r), p->c.transposed ? ceil_div(wide * p->size, 64) * 64 / p->size : wide,
+                                least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, later, lines, b, p->packs || p->panels ? p->panel : p->b.ld,
                                 p->packs || p->panels || more ? NULL : soon, p->alpha, beta,
                                 row ? p->row + p->size * (j + s) : to, row ? 0 : ldc, to, ldc);
             }
@@ -148,7 +153,7 @@ static void dots_piece(void *ctx, int64_t t) {
     int64_t j = t * p->cols, cols = least(p->cols, p->n - j);
     char *c = at(p, &p->c, 0, j);
     for (int64_t q = 0; q < p->k; q += p->kc) /* so little of K that A stays in the nearest cache while B goes by */
-        p->loops->dots(p->m, cols, least(p->kc, p->k - q), at(p, &p->a, 0, q), p->a.ld, 1, 0, at(p, &p->b, q, j), p->b.ld, NULL, p->alpha,
+        p->loops->dots(p->m, cols, least(p->kc, p->k - q), at(p, &p->a, 0, q), p->a.ld, 1, 0, NULL, 0, at(p, &p->b, q, j), p->b.ld, NULL, p->alpha,
                        q ? one(p) : p->beta, p->row && !q ? p->row + p->size * j : c, p->row && !q ? 0 : p->c.ld, c, p->c.ld);
 }
 
@@ -206,7 +211,7 @@ static void run_plain(Product *p) {
 /* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
     const int64_t enough = 4 * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
-    const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : 2 * SHARE);
+    const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : MANY);
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
     for (int64_t count; p->below = ceil_div(p->m, p->rows), (count = p->below * ceil_div(p->n, p->cols)) < enough;)

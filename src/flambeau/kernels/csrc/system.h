@@ -28,8 +28,9 @@ void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of
 /* ---- blas.c: our loops or OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
 /* C (rows, cols) = alpha A B + beta D, or alpha A B without reading D if beta is NULL. D is C or, with ldd 0, one row for all. At most 256 bytes of columns; B is read in whole
    vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next.
-   `soon`: what of B comes next, if it is not near; else NULL. Printed by print_gemm.py. */
-typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *b,
+   `later`: so many lines, from row to row, of the rows of A that come after these; `soon`: what of B comes next, if it is not near; else
+   NULL. Printed by print_gemm.py. */
+typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *later, int64_t lines, const void *b,
                       int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc);
 typedef struct {
     fl_strip *strip, *dots; /* dots: B is read where it lies, column after column, `ldb` elements from one to the next */
