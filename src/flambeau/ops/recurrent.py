@@ -284,7 +284,7 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
     return (out, h) if c is None else (out, h, c)
 
 
-@composite(public=False, method=False, grad_name=lambda rows, steps, batch_first, names: names[batch_first])
+@composite(public=False, method=False, shown="view", grad_name=lambda rows, steps, batch_first, names: names[batch_first])
 def _by_time(rows, steps, batch_first, names):
     """(T N, F) -> (T, N, F) or (N, T, F). The node is shown under one of the names."""
     found = rows.reshape((steps, rows.shape[0] // steps, rows.shape[1]))
