@@ -261,6 +261,8 @@ def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtyp
     scalars: Sequence[tuple[int, ...]] = [(i,) for i in numbers]
     if dtype in ("float32", "float64") and not is_dear(expr):
         scalars = [(0,), (1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
+    elif dtype in ("float16", "bfloat16") and not numbers and not is_dear(expr):
+        scalars = [(1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
     if expr.op == "load" and (dtype, out) in CONVERSIONS:
         return _conversion(function, p.storage, TYPES[out][1], CONVERSIONS[dtype, out])
     return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms))
