@@ -5,6 +5,7 @@ Every case runs in both frameworks. The type must be PyTorch's; the message must
 
 from __future__ import annotations
 
+import numpy
 import pytest
 
 import flambeau
@@ -259,3 +260,21 @@ def test_messages_hold_pytorchs_phrase(case):
     ours, theirs = found
     assert type(ours) is type(theirs)
     assert str(theirs).splitlines()[0].rstrip(".")[:50] in str(ours)
+
+
+WRONG_KINDS = {
+    "an array for linear": lambda t: t.nn.Linear(2, 2)(numpy.ones((1, 2), "float32")),
+    "a list for linear": lambda t: t.nn.Linear(2, 2)([1.0, 2.0]),
+    "None for linear": lambda t: t.nn.Linear(2, 2)(None),
+    "requires_grad_ by a word": lambda t: t.ones(1).requires_grad_("yes"),
+    "requires_grad by a number": lambda t: setattr(t.ones(1), "requires_grad", 1),
+    "a mask and is_causal": lambda t: t.nn.functional.scaled_dot_product_attention(*[t.ones(1, 2, 3)] * 3, t.ones(2, 2), is_causal=True),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_KINDS)
+def test_what_is_no_tensor_or_no_bool_is_refused(case):
+    """Something else than what was asked for is taken, or fails inside with words about the inside."""
+    for t in (flambeau, oracle):
+        with pytest.raises((TypeError, RuntimeError), match=r"must be|should not be set"):
+            WRONG_KINDS[case](t)

@@ -146,6 +146,12 @@ def post_accumulate_on_inner(T):
     (leaf(T, 2) * 2).register_post_accumulate_grad_hook(print)
 
 
+def post_accumulate_that_answers(T):
+    w = leaf(T, 2)
+    w.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2))
+    weigh(T, w).backward()
+
+
 def post_accumulate_on_constant(T):
     plain(T, 2).register_post_accumulate_grad_hook(print)
 
@@ -245,7 +251,7 @@ def multi_hook_bad_mode(T):
 @questions(
     hooks_in_order, hook_removed, hook_in_a_with, hook_removes_itself, hook_of_inner, hook_sees_the_sum, hook_of_unused_output,
     hook_on_constant, hook_returns_wrong_type, hook_returns_wrong_shape, hook_returns_wrong_dtype, hook_raises, hook_under_create_graph,
-    post_accumulate, optimizer_in_backward, post_accumulate_on_inner, post_accumulate_on_constant, node_hooks, node_hooks_replace,
+    post_accumulate, optimizer_in_backward, post_accumulate_on_inner, post_accumulate_on_constant, post_accumulate_that_answers, node_hooks, node_hooks_replace,
     node_hooks_see_fitted_gradients, accumulator_hooks, order_of_all_hooks, leaf_hook_runs_early, multi_hook_all, multi_hook_any,
     multi_hook_bad_mode,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
@@ -67,16 +68,21 @@ def _rebuild_meta_tensor_no_storage(dtype: dtypes.dtype, size, stride, requires_
     return empty_strided(tuple(size), tuple(stride), dtype=dtype, device=device("meta"), requires_grad=bool(requires_grad))
 
 
+elements_come_later: ContextVar[bool] = ContextVar("elements_come_later", default=False)
+"""While the object of a file is made whose storages have their bytes only behind it: what depends on elements is not checked yet."""
+
+
 def _rebuild_sparse_tensor(layout, data: tuple) -> Tensor:
     """A sparse tensor of its parts: (indices, values, size[, is_coalesced]), or (compressed indices, plain indices, values, size)."""
     from flambeau import layouts
     from flambeau.sparse import making
 
+    checked = not elements_come_later.get()
     if layout is layouts.sparse_coo:
         indices, values, size, *rest = data
-        return making.coo(indices, values, size, True, *rest)
+        return making.coo(indices, values, size, checked, *rest)
     starts, others, values, size = data
-    return making.sparse_compressed_tensor(starts, others, values, size, layout=layout, check_invariants=True)
+    return making.sparse_compressed_tensor(starts, others, values, size, layout=layout, check_invariants=checked)
 
 
 def _rebuild_qtensor(storage: Any, storage_offset, size, stride, quantizer_params: tuple, requires_grad, backward_hooks) -> Tensor:

@@ -242,10 +242,14 @@ class Tensor(Methods):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if type(value) is not bool:
+            raise RuntimeError(f"requires_grad must be a bool, not {type(value).__name__}")
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Start (or stop) recording operations on this leaf, so that `backward` fills its `.grad`."""
+        if type(requires_grad) is not bool:
+            raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {type(requires_grad).__name__}")
         if not self.is_leaf:
             if requires_grad:
                 return self
@@ -281,7 +285,7 @@ class Tensor(Methods):
     def _edge(self) -> tuple | None:
         """Where a gradient for this tensor goes."""
         node = self._node if self._base is None else self._view_node()
-        return (node, self._nr) if node is not None else (self, LEAF) if self.requires_grad else None
+        return (node, self._nr) if node is not None else (self, LEAF) if self._needs else None  # a view made under no_grad has neither
 
     @property
     def output_nr(self) -> int:

@@ -277,3 +277,20 @@ def test_second_derivatives_of_gamma_draws_are_refused():
         (slope,) = f.autograd.grad(drawn.sum(), a, create_graph=True)
         with pytest.raises((NotImplementedError, RuntimeError), match=r"not implemented|derivative"):
             slope.sum().backward()
+
+
+def test_parameters_of_one_shape_are_kept():
+    """A distribution's parameter that needs no broadcasting is another tensor than the one given: its .grad stays empty."""
+    for f in FRAMEWORKS:
+        loc, scale = f.zeros(3, requires_grad=True), f.ones(3)
+        d = f.distributions.Normal(loc, scale)
+        d.log_prob(f.ones(3)).sum().backward()
+        assert d.loc is loc and d.mean.grad.tolist() == [1.0, 1.0, 1.0] and d.loc.is_leaf
+
+
+def test_moments_that_do_not_exist():
+    """Heavy tails have no mean and no variance: NaN."""
+    found = [f.distributions.GeneralizedPareto(0.0, 1.0, f.tensor([0.2, 0.6, 1.5])) for f in FRAMEWORKS]
+    np.testing.assert_allclose(*[d.mean.numpy() for d in found])
+    np.testing.assert_allclose(*[d.variance.numpy() for d in found], rtol=1e-6)
+    assert not any(f.distributions.relaxed_bernoulli.LogitRelaxedBernoulli.has_rsample for f in FRAMEWORKS)

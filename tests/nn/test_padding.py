@@ -48,3 +48,9 @@ def test_fewer_widths():
     """As in PyTorch, a tuple of widths is taken as it is: with two of them only the last dimension grows."""
     check_layer("ZeroPad2d", (1, 2), on=(SHAPES[2],))
     check_errors(lambda t, x: t.nn.ReflectionPad2d((1, 2))(x), SHAPES[2])
+
+
+def test_nothing_left():
+    """A border around what was cut to nothing: empty, and backward gives zeros."""
+    for pad in ((3, 1, -1, -1, 1, 0), (-2, 0, 1, 1), (0, 0, -2, 0)):
+        check_function(lambda t, x: t.nn.functional.pad(x, pad), (2, 3, 2, 2))  # noqa: B023

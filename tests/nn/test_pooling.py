@@ -196,3 +196,19 @@ def test_unpooling_layers():
     theirs, mine = (m.MaxUnpool2d(2, stride=2)(*m.MaxPool2d(2, return_indices=True)(v)) for m, v in ((torch.nn, x), (nn, carried(x))))
     assert_same(mine, theirs)
     assert repr(nn.MaxUnpool2d(2)) == repr(torch.nn.MaxUnpool2d(2))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_padding_is_at_most_half_of_the_kernel_as_given(n):
+    """Dilation does not make room for more padding."""
+    for f in (torch, flambeau):
+        with pytest.raises(RuntimeError, match=r"at most half of kernel size|smaller than or equal to half of kernel size"):
+            getattr(f.nn.functional, f"max_pool{n}d")(f.ones(1, 1, *(9,) * n), 3, 1, 2, 2)
+
+
+def test_fractional_windows_keep_their_room():
+    """Three dimensions need one place more than two."""
+    for f in (torch, flambeau):
+        f.nn.functional.fractional_max_pool2d(f.ones(1, 1, 5, 5), 3, output_size=3)
+        with pytest.raises(RuntimeError, match="too large relative to input"):
+            f.nn.functional.fractional_max_pool3d(f.ones(1, 1, 5, 5, 5), 3, output_size=3)

@@ -20,10 +20,25 @@ LAYOUTS = {
     "with gaps": lambda f, x: x[:, :, :, ::2],
     "matrix": lambda f, x: x[0, 0].T,
 }
+
+
+def tokens(x):
+    """Images as sequences (N, C, L) that lie in memory as (N, L, C)."""
+    return x.flatten(2).mT.contiguous().mT if x.dim() > 3 else x
+
+
 OPERATIONS = {
     "batch_norm": lambda f, x: f.nn.functional.batch_norm(x, None, None, training=True),
     "batch_norm in evaluation": lambda f, x: f.nn.functional.batch_norm(x, f.zeros(x.shape[1]), f.ones(x.shape[1])),
     "constant pad": lambda f, x: f.nn.functional.pad(x, (1, 2)),
+    "constant pad that only cuts": lambda f, x: f.nn.functional.pad(x, (0, -1)),
+    "circular pad": lambda f, x: f.nn.functional.pad(x, (1, 1) * (x.dim() - 2 or 1), mode="circular"),
+    "reflection pad": lambda f, x: f.nn.functional.pad(x, (1, 1) * (x.dim() - 2 or 1), mode="reflect"),
+    "replication pad of no width": lambda f, x: f.nn.functional.pad(x, (0, 0) * (x.dim() - 2 or 1), mode="replicate"),
+    "avg_pool of tokens": lambda f, x: f.nn.functional.avg_pool1d(tokens(x), 2),
+    "adaptive_avg_pool of tokens": lambda f, x: f.nn.functional.adaptive_avg_pool1d(tokens(x), 2),
+    "max_pool of tokens": lambda f, x: f.nn.functional.max_pool1d(tokens(x), 2, return_indices=True)[1],
+    "adaptive_max_pool of tokens": lambda f, x: f.nn.functional.adaptive_max_pool1d(tokens(x), 2),
     "dropout": lambda f, x: f.nn.functional.dropout(x, 0.5),
     "gelu": lambda f, x: f.nn.functional.gelu(x),
     "index_select": lambda f, x: x.index_select(1, f.tensor([1, 0])),
@@ -32,6 +47,7 @@ OPERATIONS = {
     "masked_fill of a row": lambda f, x: x.masked_fill(x[0] > 0.5, 1.0),
     "one_hot": lambda f, x: f.nn.functional.one_hot((x > 0.5).long(), 2),
     "renorm": lambda f, x: x.renorm(2, 0, 1.0),
+    "rms_norm": lambda f, x: f.nn.functional.rms_norm(x, x.shape[-1:], f.ones(x.shape[-1])),
     "rrelu": lambda f, x: f.nn.functional.rrelu(x, training=True),
     "rrelu in evaluation": lambda f, x: f.nn.functional.rrelu(x),
     "softmax": lambda f, x: x.softmax(-1),
@@ -99,3 +115,17 @@ def test_dimensions_one_by_one():
     for f in (flambeau, torch):
         assert f.ones(1, 1, 3).squeeze(0, 1).shape == f.ones(1, 1, 3).squeeze((0, 1)).shape == (3,)
         assert f.ones(2, 3).count_nonzero(0, 1).item() == 6
+
+
+@pytest.mark.parametrize("order", [*LAYOUTS, "depthwise", "points"])
+@pytest.mark.parametrize("format", ["contiguous_format", "channels_last", "preserve_format"])
+def test_to_a_memory_format(order, format):
+    """Which tensors to(memory_format=...) gives back as they are, and how it lays out the others, sizes of 1 included."""
+    found = []
+    for f in (torch, flambeau):
+        images = {"depthwise": f.ones(4, 1, 3, 3), "points": f.ones(4, 3, 1, 1)}
+        x = images[order] if order in images else LAYOUTS[order](f, picture(f))
+        if format != "channels_last" or x.dim() == 4:
+            result = x.to(memory_format=getattr(f, format))
+            found.append((result.stride(), result is x))
+    assert found[:1] == found[1:]

@@ -207,3 +207,23 @@ def test_errors(name):
         ERRORS[name](T, torch)
     with pytest.raises(theirs.type):
         ERRORS[name](F, flambeau)
+
+
+@pytest.mark.parametrize("layer", [("BatchNorm1d", (4,)), ("GroupNorm", (2, 4))], ids=str)
+def test_an_empty_batch_has_gradients_of_zero(layer):
+    """The parameters of a layer that saw an empty batch have no gradient: then averaging gradients over processes fails."""
+    for f in (torch, flambeau):
+        for training in (True, False):
+            m = getattr(f.nn, layer[0])(*layer[1]).train(training)
+            m(f.empty(0, 4, 3, requires_grad=True)).sum().backward()
+            assert [p.grad.tolist() for p in m.parameters()] == [[0.0] * 4] * 2
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float64", "float32"), ("float32", "bfloat16")], ids=str)
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")
+def test_rms_norm_takes_a_weight_of_another_dtype(dtypes):
+    """The result has the dtype of the input, whatever that of the weight."""
+    found = [F_.rms_norm(f.ones(2, 3, dtype=getattr(f, dtypes[0])) * 2, (3,), f.full((3,), 0.5, dtype=getattr(f, dtypes[1])))
+             for f, F_ in ((torch, T), (flambeau, F))]  # fmt: skip
+    assert str(found[0].dtype) == str(found[1].dtype) == f"torch.{dtypes[0]}"
+    np.testing.assert_allclose(found[0].numpy(), found[1].numpy(), rtol=1e-6)

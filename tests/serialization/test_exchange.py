@@ -361,3 +361,18 @@ def test_every_class_has_the_name_pytorch_gives_it():
                 if names.find(original.__module__, original.__qualname__) is not kind:
                     wrong.append(f"{original.__module__}.{name} is not found")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_sparse_tensors_in_the_old_format(tmp_path, weights_only):
+    """The indices of a sparse tensor are checked before their bytes are read: the file cannot be loaded, or bad indices come in."""
+    for saver in (torch, flambeau):
+        coo = saver.sparse_coo_tensor(saver.tensor([[0, 1], [1, 0]]), saver.tensor([1.0, 2.0]), (2, 2), check_invariants=True)
+        saver.save([coo, saver.eye(3).to_sparse_csr()], tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+        coo, csr = flambeau.load(tmp_path / "x.pt", weights_only=weights_only)
+        assert coo.to_dense().tolist() == [[0, 1], [2, 0]] and csr.to_dense().tolist() == flambeau.eye(3).tolist()
+    bad = torch.sparse_coo_tensor(torch.tensor([[0, 7], [1, 0]]), torch.ones(2), (2, 2), check_invariants=False)
+    torch.save(bad, tmp_path / "bad.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(RuntimeError, match="inconsistent with indices"):
+        flambeau.load(tmp_path / "bad.pt", weights_only=weights_only)

@@ -458,7 +458,6 @@ class LogitRelaxedBernoulli(_Odds):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real
-    has_rsample = True
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         self.temperature = temperature

@@ -283,12 +283,12 @@ class GeneralizedPareto(Family):
     @property
     def mean(self):
         c = self.concentration
-        return (self.loc + self.scale / (1 - c)).masked_fill(c >= 1, math.inf)
+        return (self.loc + self.scale / (1 - c)).masked_fill(c >= 1, math.nan)
 
     @property
     def variance(self):
         c = self.concentration
-        return (self.scale.pow(2) / ((1 - c).pow(2) * (1 - 2 * c))).masked_fill(c >= 0.5, math.inf)
+        return (self.scale.pow(2) / ((1 - c).pow(2) * (1 - 2 * c))).masked_fill(c >= 0.5, math.nan)
 
     @property
     def mode(self):

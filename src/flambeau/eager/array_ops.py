@@ -42,7 +42,7 @@ def bind(op) -> Callable:
             recorder = overrides.noting(args)
             if recorder is not None:
                 return recorder.run_whole(op.call, op.call, args, kwargs)
-        values = arguments.values(args, kwargs)
+        values = _without_numpy_scalars(arguments.values(args, kwargs))
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call, args, kwargs)
         if overrides.needed((*values, out)):
@@ -56,6 +56,11 @@ def bind(op) -> Callable:
     if op.shortcut_unrecorded is not None:
         return shortened_unrecorded(front, op.shortcut_unrecorded)
     return front if op.shortcut is None else shortened(op, front, *op.shortcut)
+
+
+def _without_numpy_scalars(values: tuple) -> tuple:
+    """NumPy's scalars as Python's numbers: x.fill_(a.mean()) of an array a. They look like arrays to what works on arrays."""
+    return tuple([v.item() if isinstance(v, np.generic) else v for v in values])
 
 
 def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
@@ -212,6 +217,10 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
+    except AttributeError:
+        if values[0] is None:  # was asked for what only arrays have
+            raise not_a_tensor(op, None) from None
+        raise
     result = settled.finish(op, found, values, tensors, pattern, needs)
     if settled.watching and not by_keyword:
         settled.note(op, values, result)
@@ -262,6 +271,9 @@ def compute(op, by_name: dict[str, Any]):
     arguments = {name: _unwrap(value) for name, value in by_name.items()}
     if not tensors:
         raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
+    first = next(iter(by_name.values()))
+    if type(first) is np.ndarray:
+        raise not_a_tensor(op, first)
     if len(tensors) > 1:
         common_device(op, tensors)
     if type(tensors[0]._array) is MetaArray:
@@ -270,6 +282,10 @@ def compute(op, by_name: dict[str, Any]):
         found = op.forward(**arguments)
     except MemoryError as problem:
         raise keeper.as_ours(problem) from None
+    except AttributeError:
+        if not list(_tensors([first])):  # a list of numbers, say, was asked for what only arrays have
+            raise not_a_tensor(op, first) from None
+        raise
     if type(found) is np.ndarray and found.size:
         return by_name, found
     if isinstance(found, (tuple, list)):
@@ -323,7 +339,7 @@ def bind_inplace(op) -> Callable:
     def front(*args, **kwargs):
         if not kwargs and not modes.special and _writes_at_once(op, args):
             return args[0]
-        values = arguments.values(args, kwargs)
+        values = _without_numpy_scalars(arguments.values(args, kwargs))
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call_inplace, args, kwargs)
         if overrides.needed(values):

@@ -37,10 +37,14 @@ def bordered(x: Array, pairs: Pairs, mode: str, value: complex = 0) -> Array:
         ):
             return out
     xp = arrays.module_of(x)
+    if not x.size or not prod(plan.shape):  # nothing but border, or nothing at all
+        x = arrays.zeros(plan.shape, x.dtype, arrays.device_of(x))
+        x[...] = value
+        return x
     for d, places in plan.tables:
         constant = places.min(initial=0) < 0
-        x = xp.take(x, xp.asarray(np.maximum(places, 0)), axis=d) if x.size else arrays.zeros(plan.shape, x.dtype, arrays.device_of(x))
-        if constant or not x.size:
+        x = xp.take(x, xp.asarray(np.maximum(places, 0)), axis=d)
+        if constant:
             x[(slice(None),) * d + (xp.asarray(places < 0),)] = value
     return arrays.contiguous_copy(x)
 

@@ -71,10 +71,13 @@ def to(input, *args, **kwargs):
     dtype, device, copy, memory_format, non_blocking = parse_to(*args, **kwargs)
     dtype = dtype or input.dtype
     device = _indexed(device, input) if device is not None else input.device
-    strides = None
+    strides, same_order = None, True
     if memory_format is not None and memory_format is not preserve_format:
-        strides = strides_for(memory_format, *arrays.view_of(input._array))
-    same_order = strides is None or input.is_contiguous(memory_format=memory_format)
+        geometry = arrays.view_of(input._array)
+        strides = strides_for(memory_format, *geometry)
+        # PyTorch asks which of the two formats the strides look like, not whether they are dense in it: a transposed matrix counts as
+        # row-major and is given back as it is, and the (C, 1, k, k) of a depthwise convolution gets strides that look like channels last.
+        same_order = layout.looks_channels_last(*geometry) is (memory_format is not contiguous_format)
     if not copy and dtype is input.dtype and device == input.device and same_order:
         return input
     return _to_copy(input, dtype, device, strides, non_blocking)
@@ -92,7 +95,7 @@ def _indexed(device, input):
 
 def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, other=None, non_blocking=False):
     """The forms of Tensor.to and Module.to: (dtype, device, copy, memory_format, whether the copy may be left to itself)."""
-    rest = list(args)
+    rest, dtype = [dtypes.asked(a) for a in args], dtypes.asked(dtype)
     if rest and hasattr(rest[0], "_array"):
         other = rest.pop(0)
     elif rest and isinstance(rest[0], dtypes.dtype):

@@ -258,18 +258,20 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
     if input.is_complex():
-        return _complex_rms_norm(input, len(shape), weight, eps)
+        return _rms_step_by_step(input, len(shape), weight, eps)
     x, n = _wide(input), math.prod(shape)
+    if layout.looks_channels_last(tuple(input.shape), input.stride()):  # and so does the result
+        return _rms_step_by_step(x, len(shape), None if weight is None else weight.to(x.dtype), eps).to(input.dtype)
     eps = dtypes.finfo(x.dtype).eps if eps is None else eps
     if len(shape) == 1 and weight is not None and x is input:
-        return _rms_norm(x, _checked_dtype(weight, x), eps)[0]
-    w = x.new_ones(n) if weight is None else _checked_dtype(weight, x).reshape(n)
+        return _rms_norm(x, weight.to(x.dtype), eps)[0]
+    w = x.new_ones(n) if weight is None else weight.to(x.dtype).reshape(n)
     out, _ = _rms_norm(x.reshape((*input.shape[: input.dim() - len(shape)], n)), w, eps)
     return out.reshape(tuple(input.shape)).to(input.dtype)
 
 
-def _complex_rms_norm(input, axes: int, weight, eps):
-    """x^2 is the square of the complex number, as PyTorch has it."""
+def _rms_step_by_step(input, axes: int, weight, eps):
+    """In any order of memory, and of complex numbers: there x^2 is the square of the complex number, as PyTorch has it."""
     eps = dtypes.finfo(input.dtype.to_real()).eps if eps is None else eps
     out = input * ((input * input).mean(tuple(range(-axes, 0)), keepdim=True) + eps).rsqrt()
     return out if weight is None else out * weight
@@ -338,10 +340,17 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
     if not input.numel():
-        return input.clone(), *[input.new_zeros((N, group), dtype=stored)] * 2
+        return _scaled_nothing(input, weight, bias), *[input.new_zeros((N, group), dtype=stored)] * 2
     x = _wide(input).reshape((N, C, HxW))
     out, mean, rstd, _ = _by_channel(x.contiguous(), *_scale_and_shift(x, weight, bias), float(eps), group, None)
     return out.reshape(tuple(input.shape)).to(input.dtype), mean.to(stored), rstd.to(stored)
+
+
+def _scaled_nothing(input, weight, bias):
+    """An empty batch is empty again; what was learned is part of its history, so that backward gives it gradients of zero and not None."""
+    out = input.clone()
+    out = out if weight is None else out * weight.sum()
+    return out if bias is None else out + bias.sum()
 
 
 def _scale_and_shift(x, weight, bias):
@@ -567,7 +576,7 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
     if _is_plain(input, weight, bias, running_mean, running_var):
         x, w, b, rounding = input, weight, bias, None
     elif not input.numel():  # of any number of dimensions
-        return (input.clone(),)
+        return (_scaled_nothing(input, weight, bias),)
     else:
         _check_batch_norm(input, weight, bias, running_mean, running_var, training)
         x = _wide(input) if layout.looks_channels_last(tuple(input.shape), input.stride()) else _wide(input).contiguous()

@@ -24,9 +24,18 @@ def constant_pad_nd(input, pad, value=0):
     """
     pairs = _pairs(input.shape, tuple([whole(p) for p in pad]))
     value = literals.stored(value, dtypes.OF_NUMPY[input.dtype])
-    if input.ndim == 4 and not input.flags.c_contiguous and layout.looks_channels_last(*arrays.view_of(input)):
-        return borders.bordered(input.transpose(0, 2, 3, 1), tuple(pairs[d] for d in (0, 2, 3, 1)), "constant", value).transpose(0, 3, 1, 2)
-    return borders.bordered(input, pairs, "constant", value)
+    if not input.flags.c_contiguous and max((max(pair) for pair in pairs), default=0) <= 0:  # only cut off: a copy in the order it had
+        return arrays.copy(input[tuple([slice(-before, n + after) for n, (before, after) in zip(input.shape, pairs, strict=True)])])
+    return _bordered_as_it_lies(input, pairs, "constant", value)
+
+
+def _bordered_as_it_lies(input, pairs, mode, value=0):
+    """The array with its borders: channels last if the input is, else row-major."""
+    n = input.ndim
+    if n in (4, 5) and not input.flags.c_contiguous and layout.looks_channels_last(*arrays.view_of(input)):
+        order, back = (0, *range(2, n), 1), (0, n - 1, *range(1, n - 1))
+        return borders.bordered(input.transpose(order), tuple([pairs[d] for d in order]), mode, value).transpose(back)
+    return borders.bordered(input, pairs, mode, value)
 
 
 constant_pad_nd.derivative(input=lambda grad, pad: constant_pad_nd(grad, tuple(-whole(p) for p in pad)))
@@ -81,15 +90,14 @@ def pad(input, pad, mode="constant", value=None):
             f"behind (N, C) or (C), found {len(widths)} widths for {input.dim()} dimensions"
         )
     _check_widths(input, widths, mode)
-    if not any(widths):
-        return input.clone()
     return _continued(input, widths, mode)
 
 
 @on_arrays(public=False, method=False)
 def _continued(input, widths, mode):
     """`input` with a border of copies of its elements."""
-    return borders.bordered(input, _pairs(input.shape, widths), mode)
+    pairs = _pairs(input.shape, widths)
+    return borders.bordered(input, pairs, mode) if mode == "circular" else _bordered_as_it_lies(input, pairs, mode)
 
 
 @_continued.meta

@@ -159,10 +159,11 @@ def _geometry_of(name: str, n: int, shape: tuple[int, ...], kernel_size, stride,
             raise RuntimeError(f"{name}: {what} must be greater than zero, but got {numbers if n > 1 else numbers[0]}")
     if min(padding) < 0:
         raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {padding}")
-    for p, k, d in zip(padding, kernel, dilation, strict=True):
-        if p > (d * (k - 1) + 1) // 2:
+    for p, k in zip(padding, kernel, strict=True):
+        if p > k // 2:  # of the kernel as given: dilation makes no window wider here, as in PyTorch
             raise RuntimeError(
-                f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+                f"{name}: pad should be smaller than or equal to half of kernel size: padding should be at most half of kernel size, "
+                f"but got padding={p} and kernel_size={k}"
             )
     _check_input(name, n, shape)
     every = zip(shape[-n:], kernel, stride, padding, dilation, strict=True)
@@ -201,7 +202,21 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 def _max_pool(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode):
     geometry = _geometry(name, n, input, kernel_size, stride, padding, dilation, ceil_mode)
     _check_dtype(name, input, INTEGERS if n > 1 else ())
+    if n == 1 and _has_channels_last(input):
+        sizes, kernel, stride, padding, dilation = geometry
+        flat = MAX_POOL[2](input.unsqueeze(-2), (1, *sizes), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation))
+        return tuple([t.squeeze(-2) for t in flat])
     return MAX_POOL[n](input, *geometry)
+
+
+def _has_channels_last(input) -> bool:
+    """Whether sequences (N, C, L) lie as (N, L, C), a transposed batch of tokens: what is pooled of them then lies so too, as if they were
+    images of one row."""
+    if input.dim() != 3 or input.is_contiguous():
+        return False
+    (count, channels, length), (by_sample, by_channel, by_place) = input.shape, input.stride()
+    strides = by_sample, by_channel, length * by_place, by_place
+    return kernels.layout.looks_channels_last((count, channels, 1, length), strides)
 
 
 def _declare_max_pool(n: int) -> None:
@@ -232,7 +247,13 @@ def _avg_pool(name: str, n: int, input, kernel_size, stride, padding, ceil_mode,
     _check_dtype(name, input, ("int64",))
     if n == 3 and input.dtype.itemsize == 2:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}. Try x.float()')
-    return AVG_POOL[n, False](input, sizes, tuple(input.shape[-n:]), kernel, stride, padding, bool(count_include_pad), divisor_override)
+    counts = bool(count_include_pad)
+    if n == 1 and _has_channels_last(input):
+        flat, around = input.unsqueeze(-2), tuple(input.shape[-1:])
+        return AVG_POOL[2, False](
+            flat, (1, *sizes), (1, *around), (1, *kernel), (1, *stride), (0, *padding), counts, divisor_override
+        ).squeeze(-2)
+    return AVG_POOL[n, False](input, sizes, tuple(input.shape[-n:]), kernel, stride, padding, counts, divisor_override)
 
 
 @composite(method=False, aliases=("nn.functional.avg_pool1d",), grad_name="SqueezeBackward1", settled=True)
@@ -292,6 +313,8 @@ def _adaptive_avg(name: str, n: int, input, output_size):
     _check_dtype(name, input)
     if n > 1 and set(sizes) == {1}:
         return _averaged(input, n)
+    if n == 1 and _has_channels_last(input):
+        return ADAPTIVE_AVG[2, False](input.unsqueeze(-2), (1, *sizes), (1, *input.shape[-1:])).squeeze(-2)
     return ADAPTIVE_AVG[n, False](input, sizes, tuple(input.shape[-n:]))
 
 
@@ -314,6 +337,8 @@ def _declare_adaptive(n: int) -> None:
     def found(input, output_size):
         sizes = _adaptive_sizes(greatest, n, input, output_size)
         _check_dtype(greatest, input)
+        if n == 1 and _has_channels_last(input):
+            return tuple([t.squeeze(-2) for t in ADAPTIVE_MAX[2](input.unsqueeze(-2), (1, *sizes))])
         return tuple(ADAPTIVE_MAX[n](input, sizes))
 
     def adaptive_max_pool(input, output_size, return_indices=False):
@@ -347,7 +372,7 @@ def _declare_fractional(n: int) -> None:
         _check_input(name, n, input._array.shape)
         _check_dtype(name, input)
         for size, count, k in zip(input.shape[-n:], sizes, kernel, strict=True):
-            if count + k - 1 > size:
+            if count + k - (1 if n == 2 else 0) > size:  # PyTorch keeps one place more free in three dimensions
                 raise RuntimeError(f"{name}(): pool size {k} too large relative to input size {size}: there is no room for {count} windows")
         if samples is None:
             batch = 1 if input.dim() == n + 1 else input.shape[0]

@@ -32,7 +32,7 @@ def broadcast_tensors(*tensors):
     """All tensors expanded to their common shape."""
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     shape = layout.broadcast_shapes(*(tuple(t.shape) for t in tensors))
-    return tuple([t.expand(shape) for t in tensors])
+    return tuple([t if tuple(t.shape) == shape else t.expand(shape) for t in tensors])
 
 
 @composite(as_view=True)
@@ -59,7 +59,8 @@ def unflatten(input, dim, sizes):
 def movedim(input, source, destination):
     """Dimensions moved to other places; the others keep their order."""
     n = input.dim()
-    order, _ = layout.movedim(tuple(range(n)), (0,) * n, source, destination)
+    places = [d if isinstance(d, (tuple, list)) else whole(d) for d in (source, destination)]
+    order, _ = layout.movedim(tuple(range(n)), (0,) * n, *places)
     return _permute(input, order)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays
+from flambeau.pickling import elements_come_later
 from flambeau.serialization import safe_pickle
 from flambeau.serialization.damage import shown
 from flambeau.serialization.loading import storage_id, unpickler_class
@@ -50,17 +51,22 @@ def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_
     except pickle.UnpicklingError:
         magic = None
     if type(magic) is not int or magic != MAGIC_NUMBER:
-        raise pickle.UnpicklingError("Invalid magic number; corrupt file? It is neither a zip archive nor in PyTorch's older format")
+        kind = RuntimeError if data[:1] == pickle.PROTO and not weights_only else pickle.UnpicklingError
+        raise kind("Invalid magic number; corrupt file? It is neither a zip archive nor in PyTorch's older format")
     version, at = safe_pickle.load_from(data, at)
     if type(version) is not int or version != PROTOCOL_VERSION:
         raise RuntimeError(f"Invalid protocol version: {shown(version)}, expected {PROTOCOL_VERSION}")
     system, at = safe_pickle.load_from(data, at)
-    result, end = next_pickle(at, storages.persistent_load)
+    later = elements_come_later.set(True)
+    try:
+        result, end = next_pickle(at, storages.persistent_load)
+    finally:
+        elements_come_later.reset(later)
     keys, first = safe_pickle.load_from(data, end)
     little = not isinstance(system, dict) or system.get("little_endian", True)
     last = storages.fill(data, first, keys, swapped=bool(little) != (sys.byteorder == "little"))
-    if data.find(b"conj", at, end) > 0 or data.find(b"neg", at, end) > 0:
-        # A conjugated tensor is computed from its elements, which are there only now.
+    if any([data.find(word, at, end) > 0 for word in (b"conj", b"neg", b"_rebuild_sparse_tensor")]):
+        # A conjugated tensor is computed from its elements, and the indices of a sparse one are checked: they are there only now.
         result, _ = next_pickle(at, storages.persistent_load)
     return result, last
 

@@ -238,7 +238,7 @@ static bool run_strips(Product p) {
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
     bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
-    bool in_place = whole && (p.k * step <= NEAR || (apart && p.k <= 128) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
+    bool in_place = whole && (p.k * step <= NEAR || (apart && (p.k <= 256 || p.m <= 336)) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
     p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
     cut(&p);
     if (p.packs && p.below > 3) p.packs = false, cut(&p); /* each of them would pack the same */
