@@ -277,7 +277,7 @@ def test_small_products_with_a_long_sum(m, n, dtype):
                 flambeau.set_num_threads(threads)
 
 
-def test_out_is_written_where_it_lies():
+def test_out_receives_what_fits():
     """out= receives results in its own memory: dense, strided, of another dtype, of another shape, and where it is also read."""
     x, i = torch.randn(40, 30), torch.randint(0, 40, (40,))
     calls = {

@@ -48,10 +48,8 @@ def bind(op) -> Callable:
         if overrides.needed((*values, out)):
             return overrides.call(op.call, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
         by_name = dict(zip(arguments.parameters, values, strict=True))
-        if out is None:
-            return run(op, by_name)
-        call = (lambda: run(op, by_name)) if modes.special else (lambda: op.call(*args, **kwargs))
-        return inplace.given_out(op, call, list(_tensors(values)), out)
+        results = run(op, by_name)
+        return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
     if op.shortcut_unrecorded is not None:
         return shortened_unrecorded(front, op.shortcut_unrecorded)
@@ -471,7 +469,7 @@ def bind_composite(op) -> Callable:
                 return forward(args[0])
             return front(*args, **kwargs)
         operands = list(_tensors((*args, *kwargs.values())))
-        return inplace.given_out(op, lambda: (front if modes.special else op.call)(*args, **kwargs), operands, out)
+        return inplace.deliver(op, front(*args, **kwargs), operands, out)
 
     if op.as_view:
         return views.remembering(op, front)

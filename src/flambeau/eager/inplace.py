@@ -18,10 +18,10 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import Node
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
-from flambeau.kernels import arrays, layout, native
+from flambeau.kernels import arrays, layout
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.views import _window
-from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor import Tensor, wrap
 
 
 def check_writable(op, self: Tensor, operands=()) -> None:
@@ -139,44 +139,6 @@ def _take_shape(out: Tensor, shape: tuple) -> None:
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:
     return a is b or (type(a._array) is np.ndarray and type(b._array) is np.ndarray and np.may_share_memory(a._array, b._array))
-
-
-# Operations that allocate their result once, and keep nothing else they allocate.
-_AT_ONCE = frozenset(
-    "cat concat concatenate stack hstack vstack index_select gather mm bmm matmul mv sum mean cumsum softmax log_softmax".split()
-)
-
-
-def given_out(op, compute: Callable, operands, out):
-    """The out= form of an operation: compute(), delivered to `out`. Where that is dense, some operations write into it at once."""
-    offers = native.lib is not None and op.short in _AT_ONCE and type(out) in PLAIN and _may_wait(out, operands)
-    if not offers:
-        return deliver(op, compute(), operands, out)
-    native.lib.offer(out._array)
-    try:
-        results = compute()
-    finally:
-        native.lib.offer(None)
-    if isinstance(results, Tensor) and _is_there(results._array, out._array):
-        out._bump()
-        return out
-    return deliver(op, results, operands, out)
-
-
-def _is_there(found, array) -> bool:
-    """Whether `found` is the very memory of `array`, in its order."""
-    same = type(found) is np.ndarray and found.shape == array.shape and found.strides == array.strides and found.dtype == array.dtype
-    return same and native.address(found) == native.address(array)
-
-
-def _may_wait(out: Tensor, operands) -> bool:
-    """Whether `out` is plain memory of its own, apart from what is read, and nothing is recorded."""
-    array = out._array
-    if type(array) is not np.ndarray or not array.flags.carray or not array.size or out._inference or modes.special:
-        return False
-    if modes.state.grad and (out.requires_grad or any(v.requires_grad for v in operands)):
-        return False
-    return not any(_shares_memory(out, v) for v in operands)
 
 
 def deliver(op, results, operands, out):

@@ -50,8 +50,6 @@ def remembering(op, front: Callable) -> Callable:
     def with_memory(*args, **kwargs):
         if modes.special:
             return overrides.noted(op, front, args, kwargs)
-        if kwargs and kwargs.get("out") is not None:  # comes back without it
-            return front(*args, **kwargs)
         key: list = []
         needs, home = False, ndarray
         tensors: list = []

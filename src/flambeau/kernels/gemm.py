@@ -73,9 +73,10 @@ def product(a, b):
         return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
     if native.lib is not None:
         if a.ndim == 2 and LONG <= a.shape[1] == b.shape[0] and 0 < a.shape[0] * b.shape[1] <= SMALL:
-            found = _long(a, b)
-            if found is not NotImplemented:
-                return found
+            for copies in (lambda x: x, arrays.contiguous):  # BLAS reads most views as they are
+                found = _long(copies(a), copies(b))
+                if found is not NotImplemented:
+                    return found
         found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
         if found is NotImplemented and a.dtype.kind in "iu":
             found = _whole(a, b)

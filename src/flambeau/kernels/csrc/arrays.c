@@ -40,20 +40,7 @@ static void *memory_for(int64_t bytes) {
     return data;
 }
 
-/* An array that waits for a result, borrowed from who offers it: the next array of its shape and dtype that is asked for is this one. */
-static _Thread_local PyArrayObject *offered;
-
-PyObject *fl_offer(PyObject *module, PyObject *array) {
-    offered = PyArray_CheckExact(array) ? (PyArrayObject *)array : NULL;
-    Py_RETURN_NONE;
-}
-
 PyObject *fl_new_array(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides) {
-    if (offered && !strides && PyArray_TYPE(offered) == descr->type_num && PyArray_NDIM(offered) == ndim && PyArray_CompareLists(PyArray_DIMS(offered), shape, ndim)) {
-        PyObject *taken = Py_NewRef(offered);
-        offered = NULL;
-        return taken;
-    }
     int64_t size = PyDataType_ELSIZE(descr);
     bool empty = false; /* then in the pool too: NumPy's own empty arrays have strides 0, whatever one asks for */
     for (int d = 0; d < ndim; d++) {

@@ -108,7 +108,6 @@ static PyMethodDef methods[] = {
     {"pool_stats", pool_stats, METH_VARARGS, "pool_stats(reset_peak=False): bytes live, cached for reuse, and the peak of live."},
     {"pool_trim", pool_trim, METH_NOARGS, "Give all cached memory back to the system."},
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
-    {"offer", fl_offer, METH_O, "offer(array or None): the next array made with its shape and dtype is this one."},
     {"address", address, METH_O, "The address of an array's first element: NumPy's own answers take 20 times as long."},
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory, whose bounds are the caller's care."),
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses): see fl_blas_bind."},
