@@ -357,3 +357,48 @@ def test_gradcheck_warns_about_single_precision():
 def test_complex_and_real_meet(question):
     """A real leaf gets a real gradient out of a complex graph, and the reverse."""
     agree(question)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "hardtanh", "relu6", "hardshrink", "softshrink", "prelu", "threshold"])
+def test_straight_lines_have_a_second_derivative(name):
+    """The curvature of a network of straight lines is zero: it can be asked for, and is not an error."""
+
+    def question(T):
+        x, w = leaf(T, 3, 4), leaf(T, 4, 2)
+        more = {"prelu": (leaf(T, 1),), "threshold": (0.1, 2.0)}.get(name, ())
+        slope = T.autograd.grad((getattr(T.nn.functional, name)(x, *more) @ w).sum(), x, create_graph=True)[0]
+        return T.autograd.grad(slope.square().sum(), (x, w))
+
+    agree(question)
+
+
+@pytest.mark.parametrize("power", [2, 3])
+def test_powers_run_out_of_derivatives_where_pytorchs_do(power):
+    """The derivative after the last that is not zero is zero, with no graph behind it."""
+
+    def question(T):
+        x, answers = leaf(T, 3), []
+        g = x**power
+        for _ in range(power + 1):
+            (g,) = T.autograd.grad(g.sum(), x, create_graph=True)
+            answers += [g.detach(), T.tensor(g.requires_grad)]
+        return answers
+
+    agree(question)
+
+
+def test_tangents_of_gradients_of_logcumsumexp():
+    """Forward over reverse goes through weights of zero, where a formula in logarithms of the gradient would be NaN."""
+    agree(lambda T: T.func.jvp(T.func.grad(lambda x: x.logcumsumexp(0).sin().sum()), (plain(T, 4),), (plain(T, 4),)))
+
+
+def test_duals_where_nothing_is_recorded():
+    """Tangents are carried along under no_grad, too, and leave no history."""
+
+    def question(T):
+        ad, x = T.autograd.forward_ad, leaf(T, 3)
+        with T.no_grad(), ad.dual_level():
+            primal, tangent = ad.unpack_dual(ad.make_dual(x, T.ones_like(x)).sin())
+        return primal, tangent, T.tensor([primal.requires_grad, tangent.requires_grad, T.is_grad_enabled()])
+
+    agree(question)

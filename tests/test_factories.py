@@ -809,3 +809,43 @@ def test_an_unknown_option_is_told_by_the_name_the_user_called(name):
     """The error for an unknown keyword names a function the user has never heard of."""
     with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colour'"):
         getattr(flambeau, name)(3, colour=1)
+
+
+@questions(
+    *[lambda t, p=p: t.tensor([1.5, 0.0]).to(p) for p in (float, int, bool, complex)],
+    lambda t: t.ones(2).to("cpu", float),
+    lambda t: t.ones(2).to(dtype=int),
+    lambda t: t.ones(2).view(dtype=bool).shape,
+    lambda t: t.ones(2).sum(dtype=int),
+    lambda t: t.ones(2).cumsum(0, dtype=float),
+    lambda t: t.ones(2).softmax(0, dtype=float),
+    lambda t: t.linalg.vector_norm(t.ones(2), dtype=float),
+    lambda t: t.nn.Linear(2, 2).to(float).weight.dtype,
+    lambda t: (t.promote_types(int, t.float32), t.can_cast(float, t.int8), t.finfo(float).bits, t.iinfo(int).max),
+)
+def test_python_types_are_dtypes(question):
+    """Wherever a dtype is asked for, float, int, bool and complex stand for float64, int64, bool and complex128."""
+    agree(question)
+
+
+def _with(t, dtype, index, value):
+    x = t.ones(2, dtype=getattr(t, dtype))
+    x[index] = value(t) if callable(value) else value
+    return x
+
+
+@questions(
+    lambda t: t.tensor([1j, 0, 1]).bool(),
+    lambda t: t.ones(2, dtype=t.bool).copy_(t.tensor([1j, 0])),
+    lambda t: t.tensor([3, 1], dtype=t.uint8).clamp(min=-1),
+    lambda t: t.tensor([3, 1], dtype=t.uint8).clamp(-1, 2),
+    lambda t: t.tensor([3, 1], dtype=t.uint8).clamp(-256, 2),
+    *[lambda t, i=i: _with(t, "float16", i, -1e9) for i in (0, slice(None), [0], True)],
+    lambda t: _with(t, "bfloat16", t.tensor([True, False]), 1e39),
+    lambda t: _with(t, "float32", 0, 1e39),
+    lambda t: t.ones(2, dtype=t.float16).fill_(1e6),
+    lambda t: t.ones(2).index_fill(0, t.tensor([0]), None),
+)
+def test_numbers_at_the_edge_of_a_dtype(question):
+    """What a number becomes where its dtype changes, or that it does not fit."""
+    agree(question)

@@ -312,3 +312,37 @@ def anomaly_states(T):
 def test_anomaly_mode(question):
     """Anomaly mode raises and is switched as PyTorch's."""
     agree(question)
+
+
+def test_views_made_without_recording_receive_nothing():
+    """A view that was made under no_grad says that it requires a gradient, as its base does, but none ever arrives there."""
+    answers = []
+    for t in (torch, flambeau):
+        x = t.ones(2, 3, requires_grad=True)
+        with t.no_grad():
+            view = x[0]
+        view.pow(2).sum().backward()
+        received = t.autograd.grad(view.sum(), view, allow_unused=True)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            view.backward(t.ones(3))
+        answers.append((view.requires_grad, view.grad, x.grad, received))
+    assert answers[0] == answers[1] == (True, None, None, (None,))
+
+
+def test_parameters_can_be_turned_without_recording():
+    """Under no_grad, t_ and unsqueeze_ change the shape of a leaf, which stays one that requires a gradient; expanded ones can be turned, too."""
+    for t in (torch, flambeau):
+        x = t.ones(2, 3, requires_grad=True)
+        with t.no_grad():
+            x.t_().unsqueeze_(0)
+        assert x.shape == (1, 3, 2) and x.requires_grad and x.is_leaf
+        assert t.ones(1, 3).expand(2, 3).t_().stride() == (1, 0)
+
+
+def test_gradients_handed_out_can_be_written_to():
+    """What autograd.grad returns for a mean is memory of its own, not one number seen many times."""
+    for t in (torch, flambeau):
+        x = t.ones(2, 3, requires_grad=True)
+        for create_graph in (False, True):
+            (grad,) = t.autograd.grad(x.mean(), x, create_graph=create_graph)
+            assert grad.view(-1).detach().mul_(6).tolist() == [1] * 6

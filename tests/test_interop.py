@@ -481,3 +481,36 @@ def test_buffers_can_be_read_from_bytes():
     pickle.dump(flambeau.arange(3, dtype=flambeau.int16).untyped_storage(), file)
     file.seek(0)
     assert pickle.load(file).tolist() == [0, 0, 1, 0, 2, 0]
+
+
+@questions(
+    *[lambda t, v=v: t.ones(2).fill_(v) for v in (np.float32(2), np.int64(3), np.bool_(True))],
+    lambda t: t.ones(2).masked_fill(t.tensor([True, False]), np.float32(2)),
+    lambda t: t.ones(2, 2).index_fill(0, t.tensor([0]), np.int64(3)),
+    lambda t: t.ones(2, 2).scatter(0, t.tensor([[0]]), np.float32(3)),
+    lambda t: t.ones(2) - np.bool_(True),
+    lambda t: t.ones(2, dtype=t.int64) + np.bool_(True),
+    lambda t: t.ones(2, 3).movedim(np.int64(0), t.tensor(1)),
+    lambda t: t.trapz(t.ones(3), dx=np.float32(2)),
+    lambda t: t.zeros(2).lerp(t.ones(2), t.tensor(0.25, dtype=t.float64)),
+    lambda t: t.normal(0.0, t.tensor(0.0), (2,)).abs(),
+    lambda t: np.array([2.0, 3.0]) / t.tensor([1.0, 2.0]),
+    lambda t: np.array([2.0, 3.0]) * t.tensor([1.0, 2.0]),
+)
+def test_numpy_scalars_are_numbers(question):
+    """Where a number is taken, one of NumPy's or a 0-d tensor may stand."""
+    agree(question)
+
+
+@questions(
+    lambda t: ~t.ones(2),
+    lambda t: t.ones(2, dtype=t.complex64).abs_(),
+    lambda t: t.zeros(2, dtype=t.bool).index_fill(0, t.tensor([0]), t.tensor(1j)),
+    lambda t: t.ones(2, dtype=t.bfloat16).nextafter(t.ones(3, dtype=t.bfloat16)),
+    lambda t: t.zeros(2).__setitem__(True, t.tensor(2)),
+    lambda t: type(t.gradient(t.arange(3.0))).__name__,
+    lambda t: type(t.frexp(t.ones(2))).__name__,
+)
+def test_small_print(question):
+    """Errors of the right type, results of the right kind."""
+    agree(question)

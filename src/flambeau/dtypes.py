@@ -11,6 +11,7 @@ torch.float32
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -173,7 +174,7 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest dtype that holds the values of both, by PyTorch's lattice."""
     found = _TABLE.get((type1, type2))
     if found is None:
-        found = _TABLE[type1, type2] = _promote(type1, type2)
+        found = _TABLE[type1, type2] = _promote(asked(type1), asked(type2))
     return found
 
 
@@ -234,9 +235,17 @@ def combine(dimensioned: list[dtype], zero_dim: list[dtype], scalars: list[dtype
     return result
 
 
+PYTHON_TYPES = {builtins.float: float64, builtins.int: int64, builtins.bool: bool, builtins.complex: complex128}
+
+
+def asked(d: Any) -> Any:
+    """What a dtype= argument stands for: Python's own number types are dtypes, too; all else is returned as it is."""
+    return PYTHON_TYPES.get(d, d) if isinstance(d, builtins.type) else d
+
+
 def can_cast(from_: dtype, to: dtype, /) -> builtins.bool:
     """Whether an in-place result of dtype `from_` may be stored in `to`: never from a higher category to a lower."""
-    return from_.category <= to.category
+    return asked(from_).category <= asked(to).category
 
 
 # -- limits ------------------------------------------------------------------------------------------------------
@@ -254,7 +263,7 @@ class finfo(_Limits):
     """Limits of a floating dtype: `eps`, `max`, `min`, `tiny`, `smallest_normal`, `resolution`, `bits`."""
 
     def __init__(self, type: dtype | None = None):
-        self._dtype = d = _default if type is None else type
+        self._dtype = d = _default if type is None else asked(type)
         if not isinstance(d, dtype) or d.category < FLOAT:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
         if isinstance(d, named) and d.limits is not None:
@@ -278,7 +287,7 @@ class iinfo(_Limits):
     """Limits of an integer dtype: `min`, `max`, `bits`."""
 
     def __init__(self, type: dtype):
-        self._dtype = type
+        self._dtype = type = asked(type)
         if not isinstance(type, dtype) or type.category != INTEGER:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         info = np.iinfo(type.numpy)

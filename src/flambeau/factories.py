@@ -122,15 +122,12 @@ def whole(name: str, parameter: str, value: Any) -> int:
     return value.__index__()
 
 
-_PYTHON_TYPES = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool, complex: dtypes.complex128}
-
-
 def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
     """The dtype= argument: a dtype, None, or one of Python's own number types."""
     if dtype is None or type(dtype) is dtypes.dtype:
         return dtype
-    found = _PYTHON_TYPES.get(dtype) if isinstance(dtype, type) else None
-    if found is None:
+    found = dtypes.asked(dtype)
+    if not isinstance(found, dtypes.dtype):
         dtypes.refuse_unmade(dtype)
         raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return found

@@ -15,10 +15,11 @@ NAMES = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_s
 
 def _becoming(name: str) -> Callable:
     def method(self: Tensor, *args, **kwargs) -> Tensor:
-        inplace.check_writable(f"{name}_", self)
+        inplace.check_changeable(f"{name}_", self)
         view = getattr(_stand_in(self), name)(*args, **kwargs)
         self._array = view._array
-        self._node, self._nr, self._needs = view._node, view._nr, view._needs
+        if view._needs:  # not under no_grad, where a parameter that is turned stays a parameter
+            self._node, self._nr, self._needs = view._node, view._nr, True
         self._bump()
         return self
 

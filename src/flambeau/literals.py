@@ -10,6 +10,7 @@ array([[1. , 2. ],
 
 from __future__ import annotations
 
+import math
 import warnings
 from functools import lru_cache, reduce
 from typing import Any
@@ -226,6 +227,14 @@ def stored_integer(value: Any, dtype: dtypes.dtype) -> Any:
     if not lowest <= value <= limits.max:  # nan compares false
         raise does_not_fit(value, dtype)
     return dtype.numpy.type(int(value) if limits.min else int(value) % (limits.max + 1))
+
+
+def filling(value: Any, dtype: dtypes.dtype) -> Any:
+    """One number as x[i] = value stores it: as `stored`, but half precision may become infinite."""
+    if dtype not in (dtypes.float16, dtypes.bfloat16):
+        return stored(value, dtype)
+    value = stored(value, dtypes.float64)
+    return value if -_largest(dtype) <= value <= _largest(dtype) or value != value else math.copysign(math.inf, value)
 
 
 def stored(value: Any, dtype: dtypes.dtype) -> Any:

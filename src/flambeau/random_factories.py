@@ -90,6 +90,8 @@ def randperm(n, *, generator=None, out=None, **options) -> Tensor:
 @factory
 def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, **options) -> Tensor:
     """Normal numbers around `mean` with standard deviation `std`: tensors that broadcast, or two numbers and a size."""
+    if size is not None:
+        mean, std = (v.item() if isinstance(v, Tensor) and not v.dim() else v for v in (mean, std))
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         if size is not None:
             raise TypeError("normal() takes a size only with two numbers: the shape is that of the tensors")

@@ -285,7 +285,7 @@ class Tensor(Methods):
     def _edge(self) -> tuple | None:
         """Where a gradient for this tensor goes."""
         node = self._node if self._base is None else self._view_node()
-        return (node, self._nr) if node is not None else (self, LEAF) if self.requires_grad else None
+        return (node, self._nr) if node is not None else (self, LEAF) if self._needs else None  # a view made under no_grad has neither
 
     @property
     def output_nr(self) -> int:

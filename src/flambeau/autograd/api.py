@@ -54,7 +54,7 @@ def _aims(inputs) -> list[tuple]:
             raise RuntimeError(f"One of the differentiated Tensors does not require grad: number {i} of `inputs`")
         if isinstance(x, Tensor) and not x.is_leaf:
             x.retain_grad()
-    return [x._edge() for x in chosen]
+    return [edge for x in chosen if (edge := x._edge()) is not None]
 
 
 def tensor_backward(
@@ -104,17 +104,18 @@ def grad(
     if is_grads_batched:
         return _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize_grads)
     roots, seeds = _seeds(outputs, grads, create_graph)
-    edges = [x._edge() for x in inputs]
-    unique = {(id(target), nr): (target, nr) for target, nr in edges}
+    edges = [x._edge() for x in inputs]  # None of a view made under no_grad: gradients do not come that way
+    unique = {(id(edge[0]), edge[1]): edge for edge in edges if edge is not None}
     found = run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph, capture=list(unique.values()))
     by_edge = dict(zip(unique, found or (), strict=True))
-    results = [by_edge[id(target), nr] for target, nr in edges]
+    results = [None if edge is None else by_edge[id(edge[0]), edge[1]] for edge in edges]
     return tuple([_finish(x, g, i, allow_unused, materialize_grads) for i, (x, g) in enumerate(zip(inputs, results, strict=True))])
 
 
 def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize: bool) -> Tensor | None:
     if g is not None:
-        return g
+        # What a reduction sends back is one number seen many times; a caller expects memory it can write to and view as it likes.
+        return g.contiguous() if type(g._array) is np.ndarray and g._array.size > 1 and 0 in g._array.strides else g
     if materialize:
         return x.detach().new_zeros(x.shape)
     if not allow_unused:
@@ -166,9 +167,10 @@ def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple
     seeds = [_first_gradient(out, g, create_graph) for out, g in zip(outputs, grads, strict=True)]
     roots = []
     for i, out in enumerate(outputs):
-        if not out.requires_grad:
+        edge = out._edge() if out.requires_grad else None
+        if edge is None:
             raise RuntimeError(UNRECORDED.format(i))
-        roots.append(out._edge())
+        roots.append(edge)
     return roots, seeds
 
 

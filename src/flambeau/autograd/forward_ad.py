@@ -19,6 +19,7 @@ from flambeau.tensor import Tensor
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
 _levels: list[list[tuple[Tensor, Tensor, Tensor]]] = []  # of each level its duals: (dual, primal, tangent)
+_before: list[bool] = []  # of each level, whether operations were recorded when it began. Inside they are, for the tangents' sake
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -43,6 +44,8 @@ def enter_dual_level() -> int:
     if _levels:
         raise RuntimeError("Nested forward mode AD is not supported at the moment: use torch.func.jvp, which nests")
     _levels.append([])
+    _before.append(modes.state.grad)
+    modes.state.grad = not modes.state.inference
     return 0
 
 
@@ -51,6 +54,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if not _levels:
         raise RuntimeError("Trying to exit a forward AD level that was not entered")
     _levels.pop()
+    modes.state.grad = _before.pop()
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
@@ -61,7 +65,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise ValueError(f"Expected primal and tangent to be floating point or complex, but got: {tensor.dtype} and {tangent.dtype}")
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise RuntimeError(f"make_dual: the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}")
-    dual = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
+    dual = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
     _levels[-1].append((dual, tensor, tangent))
     return dual
 
@@ -74,7 +78,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         if dual is tensor:
             return UnpackedDualTensor(primal, tangent)
     duals = _levels[-1]
-    tracked = any(p.requires_grad or t.requires_grad for _, p, t in duals)
+    tracked = _before[-1] and any(p.requires_grad or t.requires_grad for _, p, t in duals)
     with modes.enable_grad():
         weight = zeros_like(tensor).detach().requires_grad_()
         rows = api.grad(tensor, [d for d, _, _ in duals], weight, create_graph=True, allow_unused=True) if duals else ()

@@ -42,7 +42,7 @@ def bind(op) -> Callable:
             recorder = overrides.noting(args)
             if recorder is not None:
                 return recorder.run_whole(op.call, op.call, args, kwargs)
-        values = arguments.values(args, kwargs)
+        values = _without_numpy_scalars(arguments.values(args, kwargs))
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call, args, kwargs)
         if overrides.needed((*values, out)):
@@ -54,6 +54,11 @@ def bind(op) -> Callable:
     if op.shortcut_unrecorded is not None:
         return shortened_unrecorded(front, op.shortcut_unrecorded)
     return front if op.shortcut is None else shortened(op, front, *op.shortcut)
+
+
+def _without_numpy_scalars(values: tuple) -> tuple:
+    """NumPy's scalars as Python's numbers: x.fill_(a.mean()) of an array a. They look like arrays to what works on arrays."""
+    return tuple([v.item() if isinstance(v, np.generic) else v for v in values])
 
 
 def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
@@ -332,7 +337,7 @@ def bind_inplace(op) -> Callable:
     def front(*args, **kwargs):
         if not kwargs and not modes.special and _writes_at_once(op, args):
             return args[0]
-        values = arguments.values(args, kwargs)
+        values = _without_numpy_scalars(arguments.values(args, kwargs))
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call_inplace, args, kwargs)
         if overrides.needed(values):

@@ -177,7 +177,7 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
     """Make Tensor.<method>, which leaves what it does not understand to the other operand (NotImplemented): that is no error."""
     op.bind()
     if method in UNARY:
-        operator = op.call
+        operator = op.call if method != "__invert__" else _inverting(op.call)
     else:
         if op.kind == "pointwise" and method not in REFLECTED and not in_place:
             operator = pointwise.bind_operator(op)
@@ -186,6 +186,16 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
         operator.__name__ = operator.__qualname__ = method
         operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
     setattr(Tensor, method, operator)
+
+
+def _inverting(function: Callable) -> Callable:
+    def __invert__(self):
+        try:
+            return function(self)
+        except NotImplementedError as problem:
+            raise TypeError(f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, found {self.dtype}") from problem
+
+    return __invert__
 
 
 def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:
@@ -197,6 +207,8 @@ def _with_other_side(function: Callable, name: str, swapped: bool) -> Callable:
         except TypeError:
             if isinstance(other, (Tensor, int, float, complex)):
                 raise
+            if name == "__rtruediv__" and hasattr(other, "__array_interface__"):
+                return self.reciprocal() * other  # an array divided by a tensor is a tensor in PyTorch; in no other operator
             return NotImplemented
 
     return operator

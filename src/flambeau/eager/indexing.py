@@ -63,6 +63,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         raise TypeError(f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}. Try torch.as_tensor(value)")
     if index is False:
         return  # PyTorch does not even look whether the value would fit
+    if index is True:
+        index = None  # a dimension of size 1 in front: x[True] = y copies, and so converts the dtype, where x[mask] = y refuses
     recorded = modes.state.grad and (self.requires_grad or (is_tensor and value.requires_grad))
     array = self._array
     target = _seen(array, index) if type(array) is np.ndarray and not recorded else None
@@ -90,7 +92,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         view = _window(self, geometry, index)
         if 0 in view._array.strides:
             inplace.check_writable("__setitem__", view)
-        view.copy_(value) if is_tensor else view.fill_(value)
+        view.copy_(value) if is_tensor else view.fill_(literals.filling(value, view.dtype))
     else:
         _store(self, arrays.strided_view(array, *geometry), value, is_tensor)
 
@@ -264,7 +266,7 @@ def _store(self: Tensor, target, value: Any, is_tensor: bool) -> None:
     if self._inference or 0 in target.strides:
         inplace.check_writable("__setitem__", over(self, target))
     if not is_tensor:
-        arrays.fill(target, literals.stored(value, dtypes.OF_NUMPY[target.dtype]))
+        arrays.fill(target, literals.filling(value, dtypes.OF_NUMPY[target.dtype]))
     else:
         source = value._array
         if type(source) is not type(target):
@@ -282,10 +284,10 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
     if mask is not None and not (is_tensor and value.dim()):
         missing = view._array.ndim - mask._array.ndim
         spread = mask.reshape(tuple(mask.shape) + (1,) * missing) if missing else mask
-        _masked_fill.call_inplace(view, spread, filling(view, value))
+        _masked_fill.call_inplace(view, spread, filling(view, value if is_tensor else literals.filling(value, view.dtype)))
         return
     if not is_tensor:
-        value = wrap(arrays.number(literals.stored(value, view.dtype), view._array, view._array.dtype))
+        value = wrap(arrays.number(literals.filling(value, view.dtype), view._array, view._array.dtype))
     check_dtypes(view, value)
     if modes.state.grad and (view.requires_grad or value.requires_grad):
         _index_put.call_inplace(view, indices, value, False)

@@ -26,6 +26,16 @@ from flambeau.tensor import Tensor, wrap
 
 def check_writable(op, self: Tensor, operands=()) -> None:
     """RuntimeError if `self` may not be written to: a leaf being differentiated, an expanded view, an inference tensor."""
+    check_changeable(op, self, operands)
+    array = self._array
+    overlaps = 0 in array.strides and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
+    if overlaps and not _may_overlap(op, self, operands):
+        what = "more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor first"
+        raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
+
+
+def check_changeable(op, self: Tensor, operands=()) -> None:
+    """RuntimeError if `self` may not be changed at all, be it its elements or its shape only: a leaf being differentiated, an inference tensor."""
     name = f"{op.short}_" if hasattr(op, "short") else str(op)
     if not isinstance(self, Tensor):
         raise TypeError(f"{name}(): the tensor to write to is a {type(self).__name__}")
@@ -33,11 +43,6 @@ def check_writable(op, self: Tensor, operands=()) -> None:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. Make a clone() of it to write to.")
     if modes.state.grad:
         _check_leaf(self, operands)
-    array = self._array
-    overlaps = 0 in array.strides and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
-    if overlaps and not _may_overlap(op, self, operands):
-        what = "more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor first"
-        raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
 
 
 def _may_overlap(op, self: Tensor, operands) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from flambeau import ops
@@ -22,6 +24,12 @@ RENAMED = {
 
 def gradient(plan, grad: Tensor, saved: list, options: tuple) -> Tensor:
     """`plan.expr` with the gradient, the saved operands and the options in place."""
+    formula = partial(_carried_out, plan, grad, saved, options)
+    again = plan.of.again
+    return formula() if again is None else again(formula, grad, saved)
+
+
+def _carried_out(plan, grad: Tensor, saved: list, options: tuple) -> Tensor:
     known: dict = {GRAD: grad} | dict(zip(plan.uses, saved, strict=True))
     found = _value(plan.expr, known, options, grad, {})
     return found if isinstance(found, Tensor) else _constant(found, grad)

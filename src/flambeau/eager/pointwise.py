@@ -242,8 +242,10 @@ def tensor_or_number(op, value):
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float, complex, np.generic)) and op.takes_numbers:
-        if op.refuse_bool and isinstance(value, (bool, np.bool_)):
+        if op.refuse_bool and isinstance(value, bool):
             raise RuntimeError(op.refuse_bool)
+        if isinstance(value, np.bool_):
+            return float(value)  # PyTorch takes it for one, too
         return value.item() if isinstance(value, np.generic) else value
     wanted = "Tensor or a number" if op.takes_numbers else "Tensor"
     raise TypeError(f"{op.short}(): argument must be a {wanted}, not {type(value).__name__}. Try torch.as_tensor(...) on it first")
@@ -413,6 +415,8 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     self = operands[0]
     operands = tuple([tensor_or_number(op, v) for v in operands])
     inplace.check_writable(op, self, operands)
+    if op.rule == "real" and self.is_complex():
+        raise RuntimeError(f"In-place {op.short} is not supported for complex tensors: the result is real. Try x = x.{op.short}()")
     ready, key, out_dtype = prepare(op, operands)
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     shape = layout.broadcast_shapes(*[v._array.shape for v in operands if isinstance(v, Tensor)])

@@ -38,10 +38,10 @@ def fresh(what: str, x: Any) -> Tensor:
     if state.levels:
         level = state.levels[-1]
         x = lift(x, level)
-        if x._wants():
+        if x._wants() and state.grad:
             return OPS["_alias"].call(x)
         new = wrapped(x.value, level, x.batched)
-    elif x.requires_grad:
+    elif x.requires_grad and state.grad:
         return OPS["_alias"].call(x)
     else:
         new = x.detach()

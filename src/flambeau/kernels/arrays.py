@@ -304,7 +304,7 @@ def _evaluate(kernel: Pointwise, operands, params, key, out_dtype, out):
         shape = layout.broadcast_shapes(*(a.shape for a in arrays))
         out = native.empty_strided(shape, layout.pointwise_strides(shape, *map(view_of, arrays)), out_dtype)
     with np.errstate(all="ignore"):
-        if value.dtype.kind == "c" and out.dtype.kind != "c":
+        if value.dtype.kind == "c" and out.dtype.kind not in "cb":  # 1j is true
             value = value.real
         np.copyto(out, value.astype(out_dtype, copy=False), casting="unsafe")
     return out

@@ -37,6 +37,7 @@ class Pointwise:
         self._formula: Callable = formula
         self._gradient_formulas: dict[str, Callable | None] = {} if gradient_formulas is None else gradient_formulas
         self._gradients: dict[int, Gradient] = {}
+        self.again: Callable | None = None  # how the derivative is carried out where it is to be differentiated itself, if not as it stands
 
     @cached_property
     def expr(self):

@@ -11,10 +11,12 @@ import math
 
 import numpy as np
 
+from flambeau import dtypes
 from flambeau.kernels import arrays, sampling
 from flambeau.kernels import expr as e
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.bounds import _clamp
+from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.sampling import fill, source
 
@@ -35,9 +37,16 @@ def functional(op):
     return composite(name=f"nn.functional.{op.short}", method=False)(call)
 
 
+def bent(op):
+    """Straight lines: the second derivative of these is zero, and a part of the graph, so that a program may ask for it."""
+    op.derivative_again(lambda formula, grad, saved: _where(grad.new_zeros((), dtype=dtypes.bool), saved[0], formula()))
+    return op
+
+
 # -- relu and its relatives --------------------------------------------------------------------------------------------
 
 
+@bent
 @pointwise(inplace=True, dtypes="number", complex=False, refuse_bool="Boolean inputs not supported for relu")
 def relu(input):
     """max(x, 0)."""
@@ -47,6 +56,7 @@ def relu(input):
 relu.derivative(input=lambda grad, result: e.where(result <= 0, 0, grad))
 
 
+@bent
 @block(dtypes="number", refuse_bool="Bool inputs not supported for hardtanh")
 def _hardtanh(input, min_val=-1.0, max_val=1.0):
     """x between min_val and max_val."""
@@ -74,12 +84,14 @@ def relu6(input, inplace=False):
     return run(_hardtanh, inplace, input, 0.0, 6.0)
 
 
+@bent
 @block()
 def _leaky_relu(input, negative_slope=0.01):
     """x above zero, negative_slope * x below."""
     return e.where(input > 0, input, input * negative_slope)
 
 
+@bent
 @block(grad_name="PreluKernelBackward0")
 def _prelu(input, weight):
     """x above zero, weight * x below."""
@@ -101,6 +113,7 @@ def prelu(input, weight):
     return _prelu(input, weight)
 
 
+@bent
 @block(dtypes="number")
 def _threshold(input, threshold=0.0, value=0.0):
     """x above the threshold, value elsewhere."""
@@ -336,12 +349,14 @@ def _hardswish(input):
 _hardswish.derivative(input=lambda grad, input: e.where(input <= -3, 0, e.where(input < 3, grad * (input / 3 + 0.5), grad)))
 
 
+@bent
 @pointwise(dtypes="float", complex=False, aliases=("nn.functional.hardshrink",))
 def hardshrink(input, lambd=0.5):
     """0 between -lambd and lambd, x elsewhere."""
     return e.where((input >= -lambd) & (input <= lambd), 0, input)
 
 
+@bent
 @block()
 def _softshrink(input, lambd=0.5):
     """x moved towards zero by lambd, and not beyond."""

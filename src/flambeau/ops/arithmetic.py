@@ -164,6 +164,9 @@ def lerp(input, end, weight):
     """The point a fraction `weight` of the way from input to end: input + weight * (end - input)."""
     for name, other in (("end", end), ("weight", weight)):
         if is_tensor(other) and other.dtype is not input.dtype:
+            if name == "weight" and not other.dim() and input.dim():  # a 0-d weight is a number, as elsewhere
+                weight = other.to(input.dtype)
+                continue
             raise RuntimeError(f"expected dtype {input.dtype} for `{name}` but got dtype {other.dtype}. Try {name}.to(input.dtype)")
     return (_lerp if is_tensor(weight) else _lerp_by_number), input, end, weight
 

@@ -115,7 +115,8 @@ def check_bounds(input, min, max) -> None:
         return
     limits = dtypes.iinfo(common)
     for bound in given:
-        if not is_tensor(bound) and not limits.min <= bound <= limits.max:
+        lowest = limits.min or -limits.max  # of an unsigned dtype -1 is the largest value, as in C
+        if not is_tensor(bound) and not lowest <= bound <= limits.max:
             fits = f"{common.name} without overflow: it holds {limits.min} ... {limits.max}"
             raise RuntimeError(f"value cannot be converted to type {fits}, not {bound}. Leave it out, or cast the tensor first.")
 

@@ -36,7 +36,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 
 @composite(method=False)
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
-    """The derivative of a sampled function along each of `dim`, in the middle of its neighbours; a list of tensors like `input`.
+    """The derivative of a sampled function along each of `dim`, in the middle of its neighbours; a tuple of tensors like `input`.
 
     spacing     the distance of samples (one number, one per dimension), or their coordinates (a list of 1-d tensors)
     edge_order  1 or 2: how many neighbours the first and the last sample look at
@@ -54,7 +54,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
             raise RuntimeError(f"torch.gradient expected each dimension size to be at least edge_order+1, found {tuple(input.shape)}")
         if hasattr(step, "_array") and tuple(step.shape) != (n,):
             raise RuntimeError(f"torch.gradient expected `spacing` to have {n} coordinates for dimension {d}, found {tuple(step.shape)}")
-    return [_slope(input, d, step, edge_order) for d, step in zip(dims, steps, strict=True)]
+    return tuple([_slope(input, d, step, edge_order) for d, step in zip(dims, steps, strict=True)])
 
 
 def _spacings(spacing, n: int, one_for_all: bool) -> list:
@@ -135,6 +135,7 @@ def _areas(name: str, y, x, dx, dim: int):
     n = y.shape[dim]
     sums = y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)
     if x is None:
+        dx = dx.item() if hasattr(dx, "item") else dx
         if isinstance(dx, bool) or not isinstance(dx, (int, float, complex)):
             raise RuntimeError(f"{name}: dx must be a number, found {type(dx).__name__}")
         return sums * (dx / 2)

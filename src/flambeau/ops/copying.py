@@ -95,7 +95,7 @@ def _indexed(device, input):
 
 def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, other=None, non_blocking=False):
     """The forms of Tensor.to and Module.to: (dtype, device, copy, memory_format, whether the copy may be left to itself)."""
-    rest = list(args)
+    rest, dtype = [dtypes.asked(a) for a in args], dtypes.asked(dtype)
     if rest and hasattr(rest[0], "_array"):
         other = rest.pop(0)
     elif rest and isinstance(rest[0], dtypes.dtype):

@@ -85,29 +85,51 @@ def logcumsumexp(input, dim):
     return scan("logcumsumexp", input, layout.wrap_dim(whole(dim), input.ndim), float_dtype(input))
 
 
-logcumsumexp.derivative(input=lambda grad, input, result, dim: _logcumsumexp_backward(grad, input, result, dim))
+logcumsumexp.derivative(
+    input=lambda grad, input, result, dim: conj(_weighed(conj(grad), input, result, dim, True)) if input.dim() else grad
+)
 logcumsumexp.meta(like_input)
 
 
-def _logcumsumexp_backward(grad, input, result, dim):
-    """dL/dx_k = sum over i >= k of grad_i exp(x_k - y_i).
+@on_arrays
+def _weighed(values, input, result, dim, back):
+    """Values times the matrix exp(x_k - y_i), k <= i: out_k = sum over i >= k of values_i exp(x_k - y_i); if not `back`, its transpose,
+    out_i = sum over k <= i of values_k exp(x_k - y_i).
 
-    In logarithms, because exp(-y_i) alone may overflow: positive and negative gradients are added up apart, as log|grad_i| - y_i. What is
-    left out counts as the lowest finite number and not as -inf, which would make the next derivative NaN.
+    In logarithms, because exp(-y_i) alone may overflow, positive and negative values apart. Linear in the values, and so are the derivatives.
     """
-    if not input.dim() or not input.numel():
-        return grad
-    if input.is_complex():
-        return conj(_exp_sum_from_the_end(conj(grad).log(), input, result, dim))
-    low = dtypes.finfo(input.dtype).min
-    size = grad.abs().log()
-    up = _exp_sum_from_the_end(size.masked_fill(grad <= 0, low), input, result, dim)
-    down = _exp_sum_from_the_end(size.masked_fill(grad >= 0, low), input, result, dim)
-    return up - down
+    xp = arrays.module_of(values)
+    dim = layout.wrap_dim(whole(dim), values.ndim)
+    dtype = dtypes.float32.numpy if values.dtype.itemsize < 4 else values.dtype
+    v, x, y = (arrays.cast(a, dtype) for a in (values, input, result))
+
+    def total(logs):
+        if back:
+            logs = xp.flip(scan("logcumsumexp", xp.flip(logs - y, dim), dim, dtype), dim) + x
+        else:
+            logs = scan("logcumsumexp", logs + x, dim, dtype) - y
+        return xp.exp(logs)
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if v.dtype.kind == "c":
+            return arrays.cast(total(xp.log(v)), values.dtype)
+        size = xp.log(abs(v))
+        up, down = (total(xp.where(side, size, -xp.inf)) for side in (v > 0, v < 0))
+        return arrays.cast(up - down, values.dtype)
 
 
-def _exp_sum_from_the_end(log_grad, input, result, dim):
-    return ((log_grad - result).flip(dim).logcumsumexp(dim).flip(dim) + input).exp()
+_weighed.meta(like_input)
+_weighed.derivative(
+    values=lambda grad, input, result, dim, back: conj(_weighed(conj(grad), input, result, dim, not back)),
+    input=lambda grad, values, input, result, dim, back: (
+        grad * conj(_weighed(values, input, result, dim, True)) if back else conj(values * _weighed(conj(grad), input, result, dim, True))
+    ),
+    result=lambda grad, values, input, result, dim, back: (
+        -conj(values * _weighed(conj(grad), input, result, dim, False))
+        if back
+        else -grad * conj(_weighed(values, input, result, dim, False))
+    ),
+)
 
 
 # -- extrema ------------------------------------------------------------------------------------------------------------------

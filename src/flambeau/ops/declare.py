@@ -186,6 +186,11 @@ class PointwiseOp(Op):
         """
         self.gradient_formulas.update(formulas)
 
+    def derivative_again(self, function: Callable) -> None:
+        """How the derivative is carried out where it is to be differentiated itself: function(formula, grad, saved) on tensors, where formula()
+        does what the formula says and `saved` holds the tensors it reads. For what the formula no longer shows: that 2 is 2 * x ** 0."""
+        self.kernel.again = function
+
 
 class ArrayOp(Op):
     """A function on arrays. Tensor arguments arrive as arrays, everything else as it was given.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from flambeau import literals
 from flambeau.kernels import arrays, gather, layout
 from flambeau.kernels import expr as e
@@ -32,7 +34,7 @@ def masked_fill(input, mask, value):
     if hasattr(value, "_array"):
         if value.dim():
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
-    elif not isinstance(value, arrays.NUMBERS):
+    elif not isinstance(value, (*arrays.NUMBERS, np.generic)):
         raise TypeError(f"masked_fill(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
     return _masked_fill, input, mask, filling(input, value)
 

@@ -27,7 +27,7 @@ def _vector_norm(input, ord, dims, keepdim, dtype):
     out_dtype = _norm_dtype(input, dtype)
     _check_identity(input.shape, ord, dims)
     xp = arrays.module_of(input)
-    input = arrays.cast(input, input.dtype if dtype is None else dtype.numpy)
+    input = arrays.cast(input, input.dtype if dtype is None else dtypes.asked(dtype).numpy)
     if input.dtype.kind == "c":
         input = xp.asarray(abs(input))
     if ord in (1, 2):

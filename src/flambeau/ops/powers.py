@@ -46,19 +46,22 @@ def _power_of_number(input, exponent):
 
 
 # -- the exponents of everyday: a multiplication, a division or a root instead of pow ----------------------------------
-# The derivatives read the input, never the result: PyTorch lets a program write over x ** 0.5 before backward.
+# The derivatives read the input, never the result: PyTorch lets a program write over x ** 0.5 before backward. Differentiated again, 2 * x is
+# 2 * x ** 1, whose derivative 2 * x ** 0 still belongs to the graph of x: the third derivative of x ** 2 is zero, not an error.
 
 
-def _everyday(name: str, formula, slope, dtypes="float"):
+def _everyday(name: str, formula, slope, dtypes="float", power: int | None = None):
     formula.__name__ = name
     op = block(grad_name="PowBackward0", dtypes=dtypes)(formula)
     op.derivative(input=lambda grad, input: grad * e.conj(slope(input)))
+    if power is not None:
+        op.derivative_again(lambda formula, grad, saved: grad * (power * saved[0].pow(power - 1)).conj())
     return op
 
 
 QUICK = {
-    2: _everyday("_square", lambda input: input * input, lambda x: 2 * x, "number"),
-    3: _everyday("_cube", lambda input: input * input * input, lambda x: 3 * (x * x), "number"),
+    2: _everyday("_square", lambda input: input * input, lambda x: 2 * x, "number", 2),
+    3: _everyday("_cube", lambda input: input * input * input, lambda x: 3 * (x * x), "number", 3),
     0.5: _everyday("_root", lambda input: e.sqrt(input), lambda x: 0.5 * e.rsqrt(x)),
     -0.5: _everyday("_inverse_root", lambda input: e.rsqrt(input), lambda x: -0.5 * e.power(x, -1.5)),
     -1: _everyday("_inverse", lambda input: 1 / input, lambda x: -1 / (x * x)),

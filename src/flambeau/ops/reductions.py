@@ -51,8 +51,9 @@ def summed_dtype(name: str, array, dtype):
 
 def checked_dtype(name: str, dtype) -> dtypes.dtype:
     """The dtype= argument, if it is one."""
-    if isinstance(dtype, dtypes.dtype):
-        return dtype
+    found = dtypes.asked(dtype)
+    if isinstance(found, dtypes.dtype):
+        return found
     raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, layout
 from flambeau.kernels import expr as e
 from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, on_arrays, pointwise
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
+from flambeau.ops.results import named_result
 from flambeau.ops.shape_rules import broadcast
 
 floor = unary("floor", "The largest whole number that is not above input.", inplace=True, dtypes="number", complex=False)
@@ -54,7 +55,7 @@ def ldexp(input, other):
     return input * e.exp2(other)
 
 
-@on_arrays(public=False, method=False, returns="mantissa exponent")
+@on_arrays(public=False, method=False, returns=named_result("frexp", "mantissa exponent"))
 def _frexp(input):
     """NumPy's own, in float32 for the half precisions."""
     xp = arrays.module_of(input)
@@ -105,4 +106,5 @@ def nextafter(input, other):
     common = promoted(input, other)
     if not common.is_floating_point:
         raise NotImplementedError(f'"nextafter" not implemented for {common.name} tensors; it takes floating-point ones')
+    layout.broadcast_shapes(input.shape, other.shape)  # raises where they do not broadcast
     return _nextafter_halves if common.itemsize == 2 else _nextafter, input, other

@@ -186,13 +186,13 @@ def index_fill(input, dim, index, value):
     """`input` with a number (or 0-d tensor) in the slices of `dim` that the index names. Negative indices count from the end."""
     index = _vector("index_fill_", index, ("int64",), IndexError, RuntimeError)
     dim = layout.wrap_dim(whole(dim), input.dim())
-    if hasattr(value, "_array"):
-        if value.dim():
-            raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
-        return _index_fill, input, dim, index, value
-    if isinstance(value, complex) and not input.is_complex():
+    if value is None or isinstance(value, str):
+        raise TypeError(f"index_fill(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
+    if hasattr(value, "_array") and value.dim():
+        raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
+    if (value.is_complex() if hasattr(value, "_array") else isinstance(value, complex)) and not input.is_complex():
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    return _index_fill, input, dim, index, literals.stored(value, input.dtype)
+    return _index_fill, input, dim, index, value if hasattr(value, "_array") else literals.stored(value, input.dtype)
 
 
 # -- combining ---------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ are in `kernels/gather.py`.
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout, trespass
 from flambeau.kernels import gather as kernel
@@ -231,7 +233,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError(f"reduce argument must be either add or multiply, found {reduce!r}. scatter_reduce knows more")
     if not hasattr(src, "_array"):
-        if not isinstance(src, arrays.NUMBERS):
+        if not isinstance(src, (*arrays.NUMBERS, np.generic)):
             raise TypeError(f"scatter(): argument 'src' must be Tensor or Number, not {type(src).__name__}")
         dim, _ = _prepared("scatter", input, dim, index, None)
         number = literals.stored(src, input.dtype)

@@ -59,7 +59,8 @@ def unflatten(input, dim, sizes):
 def movedim(input, source, destination):
     """Dimensions moved to other places; the others keep their order."""
     n = input.dim()
-    order, _ = layout.movedim(tuple(range(n)), (0,) * n, source, destination)
+    places = [d if isinstance(d, (tuple, list)) else whole(d) for d in (source, destination)]
+    order, _ = layout.movedim(tuple(range(n)), (0,) * n, *places)
     return _permute(input, order)
 
 

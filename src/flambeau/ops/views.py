@@ -55,7 +55,7 @@ _view.derivative(lambda grad, input_shape: grad.reshape(input_shape))
 def view_(input, *size, **named):
     """The same memory in another shape (or, given a dtype, with other elements). One size may be -1."""
     if named or len(size) == 1:
-        target = named.get("dtype", size[0] if size else None)
+        target = dtypes.asked(named.get("dtype", size[0] if size else None))
         if isinstance(target, dtypes.dtype):
             return input._reinterpret(target)
     return _view.call(input, listed("view", "size", size, named))

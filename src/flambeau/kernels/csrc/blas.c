@@ -112,7 +112,7 @@ static void piece(void *ctx, int64_t t) {
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
     int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
     _Alignas(64) char corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
-    const int64_t panels = ceil_div(cols, p->panel);
+    const int64_t panels = p->loops ? ceil_div(cols, p->panel) : 0;
     const size_t room = p->packs ? (size_t)(panels * DEPTH * PANEL) : 0;
     char *const near = room ? fl_alloc(room) : NULL;
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
