@@ -265,8 +265,7 @@ def slogdet(a: Array) -> tuple[Array, Array]:
     """(sign, log |det|) of square matrices."""
     xp = arrays.module_of(a)
     if not _by_lapack(a):
-        sign, size = (xp.asarray(x) for x in from_module(a, "slogdet"))
-        return (sign * (size == size) if a.dtype.kind == "f" else sign), size  # NaN has no sign
+        return tuple(xp.asarray(x) for x in from_module(a, "slogdet"))
     diagonal, exchanges = _pivots_of(a)
     with np.errstate(all="ignore"):
         size = abs(diagonal)

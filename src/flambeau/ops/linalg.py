@@ -64,7 +64,9 @@ def det(input):
 @from_lapack("linalg.slogdet", square=True, returns="sign logabsdet")
 def linalg_slogdet(A):
     """(sign, log |det|) of square matrices: det = sign exp(logabsdet), which neither over- nor underflows. (..., N, N) -> (...), (...)."""
-    return matrices.slogdet(A)
+    sign, size = matrices.slogdet(A)
+    xp = arrays.module_of(A)
+    return (xp.where(xp.isnan(size), A.dtype.type(0), sign) if A.dtype.kind == "f" else sign), size  # NaN has no sign
 
 
 def _slogdet_gradient(grads, A, sign):
