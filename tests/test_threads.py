@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -214,3 +215,17 @@ def test_python_threads_compute_side_by_side():
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+@compiled
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there is one CPU to run on")
+def test_workers_that_step_aside_may_still_run_anywhere():
+    """A worker that wakes on its caller's CPU leaves it, and is bound to no other by that: what the program may use, its threads may."""
+    torch.set_num_threads(2)
+    x = random(512, 512)
+    for _ in range(20):  # with pauses, in which workers fall asleep
+        (x @ x).sum().item()
+        time.sleep(0.002)
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    assert len(threads) > 1
+    assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(os.sched_getaffinity(0))}

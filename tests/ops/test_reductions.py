@@ -371,3 +371,29 @@ def test_transposed_arrays_are_folded_as_they_lie(order, dims, copied):
     for keepdim in (False, True):
         found = reduce("sum", array, dims, keepdim, array.dtype)
         assert found.flags.c_contiguous and np.array_equal(found, array.sum(axis=dims, keepdims=keepdim))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(300, 5), (3, 48), (70, 49), (2000, 3), (6, 300, 3), (4, 5, 40, 6)])
+def test_short_rows_and_columns_apart(shape, dtype):
+    """Rows of a few elements, every other column, permuted and expanded tensors are folded as PyTorch folds them, with any number of threads."""
+    x = (torch.randn(shape) * 4).to(getattr(torch, dtype))
+    for view in (
+        lambda t: t,
+        lambda t: t[..., ::2],
+        lambda t: t.movedim(0, -1),
+        lambda t: t.unsqueeze(-1).expand(*t.shape, 4),
+        lambda t: t.flip(0),
+    ):
+        theirs, mine = view(x), view(flambeau.from_numpy(x.numpy()))
+        for dim in range(theirs.dim()):
+            for name in ("sum", "amax", "any", *(("mean", "norm", "logsumexp", "var") if dtype.startswith("float") else ())):
+                wanted = getattr(theirs, name)(dim=dim).numpy()
+                found = getattr(mine, name)(dim=dim)
+                np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-5)
+                threads = flambeau.get_num_threads()
+                try:
+                    flambeau.set_num_threads(1)
+                    assert np.array_equal(getattr(mine, name)(dim=dim).numpy(), found.numpy(), equal_nan=True)
+                finally:
+                    flambeau.set_num_threads(threads)

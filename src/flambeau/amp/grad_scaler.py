@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
 from math import inf
 from typing import Any
@@ -118,15 +118,14 @@ class GradScaler:
     @modes.no_grad()
     def _unscale_grads_(self, optimizer: Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> dict:
         """Multiply all gradients by `inv_scale`; {device: 1.0 if one of its gradients was not finite, else 0.0}."""
+        grads = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
+        if not allow_fp16 and dtypes.float16 in [g.dtype for g in grads]:
+            raise ValueError("Attempting to unscale FP16 gradients. Keep the parameters in float32 and run the model in autocast.")
+        if grads and inv_scale.is_cpu and updates.on_cpu(grads):  # all of one kind: nothing to ask of each
+            return {inv_scale.device: _unscale(grads, inv_scale, found_inf)}
         by_device: dict[Any, list[Tensor]] = {}
-        for group in optimizer.param_groups:
-            for param in group["params"]:
-                grad = param.grad
-                if grad is None:
-                    continue
-                if grad.dtype is dtypes.float16 and not allow_fp16:
-                    raise ValueError("Attempting to unscale FP16 gradients. Keep the parameters in float32 and run the model in autocast.")
-                by_device.setdefault(grad.device, []).append(grad)
+        for grad in grads:
+            by_device.setdefault(grad.device, []).append(grad._values() if grad.is_sparse else grad)
         return {device: _unscale(grads, inv_scale.to(device), found_inf.to(device)) for device, grads in by_device.items()}
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> float | None:
@@ -330,37 +329,9 @@ class OldSpelling(GradScaler):
 
 def _unscale(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:
     """Multiply the gradients of one device in place; 1.0 if one was infinite or NaN, else `found_inf`."""
-    dense = [g._values() if g.is_sparse else g for g in grads if g.numel()]
     if not inv_scale.is_cpu:
-        return _unscale_on_gpu(dense, inv_scale, found_inf)
-    factor, finite = inv_scale.item(), True
-    for some in _at_once(dense):
-        finite &= all([_all_finite(g) for g in some])
-        if factor != 1.0:
-            updates.scale(some, factor)
-    return found_inf if finite else found_inf.new_ones(())
-
-
-NEAR = 1 << 19  # elements that stay in the cache between being looked at and being multiplied
-
-
-def _at_once(grads: list[Tensor]) -> Iterator[list[Tensor]]:
-    """The gradients in order, so many at a time as the cache holds; a larger one alone."""
-    some: list[Tensor] = []
-    size = 0
-    for g in grads:
-        if some and size + g.numel() > NEAR:
-            yield some
-            some, size = [], 0
-        some.append(g)
-        size += g.numel()
-    if some:
-        yield some
-
-
-def _all_finite(grad: Tensor) -> bool:
-    """A finite sum has finite terms. One that is not may just have overflowed: only then is every element looked at."""
-    return -inf < grad.sum().item() < inf or bool(grad.isfinite().all())
+        return _unscale_on_gpu([g for g in grads if g.numel()], inv_scale, found_inf)
+    return found_inf.new_ones(()) if updates.unscale(grads, inv_scale.item()) else found_inf
 
 
 def _unscale_on_gpu(grads: list[Tensor], inv_scale: Tensor, found_inf: Tensor) -> Tensor:

@@ -339,8 +339,10 @@ def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tens
         for array in given:
             arrays.apart(out._array, array)  # raises if they overlap in part, as in PyTorch
     inplace.resize_out(op, out, shape)
-    result = arrays.run(op.kernel, ready, options, key, out_dtype)
-    arrays.write(out._array, result)
+    to = out._array
+    at_once = type(to) is np.ndarray and to.dtype == out_dtype
+    if not at_once or op.kernel.launch_into(to, *ready, *options) is NotImplemented:
+        arrays.write(to, arrays.run(op.kernel, ready, options, key, out_dtype))
     out._bump()
     return out
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau.autograd import modes
 from flambeau.kernels import arrays, folding, updates
-from flambeau.ops.updates import Rule, scaled
+from flambeau.ops.updates import Rule, scaled, unscaled
 from flambeau.tensor import Tensor, wrap
 
 
@@ -76,6 +76,13 @@ def on_cpu(tensors: Sequence[Tensor]) -> bool:
 def scale(tensors: Sequence[Tensor], factor: float) -> None:
     """Multiply tensors on the CPU in place, all in one launch."""
     move(scaled, (), [list(tensors)], {"factor": factor})
+
+
+def unscale(tensors: Sequence[Tensor], factor: float) -> bool:
+    """The same, and whether an element was infinite or NaN before."""
+    found = updates.run(unscaled.kernel(()), ([t._array for t in tensors],), [factor])
+    _note_writes(tensors)
+    return found
 
 
 def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor] | None:

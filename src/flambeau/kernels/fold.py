@@ -129,8 +129,8 @@ void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t 
     int64_t r = 0;
     (void)shift;
 {_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}
-FL_COLD void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
-    for (int64_t i = 0; i < n; i++)
+void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++)
         (({TYPES[out][1]} *)out)[i] = {CPrinter(out).write(out, finished)};
 }}"""
 
@@ -176,7 +176,7 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 
 def _short_lanes(name: str, element: LoopPrinter) -> str:
     """The greater part of a row, 64 lanes wide: sixteen elements of a lane are added as float32, then four lanes, then doubles."""
-    return f"""    if (n >= 64) {{
+    return f"""    if (n >= 256) {{ /* fewer are not worth so many lanes */
         FL_ALIGNED double part[16] = {{0}};
         for (int64_t end; n - from >= 64; from = end) {{
             end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;

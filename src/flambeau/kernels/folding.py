@@ -191,8 +191,9 @@ def _geometry(array, dims: tuple[int, ...]):
         kept = [*kept, none] if pattern[-1:] != [False] or not folded else [none, *kept]
     outer, inner = kept or (none, none)
     beside = inner[0] > 1 and inner[1] < middle[1]
-    # Columns are read side by side, so they must lie side by side; rows may have any step. What repeats should not be short.
-    if (beside and inner[1] != array.itemsize) or (again[0] > 1 and middle[0] * (inner[0] if beside else 1) < SHORT):
+    # A GPU reads columns side by side, so they must lie side by side; rows may have any step. What repeats should not be short.
+    apart = inner[1] != array.itemsize and (type(array) is not np.ndarray or inner[1] == 0)
+    if (beside and apart) or (again[0] > 1 and middle[0] * (inner[0] if beside else 1) < SHORT):
         return _copied(array, dims)
     seen = array, (outer[0], middle[0], inner[0], *shapes), (outer[1], middle[1], inner[1])
     return seen if again is none else (*seen, tuple(again))

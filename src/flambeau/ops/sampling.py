@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flambeau import devices
 from flambeau.kernels import arrays, layout, rejection, sampling
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.declare import on_arrays
@@ -39,6 +40,11 @@ def draw(kind: str, generator, shape, dtype, device, **parameters):
 def fill(kind: str, out, generator, **parameters) -> None:
     """Overwrite an array with samples, in the order of its memory. Parameters that are arrays go along with it."""
     if type(out) is MetaArray:
+        return
+    if type(out) is np.ndarray and kind in sampling.INTO and out.flags.carray and out.size:
+        drawn = getattr(sampling, kind)(source(generator, devices.cpu), out.shape, dtype=out.dtype, out=out, **parameters)
+        if drawn is not out:
+            arrays.write(out, drawn)
         return
     device = arrays.device_of(out)
     if (out.flags.c_contiguous and out.size) if type(out) is np.ndarray else layout.is_contiguous(*arrays.view_of(out)):
@@ -73,9 +79,11 @@ def distribution(signature):
     name = signature.__name__
     op = on_arrays(name=f"Tensor.{name}", public=False, method=False, inplace=True)(signature)
 
+    names = {p: {"from_": "low", "to": "high"}.get(p, p) for p in op.parameters}
+
     @op.writes
     def _(input, *, generator=None, **given):
-        fill(name, input, generator, **{{"from_": "low", "to": "high"}.get(p, p): float(v) for p, v in given.items()})
+        fill(name, input, generator, **{names[p]: float(v) for p, v in given.items()})
 
     op.meta(like_input)
     op.derivative(input=_zeros)

@@ -81,6 +81,10 @@ def clamp(x, low, high):
     return e.minimum(e.maximum(x, low), high) if isinstance(x, e.Expr) else x.clamp(low, high)
 
 
+def not_finite(x):
+    return e.isinf(x) | e.isnan(x) if isinstance(x, e.Expr) else ~x.isfinite()
+
+
 def without_history(x):
     return x if isinstance(x, e.Expr) else x.detach()
 
@@ -243,3 +247,9 @@ def average(averaged, current, *, weight) -> Any:
 def scaled(value, *, factor) -> Any:
     """A multiple of the tensor."""
     return (value * factor,)
+
+
+@Rule
+def unscaled(value, *, factor) -> Any:
+    """A multiple of the tensor, and whether an element was infinite or NaN."""
+    return value * factor, not_finite(value)

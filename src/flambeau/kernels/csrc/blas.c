@@ -208,14 +208,14 @@ static void run_plain(Product *p) {
     run(piece, p, p->below * ceil_div(p->n, p->cols), true);
 }
 
-/* Pieces for all threads, several for each. Not by shape alone: however C is cut, an element is the same sum in the same order. */
+/* Pieces for all threads, several for each; where each packs its part of B, fewer, and rows are cut last: they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
-    const int64_t enough = 4 * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
+    const int64_t enough = (p->packs ? 3 : 4) * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
     const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : MANY);
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
     for (int64_t count; p->below = ceil_div(p->m, p->rows), (count = p->below * ceil_div(p->n, p->cols)) < enough;)
-        if (p->cols > (p->rows > 2 * MOST_ROWS ? 2 : 1) * p->panel) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
+        if (p->cols > (p->rows > 2 * MOST_ROWS && !p->packs ? 2 : 1) * p->panel) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
         else if (p->rows > 4 * TILE && p->rows > unit && !(small && 2 * count >= enough)) p->rows = ceil_div(ceil_div(p->rows, 2), unit) * unit;
         else break;
 }
@@ -238,7 +238,7 @@ static bool run_strips(Product p) {
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
     bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
-    bool in_place = whole && (p.k * step <= NEAR || (apart && p.k <= 128) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
+    bool in_place = whole && (p.k * step <= NEAR || (apart && (p.k <= 256 || p.m <= 336)) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
     p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
     cut(&p);
     if (p.packs && p.below > 3) p.packs = false, cut(&p); /* each of them would pack the same */

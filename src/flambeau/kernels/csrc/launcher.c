@@ -312,16 +312,16 @@ static PyObject *into(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
 }
 
 typedef struct { char *data[MAX_OPERANDS]; int64_t numel, first; } Piece; /* of an update: a tensor, and the number of its first block */
-typedef struct { const fl_pointwise *entry; Piece *piece; int64_t count, blocks, numel; double param[MAX_PARAM]; } Update;
+typedef struct { const fl_pointwise *entry; Piece *piece; int64_t count, blocks, numel, noted; double param[MAX_PARAM]; } Update;
 
 static void update_block(void *update, int64_t block) {
-    const Update *u = update;
+    Update *u = update;
     int64_t low = 0, high = u->count; /* to the last piece that begins at or before this block */
     while (high - low > 1) *(u->piece[(low + high) / 2].first <= block ? &low : &high) = (low + high) / 2;
     Piece piece = u->piece[low];
     int64_t begin = (block - piece.first) * BLOCK;
     for (int o = 0; o <= u->entry->n_in; o++) piece.data[o] += begin * fl_itemsize[u->entry->key];
-    u->entry->loop(piece.data, NULL, Py_MIN(piece.numel - begin, BLOCK), u->param);
+    u->entry->loop(piece.data, &u->noted, Py_MIN(piece.numel - begin, BLOCK), u->param);
 }
 
 static bool add_piece(Update *u, Kernel *k, PyObject *lists, int64_t i) {
@@ -347,7 +347,7 @@ static PyObject *update(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     PyThreadState *paused = fits && u.numel > INLINE_UP_TO ? PyEval_SaveThread() : NULL;
     if (paused) fl_parallel(update_block, &u, u.blocks), PyEval_RestoreThread(paused);
     for (int64_t block = 0; fits && !paused && block < u.blocks; block++) update_block(&u, block);
-    return PyMem_Free(u.piece), PyErr_Occurred() ? NULL : Py_NewRef(fits ? Py_None : Py_NotImplemented);
+    return PyMem_Free(u.piece), PyErr_Occurred() ? NULL : Py_NewRef(!fits ? Py_NotImplemented : u.noted ? Py_True : Py_False);
 }
 
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {

@@ -29,11 +29,11 @@ static void draw32(Twister *g, uint32_t *out, int64_t n) {
 
 /* For n below 2^32 / 20: beyond, the remainder of a 32-bit word would be uneven, and PyTorch goes another way. */
 static void permute(Twister *g, int64_t *out, int64_t n) {
-    uint32_t word;
+    uint32_t words[512]; /* drawn together: tempering one word by itself takes as long as the exchange */
     for (int64_t i = 0; i < n; i++) out[i] = i;
     for (int64_t i = 0; i + 1 < n; i++) {
-        draw32(g, &word, 1);
-        int64_t kept = out[i], other = i + word % (uint32_t)(n - i);
+        if (i % 512 == 0) draw32(g, words, n - 1 - i < 512 ? n - 1 - i : 512);
+        int64_t kept = out[i], other = i + words[i % 512] % (uint32_t)(n - i);
         out[i] = out[other], out[other] = kept;
     }
 }
