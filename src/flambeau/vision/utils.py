@@ -131,10 +131,10 @@ def draw_segmentation_masks(image: Tensor, masks: Tensor, alpha: float = 0.8, co
         return image
     over = image.detach().clone()
     for mask, color in zip(masks, _colours(colors, len(masks)), strict=True):
-        shade = as_tensor(color, dtype=dtypes.float32, device=image.device)
+        shade: Any = as_tensor(color, dtype=dtypes.float32, device=image.device)
         over[:, mask] = (shade / 255 if image.is_floating_point() else shade).to(image.dtype)[:, None]
     over[:, masks.sum(0) > 1] = 0
-    blend: Any = image * (1 - alpha) + over * alpha
+    blend = image * (1 - alpha) + over * alpha
     return blend.to(image.dtype) if image.is_floating_point() else blend.clamp(0, 255).to(image.dtype)
 
 
