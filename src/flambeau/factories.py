@@ -479,15 +479,16 @@ def _triangle(name: str, places: Callable, meaning: str) -> Callable:
         def make(dtype: dtypes.dtype, where: devices.device):
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
-            return arrays.to_device(np.array(places(row, offset, col), dtype.numpy), where)
+            seen = places(np.arange(col) - offset, np.arange(row)[:, None])
+            return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
 
         return made(name, make, default=dtypes.int64, **options)
 
     return factory(indices, name, f"Row and column numbers of the elements on and {meaning} a diagonal, row by row. -> (2, n)")
 
 
-tril_indices = _triangle("tril_indices", np.tril_indices, "below")
-triu_indices = _triangle("triu_indices", np.triu_indices, "above")
+tril_indices = _triangle("tril_indices", np.less_equal, "below")
+triu_indices = _triangle("triu_indices", np.greater_equal, "above")
 
 
 # -- like another tensor -------------------------------------------------------------------------------------------

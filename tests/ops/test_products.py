@@ -253,3 +253,59 @@ def test_meta():
     assert tuple((a @ b).shape) == (5, 2, 4)
     assert (a @ b).device.type == "meta"
     assert tuple(flambeau.addmm(b, flambeau.empty(3, 3, device="meta"), b).shape) == (3, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("m, n", [(8, 8), (1, 5), (5, 1), (3, 40), (32, 32)])
+def test_small_products_with_a_long_sum(m, n, dtype):
+    """A small product whose sum is long is exact to its dtype for matrices in any order, and has the same bits with any number of threads."""
+    depth = 20_001
+    real = np.random.default_rng(0).standard_normal((2, depth, m + n))
+    x = (real[0] + (1j * real[1] if dtype == "complex64" else 0)).astype(dtype)
+    a, b = x[:, :m], x[:, m:]
+    wanted = a.T.astype("complex128") @ b.astype("complex128")
+    for left in (a.T, np.ascontiguousarray(a.T), np.asfortranarray(a.T)):
+        for right in (b, np.ascontiguousarray(b), np.ascontiguousarray(b.T).T):
+            mine = flambeau.from_numpy(left), flambeau.from_numpy(right)
+            found = (mine[0] @ mine[1]).numpy()
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10 if dtype == "float64" else 5e-3)
+            threads = flambeau.get_num_threads()
+            try:
+                flambeau.set_num_threads(1)
+                assert np.array_equal((mine[0] @ mine[1]).numpy(), found)
+            finally:
+                flambeau.set_num_threads(threads)
+
+
+def test_out_receives_what_fits():
+    """out= receives results in its own memory: dense, strided, of another dtype, of another shape, and where it is also read."""
+    x, i = torch.randn(40, 30), torch.randint(0, 40, (40,))
+    calls = {
+        "cat": lambda t, x, i, **out: t.cat([x[:10], x[10:]], **out),
+        "stack": lambda t, x, i, **out: t.stack(list(x), **out),
+        "index_select": lambda t, x, i, **out: t.index_select(x, 0, i, **out),
+        "gather": lambda t, x, i, **out: t.gather(x, 0, i[:, None].expand(40, 30), **out),
+        "softmax": lambda t, x, i, **out: t.softmax(x, 1, **out),
+        "cumsum": lambda t, x, i, **out: t.cumsum(x, 0, **out),
+        "mm": lambda t, x, i, **out: t.mm(x, x[:30], **out),
+        "sum": lambda t, x, i, **out: t.sum(x, 1, keepdim=True, **out),
+    }
+    mine = flambeau.from_numpy(x.numpy()), flambeau.from_numpy(i.numpy())
+    for name, call in calls.items():
+        wanted = call(torch, x, i)
+        for place in (
+            flambeau.empty(wanted.shape),
+            flambeau.empty(wanted.shape[::-1]).t(),
+            flambeau.empty(0),
+            flambeau.empty(3, *wanted.shape)[1],
+        ):
+            version, memory = place._version, place.data_ptr()
+            assert call(flambeau, *mine, out=place) is place and place._version > version, name
+            np.testing.assert_allclose(place.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-5, err_msg=name)
+            assert place.data_ptr() == memory or version == 0, name
+            assert not np.shares_memory(flambeau.empty(wanted.shape).numpy(), place.numpy()), name
+    square = flambeau.from_numpy(x[:30].numpy().copy())
+    assert np.allclose(flambeau.cumsum(square, 0, out=square).numpy(), x[:30].cumsum(0).numpy(), atol=1e-4)
+    weight = flambeau.ones(30, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        flambeau.mm(mine[0], weight, out=flambeau.empty(40, 3))

@@ -397,3 +397,34 @@ def test_short_rows_and_columns_apart(shape, dtype):
                     assert np.array_equal(getattr(mine, name)(dim=dim).numpy(), found.numpy(), equal_nan=True)
                 finally:
                     flambeau.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "bool"])
+def test_repeated_elements_are_folded_once(dtype):
+    """Sums, means and extremes over expanded dimensions are PyTorch's; whole sums stay whole."""
+    x = (torch.randn(50, 1, 7) * 4).to(getattr(torch, dtype))
+    mine = flambeau.tensor(x.tolist(), dtype=getattr(flambeau, dtype))
+    for shape in ((50, 49, 7), (3, 50, 64, 7)):
+        for name in ("sum", "amax", "amin", "any", "all", *(("mean", "var", "nansum") if "float" in dtype else ())):
+            for options in ({}, *({"dim": d, "keepdim": k} for d in (0, 1, 2, (0, 1), (1, 2)) for k in (False, True))):
+                wanted, found = getattr(x.expand(shape), name)(**options), getattr(mine.expand(shape), name)(**options)
+                assert found.shape == wanted.shape and str(found.dtype) == str(wanted.dtype)
+                tolerance = 2e-2 if "16" in dtype else 1e-5
+                wanted = getattr((x.double() if "float" in dtype else x).expand(shape), name)(
+                    **options
+                )  # PyTorch's own sums are less exact
+                np.testing.assert_allclose(found.double().numpy(), wanted.double().numpy(), rtol=tolerance, atol=tolerance)
+    assert flambeau.ones(1, dtype=getattr(flambeau, dtype)).expand(49).sum().item() == 49
+
+
+@pytest.mark.parametrize("shape", [(3, 16), (3, 64), (5, 255), (2, 256), (3, 1025), (70, 33), (2000, 3)])
+def test_float16_is_folded_in_float32(shape):
+    """Folds of float16 along rows and columns are those of the same numbers in float32, rounded once; NaN and infinities stay."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+    x[0, 0], x[1, 1], x[2 % shape[0], -1] = np.nan, np.inf, 6e-8
+    for part in (x, x[:, ::2], x.T, np.ascontiguousarray(x[1:])):
+        half, single = flambeau.from_numpy(part), flambeau.from_numpy(part.astype(np.float32))
+        for dim in (0, 1):
+            for name in ("sum", "mean", "amax", "amin", "norm", "prod", "any"):
+                found, wanted = (getattr(t, name)(dim=dim).float().numpy() for t in (half, single))
+                np.testing.assert_allclose(found, wanted.astype(np.float16).astype(np.float32), rtol=1e-3, atol=1e-4, err_msg=name)

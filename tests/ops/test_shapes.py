@@ -492,3 +492,12 @@ def test_lists_of_different_dtypes():
         a, b = flambeau.ones(2, dtype=getattr(flambeau, first)), flambeau.ones(2, dtype=getattr(flambeau, second))
         expected = str(torch.promote_types(getattr(torch, first), getattr(torch, second)))
         assert str(flambeau.stack([a, b]).dtype) == str(flambeau.cat([a, b]).dtype) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "float64", "complex128"])
+def test_flip_of_long_and_wide_arrays(dtype):
+    """Reversed rows, columns and both, of arrays large enough to be copied line by line, in any order of memory."""
+    x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 99, (700, 3, 8)).astype(dtype)
+    for view in (x, x.transpose(2, 0, 1), x[::2], x[:, 1:], np.broadcast_to(x[:, :1], (700, 3, 8))):
+        for dims in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)):
+            assert np.array_equal(flambeau.flip(flambeau.from_numpy(view), dims).numpy(), np.flip(view, dims))

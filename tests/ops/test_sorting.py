@@ -226,3 +226,20 @@ def test_any_row_sorts_stably(row, descending):
     mine, theirs = ours(x).sort(0, descending), torch.sort(x, stable=True, descending=descending)
     np.testing.assert_array_equal(mine.indices.numpy(), theirs.indices.numpy())
     np.testing.assert_array_equal(mine.values.numpy(), theirs.values.numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8"])
+@pytest.mark.parametrize("n", [1, 2, 7, 63, 64, 65, 100])
+def test_kth_in_lines_of_any_length(n, dtype):
+    """The kth smallest and the median of short and long lines, with ties and NaN, along rows and columns."""
+    x = numbers(5, n, 3, ties=True).mul(10).round().to(getattr(torch, dtype))
+    if "float" in dtype and n > 2:
+        x[0, 1, 0] = x[1, :, 1] = NAN
+    mine = ours(x)
+    for view, dim in ((lambda t: t, 1), (lambda t: t.transpose(1, 2).contiguous(), 2)):
+        for k in {1, (n + 1) // 2, n}:
+            for name, options in (("kthvalue", (k, dim)), ("median", (dim,)), ("nanmedian", (dim,))):
+                found, wanted = getattr(view(mine), name)(*options), getattr(view(x), name)(*options)
+                np.testing.assert_array_equal(found.values.double().numpy(), wanted.values.double().numpy())
+                picked = view(mine).gather(dim, found.indices.unsqueeze(dim)).squeeze(dim)
+                np.testing.assert_array_equal(picked.double().numpy(), wanted.values.double().numpy())

@@ -65,7 +65,7 @@ def _plan(shape, out_strides, own_shape, strides, size: int) -> list[_Part]:
     if new < 0 or any(m not in (1, n) for n, m in zip(shape[new:], own_shape, strict=True)) or 0 in shape:
         return []
     strides = (0,) * new + tuple(0 if m == 1 else s for s, m in zip(strides, own_shape, strict=True))
-    if any(s % size or s < 0 for s in (*out_strides, *strides)):
+    if any(s % size for s in (*out_strides, *strides)) or min(out_strides) < 0:
         return []
     dims = _collapsed([(n, a // size, b // size) for n, a, b in zip(shape, out_strides, strides, strict=True) if n > 1])
     along_out = next((d for d in dims if d[1] == 1), None)
@@ -75,7 +75,7 @@ def _plan(shape, out_strides, own_shape, strides, size: int) -> list[_Part]:
     others = [d for d in dims if d is not along and d is not along_out]
     if along is along_out:
         return _in_lines(along[0], others, size)
-    return _in_tiles(along, along_out, others, size) if along_out[2] else []
+    return _in_tiles(along, along_out, others, size) if along_out[2] > 0 else []
 
 
 def _in_lines(length: int, others: list, size: int) -> list[_Part]:

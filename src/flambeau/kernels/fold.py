@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flambeau.kernels import expr as e
-from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, CPrinter, LoopPrinter
+from flambeau.kernels.print_c import CONVERT, ENUM, FLOATS, TYPES, CPrinter, LoopPrinter
 
 INF = float("inf")
 ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -100,13 +100,13 @@ def print_fold(fold: Fold, dtype: str) -> str:
     more = "0, 0" if fold.exact else f"({wide})count, shift ? ({wide})shift[i] : 0"
     finished = f"{name}_finish(((const {wide} *)acc)[i], {more})"
     finished = f"(float){finished}" if out in ("float16", "bfloat16") else finished
-    return f"""
+    if dtype == "float16":
+        walks = _widened(fold.name, wide, storage)
+    else:
+        walks = f"""
+typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
-{inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
-void FL_NAME({name}_init)(void *acc, int64_t n) {{
-    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
-}}
 {_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
 void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
     if (step != sizeof({storage})) {{ /* block by block through a buffer */
@@ -122,16 +122,49 @@ void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, v
     const {narrow} s = ({narrow})shift;
     {wide} total = *({wide} *)acc;
     int64_t from = 0;
-{_short_lanes(name, element) if short else ""}{_lanes(name, wide, fold.lanes, element.read("T", "a[i]"))}    *({wide} *)acc = total;
+{_short_lanes(name, element, fold.map(x, y) is x) if short else ""}{_lanes(name, wide, fold.lanes, element.read("T", "a[i]"))}    *({wide} *)acc = total;
 }}
 void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
     {wide} *const total = ({wide} *)acc;
     int64_t r = 0;
     (void)shift;
-{_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}
+{_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}"""
+    return f"""{walks}
+{inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
+void FL_NAME({name}_init)(void *acc, int64_t n) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
+}}
 void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
     FL_IVDEP for (int64_t i = 0; i < n; i++)
         (({TYPES[out][1]} *)out)[i] = {CPrinter(out).write(out, finished)};
+}}"""
+
+
+def _widened(name: str, wide: str, storage: str) -> str:
+    """Rows and columns of float16 are widened, a block at a time, and folded as float32, see Note [float16 in blocks] in print_c.py."""
+    return f"""{CONVERT}
+void FL_NAME(fold_{name}_f32_row)({PARTS["row"]});
+void FL_NAME(fold_{name}_f32_columns)({PARTS["columns"]});
+void FL_NAME(fold_{name}_f16_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
+    {storage} buffer[1024];
+    FL_ALIGNED float w[1024];
+    for (int64_t m; n > 0; n -= m, x += m * step) {{
+        m = n < 1024 ? n : 1024;
+        if (step != sizeof *buffer) FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, x, step, m);
+        FL_NAME(fl_widen)(w, step == sizeof *buffer ? (const {storage} *)x : buffer, m);
+        FL_NAME(fold_{name}_f32_row)((const char *)w, sizeof *w, m, shift, acc);
+    }}
+}}
+void FL_NAME(fold_{name}_f16_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
+    FL_ALIGNED float w[8][FL_BLOCK];
+    for (int64_t r = 0, some; r < rows; r += some, x += some * step) {{
+        some = rows - r < 8 ? rows - r : 8;
+        for (int64_t c = 0, m; c < columns; c += m) {{
+            m = columns - c < FL_BLOCK ? columns - c : FL_BLOCK;
+            for (int64_t k = 0; k < some; k++) FL_NAME(fl_widen)(w[k], (const {storage} *)(x + k * step) + c, m);
+            FL_NAME(fold_{name}_f32_columns)((const char *)w, sizeof w[0], some, m, shift ? shift + c : NULL, ({wide} *)acc + c);
+        }}
+    }}
 }}"""
 
 
@@ -174,9 +207,23 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 """
 
 
-def _short_lanes(name: str, element: LoopPrinter) -> str:
-    """The greater part of a row, 64 lanes wide: sixteen elements of a lane are added as float32, then four lanes, then doubles."""
-    return f"""    if (n >= 256) {{ /* fewer are not worth so many lanes */
+_SIXTEEN = """    if (n >= 16 && n < 256) {
+        sixteen lane = *(const sixteen *)a;
+        for (from = 16; n - from >= 16; from += 16) lane += *(const sixteen *)(a + from);
+        double part[8];
+        for (int k = 0; k < 8; k++) part[k] = (double)lane[k] + lane[k + 8];
+        total += ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+        for (; from < n; from++) total += a[from];
+    }
+"""
+
+
+def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
+    """The greater part of a row, 64 lanes wide: sixteen elements of a lane are added as float32, then four lanes, then doubles.
+
+    A short row of float32 that is only added up (`plain`) has sixteen lanes, which stay in registers.
+    """
+    return f"""{_SIXTEEN if element.storage == "float" and plain else ""}    if (n >= 256) {{ /* fewer are not worth so many lanes */
         FL_ALIGNED double part[16] = {{0}};
         for (int64_t end; n - from >= 64; from = end) {{
             end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;

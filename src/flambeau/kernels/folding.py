@@ -35,20 +35,25 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
         exact = _exact_name(name, array.dtype, out_dtype)
         if exact is None:
             return None
-        seen, sizes, steps, *again = _geometry(array, dims)
+        exact, once, number = _repeated(exact, array, dims)
+        array_seen = array if once is None else array[once]
+        seen, sizes, steps, *again = _geometry(array_seen, dims)
         plan = (
             exact,
-            None if seen is array else _reduced_last(array.ndim, dims),
+            once,
+            None if seen is array_seen else _reduced_last(array.ndim, dims),
             sizes[:3],
             steps,
             sizes[4 if keepdim else 3],
-            float(_count(array.shape, dims)),
+            number,
             again,
         )
         if len(_plans) > 1000:
             _plans.clear()
         _plans[key] = plan
-    exact, order, sizes, steps, shape, total, again = plan
+    exact, once, order, sizes, steps, shape, total, again = plan
+    if once is not None:
+        array = array[once]
     if order is not None:
         array = arrays.contiguous(array.transpose(order))
     out = native.empty(shape, out_dtype) if engine is native.lib else arrays.empty(shape, out_dtype, arrays.device_of(array))
@@ -81,7 +86,9 @@ def over(name: str) -> Callable:
             plan = plans[key] = _plan_over(name, array, dim, keepdim)
         if plan is None:
             return NotImplemented
-        exact, order, sizes, steps, shape, dtype, count, dims, again = plan
+        exact, once, order, sizes, steps, shape, dtype, count, dims, again = plan
+        if once is not None:
+            array = array[once]
         if order is not None:
             array = arrays.contiguous(array.transpose(order))
         out = native.empty(shape, dtype)
@@ -99,10 +106,30 @@ def _plan_over(name: str, array: np.ndarray, dim, keepdim: bool) -> tuple | None
     exact = _exact_name(name, array.dtype, dtype)
     if exact is None or len(set(dims)) != len(dims) or (name == "mean" and array.dtype.kind in "biuc"):
         return None
+    exact, once, count = _repeated(exact, array, dims)
+    array = array if once is None else array[once]
     seen, sizes, steps, *again = _geometry(array, dims)
-    count = float(_count(array.shape, dims))
     order = None if seen is array else _reduced_last(ndim, dims)
-    return (exact, order, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, count, dims, again)
+    return (exact, once, order, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, count, dims, again)
+
+
+def _repeated(name: str, array, dims: tuple[int, ...]) -> tuple[str, tuple | None, float]:
+    """(the fold, an index or None, its count): of dimensions that repeat the same elements, as those of an expanded array do, one is folded.
+
+    A sum is then the mean over a fraction of an element. Not in float64, where the quotient would show, unless it is exact.
+    """
+    total = float(_count(array.shape, dims))
+    over = [d for d in dims if array.strides[d] == 0 and array.shape[d] > 1]
+    if not over or name not in _REPEATABLE or type(array) is not np.ndarray:
+        return name, None, total
+    times = prod([array.shape[d] for d in over])
+    if name == "sum" and array.dtype.itemsize == 8 and times & (times - 1):
+        return name, None, total
+    once = tuple([slice(1) if d in over else slice(None) for d in range(array.ndim)])
+    return ("mean", once, 1 / times) if name == "sum" else (name, once, total / times)
+
+
+_REPEATABLE = frozenset(("sum", "mean", "max", "min", "any", "all"))
 
 
 def _engine(array):

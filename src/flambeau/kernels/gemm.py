@@ -19,6 +19,7 @@ HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROWS = 16  # of a product of integers that are computed together
 PIECE = 1 << 14  # elements of a dot product that are added up by one thread
+LONG, SMALL, DEPTH = 1 << 14, 1 << 10, 1 << 12  # K and elements of C of a product that is cut along K (see csrc/gemm.c), and K of a piece
 
 
 @lru_cache(None)
@@ -71,6 +72,11 @@ def product(a, b):
     if a.dtype in HALVES:
         return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
     if native.lib is not None:
+        if a.ndim == 2 and LONG <= a.shape[1] == b.shape[0] and 0 < a.shape[0] * b.shape[1] <= SMALL:
+            for copies in (lambda x: x, arrays.contiguous):  # BLAS reads most views as they are
+                found = _long(copies(a), copies(b))
+                if found is not NotImplemented:
+                    return found
         found = native.lib.matmul(arrays.contiguous(a), arrays.contiguous(b))
         if found is NotImplemented and a.dtype.kind in "iu":
             found = _whole(a, b)
@@ -78,6 +84,29 @@ def product(a, b):
             return found
     with np.errstate(all="ignore"):
         return np.matmul(a, b)
+
+
+def _long(a, b):
+    """A small product with a long K, cut along it into pieces of one size, whose products are added in order; NotImplemented if BLAS cannot.
+
+    C alone would be too little to be shared out among threads.
+    """
+    pieces, rest = divmod(a.shape[1], DEPTH)
+    done = pieces * DEPTH
+    parts = native.empty((pieces + (rest > 0), a.shape[0], b.shape[1]), a.dtype)
+    (down, right), (below, beside) = ([s // x.itemsize for s in x.strides] for x in (a, b))
+    left = native.strided_view(a, (pieces, a.shape[0], DEPTH), (right * DEPTH, down, right), 0)
+    under = native.strided_view(b, (pieces, DEPTH, b.shape[1]), (below * DEPTH, below, beside), 0)
+    for x, y, into in ((left, under, parts[:pieces]), (a[:, done:], b[done:], parts[pieces:]))[: 1 + (rest > 0)]:
+        if x.ndim == 2:
+            into = into[0]
+        if native.lib.gemm(x, y, into, 1, 0, None) is NotImplemented:
+            return NotImplemented
+    if a.dtype.kind == "c":
+        return parts.sum(0)
+    out = native.empty(parts.shape[1:], a.dtype)
+    native.lib.fold("sum", parts, (1, len(parts), out.size), (0, out.nbytes, out.itemsize), out, None, 1.0)
+    return out
 
 
 def _whole(a, b):

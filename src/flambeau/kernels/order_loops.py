@@ -3,7 +3,8 @@
     sort   least significant digit first, a pass for each, which keeps equal elements in order
     topk   a small sorted buffer of the best so far; whole blocks in which nothing beats its last are passed over. For large k: sort.
     mode   the longest run of equal elements in the sorted line
-    kth    most significant digit first: count the digits of the keys that are left, keep those with the digit that holds the kth
+    kth    most significant digit first: count the digits of the keys that are left, keep those with the digit that holds the kth.
+           In a short line: the element that has as many smaller ones as there are places before it
 
 -0 has the key of 0, and every NaN the greatest key. A key with all bits flipped sorts from the greatest down, equals still in order.
 """
@@ -16,6 +17,7 @@ from flambeau.kernels.print_c import FLOATS, TYPES
 from flambeau.kernels.scan_loops import GEOMETRY, HEAD, entry
 
 BYTES = 1 << 15  # of memory that a loop has without asking: enough for 16 columns of 64 elements
+SHORT = 64  # a line of up to so many elements is compared with itself
 FEW = 64  # up to so many results are kept sorted by insertion
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 BITS = {name: 8 * size for name, size, _, _ in DTYPES.values()}
@@ -151,6 +153,13 @@ static void kth_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t k
     if (kth == -1) rest = nans ? n - 1 : (n - 1) / 2;
     if (kth == -2) rest = nans < n ? (n - nans - 1) / 2 : 0;
     for (i = 0; i < n; i++) left[i] = key_{s}(x[i]);
+    for (i = 0; n <= {SHORT} && i < n; i++) {{ /* how many are smaller says it sooner */
+        {u} smaller = 0, equal = 0;
+        for (int64_t j = 0; j < n; j++) smaller += left[j] < left[i], equal += left[j] == left[i];
+        if (rest < (int64_t)smaller || rest >= (int64_t)smaller + (int64_t)equal) continue;
+        *y = x[i], *at = i;
+        return;
+    }}
     for (int shift = {bits - 8}; shift >= 0; shift -= 8) {{
         int64_t count[256] = {{0}}, digit = 0, some = 0;
         for (i = 0; i < many; i++) count[left[i] >> shift & 255]++;

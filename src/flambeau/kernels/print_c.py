@@ -261,8 +261,11 @@ def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtyp
     scalars: Sequence[tuple[int, ...]] = [(i,) for i in numbers]
     if dtype in ("float32", "float64") and not is_dear(expr):
         scalars = [(0,), (1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
-    convert = F16C.get((dtype, out), "") if expr.op == "load" else ""
-    return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms, convert))
+    elif dtype in ("float16", "bfloat16") and not numbers and not is_dear(expr):
+        scalars = [(1,)] if len(kinds) == 2 else [(1, 2)] if len(kinds) == 3 else []
+    if expr.op == "load" and (dtype, out) in CONVERSIONS:
+        return _conversion(function, p.storage, TYPES[out][1], CONVERSIONS[dtype, out])
+    return ones + "".join(_loops(p, function, kinds, n_param, out, scalars, "near" in forms))
 
 
 def near_forms(p: CPrinter, expr: Expr) -> dict[str, Expr]:
@@ -292,63 +295,99 @@ def is_dear(expr: Expr) -> bool:
     return any(e.args and e.op not in INFIX and not hasattr(CPrinter, f"print_{e.op}") for e in order)
 
 
-def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars, near: bool, convert: str) -> Iterator[str]:
-    """The loop over contiguous operands, those where the operands of one of `scalars` are single numbers, and the way there for any strides.
-
-    `convert`: an instruction that takes whole vectors from the first of them on, where the CPU has it.
-    """
-    yield "#ifdef __F16C__\n#include <immintrin.h>\n#endif\n" if convert else ""
+def _loops(p: CPrinter, function: str, kinds: tuple[str, ...], n_param: int, out: str, scalars, near: bool) -> Iterator[str]:
+    """The loop over contiguous operands, those where the operands of one of `scalars` are single numbers, and the way there for any strides."""
     types = [TYPES[out][1], *(storage_of(k, p.dtype) for k in kinds)]
+    halves = [i for i, kind in enumerate(kinds) if kind == "T" and p.dtype == "float16"]
+    blocks = bool(halves) or out == "float16"  # Note [float16 in blocks]
+    yield CONVERT if blocks else ""
     yield f"void FL_NAME({function})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{\n"
     for i in range(n_param):
         yield f"    const {p.compute} p{i} = ({p.compute})param[{i}];\n"
     if not n_param:
         yield "    (void)param;\n"
-    yield f"    {types[0]} *const o = ({types[0]} *)ptr[0];\n"
+    yield f"    {types[0]} *{'' if blocks else 'const '}o = ({types[0]} *)ptr[0];\n"
     for i, t in enumerate(types[1:]):
-        yield f"    const {t} *const a{i} = (const {t} *)ptr[{i + 1}];\n"
+        yield f"    const {t} *{'' if blocks else 'const '}a{i} = (const {t} *)ptr[{i + 1}];\n"
     for single in ((), *scalars):
         steps = ["0" if i - 1 in single else f"sizeof({t})" for i, t in enumerate(types)]
         yield f"    if ({' && '.join(f'step[{i}] == {size}' for i, size in enumerate(steps))}) {{\n"
         for scalar in single:
             yield f"        const {p.ctype_of_kind(kinds[scalar])} x{scalar} = {p.read(kinds[scalar], f'*a{scalar}')};\n"
-        args = [f"x{i}" if i in single else p.read(k, f"a{i}[i]") for i, k in enumerate(kinds)]
+        wide = [i for i in halves if i not in single]
+        args = [f"x{i}" if i in single else f"w{i}[i]" if i in wide else p.read(k, f"a{i}[i]") for i, k in enumerate(kinds)]
         arguments = ", ".join(args + [f"p{i}" for i in range(n_param)])
-        loops = {f: f"o[i] = {p.write(out, f'{function}_{f}({arguments})')};" for f in ("one", "near")}
+        ones = {form: f"{function}_{form}({arguments})" for form in ("one", "near")}
+        loops = {form: f"w[i] = (float){one};" if out == "float16" else f"o[i] = {p.write(out, one)};" for form, one in ones.items()}
+        if blocks:
+            yield "        for (int64_t m; n > 0; n -= m) {\n            m = n < FL_BLOCK ? n : FL_BLOCK;\n"
+            yield from (f"            FL_ALIGNED float w{i}[FL_BLOCK];\n            FL_NAME(fl_widen)(w{i}, a{i}, m);\n" for i in wide)
+            yield "            FL_ALIGNED float w[FL_BLOCK];\n" if out == "float16" else ""
+        n = "m" if blocks else "n"
         if near:
-            yield BY_BLOCKS.format(is_near=f"{function}_is_near({arguments})", **loops)
+            yield BY_BLOCKS.format(is_near=f"{function}_is_near({arguments})", n=n, **loops)
         else:
-            first = "begin" if convert else "0"
-            yield f"{convert}        FL_IVDEP for (int64_t i = {first}; i < n; i++) {loops['one']}\n        return;\n    }}\n"
+            yield f"        FL_IVDEP for (int64_t i = 0; i < {n}; i++) {loops['one']}\n"
+        if blocks:
+            yield "            FL_NAME(fl_narrow)(o, w, m);\n" if out == "float16" else ""
+            yield f"            o += m; {' '.join(f'a{i} += m;' for i in range(len(kinds)) if i not in single)}\n        }}\n"
+        yield "        return;\n    }\n"
+    yield _any_strides(function, types)
+
+
+def _conversion(function: str, read: str, written: str, called: str) -> str:
+    """The loop that does nothing but convert."""
+    return f"""{CONVERT}void FL_NAME({function})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{
+    (void)param;
+    if (step[0] == sizeof({written}) && step[1] == sizeof({read})) {{
+        FL_NAME({called})(({written} *)ptr[0], (const {read} *)ptr[1], n);
+        return;
+    }}
+{_any_strides(function, [written, read])}"""
+
+
+def _any_strides(function: str, types: list[str]) -> str:
     sizes = ", ".join(f"sizeof({t})" for t in types)
-    yield f"    FL_NAME(fl_in_blocks)(FL_NAME({function}), ptr, step, n, param, {len(types)}, (const uint8_t[]){{{sizes}}});\n}}\n"
+    return f"    FL_NAME(fl_in_blocks)(FL_NAME({function}), ptr, step, n, param, {len(types)}, (const uint8_t[]){{{sizes}}});\n}}\n"
 
 
-# Compilers do not find these instructions by themselves. What they leave of a NaN is what the formulas of vecmath/halves.py leave.
-_F16C = """        int64_t begin = 0;
-#ifdef __F16C__
-        for (; begin + 8 <= n; begin += 8) {};
-#endif
+# Note [float16 in blocks]
+# Compilers do not find the instructions that convert whole vectors of float16 by themselves, and the formulas of vecmath/halves.py, which leave
+# the same of a NaN, take longer than most work. So a block is widened to float32, worked on there, and narrowed.
+CONVERSIONS = {("float32", "float16"): "fl_narrow", ("float16", "float32"): "fl_widen"}
+CONVERT = """void FL_NAME(fl_widen)(float *, const uint16_t *, int64_t);
+void FL_NAME(fl_narrow)(uint16_t *, const float *, int64_t);
 """
-F16C = {
-    ("float32", "float16"): _F16C.format("_mm_storeu_si128((__m128i *)(o + begin), _mm256_cvtps_ph(_mm256_loadu_ps(a0 + begin), 0))"),
-    ("float16", "float32"): _F16C.format("_mm256_storeu_ps(o + begin, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a0 + begin))))"),
-}
 
 # The loop for usual arguments wherever a whole block of them is usual.
-BY_BLOCKS = """        for (int64_t begin = 0, end; begin < n; begin = end) {{
-            end = n - begin < 4 * FL_BLOCK ? n : begin + 4 * FL_BLOCK;
+BY_BLOCKS = """        for (int64_t begin = 0, end; begin < {n}; begin = end) {{
+            end = {n} - begin < 4 * FL_BLOCK ? {n} : begin + 4 * FL_BLOCK;
             int all_near = 1;
             for (int64_t i = begin; i < end; i++) all_near &= {is_near};
             if (all_near) FL_IVDEP for (int64_t i = begin; i < end; i++) {near}
             else FL_IVDEP for (int64_t i = begin; i < end; i++) {one}
         }}
-        return;
-    }}
 """
 
 # Any strides: what is not contiguous goes through buffers, so that each loop is compiled once, and runs as SIMD code for all.
 IN_BLOCKS = """
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+void FL_NAME(fl_widen)(float *o, const uint16_t *x, int64_t n) {
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(o + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#endif
+    FL_IVDEP for (; i < n; i++) o[i] = fl_f16_to_f32(x[i]);
+}
+void FL_NAME(fl_narrow)(uint16_t *o, const float *x, int64_t n) {
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i *)(o + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
+#endif
+    FL_IVDEP for (; i < n; i++) o[i] = fl_f32_to_f16(x[i]);
+}
 typedef struct { uint64_t re, im; } fl_pair;
 #define COPY(T) do { \\
     T *const o = (T *)to; \\

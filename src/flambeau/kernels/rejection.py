@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.kernels.sampling import unit
 from flambeau.random import Generator
 
 Uniforms = Iterator[float]
@@ -65,12 +66,13 @@ def _one_by_one(generator: Generator, sample: Callable, dtype: np.dtype, *operan
     The uniform numbers in [0, 1), of 53 bits, are drawn in blocks; the generator is left as if they had come one by one.
     """
     with generator.lock:
-        start, used = generator.get_state_bytes(), itertools.count()
-        blocks = iter(lambda: ((generator.draw64(256) & (2**53 - 1)) * 2.0**-53).tolist(), None)
+        start, used = generator.words.copy(), itertools.count()
+        some = min(4 * operands[0].size, 256)
+        blocks = iter(lambda: unit(generator, some).tolist(), None)
         uniforms = (u for u, _ in zip(itertools.chain.from_iterable(blocks), used, strict=False))
         values = [sample(*numbers, uniforms) for numbers in zip(*(a.flat for a in operands), strict=True)]
-        generator.set_state_bytes(start)
-        generator.draw64(next(used))
+        generator.words[:] = start
+        unit(generator, next(used))
     return np.array(values, np.float64).astype(_wide(dtype)).astype(dtype).reshape(operands[0].shape)
 
 

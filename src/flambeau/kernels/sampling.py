@@ -34,6 +34,7 @@ from flambeau.random import Generator
 Shape = int | Sequence[int]
 lib = native.lib
 INTO = frozenset(("uniform", "normal", "randint"))
+FEW = 32  # normal numbers that are computed one by one sooner than together
 
 # -- real numbers --------------------------------------------------------------------------------------------------------
 
@@ -111,9 +112,7 @@ def exponential(generator: Generator, shape: Shape, dtype, lambd: float = 1.0) -
         with generator.lock:
             _in_parts(generator, "exponential", out.reshape(-1), (), scale)
         return out
-    return _from_float64(
-        "exponential_", generator, shape, dtype, lambda n: scale * _libm("log1p", -_unit(generator, n)), error=RuntimeError
-    )
+    return _from_float64("exponential_", generator, shape, dtype, lambda n: scale * _libm("log1p", -unit(generator, n)), error=RuntimeError)
 
 
 def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma: float = 1.0) -> np.ndarray:
@@ -122,7 +121,7 @@ def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma
         raise RuntimeError(f"cauchy_: the half-width sigma must be greater than 0, but found sigma={sigma}")
     _need_floating("cauchy_", np.dtype(dtype), RuntimeError)  # of an empty array too, unlike the others
     return _from_float64(
-        "cauchy_", generator, shape, dtype, lambda n: _fma64(_libm("tan", math.pi * (_unit(generator, n) - 0.5)), sigma, median)
+        "cauchy_", generator, shape, dtype, lambda n: _fma64(_libm("tan", math.pi * (unit(generator, n) - 0.5)), sigma, median)
     )
 
 
@@ -135,7 +134,7 @@ def rrelu_slopes(generator: Generator, count: int, dtype, lower: float, upper: f
     opmath = _opmath(np.dtype(dtype))
     low, high = float(opmath.type(lower)), float(opmath.type(upper))
     with generator.lock:
-        return (_unit(generator, count) * (high - low) + low).astype(opmath)
+        return (unit(generator, count) * (high - low) + low).astype(opmath)
 
 
 # -- whole numbers -------------------------------------------------------------------------------------------------------
@@ -223,7 +222,7 @@ def bernoulli(generator: Generator, shape: Shape, dtype, p: float | np.ndarray =
         if lib is not None and not isinstance(p, np.ndarray) and dtype.char in "fd":
             _choose(generator, out.reshape(-1), p, value)
             return out
-        u = _unit(generator, out.size, p.dtype if isinstance(p, np.ndarray) else np.float64)
+        u = unit(generator, out.size, p.dtype if isinstance(p, np.ndarray) else np.float64)
     out[...] = (u.reshape(out.shape) < p) * dtype.type(value)
     return out
 
@@ -239,7 +238,7 @@ def geometric(generator: Generator, shape: Shape, dtype, p: float) -> np.ndarray
         raise RuntimeError(f"geometric_: the probability must lie in (0, 1), but found p={p}")
 
     def trials(n: int) -> np.ndarray:
-        return np.ceil(_libm("log", _unit(generator, n)) / math.log1p(-p))
+        return np.ceil(_libm("log", unit(generator, n)) / math.log1p(-p))
 
     return _from_float64("geometric_", generator, shape, dtype, trials, integers=True)
 
@@ -271,9 +270,11 @@ def _normal_serial(generator: Generator, n: int, mean: float, std: float) -> np.
 
     r = sqrt(-2 log(1 - u2)), theta = 2 pi u1; a pair takes u1 before u2.
     """
+    if n <= FEW:
+        return _fma64(np.array(_few_normal(generator, n), np.float64), std, mean)
     waiting = [] if generator.next_normal is None else [generator.next_normal]
     pairs = (n - len(waiting) + 1) // 2 if n > len(waiting) else 0
-    u = _unit(generator, 2 * pairs).reshape(pairs, 2)
+    u = unit(generator, 2 * pairs).reshape(pairs, 2)
     radius, theta = np.sqrt(-2.0 * _libm("log1p", -u[:, 1])), 2.0 * math.pi * u[:, 0]
     values = np.concatenate([waiting, np.stack([radius * _libm("cos", theta), radius * _libm("sin", theta)], 1).reshape(-1)])
     if n:
@@ -283,9 +284,11 @@ def _normal_serial(generator: Generator, n: int, mean: float, std: float) -> np.
 
 def _few_normal(generator: Generator, n: int) -> list[float]:
     """The same for mean 0 and deviation 1, number by number: for a few that takes a third of the time."""
+    if not n:
+        return []
     values = [] if generator.next_normal is None else [generator.next_normal]
     pairs = (n - len(values) + 1) // 2
-    uniform = iter(_unit(generator, 2 * pairs).tolist() if pairs else ())
+    uniform = iter(unit(generator, 2 * pairs).tolist() if pairs else ())
     for first, second in zip(uniform, uniform, strict=True):
         radius, theta = math.sqrt(-2.0 * math.log1p(-second)), 2.0 * math.pi * first
         values += radius * math.cos(theta), radius * math.sin(theta)
@@ -306,7 +309,7 @@ def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: floa
     if drawn is not out:
         out[:whole] = drawn
     if whole < out.size:
-        last = _unit(generator, 16, opmath)
+        last = unit(generator, 16, opmath)
         _box_muller(last, mean, std)
         out[-16:] = last
 
@@ -365,9 +368,9 @@ def _fma32(a: np.ndarray, b, c) -> np.ndarray:
 def _fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
     """a * b + c in float64, rounded once, for numbers b and c (same paper, algorithm 5). Subnormal results are rounded twice."""
     b, c = float(b), float(c)
-    if c == 0 or not (math.isfinite(b) and math.isfinite(c)):
+    if c == 0 or abs(math.frexp(b)[0]) == 0.5 or not (math.isfinite(b) and math.isfinite(c)):
         with np.errstate(over="ignore", invalid="ignore"):
-            return a * b + c  # adding zero does not round, infinity and nan need no care
+            return a * b + c  # neither adding zero nor a power of two rounds, infinity and nan need no care
     exponent = max(math.frexp(b)[1], math.frexp(c)[1])  # work near one, where nothing overflows or loses its tail
     b, c = math.ldexp(b, -exponent), math.ldexp(c, -exponent)
     high = a * b
@@ -412,7 +415,7 @@ def _words(generator: Generator, n: int, wide: bool) -> np.ndarray:
     return out
 
 
-def _unit(generator: Generator, n: int, dtype=np.float64) -> np.ndarray:
+def unit(generator: Generator, n: int, dtype=np.float64) -> np.ndarray:
     """Uniform numbers on [0, 1). -> (n,)"""
     out = np.empty(n, dtype)
     _fill_uniform(generator, out, 0.0, 1.0)
@@ -488,7 +491,7 @@ def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> n
     cumulative /= cumulative[:, -1:].copy()
     cumulative[:, -1] = 1  # in spite of rounding, so that every u finds a category
     with generator.lock:
-        u = _unit(generator, len(rows) * num_samples).reshape(len(rows), num_samples)
+        u = unit(generator, len(rows) * num_samples).reshape(len(rows), num_samples)
     return np.stack([np.searchsorted(c.astype(np.float64), v) for c, v in zip(cumulative, u, strict=True)]) if len(rows) else u
 
 

@@ -8,6 +8,8 @@ from flambeau.kernels.reduce import unhalved
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 
+FEW = 1 << 12  # comparisons of every element with every other that take less time than sorting
+
 
 @on_arrays(promote=("boundaries", "values"))
 def _search(boundaries, values, right, out_int32):
@@ -70,6 +72,9 @@ def _isin(elements, test_elements, invert):
     xp = arrays.module_of(elements)
     if elements.dtype.kind in "bc":
         raise RuntimeError(f"Unsupported input type encountered for isin(): {elements.dtype.name}")
+    if elements.size * test_elements.size <= FEW:
+        found = (elements.reshape(-1, 1) == test_elements.reshape(-1)).any(1).reshape(elements.shape)
+        return ~found if invert else found
     return xp.isin(unhalved(elements), unhalved(test_elements), invert=invert)
 
 

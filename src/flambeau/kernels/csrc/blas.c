@@ -231,7 +231,7 @@ static bool run_strips(Product p) {
         p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
         return run(dots_piece, &p, ceil_div(p.n, p.cols), true), true;
     }
-    if (p.n <= 8 && !p.a.transposed) return false;
+    if (p.n <= 8 && (!p.a.transposed || p.m <= 16)) return false;
     if (p.b.transposed && p.k * p.m + p.m * p.n < p.k * p.n) flip(&p);
     else if (p.a.transposed && !p.b.transposed && !p.c.transposed && !p.row && p.m >= 2 * p.n) flip(&p); /* panels cost less than tiles */
     p.panel = PANEL / p.size;

@@ -1,6 +1,7 @@
 /* Matrix products of arrays: reads shapes and strides, and leaves the rest to blas.c. */
 #include "launcher.h"
 
+enum { LONG = 16384, SMALL = 1024 }; /* K, and elements of C: gemm.py cuts such products along K, since C cannot be shared out */
 enum { MAX_DIM = 8, INLINE_UP_TO = 50000 }; /* dimensions of an input of `linear`; multiplications; smaller products are not worth letting go of the GIL */
 
 /* (rows, cols) or (batch, rows, cols). False unless BLAS can read it: unit stride along rows or columns, no row on another. */
@@ -50,6 +51,7 @@ PyObject *fl_matmul(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     int ndim = PyArray_NDIM(a), type = fl_type_of(a);
     if (type < FL_F32 || ndim < 2 || ndim > 3 || PyArray_NDIM(b) != ndim) Py_RETURN_NOTIMPLEMENTED;
     npy_intp shape[3] = {PyArray_DIM(a, 0), PyArray_DIM(a, ndim - 2), PyArray_DIM(b, ndim - 1)};
+    if (ndim == 2 && PyArray_DIM(a, 1) >= LONG && shape[1] * shape[2] <= SMALL && shape[1] * shape[2] > 0) Py_RETURN_NOTIMPLEMENTED;
     PyObject *out = fl_new_array(fl_descr[type], ndim, shape + 3 - ndim, NULL);
     if (!out) return NULL;
     PyObject *result = fl_gemm_into(module, (PyObject *[]){args[0], args[1], out, Py_True, Py_False, Py_None}, 6);
