@@ -472,8 +472,27 @@ def test_weights_from_an_address(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
     assert flambeau.hub.get_dir() == torch.hub.get_dir()
     found = flambeau.hub.load_state_dict_from_url(source.as_uri(), progress=False, check_hash=True, weights_only=True)
-    assert found["w"].tolist() == [0.0, 1.0, 2.0] and "Downloading" in capsys.readouterr().err
+    assert found["w"].tolist() == [0.0, 1.0, 2.0] and "Downloading" in capsys.readouterr().out
     url = source.as_uri()
     source.unlink()
     assert flambeau.hub.load_state_dict_from_url(url)["w"].tolist() == [0.0, 1.0, 2.0]
     assert [path.name for path in (tmp_path / "home" / "hub" / "checkpoints").iterdir()] == [source.name]
+
+
+def test_models_of_a_local_repository(tmp_path):
+    """torch.hub.load calls what a folder's hubconf.py defines; code from the network is not run."""
+    (tmp_path / "hubconf.py").write_text(
+        "dependencies = ['numpy']\nimport beside\ndef made(width, deep=1):\n    return beside.answer(width, deep)\n"
+    )
+    (tmp_path / "beside.py").write_text("def answer(*given):\n    return given\n")
+    for t in (flambeau, torch):
+        assert t.hub.load(str(tmp_path), "made", 3, source="local", deep=2) == (3, 2)
+        with pytest.raises(RuntimeError, match="Cannot find callable other"):
+            t.hub.load(str(tmp_path), "other", source="local")
+        sys.modules.pop("beside", None)
+    (tmp_path / "hubconf.py").write_text("dependencies = ['numpy', 'no_such_package']\n")
+    with pytest.raises(RuntimeError, match="Missing dependencies: no_such_package"):
+        flambeau.hub.load(str(tmp_path), "made", source="local")
+    with pytest.raises(NotImplementedError, match="git"):
+        flambeau.hub.load("owner/repository", "made")
+    assert str(tmp_path) not in sys.path

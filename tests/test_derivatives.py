@@ -425,3 +425,17 @@ def test_gradients_that_do_not_read_the_input_still_belong_to_its_graph(name):
         return slope.detach(), T.tensor(slope.requires_grad), T.tensor([]) if again is None else again
 
     agree(question)
+
+
+@pytest.mark.parametrize("options", [{}, {"gen_non_contig_grad_outputs": True}], ids=str)
+def test_gradgradcheck_draws_what_pytorch_draws(options):
+    """The random numbers of a program go on as they would after PyTorch's check."""
+    oracle = pytest.importorskip("torch")
+    for dtype in ("float64", "complex128"):
+        found = []
+        for t in (flambeau, oracle):
+            t.manual_seed(3)
+            x = t.ones(2, 2, dtype=getattr(t, dtype), requires_grad=True)
+            assert t.autograd.gradgradcheck(lambda x: x**3, x, **options)
+            found.append(t.rand(3).tolist())
+        assert found[0] == found[1]

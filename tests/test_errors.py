@@ -268,6 +268,12 @@ WRONG_KINDS = {
     "None for linear": lambda t: t.nn.Linear(2, 2)(None),
     "requires_grad_ by a word": lambda t: t.ones(1).requires_grad_("yes"),
     "requires_grad by a number": lambda t: setattr(t.ones(1), "requires_grad", 1),
+    "relu of a number": lambda t: t.nn.ReLU()(3),
+    "sigmoid of a list": lambda t: t.nn.Sigmoid()([1.0]),
+    "a layer given a number": lambda t: t.nn.Linear(2, 2)(3),
+    "a weight that is a list": lambda t: t.nn.functional.linear(t.ones(2, 2), [1.0]),
+    "a target that is a number": lambda t: t.nn.functional.soft_margin_loss(t.ones(2), 3.0),
+    "copy_ of a list": lambda t: t.ones(2).copy_([1.0, 2.0]),
     "a mask and is_causal": lambda t: t.nn.functional.scaled_dot_product_attention(*[t.ones(1, 2, 3)] * 3, t.ones(2, 2), is_causal=True),
 }
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from history_oracle import agree, complex_leaf, leaf, name, plain, questions, weigh
 
+import flambeau
+
 torch = pytest.importorskip("torch")
 
 
@@ -806,3 +808,14 @@ def test_in_place_forms_with_arguments(question):
         return x, w.grad, y.grad
 
     agree(asked)
+
+
+def test_copying_a_number():
+    """copy_ takes a number too, in any dtype, and what was there gets no gradient."""
+    for value in (3, 2.7, True):
+        for dtype in ("float32", "int32", "bool"):
+            found = [t.ones(2, 2, dtype=getattr(t, dtype)).copy_(value).tolist() for t in (flambeau, torch)]
+            assert found[0] == found[1]
+    x = flambeau.ones(2, requires_grad=True)
+    (x * 2).copy_(5.0).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0]

@@ -1,4 +1,4 @@
-"""torch.hub: weights from the network, kept in a folder.
+"""torch.hub: weights from the network, kept in a folder; models by the names that a repository's hubconf.py gives them.
 
 The folder is `get_dir()`: what `set_dir` said, or $TORCH_HOME/hub, or ~/.cache/torch/hub as with PyTorch, so that files are downloaded once for both.
 """
@@ -13,15 +13,67 @@ import sys
 import tempfile
 import urllib.request
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-__all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
+__all__ = ["download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "set_dir"]
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # names such as resnet18-bfd8deac.pth carry the beginning of their checksum
 READ_DATA_CHUNK = 1 << 17
 _dir: str | None = None
+
+
+def load(
+    repo_or_dir: str | os.PathLike, model: str, *args: Any, source: str = "github", trust_repo: Any = None, force_reload: bool = False,
+    verbose: bool = True, skip_validation: bool = False, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """What the function `model` of a repository's hubconf.py returns for the other arguments. source="local": the repository is a folder.
+
+    Code from the network is not downloaded and run: clone the repository, look at it, and name its folder.
+    """
+    if source not in ("github", "local"):
+        raise ValueError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "github":
+        raise NotImplementedError(
+            f"torch.hub.load would download and run the code of {repo_or_dir}. Clone it with git, and load it with "
+            f'torch.hub.load("path/to/it", {model!r}, source="local")'
+        )
+    if not isinstance(model, str):
+        raise ValueError(f"Invalid input: model should be a string of function name, found {type(model).__name__}")
+    folder = os.path.realpath(repo_or_dir)
+    with _importing_from(folder):
+        entry = getattr(_hubconf(folder), model, None)
+        if not callable(entry):
+            raise RuntimeError(f"Cannot find callable {model} in hubconf: {os.path.join(folder, 'hubconf.py')} has none of this name")
+        return entry(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _importing_from(folder: str) -> Iterator[None]:
+    """hubconf.py imports what lies beside it."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+
+
+def _hubconf(folder: str) -> Any:
+    """The module, once what it says it depends on can be imported."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("hubconf", os.path.join(folder, "hubconf.py"))
+    if spec is None or spec.loader is None:
+        raise RuntimeError(f"no module can be made of {folder}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    missing = [name for name in getattr(module, "dependencies", ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RuntimeError(f"Missing dependencies: {', '.join(missing)}. Try pip install")
+    return module
 
 
 def get_dir() -> str:
@@ -86,7 +138,7 @@ def load_state_dict_from_url(
     name = file_name or os.path.basename(urlparse(url).path)
     path = os.path.join(folder, name)
     if not os.path.exists(path):
-        print(f'Downloading: "{url}" to {path}', file=sys.stderr)
+        print(f'Downloading: "{url}" to {path}')
         found = HASH_REGEX.search(name) if check_hash else None
         download_url_to_file(url, path, found[1] if found else None, progress)
     return load(_unpacked(path, folder), map_location=map_location, weights_only=weights_only)

@@ -310,3 +310,15 @@ print(float(y.detach().sum()), float(x.grad.sum()), float(w.grad.sum()))
     y = T.max_pool2d(torch.conv2d(x, w, stride=2, padding=1, groups=2), 2)
     y.sum().backward()
     assert [float(v) for v in found] == [float(v) for v in (y.detach().sum(), x.grad.sum(), w.grad.sum())]
+
+
+def test_transposed_to_nothing():
+    """A transposed convolution whose padding takes everything gives nothing, and zeros for gradients; an empty batch may be padded freely."""
+    for batch, options in ((2, {"padding": 1}), (0, {"output_padding": 1})):
+        found = []
+        for t in (flambeau, torch):
+            layer = t.nn.ConvTranspose2d(2, 3, 2, **options)
+            y = layer(t.ones(batch, 2, 1, 1))
+            y.sum().backward()
+            found.append((tuple(y.shape), layer.weight.grad.tolist(), layer.bias.grad.tolist()))
+        assert found[0] == found[1]

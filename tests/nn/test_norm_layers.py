@@ -178,3 +178,20 @@ def test_refusals():
     check_errors(lambda t: t.nn.GroupNorm(3, 4))
     check_errors(lambda t, x: t.nn.LayerNorm(4)(x), (2, 3))
     check_errors(lambda t, x: t.nn.LocalResponseNorm(2)(x), (2, 3))
+    half, float64 = (lambda t: t.float16), (lambda t: t.float64)
+    for of_numbers, of_input in ((half, float64), (float64, half), (float64, lambda t: t.float32)):
+        check_errors(lambda t, f=of_numbers, g=of_input: t.nn.BatchNorm1d(3, dtype=f(t)).eval()(t.ones(2, 3, dtype=g(t))))
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_instance_norm_with_averages_of_another_dtype(train):
+    """Running averages may be kept in another precision than the input has."""
+    for stored in ("float32", "float64"):
+        made = []
+        for t in (flambeau, torch):
+            layer = t.nn.InstanceNorm1d(2, track_running_stats=True).train(train)
+            layer.running_mean, layer.running_var = (x.to(getattr(t, stored)) for x in (layer.running_mean, layer.running_var))
+            made.append((layer(t.arange(12.0).reshape(2, 2, 3)).tolist(), layer.running_var.tolist(), str(layer.running_var.dtype)))
+        np.testing.assert_allclose(made[0][0], made[1][0], atol=1e-6)
+        np.testing.assert_allclose(made[0][1], made[1][1], atol=1e-6)
+        assert made[0][2] == made[1][2]

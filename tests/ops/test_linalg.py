@@ -12,6 +12,7 @@ import pytest
 from matrix_oracle import COMPLEX, REAL, check, check_raises, hermitian, numbers, ours, positive, torch
 
 import flambeau
+from flambeau.kernels import matrices
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch\\..* is deprecated"),
@@ -528,7 +529,6 @@ def test_many_small_systems():
 
 def test_without_the_library(monkeypatch):
     """Without scipy-openblas32 LU and triangular systems are computed here, to the same numbers; LDL^T says what is missing."""
-    from flambeau.kernels import matrices
 
     a, b = numbers(3, 5, 5, dtype=COMPLEX), numbers(3, 5, 2, dtype=COMPLEX)
     monkeypatch.setattr(matrices, "library", lambda: None)
@@ -559,3 +559,23 @@ def test_lobpcg(largest):
     np.testing.assert_allclose((ours(a[0]) @ vectors).numpy(), (ours(b) @ vectors * values).numpy(), atol=1e-4)
     with pytest.raises(ValueError, match="3 x"):
         flambeau.lobpcg(ours(positive(3, 3)), k=2)
+
+
+def test_pivots_that_are_noise_or_nan():
+    """Whether a system has a solution is said by one elimination alone; a NaN on the way is neither zero nor positive."""
+    for rows in ([[5.0, 1, 3], [1, 2, 3], [3, 3, 5]], np.arange(16.0).reshape(4, 4).tolist()):
+        for a in (torch.tensor(rows, dtype=torch.float32), torch.tensor([rows, rows], dtype=torch.float32)):
+            x = ours(a)
+            for found in (flambeau.linalg.inv_ex(x), flambeau.linalg.solve_ex(x, x)):
+                assert found.info.tolist() == flambeau.linalg.lu_factor_ex(x).info.tolist()
+    exact = ours(torch.tensor([[0.0, 1, 2], [3, 4, 5], [6, 7, 9]]))
+    factors = matrices.lu_factor(exact._array)
+    np.testing.assert_allclose(matrices.solve_factored(*factors, exact._array), np.eye(3), atol=1e-5)
+    for n in (1, 3, 20):
+        a = torch.eye(n)
+        a[n // 2, n // 2] = torch.nan
+        for f in ("cholesky_ex", "inv_ex", "lu_factor_ex"):
+            check(lambda t, a, f=f: getattr(t.linalg, f)(a).info, a, gradient=False)
+        check(lambda t, a: t.linalg.slogdet(a), a, gradient=False)
+        check_raises(lambda t, a: t.cholesky_inverse(a), torch.zeros(n, n))
+    assert flambeau.matrix_exp(flambeau.zeros(20, 20)).is_contiguous()

@@ -127,3 +127,13 @@ def test_frozen_batch_norm_is_batch_norm_in_evaluation():
     assert np.allclose(frozen(flambeau.from_numpy(x.numpy())).numpy(), norm.eval()(x).detach().numpy(), atol=1e-6)
     assert not list(frozen.parameters()) and list(frozen.state_dict()) == ["weight", "bias", "running_mean", "running_var"]
     assert repr(frozen) == "FrozenBatchNorm2d(3, eps=1e-05)"
+
+
+def test_masks_over_an_image():
+    """A mask tints its pixels by alpha, the rest stays, and where two masks meet there is black."""
+    image = flambeau.full((3, 1, 3), 100, dtype=flambeau.uint8)
+    masks = flambeau.tensor([[[True, True, False]], [[False, True, False]]])
+    found = utils.draw_segmentation_masks(image, masks, alpha=0.5, colors=[(200, 0, 0), "blue"])
+    assert found[:, 0].T.tolist() == [[150, 50, 50], [50, 50, 50], [100, 100, 100]] and found.dtype is flambeau.uint8
+    with pytest.raises(ValueError, match="bool"):
+        utils.draw_segmentation_masks(image, masks.float())

@@ -469,3 +469,11 @@ def test_the_newer_names_serve_too():
         and v2.Identity()(3) == 3
         and math.isclose(v2.ToDtype(flambeau.float64)(tensor(GREY)).max(), GREY.max())
     )
+
+
+def test_whole_factors_and_grey_images():
+    """A factor of 2 is one of 2.0 for bytes too; three means do not make three channels of one."""
+    assert np.array_equal(F.adjust_sharpness(tensor(COLOUR), 2).numpy(), F.adjust_sharpness(tensor(COLOUR), 2.0).numpy())
+    with pytest.raises(RuntimeError, match="channels"):
+        F.normalize(flambeau.ones(1, 4, 4), (0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
+    assert F.normalize(flambeau.ones(1, 4, 4), (0.5,), (0.5,)).mean() == 1

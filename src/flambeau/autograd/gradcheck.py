@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -74,10 +75,12 @@ def gradgradcheck(
 
 
 def _random_like(o: Tensor, strided: bool) -> Tensor:
-    rng = np.random.RandomState(0)
-    values = rng.standard_normal(tuple(o.shape)) + (1j * rng.standard_normal(tuple(o.shape)) if o.is_complex() else 0)
-    t = wrap(np.asarray(values).astype(o.dtype.numpy))
-    return t.transpose(0, -1).contiguous().transpose(0, -1) if strided and t.dim() > 1 else t
+    """Numbers from -1 to 1, of PyTorch's stream: what a program draws afterwards is what it would have drawn there."""
+    gaps, shape = strided and o.numel() > 1, tuple(o.shape)
+    size = (*shape[:-1], 2 * shape[-1]) if gaps else shape
+    real: Any = o.detach().real if o.is_complex() else o.detach()
+    t = real.new_empty((*size, 2)).uniform_(-1, 1).view(o.dtype).squeeze(-1) if o.is_complex() else real.new_empty(size).uniform_(-1, 1)
+    return t[..., 1::2] if gaps else t
 
 
 def _differentiable(outputs, any_float: bool = False) -> tuple[Tensor, ...]:

@@ -42,6 +42,15 @@ class Arguments:
             raise TypeError(str(problem).replace("Arguments.bind.<locals>.", "").replace("<lambda>", self.op.short)) from None
 
 
+def check_tensors(op, problem: AttributeError, values) -> None:
+    """TypeError if what was asked for an attribute in vain is one of the arguments itself: it stands where a tensor belongs."""
+    if problem.name is None:
+        return
+    for place, (name, value) in enumerate(zip(op.parameters, values, strict=False), 1):
+        if value is problem.obj and not hasattr(value, "_array"):
+            raise TypeError(f"{op.short}(): argument '{name}' (position {place}) must be Tensor, not {type(value).__name__}") from None
+
+
 def not_a_tensor(op, value) -> TypeError:
     """The error for something else where the first argument, a tensor, belongs."""
     return TypeError(f"{op.short}(): argument '{op.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}")

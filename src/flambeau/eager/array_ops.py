@@ -10,7 +10,7 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides, settled, views
-from flambeau.eager.arguments import Arguments, not_a_tensor
+from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
 from flambeau.eager.pointwise import common_device
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
@@ -217,9 +217,8 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             found = op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
-    except AttributeError:
-        if values[0] is None:  # was asked for what only arrays have
-            raise not_a_tensor(op, None) from None
+    except AttributeError as problem:
+        check_tensors(op, problem, values)
         raise
     result = settled.finish(op, found, values, tensors, pattern, needs)
     if settled.watching and not by_keyword:
@@ -282,7 +281,8 @@ def compute(op, by_name: dict[str, Any]):
         found = op.forward(**arguments)
     except MemoryError as problem:
         raise keeper.as_ours(problem) from None
-    except AttributeError:
+    except AttributeError as problem:
+        check_tensors(op, problem, by_name.values())
         if not list(_tensors([first])):  # a list of numbers, say, was asked for what only arrays have
             raise not_a_tensor(op, first) from None
         raise
@@ -443,7 +443,11 @@ def bind_composite(op) -> Callable:
             first = args[0]
             if type(first) in PLAIN:
                 if len(args) == 1 or not overrides.any_foreign(args):
-                    return forward(*args)
+                    try:
+                        return forward(*args)
+                    except AttributeError as problem:
+                        check_tensors(op, problem, args)
+                        raise
             elif of_list and type(first) is list and not overrides.any_foreign(first) and not overrides.any_foreign(args[1:]):
                 return forward(*args)
         if modes.special == 1 and not kwargs:
@@ -460,9 +464,10 @@ def bind_composite(op) -> Callable:
                 return overrides.call(op.call, relevant, args, kwargs)
         try:
             return forward(*args, **kwargs)
-        except AttributeError:
+        except AttributeError as problem:
             if args and not isinstance(args[0], Tensor):  # a list, say, was asked for what only tensors have
                 raise not_a_tensor(op, args[0]) from None
+            check_tensors(op, problem, args)
             raise
 
     def front_with_out(*args, out=None, **kwargs):

@@ -147,7 +147,7 @@ static int64_t narrow_KIND(int64_t m, int64_t n, REAL *a, int64_t ld, int32_t *p
         _Pragma("omp simd reduction(fl_max : most)")
         for (int64_t i = j; i < m; i++) most = FABS(column[i]) > most ? FABS(column[i]) : most;
         while (best < m && FABS(column[best]) != most) best++;
-        best = best < m ? best : j; /* nothing but NaN */
+        best = best < m && column[j] == column[j] ? best : j; /* a NaN there stays, as LAPACK's comparisons leave it */
         pivots[j] = (int32_t)best;
         for (int64_t w = 0; w < n && best != j; w++) {
             REAL *const x = turned + w * long_m, kept = x[j];

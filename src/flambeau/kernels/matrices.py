@@ -48,7 +48,10 @@ def _succeed(info: Array) -> None:
 def inverse(a: Array) -> Array:
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     if not _by_lapack(a):
-        return from_module(a, "inv")
+        try:
+            return from_module(a, "inv")
+        except np.linalg.LinAlgError:
+            return solve_factored(*lu_factor(a), identities(a))
     if elimination.applies(a):  # P L U = a, and so the inverse of L, through U, and its columns exchanged
         lu = arrays.contiguous_copy(a)
         pivots, info = elimination.lu(lu)
@@ -72,7 +75,10 @@ def solve(a: Array, b: Array) -> Array:
         batch, xp = np.broadcast_shapes(batch, b.shape[:-2]), arrays.module_of(a)
         a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))
     if not _by_lapack(a):
-        return from_module(a, "solve", b)
+        try:
+            return from_module(a, "solve", b)
+        except np.linalg.LinAlgError:
+            return solve_factored(*lu_factor(a), b)
     if elimination.applies(a) and b.size:
         lu, x = arrays.contiguous_copy(a), arrays.contiguous_copy(b)
         pivots, info = elimination.lu(lu)
@@ -83,6 +89,27 @@ def solve(a: Array, b: Array) -> Array:
     x, pivots = columns(b), np.empty(n, INT32)
     _succeed(batched(lambda a, x: gesv(n, k, a, n, pivots, x, n), batch, columns(a), x))
     return x
+
+
+def solve_factored(lu: Array, pivots: Array, info: Array, b: Array) -> Array:
+    """X with a X = b, given what `lu_factor` made of a; LinAlgError where a pivot is zero. (..., N, N), (..., N, K) -> (..., N, K).
+
+    Another elimination of the same matrix may find a zero where this one has a rounding error: whether there is a solution is said by `info`.
+    """
+    _succeed(info)
+    xp, n = arrays.module_of(lu), lu.shape[-1]
+    steps = pivots.reshape(-1, n) - 1
+    each, order = xp.arange(len(steps)), xp.tile(xp.arange(n), (len(steps), 1))
+    for i in range(n):
+        order[each, i], order[each, steps[:, i]] = order[each, steps[:, i]], order[each, i]
+    x = xp.take_along_axis(b, order.reshape(*pivots.shape, 1), -2)
+    return solve_triangular(lu, solve_triangular(lu, x, False, True), True, False)
+
+
+def identities(a: Array) -> Array:
+    """An identity matrix for every matrix. (..., N, N) -> (..., N, N)."""
+    xp = arrays.module_of(a)
+    return xp.broadcast_to(xp.eye(a.shape[-1], dtype=a.dtype), a.shape)
 
 
 def least_squares(a: Array, b: Array, rcond: float) -> tuple[Array, Array] | None:
@@ -141,7 +168,7 @@ def solve_cholesky(factor: Array, b: Array | None, upper: bool) -> Array:
     turned = turned.conj() if factor.dtype.kind == "c" else turned
     lower, higher = (turned, factor) if upper else (factor, turned)
     if not elimination.applies(factor) or (b is not None and not b.size):
-        b = xp.broadcast_to(xp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape) if b is None else b
+        b = identities(factor) if b is None else b
         return solve_triangular(higher, solve_triangular(lower, b, False, False), True, False)
     if b is None:
         batch = factor.shape[:-2]
@@ -217,9 +244,16 @@ def _lu_by_columns(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
             head = lu[:, i, i][:, None]
             lu[:, i + 1 :, i] /= xp.where(head == 0, head.dtype.type(1), head) if pivot else head
             lu[:, i + 1 :, i + 1 :] -= lu[:, i + 1 :, i, None] * lu[:, i, None, i + 1 :]
-    zero = xp.diagonal(lu, axis1=1, axis2=2) == 0
-    info = xp.where(zero.any(axis=1), zero.argmax(axis=1) + 1, 0) if k else xp.zeros(count)
-    return lu.reshape(a.shape), pivots.reshape(*batch, k), info.astype(INT32).reshape(batch)
+    info = first(xp.diagonal(lu, axis1=1, axis2=2) == 0)
+    return lu.reshape(a.shape), pivots.reshape(*batch, k), info.reshape(batch)
+
+
+def first(true: Array) -> Array:
+    """The place of the first true element, counted from 1; 0 if none is. (..., N) -> (...), int32."""
+    xp = arrays.module_of(true)
+    if not true.shape[-1]:
+        return xp.zeros(true.shape[:-1], INT32)
+    return xp.where(true.any(-1), true.argmax(-1) + 1, 0).astype(INT32)
 
 
 def _size(x: Array) -> Array:
@@ -267,7 +301,8 @@ def cholesky(a: Array) -> tuple[Array, Array]:
     xp = arrays.module_of(a)
     if not _by_lapack(a):
         try:
-            return from_module(a, "cholesky"), xp.zeros(a.shape[:-2], INT32)
+            factor = from_module(a, "cholesky")
+            return factor, first(xp.isnan(xp.diagonal(factor, axis1=-2, axis2=-1)))  # NumPy lets NaN pass
         except np.linalg.LinAlgError:
             if not _by_lapack(a, 0):
                 return _cholesky_by_blocks(a)

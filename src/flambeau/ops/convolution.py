@@ -133,7 +133,7 @@ def _checked(name: str, input, weight, bias, stride, padding, dilation, transpos
         raise RuntimeError(f"weight should have at least three dimensions (channels out, channels in, kernel), found {list(weight.shape)}")
     stride, padding, dilation = _numbers("stride", stride, n), _numbers("padding", padding, n), _numbers("dilation", dilation, n)
     more = _numbers("output_padding", output_padding, n)
-    _check_options(stride, padding, dilation, more, groups, transposed)
+    _check_options(stride, padding, dilation, more, groups, transposed and input.numel() > 0)
     before, kernel = tuple(input.shape[2:]), tuple(weight.shape[2:])
     if transposed:
         sizes = kernels.adjoint_sizes(before, kernel, stride, padding, dilation, more)
@@ -195,7 +195,7 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
         )
     kernel, sizes = of_weight[2:], of_input[2:]
     if transposed:
-        if min(made) <= 0:
+        if min(made) < 0:  # nothing is an answer: PyTorch gives it to batches
             raise RuntimeError(
                 f"Given input size per channel: {tuple(sizes)}. Calculated output size per channel: {made}. Output size is too small"
             )

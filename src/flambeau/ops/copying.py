@@ -127,12 +127,22 @@ parse_to.__qualname__ = "to"  # what a user has called, for Python's own errors
 @on_arrays(onto=arrays.empty_like, public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
 def _copy(input, src, non_blocking=False):
     """`src` broadcast to the shape of `input`, in its dtype."""
-    if input.shape != src.shape and layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
+    try:
+        same = input.shape == src.shape
+    except AttributeError:
+        src, same = _number(src), False
+    if not same and layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
         layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
     if arrays.wrote(input, src):
         return
     src = arrays.to_device(src, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, src))
+
+
+def _number(src) -> np.ndarray:
+    if not isinstance(src, (bool, int, float, complex)):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor or a number, not {type(src).__name__}")
+    return np.asarray(src)
 
 
 _copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), src=lambda grad, src_device: grad.to(src_device))

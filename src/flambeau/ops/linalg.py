@@ -64,7 +64,9 @@ def det(input):
 @from_lapack("linalg.slogdet", square=True, returns="sign logabsdet")
 def linalg_slogdet(A):
     """(sign, log |det|) of square matrices: det = sign exp(logabsdet), which neither over- nor underflows. (..., N, N) -> (...), (...)."""
-    return matrices.slogdet(A)
+    sign, size = matrices.slogdet(A)
+    xp = arrays.module_of(A)
+    return (xp.where(xp.isnan(size), A.dtype.type(0), sign) if A.dtype.kind == "f" else sign), size  # NaN has no sign
 
 
 def _slogdet_gradient(grads, A, sign):
@@ -202,7 +204,7 @@ def _pade(xp, a):
     a6 = a4 @ a2
     u = a @ (a6 @ (b[13] * a6 + b[11] * a4 + b[9] * a2) + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * one)
     v = a6 @ (b[12] * a6 + b[10] * a4 + b[8] * a2) + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * one
-    return matrices.solve(v - u, v + u)
+    return arrays.contiguous(matrices.solve(v - u, v + u))
 
 
 def _matrix_exp_gradient(grad, A):

@@ -571,7 +571,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     return out, *([s.detach().to(stored) for s in found] if found else [input.new_empty(0, dtype=stored)] * 2)
 
 
-def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, mixed=False):
     """(output, mean, rstd) as they are computed, or (output,) where there are no statistics of this batch."""
     if _is_plain(input, weight, bias, running_mean, running_var):
         x, w, b, rounding = input, weight, bias, None
@@ -579,6 +579,8 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         return (_scaled_nothing(input, weight, bias),)
     else:
         _check_batch_norm(input, weight, bias, running_mean, running_var, training)
+        if not mixed:
+            _check_mixture(input, weight, bias, running_mean, running_var)
         x = _wide(input) if layout.looks_channels_last(tuple(input.shape), input.stride()) else _wide(input).contiguous()
         w, b = _scale_and_shift(x, weight, bias)
         stored = x.dtype if x.dtype is input.dtype else _stored_dtype(input, weight, bias, running_mean, running_var)
@@ -595,6 +597,15 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         running = [r if r._array.dtype == x._array.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
         out, found = _by_running(x, *[r.detach() if r.requires_grad else r for r in running], w, b, float(eps)), []
     return out if out.dtype is input.dtype else out.to(input.dtype), *found
+
+
+def _check_mixture(input, *numbers) -> None:
+    found = {n.dtype for n in numbers if n is not None}
+    if found - {input.dtype} and (input.dtype.itemsize != 2 or found != {dtypes.float32}):
+        raise RuntimeError(
+            f"mixed dtype: expected scalar type {input.dtype} as the input has, for weight, bias and running averages alike "
+            f"(or torch.float32 for all of them if the input has half precision), but found {', '.join(sorted(map(str, found)))}"
+        )
 
 
 def _is_plain(input, *numbers) -> bool:
@@ -675,9 +686,11 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
         return _by_channel(input, weight, bias, float(eps), input._array.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
-    repeated = [None if p is None else p.repeat(samples) for p in (weight, bias, running_mean, running_var)]
+    stored = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype  # running averages may have any dtype here
+    numbers = weight, bias, *[r if r is None else r.to(stored) for r in (running_mean, running_var)]
+    repeated = [None if p is None else p.repeat(samples) for p in numbers]
     flat = input.contiguous().reshape((1, samples * channels, *places))
-    out = _batch_norm(flat, *repeated, use_input_stats, momentum, eps)[0]
+    out = _batch_norm(flat, *repeated, use_input_stats, momentum, eps, mixed=True)[0]
     for running, moved in ((running_mean, repeated[2]), (running_var, repeated[3])):
         if running is not None and use_input_stats:
             running.detach().copy_(moved.reshape((samples, channels)).mean(0))

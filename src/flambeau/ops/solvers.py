@@ -195,6 +195,7 @@ def _(grad, L, result, upper, needs):
 @from_lapack("cholesky_inverse", square=True, method=True, integers=NotImplementedError)
 def cholesky_inverse(L, upper=False):
     """The inverse of A, given its Cholesky factor: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
+    refuse("cholesky_inverse", matrices.first(arrays.module_of(L).diagonal(L, axis1=-2, axis2=-1) == 0), SINGULAR.format)
     return matrices.solve_cholesky(L, None, upper)
 
 

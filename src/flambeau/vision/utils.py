@@ -8,12 +8,13 @@ from typing import IO, Any
 
 from flambeau import dtypes
 from flambeau.autograd.modes import no_grad
+from flambeau.factories import as_tensor
 from flambeau.ops.joining import stack
 from flambeau.tensor import Tensor
 from flambeau.vision.picture import pillow
 from flambeau.vision.transforms.functional import pil_to_tensor, to_pil_image
 
-__all__ = ["draw_bounding_boxes", "make_grid", "save_image"]
+__all__ = ["draw_bounding_boxes", "draw_segmentation_masks", "make_grid", "save_image"]
 
 
 @no_grad()
@@ -106,6 +107,35 @@ def draw_bounding_boxes(
             draw.text((box[0] + width + 1, box[1] + width + 1), label, fill=color, font=text_font)
     drawn = pil_to_tensor(canvas)
     return drawn.to(image.dtype) / 255 if image.is_floating_point() else drawn
+
+
+@no_grad()
+def draw_segmentation_masks(image: Tensor, masks: Tensor, alpha: float = 0.8, colors: Any = None) -> Tensor:
+    """Masks (N, H, W) or (H, W), bool, laid over an RGB image (3, H, W): alpha 1 hides what is below, 0 the masks. Where masks meet, black."""
+    if not isinstance(image, Tensor):
+        raise TypeError(f"The image must be a tensor, got {type(image)}")
+    if not (image.dtype is dtypes.uint8 or image.is_floating_point()):
+        raise ValueError(f"The image dtype must be uint8 or float, got {image.dtype}")
+    if image.dim() != 3 or image.shape[0] != 3:
+        raise ValueError(f"Pass an RGB image (3, H, W), not {tuple(image.shape)}. A grey one becomes one by expand(3, -1, -1)")
+    masks = masks.unsqueeze(0) if masks.dim() == 2 else masks
+    if masks.dim() != 3:
+        raise ValueError(f"masks must be of shape (H, W) or (batch_size, H, W), not {tuple(masks.shape)}")
+    if masks.dtype is not dtypes.bool:
+        raise ValueError(f"The masks must be of dtype bool. Got {masks.dtype}. Try masks > 0.5")
+    if masks.shape[-2:] != image.shape[-2:]:
+        raise ValueError(
+            f"The image and the masks must have the same height and width, found {tuple(image.shape)} and {tuple(masks.shape)}"
+        )
+    if not len(masks):
+        return image
+    over = image.detach().clone()
+    for mask, color in zip(masks, _colours(colors, len(masks)), strict=True):
+        shade: Any = as_tensor(color, dtype=dtypes.float32, device=image.device)
+        over[:, mask] = (shade / 255 if image.is_floating_point() else shade).to(image.dtype)[:, None]
+    over[:, masks.sum(0) > 1] = 0
+    blend = image * (1 - alpha) + over * alpha
+    return blend.to(image.dtype) if image.is_floating_point() else blend.clamp(0, 255).to(image.dtype)
 
 
 def _colours(colors: Any, n: int) -> list[tuple[int, int, int]]:

@@ -87,7 +87,10 @@ class ReLU(_Activation):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input, self.inplace) if self.inplace else input.relu()
+        try:
+            return F.relu(input, self.inplace) if self.inplace else input.relu()
+        except AttributeError:
+            return F.relu(input, self.inplace)  # says what is no tensor
 
 
 class LeakyReLU(_Activation):
@@ -287,14 +290,20 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return input.sigmoid()
+        try:
+            return input.sigmoid()
+        except AttributeError:
+            return F.sigmoid(input)  # says what is no tensor
 
 
 class Tanh(Module):
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return input.tanh()
+        try:
+            return input.tanh()
+        except AttributeError:
+            return F.tanh(input)  # says what is no tensor
 
 
 class SiLU(_Activation):

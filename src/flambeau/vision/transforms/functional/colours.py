@@ -22,6 +22,7 @@ from flambeau.vision.transforms.functional.images import check_channels, get_dim
 
 
 def _blend(img: Tensor, other: Tensor, factor: float) -> Tensor:
+    factor = float(factor)  # a whole number times a byte would be a byte, and wrap around
     return (factor * img + (1.0 - factor) * other).clamp(0, largest(img.dtype)).to(img.dtype)
 
 

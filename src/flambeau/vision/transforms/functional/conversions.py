@@ -152,7 +152,14 @@ def normalize(tensor: Tensor, mean: Any, std: Any, inplace: bool = False) -> Ten
     columns = (
         _known_columns(tuple(mean), tuple(std), tensor.dtype, tensor.device) if known else _columns(mean, std, tensor.dtype, tensor.device)
     )
-    return tensor.sub_(columns[0]).div_(columns[1]) if inplace else tensor.sub(columns[0]).div_(columns[1])
+    if inplace:
+        return tensor.sub_(columns[0]).div_(columns[1])
+    if tensor.shape[-3] == 1 and max(len(c) for c in columns if c.dim()) > 1:
+        raise RuntimeError(
+            f"normalize: output with shape {list(tensor.shape)} does not fit {max(len(c) for c in columns if c.dim())} channels of mean and std. "
+            "Give one number for grey images, as in Normalize((0.5,), (0.5,)), or make three channels with Grayscale(3) before"
+        )
+    return tensor.sub(columns[0]).div_(columns[1])
 
 
 def _columns(mean: Any, std: Any, dtype: dtypes.dtype, device: Any) -> tuple[Tensor, Tensor]:
