@@ -237,7 +237,7 @@ COMPARISONS = frozenset("eq ne lt le gt ge isclose allclose".split())
 QUESTIONS = frozenset(
     """_is_view _typed_storage _version const_data_ptr data_ptr device dim dim_order element_size get_device grad grad_fn is_complex is_conj
     is_contiguous is_cpu is_cuda is_distributed is_floating_point is_inference is_leaf is_meta is_neg is_same_size is_shared itemsize layout
-    len name names nbytes ndim ndimension nelement numel output_nr requires_grad retains_grad shape size storage storage_offset stride
+    len name names nbytes ndim ndimension nelement numel output_nr requires_grad retains_grad shape size storage storage_offset stride type
     untyped_storage""".split()
 )
 

@@ -39,7 +39,7 @@ OPTIONS = {
 }  # fmt: skip
 # Points where a formula bends or jumps: the distance from them, as a function of the operands.
 KINKS = {
-    **dict.fromkeys(("abs", "relu", "_leaky_relu", "_prelu", "_elu", "sgn", "sinc", "reciprocal", "_inverse", "_inverse_square"), lambda x, *_: x),
+    **dict.fromkeys(("abs", "relu", "_leaky_relu", "_prelu", "_elu", "sgn", "sinc", "reciprocal", "_inverse", "_inverse_square", "_rdiv"), lambda x, *_: x),
     **dict.fromkeys(("_div", "_addcdiv"), lambda *x: x[-1]),
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin", "_clamp_min", "_clamp_max"), lambda x, y: x - y),
     **dict.fromkeys(("_fmod", "_remainder", "_div_floor", "_div_trunc"), lambda x, y: np.minimum(abs(y), abs(x / y - np.rint(x / y)))),
