@@ -237,7 +237,7 @@ COMPARISONS = frozenset("eq ne lt le gt ge isclose allclose".split())
 QUESTIONS = frozenset(
     """_is_view _typed_storage _version const_data_ptr data_ptr device dim dim_order element_size get_device grad grad_fn is_complex is_conj
     is_contiguous is_cpu is_cuda is_distributed is_floating_point is_inference is_leaf is_meta is_neg is_same_size is_shared itemsize layout
-    len name names nbytes ndim ndimension nelement numel output_nr requires_grad retains_grad shape size storage storage_offset stride type
+    len name names nbytes ndim ndimension nelement numel output_nr requires_grad retains_grad shape size storage storage_offset stride
     untyped_storage""".split()
 )
 
@@ -333,7 +333,7 @@ def _refuse_numpy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 HANDLED: dict[str, Callable] = {
-    "copy_": _copy_, "setitem": _setitem, "equal": _equal, "to": _to, "type_": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
+    "copy_": _copy_, "setitem": _setitem, "equal": _equal, "to": _to, "type": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
     "array": _refuse_numpy, "iter": lambda self: iter(self.unbind(0)), "is_signed": lambda self: self.dtype.is_signed,
     "data": lambda self: of_integers(wrap(self._array), self._quantizer), "T": lambda self: self.permute(*range(self.dim())[::-1]),
     "mT": lambda self: self.transpose(-1, -2),
