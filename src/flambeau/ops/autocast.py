@@ -149,9 +149,9 @@ def _interpolate(device: str, given: dict[str, Any]) -> str | None:
     return "float32" if device == "cuda" and given.get("mode", "nearest") != "area" else None
 
 
-def _div(device: str, given: dict[str, Any]) -> str | None:
+def _rdiv(device: str, given: dict[str, Any]) -> str | None:
     """number / tensor is the tensor's reciprocal, times the number."""
-    return RULES[device].get("reciprocal") if isinstance(given.get("input"), (int, float)) else None
+    return RULES[device].get("reciprocal")
 
 
 def _vectors(device: str, given: dict[str, Any]) -> str | None:
@@ -166,7 +166,7 @@ def _reduction(name: str):
     return rule
 
 
-SPECIAL = {"pad": _pad, "interpolate": _interpolate, "inner": _vectors, "_div": _div} | {
+SPECIAL = {"pad": _pad, "interpolate": _interpolate, "inner": _vectors, "_rdiv": _rdiv} | {
     name: _reduction(name)
     for name in ("prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum", "norm", "linalg_vector_norm", "linalg_matrix_norm")
 }
