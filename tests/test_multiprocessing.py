@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -264,7 +265,8 @@ if __name__ == "__main__":
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux tells children that their parent is gone")
 def test_children_end_with_a_parent_that_was_killed(tmp_path):
     """kill -9 of the program takes its processes along."""
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)])
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # ignored in what a shell starts in the background
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], preexec_fn=heard)
     until = time.monotonic() + 30
     while len(found := [p.read_text() for p in tmp_path.iterdir() if p.read_text()]) < 2 and time.monotonic() < until:
         time.sleep(0.05)

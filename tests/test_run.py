@@ -5,6 +5,7 @@ The programs in tests/programs print the same lines under `flambeau run` as with
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -129,7 +130,9 @@ def test_ctrl_c_reaches_the_program(folder):
     """Ctrl-C must interrupt the program where it stands, and nothing else must show in the traceback."""
     code = "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('saved')\n    raise"
     command = [*FLAMBEAU_RUN, "-c", code]
-    with subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # ignored in what a shell starts in the background
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=environment(), preexec_fn=heard, **streams) as program:
         assert program.stdout.readline() == "ready\n"
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=30)
