@@ -2,7 +2,8 @@
 
     void FL_NAME(update_adam_f32)(char *const *ptr, const int64_t *step, int64_t n, const double *param)
 
-A rule that notes a condition leaves 1 in *step. All operands are contiguous; the launcher (`Kernel.update`) runs the loop over the blocks of a whole list of tensors.
+All operands are contiguous; the launcher (`Kernel.update`) runs the loop over the blocks of a whole list of tensors. A rule that notes a
+condition leaves 1 in *step.
 """
 
 from __future__ import annotations

@@ -206,9 +206,8 @@ class ArrayOp(Op):
     """
 
     kind = "array"
-    straight: str | None = (
-        None  # the derivative does not read the input, but the second may be asked for: it is "zero", or "nothing" arrives
-    )
+    # The derivative does not read the input, and yet the second may be asked for: it is "zero", or "nothing" arrives.
+    straight: str | None = None
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)

@@ -2,8 +2,9 @@
    `again` times, some distance apart: the height and width of all images, for each of their channels.
 
    A unit of work is one result, folded along its row; or, where neighbouring results come from neighbouring columns, up to WIDTH
-   of them. Columns some distance apart, and the elements of short rows, are brought side by side for that. If there are few units and they are long, each is cut into parts that are merged in order at the end. All this depends
-   on the shape alone: same bits with any number of threads. */
+   of them. Columns some distance apart, and the elements of short rows, are brought side by side for that. If there are few units and
+   they are long, each is cut into parts that are merged in order at the end. All this depends on the array's shape and strides alone:
+   same bits with any number of threads. */
 #include "launcher.h"
 
 /* Columns folded side by side, and where they must be brought there first; elements worth a block of their own; of a short row. */

@@ -87,10 +87,7 @@ class ReLU(_Activation):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        try:
-            return F.relu(input, self.inplace) if self.inplace else input.relu()
-        except AttributeError:
-            return F.relu(input, self.inplace)  # says what is no tensor
+        return F.relu(input, True) if self.inplace else Tensor.relu(input)  # the method says what is no tensor, input.relu would not
 
 
 class LeakyReLU(_Activation):
@@ -290,20 +287,14 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
     def forward(self, input: Tensor) -> Tensor:
-        try:
-            return input.sigmoid()
-        except AttributeError:
-            return F.sigmoid(input)  # says what is no tensor
+        return Tensor.sigmoid(input)
 
 
 class Tanh(Module):
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
 
     def forward(self, input: Tensor) -> Tensor:
-        try:
-            return input.tanh()
-        except AttributeError:
-            return F.tanh(input)  # says what is no tensor
+        return Tensor.tanh(input)
 
 
 class SiLU(_Activation):

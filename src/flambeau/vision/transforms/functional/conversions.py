@@ -154,9 +154,10 @@ def normalize(tensor: Tensor, mean: Any, std: Any, inplace: bool = False) -> Ten
     )
     if inplace:
         return tensor.sub_(columns[0]).div_(columns[1])
-    if tensor.shape[-3] == 1 and max(len(c) for c in columns if c.dim()) > 1:
+    channels = max(len(c) for c in columns if c.dim())
+    if tensor.shape[-3] == 1 and channels > 1:
         raise RuntimeError(
-            f"normalize: output with shape {list(tensor.shape)} does not fit {max(len(c) for c in columns if c.dim())} channels of mean and std. "
+            f"normalize: output with shape {list(tensor.shape)} does not fit {channels} channels of mean and std. "
             "Give one number for grey images, as in Normalize((0.5,), (0.5,)), or make three channels with Grayscale(3) before"
         )
     return tensor.sub(columns[0]).div_(columns[1])
