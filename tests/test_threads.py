@@ -6,8 +6,9 @@ Work is cut in blocks that depend on the shape alone, so it makes no difference 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
-import time
 
 import pytest
 
@@ -217,15 +218,24 @@ def test_python_threads_compute_side_by_side():
     assert not wrong
 
 
+PAUSES = """
+import os, time
+import flambeau as torch
+
+torch.set_num_threads(2)
+x = torch.ones(512, 512)
+for _ in range(20):  # workers fall asleep in the pauses
+    (x @ x).sum().item()
+    time.sleep(0.002)
+threads = [int(name) for name in os.listdir("/proc/self/task")]
+assert len(threads) > 1
+assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(os.sched_getaffinity(0))}
+"""
+
+
 @compiled
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there is one CPU to run on")
 def test_workers_that_step_aside_may_still_run_anywhere():
     """A worker that wakes on its caller's CPU leaves it, and is bound to no other by that: what the program may use, its threads may."""
-    torch.set_num_threads(2)
-    x = random(512, 512)
-    for _ in range(20):  # with pauses, in which workers fall asleep
-        (x @ x).sum().item()
-        time.sleep(0.002)
-    threads = [int(name) for name in os.listdir("/proc/self/task")]
-    assert len(threads) > 1
-    assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(os.sched_getaffinity(0))}
+    found = os.pathsep.join(filter(None, sys.path))  # in a process without the threads of a driver
+    subprocess.run([sys.executable, "-c", PAUSES], check=True, timeout=60, env=os.environ | {"PYTHONPATH": found})
