@@ -1,8 +1,8 @@
-"""The innermost loops of matrix products, printed as C for CPUs with AVX-512: what csrc/blas.c multiplies panels with.
+"""The innermost loops of matrix products, printed as C for CPUs with AVX-512 or AVX2: what csrc/blas.c multiplies panels with.
 
 A tile of 6 rows and 4 vectors of C stays in registers (24 of 32) while K is walked: 4 loads of B and 6 numbers of A, each repeated over a
-vector, feed 24 multiply-adds, so that the two units that do them never wait for memory. Edges have tiles of their own: fewer rows, and
-fewer vectors, of 12 rows if they are 1 or 2: less than 8 sums at a time would wait for each other.
+vector, feed 24 multiply-adds, so that the two units that do them never wait for memory. With AVX2, which has 16 registers, it is 2 vectors.
+Edges have tiles of their own: fewer rows, and fewer vectors, of 12 rows if they are few: less than 8 sums at a time would wait for each other.
 
 A few rows times a transposed matrix (a linear layer of a small batch) are dot products of rows with rows: both are read as they lie, some
 of each at a time, and nothing is copied. Otherwise panels of a transposed B are turned (print_tiles.py), and a transposed A is cut into
@@ -11,72 +11,99 @@ tiles of 6 rows.
 
 from __future__ import annotations
 
-ROWS, VECTORS = 6, 4
-TALL = {1: 12, 2: 12, 3: 6, 4: 6}  # vectors of a tile: its rows
-FEW = {1: 8, 2: 8, 3: 4, 4: 4, 5: 4, 6: 4}  # rows of A whose dot products are taken at a time: with so many columns of B
+from dataclasses import dataclass
+
+ROWS = 6
 SOON = 2  # rows of B, where it lies, that are called for while a tile takes 16
-TYPES = {"f32": ("float", 16), "f64": ("double", 8)}
-INTRINSICS = {"f32": ("__m512", "ps", "epi32", "__m256", "_mm256"), "f64": ("__m512d", "pd", "epi64", "__m512d", "_mm512")}
+TYPES = {"f32": ("float", 4), "f64": ("double", 8)}
+SUFFIXES = {"f32": "ps", "f64": "pd"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The vectors of a CPU, and the tiles that fit their registers."""
+
+    macro: str  # which a compiler defines that may use it
+    bits: int
+    tall: dict[int, int]  # vectors of a tile: its rows
+    few: dict[int, int]  # rows of A whose dot products are taken at a time: with so many columns of B
+    depth: int  # of a panel
+    calls_ahead: bool  # a panel is too large for the nearest cache, so that what comes next must be called for
+
+    @property
+    def size(self) -> int:
+        return self.bits // 8
+
+    @property
+    def vectors(self) -> int:
+        return max(self.tall)
+
+    @property
+    def call(self) -> str:
+        """What the names of its intrinsics begin with."""
+        return f"_mm{self.bits}_"
+
+    def name(self, kind: str) -> str:
+        """The type of its vectors."""
+        return f"__m{self.bits}" + ("d" if kind == "f64" else "")
+
+
+UNITS = (
+    Unit("__AVX512F__", 512, {1: 12, 2: 12, 3: 6, 4: 6}, {1: 8, 2: 8, 3: 4, 4: 4, 5: 4, 6: 4}, 528, True),
+    Unit("__AVX2__", 256, {1: 12, 2: 6}, {1: 8, 2: 4, 3: 4, 4: 2, 5: 2, 6: 2}, 384, False),
+)
 
 
 def texts() -> list[str]:
-    """The C of both dtypes, and the table of them (see fl_products in system.h)."""
-    printed = [text for kind in TYPES for text in (*_strips(kind), *_dots(kind), _copies(kind))]
-    rows = ", ".join(
-        "{" + ", ".join(f"{loop}_{kind}" for loop in ("strip", "dots", "pack", "cut", "turn", "spread")) + "}" for kind in TYPES
-    )
+    """The C of both dtypes for each unit, and the table of them (see fl_products in system.h)."""
     table = "const fl_products FL_NAME(fl_products)[2] = {%s};\n"
-    return ['#ifdef __AVX512F__\n#include "tiles.h"\n', *printed, table % rows, "#else\n", table % "{0}", "#endif\n"]
+    printed = ["#if 0\n"]
+    for unit in UNITS:
+        printed.append(f'#elif defined({unit.macro})\n#include <immintrin.h>\n#include "tiles.h"\n')
+        printed += [text for kind in TYPES for text in (*_strips(unit, kind), *_dots(unit, kind), _copies(unit, kind))]
+        sizes = f"{unit.size}, {unit.size * unit.vectors}, {unit.depth}"
+        loops = ("strip", "dots", "pack", "cut", "turn", "spread")
+        printed.append(table % ", ".join("{" + ", ".join([f"{loop}_{kind}" for loop in loops] + [sizes]) + "}" for kind in TYPES))
+    return [*printed, "#else\n", table % "{0}", "#endif\n"]
 
 
-def _strips(kind: str):
-    real, width = TYPES[kind]
-    yield f"typedef {real} vec_{kind} __attribute__((vector_size(64), aligned({64 // width}), may_alias));\n"
-    shapes = [(rows, vectors) for vectors, most in TALL.items() for rows in range(1, most + 1)]
+def _strips(unit: Unit, kind: str):
+    real, size = TYPES[kind]
+    width = unit.size // size
+    yield f"typedef {real} vec_{kind} __attribute__((vector_size({unit.size}), aligned({size}), may_alias));\n"
+    shapes = [(rows, vectors) for vectors, most in unit.tall.items() for rows in range(1, most + 1)]
     for rows, vectors in shapes:
-        yield _tile(kind, rows, vectors)
+        yield _tile(unit, kind, rows, vectors)
     tiles = [f"[{rows}][{vectors - 1}] = tile_{kind}_{rows}_{vectors}" for rows, vectors in shapes]
     yield _STRIP.format(
         kind=kind,
         real=real,
         width=width,
         rows=ROWS,
-        vectors=VECTORS,
-        most=max(TALL.values()),
-        tall=", ".join(map(str, TALL.values())),
+        vectors=unit.vectors,
+        most=max(unit.tall.values()),
+        tall=", ".join(map(str, unit.tall.values())),
         tiles=", ".join(tiles),
-        wide=VECTORS * width,
+        wide=unit.vectors * width,
         soon=SOON,
     )
 
 
-def _tile(kind: str, rows: int, vectors: int) -> str:
+def _tile(unit: Unit, kind: str, rows: int, vectors: int) -> str:
     """C (rows, vectors) = alpha A B + beta D, or alpha A B without reading D, if there is no beta. D is C, or a row for all its rows."""
-    real, width = TYPES[kind]
+    real, size = TYPES[kind]
+    width = unit.size // size
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     lines = [f"vec_{kind} " + ", ".join(f"c{i}{j} = {{0}}" for j in range(vectors)) + ";" for i in range(rows)]
     # Row pointers three rows apart, and `down` times 0, 1, 2: what an x86 address can add by itself.
     lines += [f"const {real} *a{i} = a + {i // ROWS} * next + {i % ROWS} * down;" for i in range(0, rows, 3)]
-    lines.append(f"const {real} *coming = c + {rows} * ldc;  /* of C, for the tile that comes next */")
-    lines.append("for (int64_t q = 0; q < depth;) {")
-    lines.append("    const int64_t stop = q + 16 < depth ? q + 16 : depth;")
-    lines.append("    for (int64_t i = 0; i < lines; i++) {")
-    lines += [f"        __builtin_prefetch(later + i * down + {k}, 0, 2);" for k in range(0, 16, width)]
-    lines += ["    }", "    later += 16;", "    __builtin_prefetch(coming, 1);"]
-    lines.append(f"    coming += q / 16 % {vectors} == {vectors - 1} ? ldc - {(vectors - 1) * width} : {width};")
-    lines.append("    if (soon) {")
-    lines += [f"        __builtin_prefetch(soon + {row} * ldb + {line * width}, 0, 2);" for row in range(SOON) for line in range(VECTORS)]
-    lines += [f"        soon += {SOON} * ldb;", "    }"]
-    # Two rows of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again.
-    lines.append(f"    if (depth - q <= {8 * rows}) {{")
-    lines.append(f"        const {real} *const ahead = c + (depth - q - 1) / 16 * 2 * ldc;")
-    lines += [f"        __builtin_prefetch(ahead + {i} * ldc + {j * width}, 1);" for i in (0, 1) for j in range(vectors)] + ["    }"]
-    lines.append("    for (; q < stop; q++) {")
+    before, after = _loop(unit, kind, rows, vectors)
+    lines += before
     lines += [f"    const vec_{kind} b{j} = *(const vec_{kind} *)(b + {j * width});" for j in range(vectors)]
     for i in range(rows):
         lines.append(f"    const vec_{kind} x{i} = a{i // 3 * 3}[{i % 3} * down] - (vec_{kind}){{0}};")
         lines += [f"    c{i}{j} += x{i} * b{j};" for j in range(vectors)]
-    lines += [f"    a{i} += right;" for i in range(0, rows, 3)] + ["    b += ldb;", "}", "}"]
+    lines += [f"    a{i} += right;" for i in range(0, rows, 3)] + ["    b += ldb;", *after]
     here = f"*(vec_{kind} *)(c + {{0}} * ldc + {{1}})"
     there = f"*(const vec_{kind} *)(d + {{0}} * ldd + {{1}})"
     places = [(here.format(i, j * width), there.format(i, j * width), f"c{i}{j}") for i, j in cells]
@@ -89,43 +116,75 @@ def _tile(kind: str, rows: int, vectors: int) -> str:
     )
 
 
-def _dots(kind: str):
+def _loop(unit: Unit, kind: str, rows: int, vectors: int) -> tuple[list[str], list[str]]:
+    """What is before and after the steps along K, and calls for the memory that will be needed soon."""
+    real, size = TYPES[kind]
+    width, line = unit.size // size, 64 // size
+    if not unit.calls_ahead:
+        calls = [f"__builtin_prefetch(c + {i} * ldc + {vectors * width}, 1);" for i in range(rows)]
+        return ["(void)later, (void)lines, (void)soon;", *calls, "for (int64_t q = 0; q < depth; q++) {"], ["}"]
+    across = vectors * width // line  # of the lines that memory comes in
+    late = [f"__builtin_prefetch(ahead + {i} * ldc + {k}, 1);" for i in (0, 1) for k in range(0, vectors * width, line)]
+    rows_of_b = [
+        f"__builtin_prefetch(soon + {row} * ldb + {k}, 0, 2);" for row in range(SOON) for k in range(0, unit.vectors * width, line)
+    ]
+    text = f"""const {real} *coming = c + {rows} * ldc;  /* of C, for the tile that comes next */
+for (int64_t q = 0; q < depth;) {{
+    const int64_t stop = q + 16 < depth ? q + 16 : depth;
+    for (int64_t i = 0; i < lines; i++) {{
+        {" ".join(f"__builtin_prefetch(later + i * down + {k}, 0, 2);" for k in range(0, 16, line))}
+    }}
+    later += 16;
+    __builtin_prefetch(coming, 1);
+    coming += q / 16 % {across} == {across - 1} ? ldc - {(across - 1) * line} : {line};
+    if (soon) {{
+        {" ".join(rows_of_b)}
+        soon += {SOON} * ldb;
+    }}
+    if (depth - q <= {8 * rows}) {{ /* two rows of C at a time, late: what comes early the panel, larger than the nearest cache, would drive out again */
+        const {real} *const ahead = c + (depth - q - 1) / 16 * 2 * ldc;
+        {" ".join(late)}
+    }}
+    for (; q < stop; q++) {{"""
+    return text.splitlines(), ["}", "}"]
+
+
+def _dots(unit: Unit, kind: str):
     """C = alpha A B + beta D, where B lies there column after column: `ldb` elements from one to the next."""
-    real, width = TYPES[kind]
-    vector, suffix, index, _, _ = INTRINSICS[kind]
-    blocks = [(rows, cols) for rows, most in FEW.items() for cols in (1, most)]
-    for group in _groups(width):  # what the sums of two vectors' parts are picked by, see _folded
-        for half in (0, 1):
-            picks = ", ".join(str(k + half * group // 2) for k in reversed(_firsts(width, group)))
-            yield f"#define FOLD_{kind}_{group}_{half} _mm512_set_{index}({picks})\n"
+    real, size = TYPES[kind]
+    width, vector, suffix, call = unit.size // size, unit.name(kind), SUFFIXES[kind], unit.call
+    blocks = [(rows, cols) for rows, most in unit.few.items() for cols in (1, most)]
+    yield _picks(unit, kind)
     yield "".join(
-        f"typedef {real} row_{kind}_{n} __attribute__((vector_size({n} * sizeof({real})), aligned({64 // width}), may_alias));\n"
-        for n in (1, 4, 8)
+        f"typedef {real} row_{kind}_{n} __attribute__((vector_size({n} * sizeof({real})), aligned({size}), may_alias));\n"
+        for n in (1, 2, 4, 8)
     )
     for rows, cols in blocks:
         cells = [f"c{i}_{j}" for i in range(rows) for j in range(cols)]
-        lines = [f"{vector} " + ", ".join(f"{c} = _mm512_setzero_{suffix}()" for c in cells) + ";", "int64_t q = 0;"]
+        lines = [f"{vector} " + ", ".join(f"{c} = {call}setzero_{suffix}()" for c in cells) + ";", "int64_t q = 0;"]
 
         def step(load: str, rows=rows, cols=cols) -> list[str]:
-            found = [f"    {vector} b{j} = {load}b + {j} * ldb + q);" for j in range(cols)]
+            found = [f"    {vector} b{j} = {load.format(f'b + {j} * ldb + q')};" for j in range(cols)]
             found += [f'    __asm__("" : "+v"(b{j}));' for j in range(cols)]  # or the compiler would read it again for every row
             for i in range(rows):
-                found.append(f"    const {vector} a{i} = {load}a + {i} * down + q);")
-                found += [f"    c{i}_{j} = _mm512_fmadd_{suffix}(a{i}, b{j}, c{i}_{j});" for j in range(cols)]
+                found.append(f"    const {vector} a{i} = {load.format(f'a + {i} * down + q')};")
+                found += [f"    c{i}_{j} = {call}fmadd_{suffix}(a{i}, b{j}, c{i}_{j});" for j in range(cols)]
             return [*found, "}"]
 
         # Of the rows that come next: each is long, and a new one takes the prefetcher by surprise.
         ahead = [f"    __builtin_prefetch(b + {cols + j} * ldb + q);" for j in range(cols)]
-        lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(f"_mm512_loadu_{suffix}(")]
-        lines += [
-            "if (q < depth) {",
-            f"    const __mmask{width} some = (1u << (depth - q)) - 1;",
-            *step(f"_mm512_maskz_loadu_{suffix}(some, "),
-        ]
-        lines.append(f"FL_ALIGNED {real} sums[{-(-len(cells) // width) * width}];")
-        for first in range(0, len(cells), width):
-            folds, total = _folded(kind, cells[first : first + width])
-            lines += [*folds, f"_mm512_store_{suffix}(sums + {first}, {total});"]
+        lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(f"{call}loadu_{suffix}({{}})")]
+        if unit.bits == 512:
+            some, part = f"const __mmask{width} some = (1u << (depth - q)) - 1;", f"{call}maskz_loadu_{suffix}(some, {{}})"
+        else:
+            some = f"const __m256i some = _mm256_loadu_si256((const __m256i *)(some_{kind} + {width} - (depth - q)));"
+            part = f"{call}maskload_{suffix}({{}}, some)"
+        lines += ["if (q < depth) {", f"    {some}", *step(part)]
+        group, store = _at_once(unit, kind), "_mm512_store" if unit.bits == 512 else "_mm_store"
+        lines.append(f"FL_ALIGNED {real} sums[{-(-len(cells) // group) * group}];")
+        for first in range(0, len(cells), group):
+            folds, total = _folded(unit, kind, cells[first : first + group])
+            lines += [*folds, f"{store}_{suffix}(sums + {first}, {total});"]
         row = f"*(row_{kind}_{cols} *)"
         places = [(f"{row}(c + {i} * ldc)", f"*alpha * {row}(sums + {i * cols})") for i in range(rows)]
         lines += [f"if (beta) {{ {' '.join(f'{c} = *beta * {row}(d + {i} * ldd) + {x};' for i, (c, x) in enumerate(places))} }}"]
@@ -133,42 +192,70 @@ def _dots(kind: str):
         head = f"static void dot_{kind}_{rows}_{cols}(int64_t depth, const {real} *a, int64_t down, const {real} *b, int64_t ldb, const {real} *alpha,\n"
         head += f"    const {real} *beta, const {real} *d, int64_t ldd, {real} *c, int64_t ldc)"
         yield head + " {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
-    table = ", ".join(f"{{dot_{kind}_{rows}_1, dot_{kind}_{rows}_{most}}}" for rows, most in FEW.items())
-    yield _DOTS.format(kind=kind, real=real, few=max(FEW), table=table)
+    table = ", ".join(f"{{dot_{kind}_{rows}_1, dot_{kind}_{rows}_{most}}}" for rows, most in unit.few.items())
+    across = ", ".join(map(str, unit.few.values()))
+    yield _DOTS.format(kind=kind, real=real, few=max(unit.few), table=table, across=across)
+
+
+def _at_once(unit: Unit, kind: str) -> int:
+    """Vectors whose sums become one vector (see _folded)."""
+    width = unit.size // TYPES[kind][1]
+    return width if unit.bits == 512 else width // 2
 
 
 def _groups(width: int) -> list[int]:
     return [width >> i for i in range(width.bit_length() - 1)]
 
 
-def _firsts(width: int, group: int) -> list[int]:
-    """The numbers of the elements in the first halves of groups, of two vectors."""
-    return [k for k in range(2 * width) if k % group < group // 2]
+def _picks(unit: Unit, kind: str) -> str:
+    """What the sums of two vectors' parts are picked by, and what is read of a vector that is not whole."""
+    width = unit.size // TYPES[kind][1]
+    if unit.bits == 256:
+        whole = ", ".join(["-1"] * width + ["0"] * width)
+        return f"static const int{256 // width}_t some_{kind}[{2 * width}] = {{{whole}}};\n"
+    lines = ""
+    for group in _groups(width):
+        firsts = [k for k in range(2 * width) if k % group < group // 2]  # elements in the first halves of groups, of two vectors
+        for half in (0, 1):
+            picks = ", ".join(str(k + half * group // 2) for k in reversed(firsts))
+            lines += f"#define FOLD_{kind}_{group}_{half} _mm512_set_epi{512 // width}({picks})\n"
+    return lines
 
 
-def _folded(kind: str, vectors: list[str]) -> tuple[list[str], str]:
-    """(lines of C, the name of a vector of the sums of vectors), in log2 rounds: groups of two vectors are folded in the middle into one."""
-    vector, suffix = INTRINSICS[kind][:2]
+def _folded(unit: Unit, kind: str, vectors: list[str]) -> tuple[list[str], str]:
+    """(lines of C, a vector of the sums of vectors), in log2 rounds: groups of two vectors are folded in the middle into one. Where halves
+    of a vector do not mix, their sums are added in the end."""
+    vector, suffix, call = unit.name(kind), SUFFIXES[kind], unit.call
     lines: list[str] = []
-    for number, group in enumerate(_groups(TYPES[kind][1])):
+    for number, group in enumerate(_groups(_at_once(unit, kind))):
         fresh = []
         for i in range(0, len(vectors), 2):
             a, b = vectors[i], vectors[min(i + 1, len(vectors) - 1)]
             fresh.append(f"{vectors[0]}_{number}_{i}")
             halves = [f"_mm512_permutex2var_{suffix}({a}, FOLD_{kind}_{group}_{half}, {b})" for half in (0, 1)]
-            lines.append(f"const {vector} {fresh[-1]} = _mm512_add_{suffix}({', '.join(halves)});")
+            total = f"{call}add_{suffix}({', '.join(halves)})" if unit.bits == 512 else f"{call}hadd_{suffix}({a}, {b})"
+            lines.append(f"const {vector} {fresh[-1]} = {total};")
         vectors = fresh
-    return lines, vectors[0]
+    (total,) = vectors
+    if unit.bits == 256:
+        total = f"_mm_add_{suffix}(_mm256_cast{suffix}256_{suffix}128({total}), _mm256_extractf128_{suffix}({total}, 1))"
+    return lines, total
 
 
-def _copies(kind: str) -> str:
+def _copies(unit: Unit, kind: str) -> str:
     """How B comes into panels, and A into tiles."""
-    real, width = TYPES[kind]
-    _, suffix, _, vector, prefix = INTRINSICS[kind]
-    copy = "{ " + " ".join(f"((vec_{kind} *)at)[{j}] = here[{j}];" for j in range(VECTORS)) + " }"  # a call would cost more
-    return _COPIES.format(
-        copy=copy, kind=kind, real=real, size=64 // width, panel=VECTORS * width, tile=ROWS, suffix=suffix, vector=vector, prefix=prefix
-    )
+    real, size = TYPES[kind]
+    width = unit.size // size
+    copy = "{ " + " ".join(f"((vec_{kind} *)at)[{j}] = here[{j}];" for j in range(unit.vectors)) + " }"  # a call would cost more
+    if unit.bits == 512:
+        vector, call = (unit.name(kind), unit.call) if kind == "f64" else ("__m256", "_mm256_")  # 6 elements
+        move = f"""const __mmask8 some = (1u << (rows - s < {ROWS} ? rows - s : {ROWS})) - 1;
+            const {vector} x = {call}maskz_loadu_{SUFFIXES[kind]}(some, from);
+            {call}mask_storeu_{SUFFIXES[kind]}(to, some, x);"""
+    else:
+        move = f"""if (rows - s >= {ROWS}) memcpy(to, from, {ROWS * size});
+            else memcpy(to, from, {size} * (size_t)(rows - s));"""
+    return _COPIES.format(copy=copy, kind=kind, real=real, size=size, panel=unit.vectors * width, tile=ROWS, vector=unit.size, move=move)
 
 
 _DOTS = """
@@ -178,13 +265,15 @@ static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a
         const {real} *, int64_t, {real} *, int64_t) = {{{table}}};
     const int64_t parts = (rows + {few} - 1) / {few};
     (void)right, (void)next, (void)later, (void)lines, (void)soon;
+    static const int64_t most[] = {{{across}}}; /* columns at a time, by rows */
     for (int64_t j = 0, across; j < cols; j += across) {{
-        across = rows > 2 ? 4 : 8; /* with more than 6 rows no part has less than 3 */
+        across = most[rows / parts - 1];
         if (cols - j < across) across = 1;
         for (int64_t part = 0, i = 0; part < parts; part++) {{
-            const int64_t end = rows * (part + 1) / parts, some = end - i;
-            dot[some - 1][across > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + j * ldb, ldb, alpha, beta,
-                (const {real} *)d + i * ldd + j, ldd, ({real} *)c + i * ldc + j, ldc);
+            const int64_t end = rows * (part + 1) / parts, some = end - i, step = across > 1 ? most[some - 1] : 1;
+            for (int64_t k = j; k < j + across; k += step)
+                dot[some - 1][step > 1](depth, (const {real} *)a + i * down, down, (const {real} *)b + k * ldb, ldb, alpha, beta,
+                    (const {real} *)d + i * ldd + k, ldd, ({real} *)c + i * ldc + k, ldc);
             i = end;
         }}
     }}
@@ -217,7 +306,7 @@ static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, 
 /* Every row of `to` full of one number of `from`, to the end of its last vector: what would else be there could be slow to add. */
 static void spread_{kind}(int64_t rows, int64_t cols, const void *from, void *to, int64_t ld) {{
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < cols; j += 64 / {size})
+        for (int64_t j = 0; j < cols; j += {vector} / {size})
             *(vec_{kind} *)(({real} *)to + r * ld + j) = ((const {real} *)from)[r] - (vec_{kind}){{0}};
 }}
 /* Rows of a transposed A, which lie side by side, into tiles, `deep` columns apart. */
@@ -225,9 +314,9 @@ static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, v
     for (int64_t r = 0; r < depth; r++) {{
         for (int64_t s = 0; s < rows; s += 64 / {size}) __builtin_prefetch((const {real} *)a + (r + 4) * ld + s);
         for (int64_t s = 0; s < rows; s += {tile}) {{
-            const __mmask8 some = (1u << (rows - s < {tile} ? rows - s : {tile})) - 1;
-            const {vector} x = {prefix}_maskz_loadu_{suffix}(some, (const {real} *)a + r * ld + s);
-            {prefix}_mask_storeu_{suffix}(({real} *)tiles + s * deep + r * {tile}, some, x);
+            const {real} *const from = (const {real} *)a + r * ld + s;
+            {real} *const to = ({real} *)tiles + s * deep + r * {tile};
+            {move}
         }}
     }}
 }}

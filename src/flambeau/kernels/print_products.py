@@ -3,13 +3,13 @@
     fl_product_f32(rows, cols, depth, a, down, right, b, ldb, add, c, ldc)          C = A B, or C += A B
 
 A is read element by element, `down` elements from row to row and `right` from column to column, so it may lie either way. B and C have rows
-of contiguous elements; B is read up to the next multiple of 64 bytes. Where there are strips (print_gemm.py) they do it; elsewhere tiles
-of 6 rows and 2 vectors, whose 12 sums fit the 16 registers of other CPUs.
+of contiguous elements; B is read up to the next multiple of 64 bytes. Where there are strips (print_gemm.py) they do it, on as many columns
+as they take; elsewhere tiles of 6 rows and 2 vectors, whose 12 sums fit the 16 registers of other CPUs.
 """
 
 from __future__ import annotations
 
-REALS = {"f32": ("float", 0, 64), "f64": ("double", 1, 32)}  # C's type, which strip, columns of a strip
+REALS = {"f32": ("float", 0, 64), "f64": ("double", 1, 32)}  # C's type, which strip, columns of the widest strip
 DEPTH = 256  # of B at a time: it stays near while the rows of A go by
 ROWS = range(6)
 
@@ -20,6 +20,11 @@ extern const fl_products FL_NAME(fl_products)[2];
 enum { VECTOR = 32 };
 #else
 enum { VECTOR = 16 };
+#endif
+#if defined(__AVX2__) && !defined(__AVX512F__)
+enum { STRIP = 64 };
+#else
+enum { STRIP = 256 };
 #endif
 """
 
@@ -35,10 +40,10 @@ static __attribute__((noinline)) void fl_product_{kind}(int64_t rows, int64_t co
     int64_t right, const {real} *b, int64_t ldb, int add, {real} *c, int64_t ldc) {{
     static const {real} one = 1;
     fl_strip *const strip = FL_NAME(fl_products)[{which}].strip;
-    const int64_t pair = 2 * VECTOR / {size};
-    for (int64_t j = 0; j < cols && rows > 0; j += {wide})
+    const int64_t pair = 2 * VECTOR / {size}, wide = STRIP / {size};
+    for (int64_t j = 0; j < cols && rows > 0; j += wide)
         for (int64_t q = 0; q < depth; q += {depth}) {{
-            const int64_t some = cols - j < {wide} ? cols - j : {wide}, deep = depth - q < {depth} ? depth - q : {depth};
+            const int64_t some = cols - j < wide ? cols - j : wide, deep = depth - q < {depth} ? depth - q : {depth};
             const {real} *const from = a + q * right, *const with = b + q * ldb + j;
             const int adds = add || q > 0;
             if (strip) strip(rows, some, deep, from, down, right, 6 * down, from + 6 * down, right == 1 ? 6 : 0, with, ldb, 0, &one, adds ? &one : 0, c + j, ldc, c + j, ldc);
@@ -68,4 +73,4 @@ def _text(kind: str) -> str:
     lines.append("}")
     store = [f"memcpy(sums[{r}], &c{r}0, VECTOR), memcpy(sums[{r}] + VECTOR / sizeof({real}), &c{r}1, VECTOR);" for r in ROWS]
     tile, stores = ("".join(f"    {line}\n" for line in part) for part in (lines, store))
-    return _TEXT.format(kind=kind, real=real, size=256 // wide, which=which, wide=wide, depth=DEPTH, tile=tile, store=stores)
+    return _TEXT.format(kind=kind, real=real, size=256 // wide, which=which, depth=DEPTH, tile=tile, store=stores)

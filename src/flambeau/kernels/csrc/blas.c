@@ -1,8 +1,8 @@
 /* Matrix products, cut into pieces of C such that results have the same bits with any number of threads.
 
    Note [panels]
-   Where the CPU has AVX-512, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
-   of B, which is 256 bytes wide.
+   Where the CPU has AVX-512 or AVX2, real products run on loops of our own (kernels/print_gemm.py): rows of A, where they lie, times a panel
+   of B, which is 256 or 64 bytes wide.
      A   is read 48 rows at a time, which stay near while some panels go by, each of which calls for a part of the next 48; if it is
          transposed, it is copied into tiles of 6 rows first;
      B   is read where it lies if it is small or A has few rows; else each piece packs the panels it needs, or, if C is made transposed
@@ -21,8 +21,8 @@
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
-enum { PANEL = 256, TILE = 6, DEPTH = 528, SLICE = 48 };         /* Note [panels]: bytes, rows; K of a call, and of a copy */
-enum { MOST_ROWS = 96, SOME = 16, SHARE = 4, MANY = 12 };         /* of a piece of C^T; panels or tiles of a copy; panels that a piece packs, or reads in place */
+enum { WIDEST = 256, TILE = 6, SLICE = 48 };                      /* Note [panels]: bytes of one, rows, K of a copy */
+enum { MOST_ROWS = 96, SOME = 16, SHARE = 1024, MANY = 3072 };    /* of a piece of C^T; panels or tiles of a copy; bytes of a row of B that a piece packs, or reads in place */
 enum { BLOCK = 48 };                                              /* rows of A that stay near */
 enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; or that vectors across them had better be full */
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
@@ -60,6 +60,8 @@ static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 /* Equal parts of x, each at most `most`, a multiple of `unit`: their size, a multiple too. */
 static int64_t even(int64_t x, int64_t most, int64_t unit) { return ceil_div(ceil_div(x, ceil_div(x, most)), unit) * unit; }
 
+static int64_t in_vectors(const Product *p, int64_t n) { return ceil_div(n * p->size, p->loops->vector) * p->loops->vector / p->size; }
+
 static char *at(const Product *p, const fl_matrix *x, int64_t i, int64_t j) {
     return x->data + p->size * (x->transposed ? j * x->ld + i : i * x->ld + j);
 }
@@ -67,7 +69,7 @@ static char *a_at(const Product *p, int64_t i, int64_t q) { /* tiles: chunk afte
     return p->tiles ? p->tiles + p->size * ((q / p->kc * ceil_div(p->m, TILE) * TILE + i) * p->kc + q % p->kc * TILE) : at(p, &p->a, i, q);
 }
 static char *b_at(const Product *p, int64_t q, int64_t j) {
-    return p->panels ? p->panels + p->size * p->k * j + q * PANEL : at(p, &p->b, q, j);
+    return p->panels ? p->panels + p->size * (p->k * j + q * p->panel) : at(p, &p->b, q, j);
 }
 
 /* OpenBLAS has a lock of its own, and a child forked while another thread holds it would wait for it for ever (1 to 4 %
@@ -111,9 +113,9 @@ static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
     int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
-    _Alignas(64) char corner[MOST_ROWS * PANEL]; /* C^T on its way into C */
+    _Alignas(64) char corner[MOST_ROWS * WIDEST]; /* C^T on its way into C */
     const int64_t panels = p->loops ? ceil_div(cols, p->panel) : 0;
-    const size_t room = p->packs ? (size_t)(panels * DEPTH * PANEL) : 0;
+    const size_t room = p->packs ? (size_t)(panels * p->kc * p->panel * p->size) : 0;
     char *const near = room ? fl_alloc(room) : NULL;
     char *c = at(p, &p->c, i, j), *out = p->c.transposed ? corner : c;
     int64_t ldc = p->c.transposed ? p->cols : p->c.ld;
@@ -125,7 +127,7 @@ static void piece(void *ctx, int64_t t) {
     for (int64_t r = 0; !alone && from_row && r < rows; r++) memcpy(out + p->size * r * ldc, p->row + p->size * j, (size_t)(p->size * cols));
     if (!alone) call(p, rows, cols, at(p, &p->a, i, 0), at(p, &p->b, 0, j), c);
     for (int64_t q = 0; alone && q < p->k; q += p->kc, beta = one(p)) {
-        if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, DEPTH);
+        if (p->packs) p->loops->pack(least(p->kc, p->k - q), cols, at(p, &p->b, q, j), p->b.ld, p->b.transposed, near, p->kc);
         for (int64_t r = 0; r < rows; r += BLOCK)
             for (int64_t s = 0; s < cols; s += p->panel) {
                 const int64_t wide = least(p->panel, cols - s);
@@ -135,9 +137,9 @@ static void piece(void *ctx, int64_t t) {
                 const char *later = at(p, &p->a, i + first + (more ? r + BLOCK : 0), more ? q : q + p->kc);
                 char *const to = out + p->size * (r * ldc + s);
                 const bool row = from_row && q == 0; /* beta multiplies it, or C */
-                const char *b = p->packs ? near + s / p->panel * DEPTH * PANEL : b_at(p, q, j + s);
+                const char *b = p->packs ? near + s * p->kc * p->size : b_at(p, q, j + s);
                 /* In a corner of its own there is room for a last vector that is not whole, and zeros in the panel. */
-                p->loops->strip(least(BLOCK, rows - r), p->c.transposed ? ceil_div(wide * p->size, 64) * 64 / p->size : wide,
+                p->loops->strip(least(BLOCK, rows - r), p->c.transposed ? in_vectors(p, wide) : wide,
                                 least(p->kc, p->k - q), a_at(p, i + r, q), down, right, next, later, lines, b, p->packs || p->panels ? p->panel : p->b.ld,
                                 p->packs || p->panels || more ? NULL : soon, p->alpha, beta,
                                 row ? p->row + p->size * (j + s) : to, row ? 0 : ldc, to, ldc);
@@ -211,7 +213,7 @@ static void run_plain(Product *p) {
 /* Pieces for all threads, several for each; where each packs its part of B, fewer, and rows are cut last: they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
     const int64_t enough = (p->packs ? 3 : 4) * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
-    const int64_t most = p->panel * (p->c.transposed ? 1 : p->packs ? SHARE : MANY);
+    const int64_t most = p->c.transposed ? p->panel : (p->packs ? SHARE : MANY) / p->size;
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
     for (int64_t count; p->below = ceil_div(p->m, p->rows), (count = p->below * ceil_div(p->n, p->cols)) < enough;)
@@ -224,8 +226,7 @@ static void cut(Product *p) {
 static bool run_strips(Product p) {
     if (p.type > F64 || !loops || p.k == 0) return false;
     p.loops = loops + p.type;
-    const int64_t whole_rows = ceil_div(p.m * p.size, 64) * 64 / p.size;
-    const bool few = p.m <= FEW_ROWS || (p.m <= SOME_ROWS && 16 * p.m <= 13 * whole_rows);
+    const bool few = p.m <= FEW_ROWS || (p.m <= SOME_ROWS && 16 * p.m <= 13 * in_vectors(&p, p.m));
     if (few && p.b.transposed && !p.a.transposed && !p.c.transposed) {
         p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
         p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
@@ -234,18 +235,19 @@ static bool run_strips(Product p) {
     if (p.n <= 8 && (!p.a.transposed || p.m <= 16)) return false;
     if (p.b.transposed && p.k * p.m + p.m * p.n < p.k * p.n) flip(&p);
     else if (p.a.transposed && !p.b.transposed && !p.c.transposed && !p.row && p.m >= 2 * p.n) flip(&p); /* panels cost less than tiles */
-    p.panel = PANEL / p.size;
+    p.panel = p.loops->panel / p.size;
     int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
     bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
     bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
-    bool in_place = whole && (p.k * step <= NEAR || (apart && (p.k <= 256 || p.m <= 336)) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
+    bool in_place = whole && (p.loops->panel < WIDEST ? p.k * step <= NEAR / 2 || p.m <= 2 * TILE /* a line of a row here, a line there */
+                              : p.k * step <= NEAR || (apart && (p.k <= 256 || p.m <= 336)) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
     p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
     cut(&p);
     if (p.packs && p.below > 3) p.packs = false, cut(&p); /* each of them would pack the same */
-    int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * PANEL, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
-    p.kc = even(p.k, DEPTH, SLICE); /* of all of K, however much of it is copied at a time: where a sum is rounded must not depend on that */
+    int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * p.loops->panel, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
+    p.kc = even(p.k, p.loops->depth, SLICE); /* of all of K, however much of it is copied at a time: where a sum is rounded must not depend on that */
     int64_t deep = least(p.k, p.kc * ceil_div(ceil_div(p.k, parts), p.kc)), q = 0;
-    size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, DEPTH)));
+    size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, p.loops->depth)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
     if (bytes && !buffer) return false;
     p.panels = for_b ? buffer : NULL, p.tiles = for_a ? buffer + for_b * deep : NULL;

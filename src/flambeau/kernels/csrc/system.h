@@ -26,8 +26,8 @@ void fl_pool_trim(void);               /* give every cached block back to the sy
 void fl_pool_set_memory(double bytes); /* what the process may use; a quarter of it, at most 4 GiB, may be cached */
 
 /* ---- blas.c: our loops or OpenBLAS on one thread for each piece of a product, our own threads for all pieces ---- */
-/* C (rows, cols) = alpha A B + beta D, or alpha A B without reading D if beta is NULL. D is C or, with ldd 0, one row for all. At most 256 bytes of columns; B is read in whole
-   vectors of 64 bytes. A: elements from row to row, from column to column, and from 6 rows to the next.
+/* C (rows, cols) = alpha A B + beta D, or alpha A B without reading D if beta is NULL. D is C or, with ldd 0, one row for all. At most a panel of columns; B is read in whole
+   vectors. A: elements from row to row, from column to column, and from 6 rows to the next.
    `later`: so many lines, from row to row, of the rows of A that come after these; `soon`: what of B comes next, if it is not near; else
    NULL. Printed by print_gemm.py. */
 typedef void fl_strip(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next, const void *later, int64_t lines, const void *b,
@@ -38,6 +38,7 @@ typedef struct {
     void (*cut)(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep); /* A lies there transposed */
     void (*turn)(int64_t rows, int64_t cols, const void *from, int64_t ld, void *to, int64_t ld_to);
     void (*spread)(int64_t rows, int64_t cols, const void *from, void *to, int64_t ld); /* one number of `from` in each row */
+    int64_t vector, panel, depth; /* bytes, bytes, and how much of K a panel had best hold */
 } fl_products;
 /* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
    float32 and float64, of NULLs where there are none. */
