@@ -45,7 +45,7 @@ CELLS = {
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     texts, declarations, rows = print_products.texts(), [], []
-    for kind, (real, which, wide) in print_products.REALS.items():
+    for kind, (real, which, _) in print_products.REALS.items():
         texts.append(_DOTS.format(kind=kind, real=real, which=which))
         texts.append(f"#undef SIGMOID\n#undef TANH\n#define SIGMOID fl_sigmoid_{kind}\n#define TANH fl_tanh_{kind}\n")
         enum = f"FL_{kind.upper()}"
@@ -56,7 +56,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
                 function = f"FL_NAME(recurrent_{cell}_{name}_{kind})"
                 state = "cell" if cell == "lstm" else "out"
                 inner = body.format(
-                    kind=kind, real=real, wide=wide, gates=GATES[cell], formula=formula.format(real=real), state=state,
+                    kind=kind, real=real, gates=GATES[cell], formula=formula.format(real=real), state=state,
                     start="c0" if cell == "lstm" else "h0", added="1" if cell == "gru" else "0", da="da" if cell == "gru" else "dx",
                     lstm=int(cell == "lstm"),
                 )  # fmt: skip
@@ -111,10 +111,10 @@ _FORWARD = (
             if (as_it_lies) {{
                 if (kept) dots_{kind}(kept, {gates} * h, h, out_ + at[before] * h, panels_, (int)biased, sums);
                 if (kept < some) dots_{kind}(some - kept, {gates} * h, h, h0_ + kept * h, panels_, (int)biased, sums + kept * {gates} * h);
-            }} else for (int64_t j = 0; j < {gates} * h; j += {wide}) {{
-                const int64_t columns = {gates} * h - j < {wide} ? {gates} * h - j : {wide};
-                if (kept) fl_product_{kind}(kept, columns, h, out_ + at[before] * h, h, 1, panels_ + j * h, {wide}, (int)biased, sums + j, {gates} * h);
-                fl_product_{kind}(some - kept, columns, h, h0_ + kept * h, h, 1, panels_ + j * h, {wide}, (int)biased, sums + kept * {gates} * h + j, {gates} * h);
+            }} else for (int64_t j = 0; j < {gates} * h; j += ldw) {{
+                const int64_t columns = {gates} * h - j < ldw ? {gates} * h - j : ldw;
+                if (kept) fl_product_{kind}(kept, columns, h, out_ + at[before] * h, h, 1, panels_ + j * h, ldw, (int)biased, sums + j, {gates} * h);
+                fl_product_{kind}(some - kept, columns, h, h0_ + kept * h, h, 1, panels_ + j * h, ldw, (int)biased, sums + kept * {gates} * h + j, {gates} * h);
             }}
             for (int64_t r = 0; r < some; r++) {{
                 const {real} *const x = gates_ + (at[t] + r) * {gates} * h, *const a = sums + r * {gates} * h;

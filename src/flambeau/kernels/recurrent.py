@@ -22,6 +22,7 @@ FACTS = ("first", "rows", "steps", "h", "reverse", "biased", "keeps", "has_g", "
 LARGEST = 4096  # bytes of a row of states for which the loops have room: they work on the stack, which may be small in threads
 FEW = 4  # samples whose states are multiplied with the weights as they lie, by dot products: to turn them would cost more than it saves
 NEAR = 1 << 20  # bytes of weights that stay in a core's own cache
+PANEL = {"avx2": 64}  # bytes of a row of a panel of weights, as print_gemm.py has them; 256 for other CPUs
 
 
 def compiled(cell: str, gates: Array, hidden: int) -> bool:
@@ -43,15 +44,10 @@ def forward(
         operands = (given["gates"], arrays.contiguous(weight), given["bias"], given["h0"], given["c0"], *made.values())
         arrays.cuda_room.cuda_recurrent.forward(cell, *operands, sizes, reverse)
         return tuple(made.values())
-    _run(
-        f"{cell}_forward",
-        FORWARD,
-        sizes,
-        reverse,
-        hidden,
-        {**made, **given, "panels": arrays.contiguous(weight) if sizes[0] <= FEW else _panels(weight)},
-        {"biased": bias is not None, "keeps": keeps, "as_it_lies": sizes[0] <= FEW},
-    )
+    few, wide = sizes[0] <= FEW, PANEL.get(native.lib.variant(), 256) // weight.itemsize
+    operands = {**made, **given, "panels": arrays.contiguous(weight) if few else _panels(weight, wide)}
+    facts = {"biased": bias is not None, "keeps": keeps, "as_it_lies": few, "ldw": wide}
+    _run(f"{cell}_forward", FORWARD, sizes, reverse, hidden, operands, facts)
     return made["out"], made["cell"], made["keep"]
 
 
@@ -80,6 +76,7 @@ def _run(name: str, operands, sizes, reverse: bool, hidden: int, given: dict, fa
     """Launch a loop: an element is a group of samples, given by its first row; operands without samples are the same for all."""
     weights = given.get("panels", given.get("weight"))
     most = 16 if weights.nbytes <= NEAR else 24  # more rows for weights that come from farther away
+    most = min(most, max(2, -(-sizes[0] // native.lib.get_num_threads())))  # however they are grouped, each is the same sums
     each, table = _table(tuple(sizes), most, ("h", hidden), ("reverse", reverse), *facts.items())
     first, samples, views = weights.reshape(-1)[:1], sizes[0], []
     for n in operands[:-1]:
@@ -106,10 +103,9 @@ def _table(sizes: tuple[int, ...], most: int, *facts: tuple[str, int]) -> tuple[
     return each, table
 
 
-def _panels(weight: Array) -> Array:
-    """weight turned, in panels of 256 bytes of columns, as print_gemm.py reads them: (panels, H, columns)."""
+def _panels(weight: Array, wide: int) -> Array:
+    """weight turned, in panels of so many columns: (panels, H, columns)."""
     rows, hidden = weight.shape
-    wide = 256 // weight.itemsize
     if rows % wide:
         padded = np.zeros((-(-rows // wide) * wide, hidden), weight.dtype)
         padded[:rows] = weight
