@@ -216,8 +216,10 @@ static void cut(Product *p) {
     const int64_t most = p->c.transposed ? p->panel : (p->packs ? SHARE : MANY) / p->size;
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
+    const bool at_once = p->rows <= 2 * MOST_ROWS || (p->packs && p->loops->panel == WIDEST); /* rows of A are not read often */
+    const int64_t narrowest = at_once ? p->panel : SHARE / 2 / p->size;
     for (int64_t count; p->below = ceil_div(p->m, p->rows), (count = p->below * ceil_div(p->n, p->cols)) < enough;)
-        if (p->cols > (p->rows > 2 * MOST_ROWS && !p->packs ? 2 : 1) * p->panel) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
+        if (p->cols > narrowest) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
         else if (p->rows > 4 * TILE && p->rows > unit && !(small && 2 * count >= enough)) p->rows = ceil_div(ceil_div(p->rows, 2), unit) * unit;
         else break;
 }
