@@ -22,7 +22,7 @@ static uint32_t bytewise(uint32_t crc, const uint8_t *p, size_t n) {
 #define BY_512 0x1c6e41596, 0x154442bd4
 #define BY_2048 0x1322d1430, 0x11542778a
 
-/* Both begin with 64 bytes of message in `last` and leave 64 bytes that stand for all that was read; they return where they stopped. */
+/* All begin with 64 bytes of message in `last` and leave 64 bytes that stand for all that was read; they return where they stopped. */
 __attribute__((target("pclmul,sse4.1"))) static const uint8_t *fold(uint8_t last[64], const uint8_t *p, const uint8_t *end) {
     const __m128i k = _mm_set_epi64x(BY_512);
     __m128i x[4];
@@ -35,27 +35,31 @@ __attribute__((target("pclmul,sse4.1"))) static const uint8_t *fold(uint8_t last
     return memcpy(last, x, 64), p;
 }
 
-#define WIDE __attribute__((target("avx512f,vpclmulqdq"))) static
-WIDE inline __m512i moved(__m512i x, __m512i k, __m512i onto) {
-    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), onto, 0x96);
-}
-
-WIDE const uint8_t *fold_wide(uint8_t last[64], const uint8_t *p, const uint8_t *end) {
-    if (end - p < 448) return p;
-    const __m512i far = _mm512_broadcast_i32x4(_mm_set_epi64x(BY_2048)), near = _mm512_broadcast_i32x4(_mm_set_epi64x(BY_512));
-    __m512i x[4] = {_mm512_loadu_si512(last), _mm512_loadu_si512(p), _mm512_loadu_si512(p + 64), _mm512_loadu_si512(p + 128)};
-    for (p += 192; end - p >= 256; p += 256)
-        for (int i = 0; i < 4; i++) x[i] = moved(x[i], far, _mm512_loadu_si512(p + 64 * i));
-    for (int i = 0; i < 3; i++) x[i + 1] = moved(x[i], near, x[i + 1]);
-    return _mm512_storeu_si512(last, x[3]), p;
-}
+/* 256 bytes at a time, in as many vectors as fill the units' pipelines. */
+#define FOLD(NAME, TARGET, VECTOR, COUNT, STEP, LOAD, STORE, REPEAT, MOVED)                                              \
+    __attribute__((target(TARGET))) static const uint8_t *NAME(uint8_t last[64], const uint8_t *p, const uint8_t *end) { \
+        if (end - p < 448) return p;                                                                                     \
+        const VECTOR far = REPEAT(_mm_set_epi64x(BY_2048)), near = REPEAT(_mm_set_epi64x(BY_512));                       \
+        VECTOR x[COUNT];                                                                                                 \
+        for (int i = 0; i < COUNT; i++) x[i] = LOAD(i < STEP ? (void *)((VECTOR *)last + i) : (void *)((VECTOR *)p + i - STEP)); \
+        for (p += 192; end - p >= 256; p += 256)                                                                         \
+            for (int i = 0; i < COUNT; i++) x[i] = MOVED(x[i], far, LOAD((void *)((VECTOR *)p + i)));                    \
+        for (int i = 0; i + STEP < COUNT; i++) x[i + STEP] = MOVED(x[i], near, x[i + STEP]);                             \
+        for (int i = 0; i < STEP; i++) STORE((void *)((VECTOR *)last + i), x[COUNT - STEP + i]);                         \
+        return p;                                                                                                        \
+    }
+#define MOVED_256(x, k, onto) _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(x, k, 0x00), _mm256_clmulepi64_epi128(x, k, 0x11)), onto)
+#define MOVED_512(x, k, onto) _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), onto, 0x96)
+FOLD(fold_256, "avx2,vpclmulqdq", __m256i, 8, 2, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_broadcastsi128_si256, MOVED_256)
+FOLD(fold_512, "avx512f,vpclmulqdq", __m512i, 4, 1, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_broadcast_i32x4, MOVED_512)
 #endif
 
-static int able; /* 1: carry-less products, 2: wide ones */
+static int able; /* to multiply without carries so many bits at a time */
 static void prepare(void) {
 #if defined(__x86_64__)
-    able = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
-    if (able && __builtin_cpu_supports("vpclmulqdq") && !strcmp(fl_tables[0]->variant, "avx512")) able = 2;
+    able = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1") ? 128 : 0;
+    if (able && __builtin_cpu_supports("vpclmulqdq") && strcmp(fl_tables[0]->variant, "baseline"))
+        able = strcmp(fl_tables[0]->variant, "avx512") ? 256 : 512;
 #endif
     for (uint32_t i = 0; i < 256 && !table[255]; i++) {
         uint32_t rest = i;
@@ -71,8 +75,7 @@ static uint32_t go_on(uint32_t crc, const uint8_t *p, size_t n) { /* all bits in
         uint8_t last[64];
         memcpy(last, p, 64), p += 64;
         for (int i = 0; i < 4; i++) last[i] ^= (uint8_t)(crc >> 8 * i);
-        if (able == 2) p = fold_wide(last, p, end);
-        p = fold(last, p, end);
+        p = fold(last, able == 512 ? fold_512(last, p, end) : able == 256 ? fold_256(last, p, end) : p, end);
         crc = bytewise(0, last, 64);
     }
 #endif
