@@ -57,14 +57,16 @@ UNITS = (
 def texts() -> list[str]:
     """The C of both dtypes for each unit, and the table of them (see fl_products in system.h)."""
     table = "const fl_products FL_NAME(fl_products)[2] = {%s};\n"
-    printed = ["#if 0\n"]
+    printed = [*(_TINY.format(kind=kind, real=real) for kind, (real, _) in TYPES.items()), "#if 0\n"]
     for unit in UNITS:
         printed.append(f'#elif defined({unit.macro})\n#include <immintrin.h>\n#include "tiles.h"\n')
         printed += [text for kind in TYPES for text in (*_strips(unit, kind), *_dots(unit, kind), _copies(unit, kind))]
         sizes = f"{unit.size}, {unit.size * unit.vectors}, {unit.depth}"
         loops = ("strip", "dots", "pack", "cut", "turn", "spread")
-        printed.append(table % ", ".join("{" + ", ".join([f"{loop}_{kind}" for loop in loops] + [sizes]) + "}" for kind in TYPES))
-    return [*printed, "#else\n", table % "{0}", "#endif\n"]
+        printed.append(
+            table % ", ".join("{" + ", ".join([f"{loop}_{kind}" for loop in loops] + [sizes, f"tiny_{kind}"]) + "}" for kind in TYPES)
+        )
+    return [*printed, "#else\n", table % ", ".join(f"{{.tiny = tiny_{kind}}}" for kind in TYPES), "#endif\n"]
 
 
 def _strips(unit: Unit, kind: str):
@@ -257,6 +259,20 @@ def _copies(unit: Unit, kind: str) -> str:
             else memcpy(to, from, {size} * (size_t)(rows - s));"""
     return _COPIES.format(copy=copy, kind=kind, real=real, size=size, panel=unit.vectors * width, tile=ROWS, vector=unit.size, move=move)
 
+
+_TINY = """
+static void tiny_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, const void *b, int64_t under,
+    int64_t beside, const void *alpha, const void *beta, const void *row, void *c, int64_t ldc) {{
+    const {real} times = *(const {real} *)alpha;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {{
+            const {real} *const x = (const {real} *)a + i * down, *const y = (const {real} *)b + j * beside;
+            {real} sum = 0, *const to = ({real} *)c + i * ldc + j;
+            for (int64_t q = 0; q < depth; q++) sum += x[q * right] * y[q * under];
+            *to = times * sum + (beta ? *(const {real} *)beta * (row ? ((const {real} *)row)[j] : *to) : 0);
+        }}
+}}
+"""
 
 _DOTS = """
 static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,

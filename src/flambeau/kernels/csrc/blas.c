@@ -28,6 +28,7 @@ enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; o
 enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
 enum { NEAR = 32 << 10 };                                         /* bytes that stay in the nearest cache beside other things */
 enum { WORTH_A_THREAD = 1000000, WORTH_A_COPY = 1 << 17 };         /* flops, bytes: 5 to 10 us */
+enum { TINY = 80 };                                               /* multiplications that take less time than a plan */
 
 #define GEMM(T) (int, int, int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
 #define GEMV(T) (int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
@@ -38,9 +39,11 @@ static union {
     };
     void *all[6];
 } blas;
-static const fl_products *loops; /* for float32 and float64, or NULL */
+static const fl_products *loops; /* for float32 and float64 */
 
-typedef struct {
+typedef struct Product Product;
+struct Product {
+    void (*execute)(Product *);
     int type;
     int64_t size;      /* of an element */
     fl_matrix a, b, c; /* (m, k), (k, n), (m, n) */
@@ -53,7 +56,8 @@ typedef struct {
     const fl_products *loops;           /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
     bool packs;                         /* a piece packs its part of B first */
-} Product;
+    int64_t for_a, for_b;               /* bytes of a column of tiles, and of a row of panels, that are copied before */
+};
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
@@ -224,52 +228,70 @@ static void cut(Product *p) {
         else break;
 }
 
-/* Note [panels]. False if there are no such loops, if most of their vectors would be empty, or if memory is. */
-static bool run_strips(Product p) {
-    if (p.type > F64 || !loops || p.k == 0) return false;
-    p.loops = loops + p.type;
-    const bool few = p.m <= FEW_ROWS || (p.m <= SOME_ROWS && 16 * p.m <= 13 * in_vectors(&p, p.m));
-    if (few && p.b.transposed && !p.a.transposed && !p.c.transposed) {
-        p.cols = ceil_div(WORTH_A_THREAD, 32 * p.m * p.k) * 16;
-        p.kc = even(p.k, NEAR / (p.m * p.size), 64 / p.size);
-        return run(dots_piece, &p, ceil_div(p.n, p.cols), true), true;
-    }
-    if (p.n <= 8 && (!p.a.transposed || p.m <= 16)) return false;
-    if (p.b.transposed && p.k * p.m + p.m * p.n < p.k * p.n) flip(&p);
-    else if (p.a.transposed && !p.b.transposed && !p.c.transposed && !p.row && p.m >= 2 * p.n) flip(&p); /* panels cost less than tiles */
-    p.panel = p.loops->panel / p.size;
-    int64_t step = p.b.ld * p.size, for_a = p.a.transposed ? p.size * ceil_div(p.m, TILE) * TILE : 0;
-    bool whole = !p.b.transposed && p.n * p.size % 64 == 0, aligned = ((uintptr_t)p.b.data | (uintptr_t)step) % 64 == 0;
-    bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
-    bool in_place = whole && (p.loops->panel < WIDEST ? p.k * step <= NEAR / 2 || p.m <= 2 * TILE /* a line of a row here, a line there */
-                              : p.k * step <= NEAR || (apart && (p.k <= 256 || p.m <= 336)) || p.m <= (apart ? 128 : step % 4096 ? 48 : 16));
-    p.packs = !in_place && !p.c.transposed && (whole || p.m >= 2 * MOST_ROWS);
-    cut(&p);
-    if (p.packs && p.below > 3) p.packs = false, cut(&p); /* each of them would pack the same */
-    int64_t for_b = in_place || p.packs ? 0 : ceil_div(p.n, p.panel) * p.loops->panel, parts = 1 + p.k * (for_a + for_b) / MOST_PACKED;
-    p.kc = even(p.k, p.loops->depth, SLICE); /* of all of K, however much of it is copied at a time: where a sum is rounded must not depend on that */
-    int64_t deep = least(p.k, p.kc * ceil_div(ceil_div(p.k, parts), p.kc)), q = 0;
-    size_t bytes = (size_t)((for_a + for_b) * (deep + SLICE * ceil_div(deep, p.loops->depth)));
+static void run_tiny(Product *p) {
+    const int64_t down = p->a.transposed ? 1 : p->a.ld, right = p->a.transposed ? p->a.ld : 1;
+    const int64_t under = p->b.transposed ? 1 : p->b.ld, beside = p->b.transposed ? p->b.ld : 1;
+    loops[p->type].tiny(p->m, p->n, p->k, p->a.data, down, right, p->b.data, under, beside, p->alpha, p->beta, p->row, p->c.data, p->c.ld);
+}
+static void run_vector(Product *p) { run(vector_piece, p, ceil_div(p->m, p->rows), true); }
+static void run_dots(Product *p) { run(dots_piece, p, ceil_div(p->n, p->cols), true); }
+
+static void run_strips(Product *p) {
+    int64_t parts = 1 + p->k * (p->for_a + p->for_b) / MOST_PACKED, deep = least(p->k, p->kc * ceil_div(ceil_div(p->k, parts), p->kc)), q = 0;
+    size_t bytes = (size_t)((p->for_a + p->for_b) * (deep + SLICE * ceil_div(deep, p->loops->depth)));
     char *buffer = bytes ? fl_alloc(bytes) : NULL;
-    if (bytes && !buffer) return false;
-    p.panels = for_b ? buffer : NULL, p.tiles = for_a ? buffer + for_b * deep : NULL;
-    for (Product part = p; q < p.k; q += deep, part.row = NULL, part.beta = one(&p)) {
-        part.k = least(deep, p.k - q);
-        part.a.data = at(&p, &p.a, 0, q), part.b.data = at(&p, &p.b, q, 0);
-        run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE), part.k * (for_a + for_b) > WORTH_A_COPY);
-        run(piece, &part, p.below * ceil_div(p.n, p.cols), true);
+    if (bytes && !buffer) {
+        if (p->c.transposed) flip(p);
+        p->loops = NULL, p->packs = false, run_plain(p);
+        return;
+    }
+    p->panels = p->for_b ? buffer : NULL, p->tiles = p->for_a ? buffer + p->for_b * deep : NULL;
+    for (Product part = *p; q < p->k; q += deep, part.row = NULL, part.beta = one(p)) {
+        part.k = least(deep, p->k - q);
+        part.a.data = at(p, &p->a, 0, q), part.b.data = at(p, &p->b, q, 0);
+        run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE), part.k * (p->for_a + p->for_b) > WORTH_A_COPY);
+        run(piece, &part, p->below * ceil_div(p->n, p->cols), true);
     }
     fl_free(buffer, bytes);
-    return true;
 }
 
-static void multiply(Product p) {
-    bool is_row = p.m == 1 && p.n > 1;
-    if ((is_row || p.n == 1) && p.k > 0 && p.type <= F64) {
-        if (is_row) flip(&p);
-        p.rows = even(p.m, ceil_div(1 << 15, p.k) * 12, 12);
-        run(vector_piece, &p, ceil_div(p.m, p.rows), true);
-    } else if (!run_strips(p)) run_plain(&p);
+/* Note [panels]. False if there are no such loops, or if most of their vectors would be empty. */
+static bool plan_strips(Product *p) {
+    if (p->type > F64 || !loops->strip || p->k == 0) return false;
+    p->loops = loops + p->type;
+    const bool few = p->m <= FEW_ROWS || (p->m <= SOME_ROWS && 16 * p->m <= 13 * in_vectors(p, p->m));
+    if (few && p->b.transposed && !p->a.transposed && !p->c.transposed) {
+        p->cols = ceil_div(WORTH_A_THREAD, 32 * p->m * p->k) * 16;
+        p->kc = even(p->k, NEAR / (p->m * p->size), 64 / p->size);
+        return p->execute = run_dots, true;
+    }
+    if (p->n <= 8 && (!p->a.transposed || p->m <= 16)) return p->loops = NULL, false;
+    if (p->b.transposed && p->k * p->m + p->m * p->n < p->k * p->n) flip(p);
+    else if (p->a.transposed && !p->b.transposed && !p->c.transposed && !p->row && p->m >= 2 * p->n) flip(p); /* panels cost less than tiles */
+    p->panel = p->loops->panel / p->size;
+    int64_t step = p->b.ld * p->size;
+    bool whole = !p->b.transposed && p->n * p->size % 64 == 0, aligned = ((uintptr_t)p->b.data | (uintptr_t)step) % 64 == 0;
+    bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
+    bool in_place = whole && (p->loops->panel < WIDEST ? p->k * step <= NEAR / 2 || p->m <= 2 * TILE /* a line of a row here, a line there */
+                              : p->k * step <= NEAR || (apart && (p->k <= 256 || p->m <= 336)) || p->m <= (apart ? 128 : step % 4096 ? 48 : 16));
+    p->packs = !in_place && !p->c.transposed && (whole || p->m >= 2 * MOST_ROWS);
+    cut(p);
+    if (p->packs && p->below > 3) p->packs = false, cut(p); /* each of them would pack the same */
+    p->for_a = p->a.transposed ? p->size * ceil_div(p->m, TILE) * TILE : 0;
+    p->for_b = in_place || p->packs ? 0 : ceil_div(p->n, p->panel) * p->loops->panel;
+    p->kc = even(p->k, p->loops->depth, SLICE); /* of all of K, however much of it is copied at a time: where a sum is rounded must not depend on that */
+    return p->execute = run_strips, true;
+}
+
+/* How to go about it: the same for all products of a batch. */
+static void plan(Product *p) {
+    bool is_row = p->m == 1 && p->n > 1;
+    if (p->type <= F64 && p->m * p->n * p->k <= TINY) p->execute = run_tiny;
+    else if ((is_row || p->n == 1) && p->k > 0 && p->type <= F64) {
+        if (is_row) flip(p);
+        p->rows = even(p->m, ceil_div(1 << 15, p->k) * 12, 12);
+        p->execute = run_vector;
+    } else if (!plan_strips(p)) p->execute = run_plain;
 }
 
 static void batch_block(void *ctx, int64_t t) {
@@ -277,7 +299,7 @@ static void batch_block(void *ctx, int64_t t) {
     for (int64_t i = t * all->group; i < least(all->c.batch, (t + 1) * all->group); i++) {
         Product p = *all;
         p.a.data += p.size * i * p.a.stride, p.b.data += p.size * i * p.b.stride, p.c.data += p.size * i * p.c.stride;
-        multiply(p);
+        p.execute(&p);
     }
 }
 
@@ -299,6 +321,7 @@ int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, 
     /* Few big products: one after the other, each with all threads. Else each thread takes a product, or several. */
     double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
     p.group = c.batch < 16 && flops > 32.0 * WORTH_A_THREAD ? c.batch : 1 + (int64_t)(WORTH_A_THREAD / (flops + 1));
+    plan(&p);
     if (c.batch <= p.group) batch_block(&p, 0);
     else fl_parallel(batch_block, &p, ceil_div(c.batch, p.group));
     return 0;
@@ -307,5 +330,5 @@ int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, 
 void fl_blas_bind(void *const functions[6], const fl_products ours[2]) {
     if (!blas.all[0]) pthread_atfork(before_fork, after_fork, in_child);
     memcpy(blas.all, functions, sizeof blas.all);
-    loops = ours && ours[0].strip ? ours : NULL;
+    loops = ours;
 }

@@ -78,7 +78,10 @@ PyObject *fl_linear(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     fl_matrix c = {PyArray_BYTES(made), rows, out, out, 1, 0, false};
     const char *row = PyArray_BYTES(bias);
     const union { float f; double d; } one = type == FL_F32 ? (__typeof__(one)){.f = 1} : (__typeof__(one)){.d = 1};
-    if (rows == 1) memcpy(c.data, row, (size_t)PyArray_NBYTES(bias)), row = NULL; /* to a single row it is C */
+    if (rows == 1 || out == 1) { /* to a single row or column it is C */
+        for (int64_t i = 0; i < rows; i++) memcpy(c.data + i * PyArray_NBYTES(bias), row, (size_t)PyArray_NBYTES(bias));
+        row = NULL;
+    }
     PyThreadState *state = (double)rows * (double)out * (double)in > INLINE_UP_TO ? PyEval_SaveThread() : NULL;
     int failed = fl_gemm(type - FL_F32, a, b, c, &one, &one, row);
     if (state) PyEval_RestoreThread(state);

@@ -39,9 +39,12 @@ typedef struct {
     void (*turn)(int64_t rows, int64_t cols, const void *from, int64_t ld, void *to, int64_t ld_to);
     void (*spread)(int64_t rows, int64_t cols, const void *from, void *to, int64_t ld); /* one number of `from` in each row */
     int64_t vector, panel, depth; /* bytes, bytes, and how much of K a panel had best hold */
+    /* So few numbers that it pays to plan nothing, as the 3 x 3 matrices of geometry: elements from row to row and column to column. */
+    void (*tiny)(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, const void *b, int64_t under, int64_t beside,
+                 const void *alpha, const void *beta, const void *row, void *c, int64_t ldc);
 } fl_products;
 /* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
-   float32 and float64, of NULLs where there are none. */
+   float32 and float64, of which all but `tiny` are NULL where there are none. */
 void fl_blas_bind(void *const functions[6], const fl_products loops[2]);
 
 typedef struct { /* (rows, cols), or a batch of such matrices */
