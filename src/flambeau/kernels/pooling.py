@@ -206,7 +206,7 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
         if windows is not None:
             return arrays.cuda_room.pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
     elif _is_half(values):
-        return arrays.cast(spread(arrays.cast(values, FLOAT32), indices, sizes), values.dtype)
+        return arrays.cast(spread(arrays.cast(values, FLOAT32), indices, sizes, windows), values.dtype)
     lead, room, count = values.shape[: values.ndim - n], math.prod(sizes), math.prod(values.shape[values.ndim - n :])
     if type(values) is not np.ndarray or not _has_loop(values.dtype) or not values.size:
         flat, at = (arrays.contiguous(a).reshape(math.prod(lead), count) for a in (values, indices))
@@ -217,11 +217,11 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
     if last:  # channels of a pixel are neighbours
         out = native.empty_strided((*lead, *sizes), layout.channels_last_strides((*lead, *sizes)), values.dtype)
         flat, at = (arrays.contiguous(a.transpose(0, 2, 3, 1)) for a in (values, indices))
-        known, tasks = _spread_plan(lead[0], lead[1], room, count)
+        known, tasks = _spread_plan(lead[0], lead[1], sizes, values.shape[2:], windows)
     else:
         out = native.empty((*lead, *sizes), values.dtype)
         flat, at = (arrays.contiguous(a) for a in (values, indices))
-        known, tasks = _spread_plan(math.prod(lead), 1, room, count)
+        known, tasks = _spread_plan(math.prod(lead), 1, (1, room), (1, count), None)
     fields = known.copy()
     fields[:3] = conv_plans.address(out), conv_plans.address(flat), conv_plans.address(at)  # x, y, at
     conv_plans.run(f"pool.spread_{KINDS[values.dtype.char]}", fields, tasks, out.size * 8)
@@ -229,12 +229,17 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
 
 
 @lru_cache(maxsize=256)
-def _spread_plan(planes: int, channels: int, room: int, count: int) -> tuple[np.ndarray, int]:
+def _spread_plan(planes: int, channels: int, large: Sizes, small: Sizes, windows: Windows | None) -> tuple[np.ndarray, int]:
     """(the plan but for addresses, tasks): some planes to a task, or some channels of one image."""
-    block, some = max(TASK // (room * channels), 1), channels
-    while some > 32 and some * room > 2 * TASK:
+    room, some = math.prod(large), channels
+    block = max(TASK // (room * channels), 1)
+    while some > 32 and some * room > 2 * TASK and planes * -(-channels // some) < 8:
         some = -(-some // 2)
-    fields = {"planes": planes, "channels": channels, "block": block, "W": room, "OW": count, "xc": some}
+    fields = {"planes": planes, "channels": channels, "block": block, "xc": some}
+    if windows is not None and windows.kernel:
+        fields |= _dimensions(large, small, windows)
+    else:
+        fields |= {"H": 1, "W": room, "OH": 1, "OW": math.prod(small)}
     return plan(fields), -(-planes // block) * -(-channels // some)
 
 
