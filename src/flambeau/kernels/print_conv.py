@@ -7,13 +7,15 @@ kernel sticks out. In that order a row of the kernel meets kw * C neighbouring n
     weight     grad (C, O), for every k, += patch (pixels, C) turned, times the gradient (pixels, O)
     winograd   for 3 x 3 kernels: 4 x 4 patches and the kernel are transformed by sums and differences, so that 16 products of a channel
                make 4 outputs, instead of 36 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015)
-    depthwise  one channel to a group: no matrix; rows of pixels times numbers of the kernel
+    depthwise  one channel to a group: no matrix, see print_depthwise.py
 
 The tile of a product stays in registers while all of K is walked, as in print_gemm.py. Vectors are as wide as the CPU's: the same text is
 compiled for each variant.
 """
 
 from __future__ import annotations
+
+from flambeau.kernels import print_depthwise
 
 TILES = {16: {1: 14, 2: 12, 3: 8, 4: 6}, 8: {1: 6, 2: 6}, 4: {1: 6, 2: 6}}  # width of a vector: {vectors across: rows}
 CONDITIONS = {16: "#if defined(__AVX512F__)", 8: "#elif defined(__AVX2__)", 4: "#else"}
@@ -28,6 +30,8 @@ NAMES = (
     "winograd_sum",
     "depthwise",
     "depthwise_weight",
+    "depthwise_pack",
+    "depthwise_last",
 )
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
@@ -48,7 +52,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
         _TASKS,
         _WINOGRAD,
         _SUMS,
-        _DEPTHWISE,
+        *print_depthwise.texts(),
     ]
     texts += [loop("conv", name, "Conv") for name in NAMES]
     declared = [f"void FL_NAME(conv_{name}){PARAMETERS};\n" for name in NAMES]
@@ -478,90 +482,5 @@ static int64_t winograd_sum(const Conv *p, int64_t t) { /* G' S G */
             }
     }
     return check != 0;
-}
-"""
-
-_DEPTHWISE = """
-enum { AT_ONCE = 4 }; /* vectors of pixels */
-/* One channel of a patch: rows (kd, h), each cut by the stride: pixels w, w + sw, w + 2 sw ... side by side, `wide` of them. */
-static void load_channel(const Conv *p, const Block *b, int64_t wide, float *to) {
-    const float *x = p->x + b->n * p->xn + b->g * p->xc;
-    memset(to, 0, sizeof(float) * (size_t)(p->KD * b->hin * p->sw * wide));
-    for (int64_t k = 0; k < p->KD; k++)
-        for (int64_t r = 0; r < b->hin; r++, to += p->sw * wide) {
-            const int64_t d = b->od * p->sd - p->pd + k * p->dd, h = b->oh * p->sh - p->ph + r, w = b->ow * p->sw - p->pw;
-            if (d < 0 || d >= p->D || h < 0 || h >= p->H) continue;
-            const float *from = x + d * p->xd + h * p->xh;
-            for (int64_t s = 0; s < p->sw && s < b->win; s++) {
-                const int64_t first = w + s < 0 ? (-w - s + p->sw - 1) / p->sw : 0;
-                const int64_t last = least((b->win - s + p->sw - 1) / p->sw, (p->W - w - s + p->sw - 1) / p->sw);
-                const int64_t move_by = p->sw * p->xw;
-                const float *at = from + (w + s) * p->xw;
-                if (move_by == 1) { if (last > first) memcpy(to + s * wide + first, at + first, sizeof(float) * (size_t)(last - first)); }
-                else for (int64_t i = first; i < last; i++) to[s * wide + i] = at[i * move_by];
-            }
-        }
-}
-static int64_t depthwise(const Conv *p, int64_t t) { /* cin = 1; w as it was given */
-    const Block b = block_of(p, t);
-    const int64_t wide = round_up(b.win / p->sw + 1, VW) + AT_ONCE * VW, size = p->KD * b.hin * p->sw * wide, taps = p->KD * p->KH * p->KW;
-    const size_t bytes = sizeof(float) * (size_t)(size + round_up(taps, 16)) + sizeof(int64_t) * (size_t)taps;
-    float *const patch = fl_alloc(bytes), *const w = patch + size;
-    if (!patch) return 2;
-    int64_t *const tap = (int64_t *)(w + round_up(taps, 16));
-    load_channel(p, &b, wide, patch);
-    for (int64_t o = 0; o < p->cout; o++) {
-        for (int64_t k = 0; k < taps; k++) {
-            const int64_t kw = k % p->KW * p->dw, kh = k / p->KW % p->KH, kd = k / p->KW / p->KH;
-            tap[k] = ((kd * b.hin + kh * p->dh) * p->sw + kw % p->sw) * wide + kw / p->sw;
-            w[k] = p->w[b.g * p->wg + o * p->wo + kd * p->wd + kh * p->wh + k % p->KW * p->ww];
-        }
-        const vec first = (p->bias ? p->bias[b.g * p->cout + o] : 0) - (vec){0};
-        for (int64_t r = 0; r < b.rows; r++) {
-            float *y = p->y + b.n * p->yn + (b.g * p->cout + o) * p->yc + b.od * p->yd + (b.oh + r) * p->yh + b.ow * p->yw;
-            for (int64_t c = 0; c < b.cols; c += AT_ONCE * VW) {
-                const float *x = patch + r * p->sh * p->sw * wide + c;
-                vec s[AT_ONCE] = {first, first, first, first};
-                for (int64_t k = 0; k < taps; k++)
-                    for (int i = 0; i < AT_ONCE; i++) s[i] += w[k] * *(const vec *)(x + tap[k] + i * VW);
-                const int64_t count = least(AT_ONCE * VW, b.cols - c);
-                if (p->yw == 1) memcpy(y + c, s, sizeof(float) * (size_t)count);
-                else for (int64_t i = 0; i < count; i++) y[(c + i) * p->yw] = ((const float *)s)[i];
-            }
-        }
-    }
-    fl_free(patch, bytes);
-    return 0;
-}
-static int64_t depthwise_weight(const Conv *p, int64_t t) { /* w (groups, cout, K); one task to a group, in double from block to block */
-    const int64_t blocks = p->OD * ((p->OH + p->rows - 1) / p->rows) * ((p->OW + p->cols - 1) / p->cols), taps = p->KD * p->KH * p->KW;
-    const int64_t win = (p->cols - 1) * p->sw + (p->KW - 1) * p->dw + 1, hin = (p->rows - 1) * p->sh + (p->KH - 1) * p->dh + 1;
-    const int64_t wide = round_up(win / p->sw + 1, VW) + VW, size = p->KD * hin * p->sw * wide, pitch = round_up(p->cols, VW);
-    const size_t bytes = sizeof(float) * (size_t)(size + p->rows * pitch) + sizeof(double) * (size_t)(p->cout * taps);
-    float *const patch = fl_alloc(bytes), *const grad = patch + size;
-    if (!patch) return 2;
-    double *const sum = (double *)(grad + p->rows * pitch);
-    for (int64_t k = 0; k < p->cout * taps; k++) sum[k] = 0;
-    for (int64_t i = 0; i < p->N * blocks; i++) {
-        const Block b = block_of(p, (i / blocks * p->groups + t) * blocks + i % blocks);
-        load_channel(p, &b, wide, patch);
-        for (int64_t o = 0; o < p->cout; o++) {
-            const float *y = p->y + b.n * p->yn + (t * p->cout + o) * p->yc + b.od * p->yd + b.oh * p->yh + b.ow * p->yw;
-            memset(grad, 0, sizeof(float) * (size_t)(b.rows * pitch));
-            for (int64_t r = 0; r < b.rows; r++) move(1, b.cols, y + r * p->yh, 0, p->yw, grad + r * pitch, 0, 1, NULL);
-            for (int64_t k = 0; k < taps; k++) {
-                const int64_t kw = k % p->KW * p->dw, kh = k / p->KW % p->KH, kd = k / p->KW / p->KH;
-                const float *x = patch + ((kd * b.hin + kh * p->dh) * p->sw + kw % p->sw) * wide + kw / p->sw;
-                vec s = {0};
-                for (int64_t r = 0; r < b.rows; r++)
-                    for (int64_t c = 0; c < b.cols; c += VW)
-                        s += *(const vec *)(grad + r * pitch + c) * *(const vec *)(x + r * p->sh * p->sw * wide + c);
-                for (int j = 0; j < VW; j++) sum[o * taps + k] += s[j];
-            }
-        }
-    }
-    for (int64_t k = 0; k < p->cout * taps; k++) p->w[t * p->cout * taps + k] = (float)sum[k];
-    fl_free(patch, bytes);
-    return 0;
 }
 """
