@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau.kernels import native
-from flambeau.kernels.print_conv import FIELDS
+from flambeau.kernels.print_conv import APART, FIELDS
 
 Sizes = tuple[int, ...]
 PATCH = 48 << 10  # numbers of a patch: 192 KiB, a good part of a core's own cache
@@ -200,7 +200,7 @@ def _way(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation, may_t
         return Way("depthwise", _plan(f), -(-_tasks(f) // f["parts"]), work, "", 0)
     if may_transform and _suits_winograd(f):
         _cut_tiles(f)
-        return Way("winograd", _plan(f), _tasks(f), work, "winograd_pack", g * 16 * c * wide)
+        return Way("winograd", _plan(f), _tasks(f), work, "winograd_pack", g * 16 * (c * wide + APART))
     _cut(f, c, o)
     return Way("direct", _plan(f), _tasks(f), work, "pack", g * math.prod(kernel) * c * wide)
 
