@@ -176,7 +176,14 @@ def _dimensions(large: Sizes, small: Sizes, windows: Windows) -> dict[str, int]:
         even = all([count and size % count == 0 for size, count in zip(large, small, strict=True)])
         width = tuple([size // count if even else 0 for size, count in zip(large, small, strict=True)])
         windows = Windows(width, width if even else (1,) * len(width), (0,) * len(width), (1,) * len(width))
-    rows = (1, large), (1, small), (min(windows.kernel[0], 1), windows.kernel), (1, windows.stride), (0, windows.padding), (1, windows.dilation)
+    rows = (
+        (1, large),
+        (1, small),
+        (min(windows.kernel[0], 1), windows.kernel),
+        (1, windows.stride),
+        (0, windows.padding),
+        (1, windows.dilation),
+    )
     names = "D H W", "OD OH OW", "KD KH KW", "sd sh sw", "pd ph pw", "dd dh dw"
     found: dict[str, int] = {}
     for name, (missing, numbers) in zip(names, rows, strict=True):

@@ -46,7 +46,9 @@ def table() -> tuple[list[str], list[str], list[str]]:
     tiles = [line for width in TILES for line in (CONDITIONS[width], *_tiles(width))]
     fields = "".join(f"    {'float *' if f in ('x', 'w', 'y', 'bias') else 'int64_t '}{f};\n" for f in FIELDS)
     texts = [
-        f"#include <string.h>\nenum {{ APART = {APART} }};\ntypedef struct {{\n" + fields + f"}} Conv;\ntypedef void tile_fn{_TILE_PARAMETERS};\n",
+        f"#include <string.h>\nenum {{ APART = {APART} }};\ntypedef struct {{\n"
+        + fields
+        + f"}} Conv;\ntypedef void tile_fn{_TILE_PARAMETERS};\n",
         *tiles,
         "#endif",
         _TURN % _turned(),

@@ -12,22 +12,37 @@ from itertools import product
 AT_ONCE = 8  # vectors of outputs: with fewer, a multiplication waits for the one before
 TALL = (3, 5, 7)  # heights of kernels for which ...
 STRIDES = (1, 2)
-ROWS = (7, 4)  # ... so many rows of outputs are made at once: neighbours read the same rows. Images of 224 x 224 come down to multiples of 7
+ROWS = (
+    7,
+    4,
+)  # ... so many rows of outputs are made at once: neighbours read the same rows. Images of 224 x 224 come down to multiples of 7
 TAPS = 9  # sums of a weight's gradient at once: as many as leave room for their operands in 16 registers
 
 
 def texts() -> list[str]:
     """The C, which follows that of print_conv.py."""
-    return [_pairs(), _SMALL, _meet(), *[_rows(*way) for way in product(STRIDES, TALL, ROWS)], _rows_table(), _FORWARD, *[_along(count) for count in range(1, TAPS + 1)], _along_table(), _WEIGHT, _LAST]
+    return [
+        _pairs(),
+        _SMALL,
+        _meet(),
+        *[_rows(*way) for way in product(STRIDES, TALL, ROWS)],
+        _rows_table(),
+        _FORWARD,
+        *[_along(count) for count in range(1, TAPS + 1)],
+        _along_table(),
+        _WEIGHT,
+        _LAST,
+    ]
 
 
 def _pairs() -> str:
-    """The first, and the second, of each pair of numbers in two vectors, for each width."""
+    """The first, and the second, of each pair of numbers in two vectors; both, of one vector; for each width."""
     lines = []
     for condition, width in (("#if defined(__AVX512F__)", 16), ("#elif defined(__AVX2__)", 8), ("#else", 4)):
         lines.append(condition)
         for name, first in (("FIRST", 0), ("SECOND", 1)):
             lines.append(f"#define {name} {', '.join(str(i) for i in range(first, 2 * width, 2))}")
+        lines.append(f"#define HALVES {', '.join(str(i) for i in (*range(0, width, 2), *range(1, width, 2)))}")
     return "\n".join([*lines, "#endif"])
 
 
@@ -114,6 +129,10 @@ static inline void part(const float *from, int64_t i, float *to, int64_t wide) {
     const vec a = *(const vec *)(from + 2 * i), b = *(const vec *)(from + 2 * i + VW);
     *(vec *)(to + i) = PICK(a, b, FIRST), *(vec *)(to + wide + i) = PICK(a, b, SECOND);
 }
+static inline void part_half(const float *from, int64_t i, float *to, int64_t wide) {
+    const vec a = *(const vec *)(from + 2 * i), both = PICK(a, a, HALVES);
+    memcpy(to + i, &both, 2 * VW), memcpy(to + wide + i, (const char *)&both + 2 * VW, 2 * VW);
+}
 /* The sizes of a block, which follow from its place. */
 static inline void settle(const Conv *p, Block *b) {
     b->rows = least(p->rows, p->OH - b->oh), b->cols = least(p->cols, p->OW - b->ow);
@@ -153,6 +172,7 @@ static void load_channel(const Conv *p, const Block *b, int64_t wide, float *to,
                 const int64_t first = (most(-w, 0) + 1) / 2, last = most(least(b->win, p->W - w) / 2, first); /* both of a pair are inside */
                 for (int64_t j = first; j < last - VW + 1; j += VW) part(from, j, row, wide);
                 if (last - first >= VW) part(from, last - VW, row, wide);
+                else if (last - first >= VW / 2) part_half(from, first, row, wide), part_half(from, last - VW / 2, row, wide);
                 else for (int64_t i = first; i < last; i++) row[i] = from[2 * i], row[wide + i] = from[2 * i + 1];
                 if (first && w + 2 * first > 0) row[wide + first - 1] = from[2 * first - 1];
                 if (2 * last < least(b->win, p->W - w)) row[last] = from[2 * last];
