@@ -103,6 +103,10 @@ def test_random_pools_of_channels_last_images_are_torchs(seed, channels):
     check(lambda framework, x: framework.nn.functional.max_pool2d(x, **options), x)
     x[x > 1.5], x[x < -1.5] = float("nan"), -float("inf")
     assert_same(F.max_pool2d(carried(x), **options, return_indices=True), T.max_pool2d(x, **options, return_indices=True))
+    volume = sample(2, channels, 5, 8, 7, dtype=torch.float32).to(memory_format=torch.channels_last_3d)
+    options |= {"kernel_size": (2, *kernel), "stride": (1 + seed % 3, *stride), "padding": (seed % 2, *options["padding"])}
+    assert_same(F.max_pool3d(carried(volume), **options, return_indices=True), T.max_pool3d(volume, **options, return_indices=True))
+    check(lambda framework, x: framework.nn.functional.max_pool3d(x, **options), volume, strides=False)
 
 
 @pytest.mark.parametrize("sizes", [(5, 23), (13, 3), (30, 41)], ids=str)

@@ -149,21 +149,24 @@ static void one_KIND(const Pool *p, const Window *q, const REAL *x, REAL *y, int
 }
 /* All channels of one output, x at the first number of its window. */
 static void max_pixel_KIND(const Pool *p, const Window *q, const REAL *x, REAL *y, int64_t *at_y) {
-    const INDEX first = (INDEX)(q->h.first * p->W + q->w.first);
+    const INDEX first = (INDEX)((q->d.first * p->H + q->h.first) * p->W + q->w.first);
     if (p->channels < LANES_KIND)
         for (int64_t c = 0; c < p->channels; c++) one_KIND(p, q, x + c, y + c, at_y + c);
     else
         for (int64_t i = 0; i < p->channels; i += 2 * LANES_KIND) { /* two vectors at a time */
             const int64_t c0 = least(i, p->channels - LANES_KIND), c1 = least(i + LANES_KIND, p->channels - LANES_KIND);
-            const REAL *row = x;
             Best_KIND b0 = {-(REAL)INFINITY - (numbers_KIND){0}, first - (places_KIND){0}}, b1 = b0;
             places_KIND start = b0.at;
-            for (int64_t h = 0; h < q->h.count; h++, row += q->xh, start += (INDEX)(p->dh * p->W)) {
-                const REAL *from = row;
-                places_KIND here = start;
-                for (int64_t w = 0; w < q->w.count; w++, from += q->xw, here += (INDEX)p->dw) {
-                    compare_KIND(&b0, *(const numbers_KIND *)(from + c0), here);
-                    compare_KIND(&b1, *(const numbers_KIND *)(from + c1), here);
+            for (int64_t d = 0; d < q->d.count; d++, start += (INDEX)(p->dd * p->H * p->W)) {
+                const REAL *row = x + d * q->xd;
+                places_KIND line = start;
+                for (int64_t h = 0; h < q->h.count; h++, row += q->xh, line += (INDEX)(p->dh * p->W)) {
+                    const REAL *from = row;
+                    places_KIND here = line;
+                    for (int64_t w = 0; w < q->w.count; w++, from += q->xw, here += (INDEX)p->dw) {
+                        compare_KIND(&b0, *(const numbers_KIND *)(from + c0), here);
+                        compare_KIND(&b1, *(const numbers_KIND *)(from + c1), here);
+                    }
                 }
             }
             keep_KIND(&b0, LANES_KIND, y + c0, at_y + c0);

@@ -150,7 +150,7 @@ def _max_plan(shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, windows
         return None
     steps = tuple([s // dtype.itemsize for s in steps])
     strides = layout.contiguous_strides(out)
-    last = ndim == 4 and n == 2 and layout.looks_channels_last(shape, steps)
+    last = n > 1 and ndim == n + 2 and layout.looks_channels_last(shape, steps)
     if last and steps[1] != 1:  # gaps between the channels
         return None
     if last:
