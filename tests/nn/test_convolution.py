@@ -80,6 +80,13 @@ LARGE = {
     "direct, wide": ((1, 8, 26, 1500), (16, 8, 2, 9), {"dilation": (1, 3)}),
     "depthwise": ((2, 24, 30, 41), (24, 1, 3, 3), {"padding": 1, "groups": 24}),
     "depthwise, stride 2, two outputs": ((2, 9, 30, 41), (18, 1, 5, 3), {"padding": 1, "groups": 9, "stride": 2}),
+    "depthwise, small planes": ((3, 70, 7, 7), (70, 1, 3, 3), {"padding": 1, "groups": 70}),
+    "depthwise, tiny planes, two outputs": ((2, 20, 2, 3), (40, 1, 3, 3), {"padding": 1, "groups": 20}),
+    "depthwise, stride 2": ((2, 33, 15, 14), (33, 1, 5, 5), {"padding": 2, "groups": 33, "stride": 2}),
+    "depthwise, stride 3": ((2, 18, 20, 31), (18, 1, 3, 4), {"padding": 1, "groups": 18, "stride": 3}),
+    "depthwise, 7 x 7": ((1, 19, 17, 30), (19, 1, 7, 7), {"padding": 3, "groups": 19}),
+    "depthwise, dilated": ((2, 17, 19, 25), (17, 1, 3, 3), {"padding": 2, "groups": 17, "dilation": 2}),
+    "depthwise, wide": ((1, 16, 10, 3001), (16, 1, 2, 9), {"groups": 16}),
     "product": ((3, 40, 9, 9), (50, 40, 1, 1), {}),
 }
 

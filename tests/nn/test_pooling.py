@@ -85,6 +85,44 @@ def test_channels_last_stays_so():
         check(lambda framework, x, run=run: run(framework.nn.functional, x), x)
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("channels", [3, 9, 40])
+def test_random_pools_of_channels_last_images_are_torchs(seed, channels):
+    """Fewer channels than a vector has, more, and many; greatest ones with NaN and infinities among the numbers."""
+    rng = random.Random(seed)
+    kernel, stride = (rng.randint(1, 4), rng.randint(1, 4)), (rng.choice((1, 2, 3)), rng.choice((1, 2, 3)))
+    options = {
+        "kernel_size": kernel,
+        "stride": stride,
+        "padding": tuple(rng.randint(0, k // 2) for k in kernel),
+        "ceil_mode": rng.random() < 0.5,
+    }
+    x = sample(2, channels, rng.randint(4, 20), rng.randint(4, 20), dtype=torch.float32).to(memory_format=torch.channels_last)
+    counted = {"count_include_pad": seed % 2 == 0, "divisor_override": 5 if seed % 3 == 0 else None}
+    check(lambda framework, x: framework.nn.functional.avg_pool2d(x, **options, **counted), x)
+    check(lambda framework, x: framework.nn.functional.max_pool2d(x, **options), x)
+    x[x > 1.5], x[x < -1.5] = float("nan"), -float("inf")
+    assert_same(F.max_pool2d(carried(x), **options, return_indices=True), T.max_pool2d(x, **options, return_indices=True))
+    volume = sample(2, channels, 5, 8, 7, dtype=torch.float32).to(memory_format=torch.channels_last_3d)
+    options |= {"kernel_size": (2, *kernel), "stride": (1 + seed % 3, *stride), "padding": (seed % 2, *options["padding"])}
+    assert_same(F.max_pool3d(carried(volume), **options, return_indices=True), T.max_pool3d(volume, **options, return_indices=True))
+    check(lambda framework, x: framework.nn.functional.max_pool3d(x, **options), volume, strides=False)
+
+
+@pytest.mark.parametrize("sizes", [(5, 23), (13, 3), (30, 41)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("last", [False, True])
+def test_uneven_windows(sizes, dtype, last):
+    """Adaptive windows of different widths in one vector, planar and channels last; of equal numbers the first counts, of NaN the last."""
+    x = sample(2, 18, 24, 37, dtype=dtype)
+    x = x.to(memory_format=torch.channels_last) if last else x
+    check(lambda framework, x: framework.nn.functional.adaptive_avg_pool2d(x, sizes), x, strides=False)
+    check(lambda framework, x: framework.nn.functional.adaptive_max_pool2d(x, sizes), x)
+    x = x.clone().mul_(2).round_()
+    x[x > 3], x[x < -3] = float("nan"), -float("inf")
+    assert_same(F.adaptive_max_pool2d(carried(x), sizes, True), T.adaptive_max_pool2d(x, sizes, True))
+
+
 def test_wide_rows_and_long_windows():
     """Rows longer than the loop keeps at a time, and windows that do not fit into it."""
     check(lambda framework, x: framework.nn.functional.max_pool2d(x, 3, 2, 1), sample(1, 2, 5, 3001, dtype=torch.float32))

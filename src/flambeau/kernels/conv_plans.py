@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau.kernels import native
-from flambeau.kernels.print_conv import FIELDS
+from flambeau.kernels.print_conv import APART, FIELDS
 
 Sizes = tuple[int, ...]
 PATCH = 48 << 10  # numbers of a patch: 192 KiB, a good part of a core's own cache
 PIXELS = 512  # outputs of a block, of which 64 channels are kept beside the patch
+LANES = 16  # numbers in a vector, at most
+PLANE = 5 << 10  # numbers of a patch of one channel: 20 KiB, a good part of the first cache
 TILES = 60  # 2 x 2 outputs of a block, if they are made by Winograd's transforms
 PARTS = 8  # partial sums of a weight's gradient
 PHASES = 16  # a transposed convolution is cut into so many plain ones at most
@@ -135,7 +137,7 @@ def _weight_way(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation
     g, o, c, *kernel = ws
     work = math.prod(ys) * c * math.prod(kernel)
     if c == 1 and o <= 4 and g > 1:
-        _cut(f, 1, 1)
+        _cut_planes(f)
         return Way("depthwise_weight", _plan(f), g, work, "", 0)
     by_tiles = may_transform and _suits_winograd(f)
     _cut_tiles(f) if by_tiles else _cut(f, c, 1)
@@ -190,12 +192,15 @@ def _way(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation, may_t
     f = _fields(xs, x_steps, ws, w_steps, ys, y_steps, stride, padding, dilation)
     g, o, c, *kernel = ws
     work, wide = math.prod(ys) * c * math.prod(kernel), -(-o // 64) * 64
+    if c == o == 1 and g >= LANES and f["xc"] == f["yc"] == 1:
+        f["rows"] = max(min(4 * PLANE // (g * f["OW"]), xs[0] * f["OD"] * f["OH"] // 8), 1)
+        return Way("depthwise_last", _plan(f), -(-xs[0] * f["OD"] * f["OH"] // f["rows"]), work, "depthwise_pack", g * math.prod(kernel))
     if c == 1 and o <= 4 and g > 1:
-        _cut(f, 1, 1)
-        return Way("depthwise", _plan(f), _tasks(f), work, "", 0)
+        _cut_planes(f)
+        return Way("depthwise", _plan(f), -(-_tasks(f) // f["parts"]), work, "", 0)
     if may_transform and _suits_winograd(f):
         _cut_tiles(f)
-        return Way("winograd", _plan(f), _tasks(f), work, "winograd_pack", g * 16 * c * wide)
+        return Way("winograd", _plan(f), _tasks(f), work, "winograd_pack", g * 16 * (c * wide + APART))
     _cut(f, c, o)
     return Way("direct", _plan(f), _tasks(f), work, "pack", g * math.prod(kernel) * c * wide)
 
@@ -222,6 +227,17 @@ def _cut(f: dict[str, int], channels: int, out_channels: int) -> None:
         f["rows"] = -(-f["rows"] // 2)
     if _tasks(f) < 8 and out_channels > 64:
         f["splits"] = min(-(-out_channels // 64), -(-8 // _tasks(f)))
+
+
+def _cut_planes(f: dict[str, int]) -> None:
+    """Blocks of planes whose patch stays near; several, if planes are small, to a task."""
+    cols, rows, wide = f["OW"], 1, f["KW"] * f["dw"]
+    while cols > 64 and (cols * f["sw"] + wide) * f["KD"] * f["KH"] > PLANE:
+        cols = -(-cols // 2)
+    while rows < f["OH"] and (rows * f["sh"] + f["KH"] * f["dh"]) * (cols * f["sw"] + wide) * f["KD"] <= PLANE:
+        rows += 1
+    f["cols"], f["rows"], f["splits"] = cols, _even(f["OH"], rows), 1
+    f["parts"] = max(min(4 * PLANE // (f["rows"] * cols), _tasks(f) // 8), 1)
 
 
 def _cut_tiles(f: dict[str, int]) -> None:

@@ -124,6 +124,8 @@ def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: S
         return sums.reshape(o, channels, *kernel)
     if conv_plans.takes(x, y):
         out = native.empty((o, channels, *kernel), x.dtype)
+        if channels == 1 < groups:  # planes are summed up one by one: they must lie one by one
+            x, y = arrays.contiguous(x), arrays.contiguous(y)
         conv_plans.weight_gradient(x, y, out, stride, padding, dilation, groups)
         return out
     total = arrays.zeros((groups, o // groups, channels * math.prod(kernel)), x.dtype, arrays.device_of(x))

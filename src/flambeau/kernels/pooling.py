@@ -1,8 +1,8 @@
 """Pooling of arrays: the greatest number, or the average, of every window. x is (M, *S): M planes of any number of dimensions.
 
 A window is a table per dimension, (number of windows, numbers in one), of positions in that dimension; -1 where a window sticks out.
-Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only. Max pooling
-that slides has a compiled loop; on a GPU all but random windows have a kernel (`cuda_pool.py`).
+Windows that slide evenly, adaptive windows (as equal as the size allows) and random ones (`fractional_starts`) differ in their tables only. All but
+random windows have compiled loops in float32 and float64 (`pool_loops.py`), and kernels on a GPU (`cuda_pool.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ Array = Any
 Sizes = tuple[int, ...]
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 KINDS = {"f": "f32", "d": "f64"}  # dtypes that have compiled loops
+TASK = 1 << 14  # numbers of the larger side that a task reads or writes
 
 
 class Windows(NamedTuple):
@@ -101,14 +102,37 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
 
 def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> tuple[Array, Array]:
     """`greatest` of evenly sliding windows of x (*, *S), in the shape and the order of dimensions of x: by a compiled loop, where there is one."""
+    n, windows = len(sizes), Windows(kernel, stride, padding, dilation)
+    if type(x) is not np.ndarray:
+        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, windows)
+    found = _greatest_at_once(x, sizes, windows)
+    if found is not None:
+        return found
+    tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
+    value, index = greatest(planes(x, n), tables)
+    return like(x, value, n), like(x, index, n)
+
+
+def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
+    """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
     n = len(sizes)
     if type(x) is not np.ndarray:
-        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, Windows(kernel, stride, padding, dilation))
-    known = _max_plan(x.shape, x.strides, x.dtype, sizes, kernel, stride, padding, dilation)
+        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
+    found = _greatest_at_once(x, sizes, ADAPTIVE)
+    if found is not None:
+        return found
+    value, index = greatest(planes(x, n), [adaptive(*d) for d in zip(x.shape[-n:], sizes, strict=True)])
+    return like(x, value, n), like(x, index, n)
+
+
+def _greatest_at_once(x: np.ndarray, sizes: Sizes, windows: Windows) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same by a compiled loop; None where there is none."""
+    if _is_half(x):
+        found = _greatest_at_once(arrays.cast(x, FLOAT32), sizes, windows)
+        return None if found is None else (arrays.cast(found[0], x.dtype), found[1])
+    known = _max_plan(x.shape, x.strides, x.dtype, sizes, windows)
     if known is None:
-        tables = [sliding(*d) for d in zip(x.shape[-n:], sizes, kernel, stride, padding, dilation, strict=True)]
-        value, index = greatest(planes(x, n), tables)
-        return like(x, value, n), like(x, index, n)
+        return None
     name, shape, strides, fields, tasks, work = known
     value, index = native.empty_strided(shape, strides, x.dtype), native.empty_strided(shape, strides, INT64)
     fields = fields.copy()
@@ -117,66 +141,94 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     return value, index
 
 
-def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
-    n = len(sizes)
-    if type(x) is not np.ndarray:
-        return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
-    value, index = greatest(planes(x, n), [adaptive(*d) for d in zip(x.shape[-n:], sizes, strict=True)])
-    return like(x, value, n), like(x, index, n)
-
-
 @lru_cache(maxsize=256)
-def _max_plan(
-    shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
-) -> tuple | None:
+def _max_plan(shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, windows: Windows) -> tuple | None:
     """(loop, shape and strides of the result, the plan but for addresses, tasks, work); None where there is no loop."""
     n, ndim = len(sizes), len(shape)
-    if n > 2 or ndim not in (n + 1, n + 2) or not _has_loop(dtype) or not _fits(math.prod(shape), kernel, stride, dilation):
+    out = (*shape[: ndim - n], *sizes)
+    if ndim not in (n + 1, n + 2) or not _has_loop(dtype) or not 0 < math.prod(shape) < 1 << 31 or not math.prod(out):
         return None
-    steps, out = tuple([s // dtype.itemsize for s in steps]), (*shape[: ndim - n], *sizes)
-    last = ndim == 4 and n == 2 and layout.looks_channels_last(shape, steps)
-    strides = layout.channels_last_strides(out) if last else layout.contiguous_strides(out)
+    steps = tuple([s // dtype.itemsize for s in steps])
+    strides = layout.contiguous_strides(out)
+    last = n > 1 and ndim == n + 2 and layout.looks_channels_last(shape, steps)
+    if last and steps[1] != 1:  # gaps between the channels
+        return None
+    if last:
+        strides = layout.channels_last_strides(out)
 
-    def four(numbers: Sizes, missing: int) -> Sizes:
-        """Of (batch, channels, height, width), those that are not there in their places."""
-        return (*(missing,) * (n + 2 - ndim), *numbers[: ndim - n], *(missing,) * (2 - n), *numbers[ndim - n :])
+    def five(numbers: Sizes) -> Sizes:
+        """Of (batch, channels, depth, height, width), those that are not there as 0."""
+        return (*(0,) * (n + 2 - ndim), *numbers[: ndim - n], *(0,) * (3 - n), *numbers[ndim - n :])
 
-    (batch, channels, *plane), xs, ys = four(shape, 1), four(steps, 0), four(strides, 0)
-    fields = {"channels": channels} | dict(zip(("xn", "xc", "xh", "xw", "yn", "yc", "yh", "yw"), (*xs, *ys), strict=True))
-    pairs = (plane, four(out, 1)[2:], *((m,) * (2 - n) + v for m, v in ((1, kernel), (1, stride), (0, padding), (1, dilation))))
-    for names, numbers in zip(("H W", "OH OW", "KH KW", "sh sw", "ph pw", "dh dw"), pairs, strict=True):
-        fields |= zip(names.split(), numbers, strict=True)
-    last = last and xs[1] == ys[1] == 1
-    count, size = batch * (1 if last else channels), math.prod(out)
-    block = max(16384 * count // max(size, 1) // 4, 1)
-    fields |= {"planes": count, "block": block, "last": int(last)}
-    return f"pool.max_{KINDS[dtype.char]}", out, strides, plan(fields), -(-count // block), size * math.prod(kernel) * 4
+    channels, batch = shape[ndim - n - 1], shape[0] if ndim == n + 2 else 1
+    fields = {"channels": channels, "planes": batch * (1 if last else channels), "last": int(last)}
+    fields |= zip("xn xc xd xh xw yn yc yd yh yw".split(), (*five(steps), *five(strides)), strict=True)
+    fields |= _dimensions(shape[ndim - n :], sizes, windows)
+    fields |= {"block": _rows(fields, "OD", "OH", math.prod(shape))}
+    tasks = -(-fields["planes"] * fields["OD"] * fields["OH"] // fields["block"])
+    work = max(math.prod(out) * math.prod(windows.kernel), math.prod(shape)) * 2
+    return f"pool.max_{KINDS[dtype.char]}", out, strides, plan(fields), tasks, work
+
+
+def _dimensions(large: Sizes, small: Sizes, windows: Windows) -> dict[str, int]:
+    """Sizes of planes, and windows by their numbers: those of adaptive ones that slide after all, else kernels of 0."""
+    if not windows.kernel:
+        even = all([count and size % count == 0 for size, count in zip(large, small, strict=True)])
+        width = tuple([size // count if even else 0 for size, count in zip(large, small, strict=True)])
+        windows = Windows(width, width if even else (1,) * len(width), (0,) * len(width), (1,) * len(width))
+    rows = (
+        (1, large),
+        (1, small),
+        (min(windows.kernel[0], 1), windows.kernel),
+        (1, windows.stride),
+        (0, windows.padding),
+        (1, windows.dilation),
+    )
+    names = "D H W", "OD OH OW", "KD KH KW", "sd sh sw", "pd ph pw", "dd dh dw"
+    found: dict[str, int] = {}
+    for name, (missing, numbers) in zip(names, rows, strict=True):
+        found |= zip(name.split(), (missing,) * (3 - len(large)) + tuple(numbers), strict=True)
+    return found
+
+
+def _rows(fields: dict[str, int], depth: str, height: str, size: int) -> int:
+    """How many rows make a task: about TASK of the `size` numbers of all. Whole planes, if these are not more."""
+    rows = fields[depth] * fields[height]
+    block = max(TASK * fields["planes"] * rows // size, 1)
+    return block // rows * rows if block >= rows else block
 
 
 def _has_loop(dtype: np.dtype) -> bool:
     return dtype.char in KINDS and native.kernel("pool.max_f32") is not native.not_compiled
 
 
-def _fits(size: int, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
-    """Whether 32 bits count the positions of a plane, and a few windows fit into the line that the loop keeps (pool_loops.py)."""
-    return 0 < size < 1 << 31 and (kernel[-1] - 1) * dilation[-1] + 32 * stride[-1] < 1024
+def _is_half(x: np.ndarray) -> bool:
+    return x.dtype.itemsize == 2 and x.dtype.kind in "fV"
 
 
 def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None = None) -> Array:
     """A plane of zeros with each value added at its index: (*, *P), (*, *P) -> (*, *sizes). `windows`: where the indices were found."""
     n = len(sizes)
-    if windows is not None and type(values) is not np.ndarray:
-        return arrays.cuda_room.pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
-    lead, room = values.shape[: values.ndim - n], math.prod(sizes)
-    out = arrays.empty((*lead, *sizes), values.dtype, arrays.device_of(values))
-    flat, at = (arrays.contiguous(a).reshape(math.prod(lead), math.prod(a.shape[values.ndim - n :])) for a in (values, indices))
+    if type(values) is not np.ndarray:
+        if windows is not None:
+            return arrays.cuda_room.pooled("spread", values, sizes, values.shape[-n:], Windows(*windows), indices)[0]
+    elif _is_half(values):
+        return arrays.cast(spread(arrays.cast(values, FLOAT32), indices, sizes, windows), values.dtype)
+    lead, room, count = values.shape[: values.ndim - n], math.prod(sizes), math.prod(values.shape[values.ndim - n :])
     if type(values) is not np.ndarray or not _has_loop(values.dtype) or not values.size:
-        rows = out.reshape(math.prod(lead), room)
-        rows[...] = 0
+        flat, at = (arrays.contiguous(a).reshape(math.prod(lead), count) for a in (values, indices))
+        rows = arrays.zeros((math.prod(lead), room), values.dtype, arrays.device_of(values))
         gather.scatter_reduce(rows, 1, at, flat, "sum")
-        return out
-    known, tasks = _spread_plan(len(flat), room, flat.shape[1])
+        return rows.reshape(*lead, *sizes)
+    last = n == 2 and values.ndim == 4 and layout.looks_channels_last(*arrays.view_of(indices))
+    if last:  # channels of a pixel are neighbours
+        out = native.empty_strided((*lead, *sizes), layout.channels_last_strides((*lead, *sizes)), values.dtype)
+        flat, at = (arrays.contiguous(a.transpose(0, 2, 3, 1)) for a in (values, indices))
+        known, tasks = _spread_plan(lead[0], lead[1], sizes, values.shape[2:], windows)
+    else:
+        out = native.empty((*lead, *sizes), values.dtype)
+        flat, at = (arrays.contiguous(a) for a in (values, indices))
+        known, tasks = _spread_plan(math.prod(lead), 1, (1, room), (1, count), None)
     fields = known.copy()
     fields[:3] = conv_plans.address(out), conv_plans.address(flat), conv_plans.address(at)  # x, y, at
     conv_plans.run(f"pool.spread_{KINDS[values.dtype.char]}", fields, tasks, out.size * 8)
@@ -184,10 +236,18 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
 
 
 @lru_cache(maxsize=256)
-def _spread_plan(planes: int, room: int, count: int) -> tuple[np.ndarray, int]:
-    """(the plan but for addresses, tasks)."""
-    block = max(16384 // room, 1)
-    return plan({"planes": planes, "block": block, "W": room, "OW": count}), -(-planes // block)
+def _spread_plan(planes: int, channels: int, large: Sizes, small: Sizes, windows: Windows | None) -> tuple[np.ndarray, int]:
+    """(the plan but for addresses, tasks): some planes to a task, or some channels of one image."""
+    room, some = math.prod(large), channels
+    block = max(TASK // (room * channels), 1)
+    while some > 32 and some * room > 2 * TASK and planes * -(-channels // some) < 8:
+        some = -(-some // 2)
+    fields = {"planes": planes, "channels": channels, "block": block, "xc": some}
+    if windows is not None and windows.kernel:
+        fields |= _dimensions(large, small, windows)
+    else:
+        fields |= {"H": 1, "W": room, "OH": 1, "OW": math.prod(small)}
+    return plan(fields), -(-planes // block) * -(-channels // some)
 
 
 def averaged(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:
@@ -195,30 +255,27 @@ def averaged(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool)
     n = len(large)
     if type(x) is not np.ndarray:
         return arrays.cuda_room.pooled("share" if back else "average", x, large, small, windows, formats=n == 2)[0]
+    if _is_half(x):
+        return arrays.cast(averaged(arrays.cast(x, FLOAT32), small, large, windows, back), x.dtype)
     found = _averaged_at_once(x, small, large, windows, back)
     if found is not None:
         return found
     flat = planes(x, n)
-    flat = arrays.cast(flat, FLOAT32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else flat
     found = _mean(flat, small, large, windows, back) if windows.kernel else adaptive_mean(flat, small, large, back)
     found = arrays.cast(found, x.dtype)
     return like(x, found, n) if n == 2 else found.reshape(*x.shape[: x.ndim - n], *found.shape[1:])
 
 
 def _averaged_at_once(x: np.ndarray, small: Sizes, large: Sizes, windows: Windows, back: bool) -> np.ndarray | None:
-    """The same by a compiled loop; None where there is none, as for adaptive windows that do not slide evenly after all."""
-    if not x.flags.c_contiguous or not x.size:
-        return None
-    if not windows.kernel:
-        if any([not count or size % count for size, count in zip(large, small, strict=True)]):
-            return None
-        width = tuple([size // count for size, count in zip(large, small, strict=True)])
-        windows = Windows(width, width, (0,) * len(small))
-    known = _average_plan(x.shape, x.dtype, small, large, windows, back)
+    """The same by a compiled loop; None where there is none."""
+    n = len(large)
+    last = n == 2 and x.ndim == 4 and layout.looks_channels_last(*arrays.view_of(x))
+    known = _average_plan(x.shape, x.dtype, small, large, windows, back, last)
     if known is None:
         return None
-    name, shape, fields, tasks, work = known
-    out = native.empty(shape, x.dtype)
+    name, shape, strides, fields, tasks, work = known
+    x = arrays.contiguous(x.transpose(0, 2, 3, 1) if last else x)
+    out = native.empty_strided(shape, strides, x.dtype)
     fields = fields.copy()
     fields[:2] = (conv_plans.address(out), conv_plans.address(x)) if back else (conv_plans.address(x), conv_plans.address(out))  # x, y
     conv_plans.run(name, fields, tasks, work)
@@ -226,27 +283,21 @@ def _averaged_at_once(x: np.ndarray, small: Sizes, large: Sizes, windows: Window
 
 
 @lru_cache(maxsize=256)
-def _average_plan(shape: Sizes, dtype: np.dtype, small: Sizes, large: Sizes, windows: Windows, back: bool) -> tuple | None:
-    """(loop, shape of the result, the plan but for addresses, tasks, work), or None."""
-    n = len(small)
-    if n > 2 or not _has_loop(dtype):
+def _average_plan(shape: Sizes, dtype: np.dtype, small: Sizes, large: Sizes, windows: Windows, back: bool, last: bool) -> tuple | None:
+    """(loop, shape and strides of the result, the plan but for addresses, tasks, work), or None."""
+    lead = shape[: len(shape) - len(small)]
+    if not _has_loop(dtype) or not math.prod(shape) or not math.prod(small):
         return None
-    lead = shape[: len(shape) - n]
-    planes, room = math.prod(lead), math.prod(large)
-    block = max(16384 // max(room, 1), 1)
-    fields = {"planes": planes, "block": block, "padded": int(windows.padded), "divisor": windows.divisor}
-    sizes = (
-        ("H W", 1, large),
-        ("OH OW", 1, small),
-        ("KH KW", 1, windows.kernel),
-        ("sh sw", 1, windows.stride),
-        ("ph pw", 0, windows.padding),
-    )
-    for names, missing, numbers in sizes:
-        fields |= zip(names.split(), (missing,) * (2 - n) + tuple(numbers), strict=True)
-    name = f"pool.{'avg_back' if back else 'avg'}_{KINDS[dtype.char]}"
-    work = planes * math.prod(small) * math.prod(windows.kernel) * 4
-    return name, (*lead, *(large if back else small)), plan(fields), -(-planes // block), work
+    fields = {"padded": int(windows.padded), "divisor": windows.divisor, "last": int(last), "channels": lead[1] if last else 1}
+    fields |= _dimensions(large, small, windows) | {"planes": lead[0] if last else math.prod(lead)}
+    size = math.prod(lead) * math.prod(large)
+    depth, height = ("D", "H") if back else ("OD", "OH")
+    fields["block"] = _rows(fields, depth, height, size)
+    tasks = -(-fields["planes"] * fields[depth] * fields[height] // fields["block"])
+    out = (*lead, *(large if back else small))
+    strides = layout.channels_last_strides(out) if last else layout.contiguous_strides(out)
+    work = max(math.prod(lead) * math.prod(small) * math.prod(windows.kernel), size) * 2
+    return f"pool.{'avg_back' if back else 'avg'}_{KINDS[dtype.char]}", out, strides, plan(fields), tasks, work
 
 
 def _mean(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:

@@ -7,7 +7,7 @@ kernel sticks out. In that order a row of the kernel meets kw * C neighbouring n
     weight     grad (C, O), for every k, += patch (pixels, C) turned, times the gradient (pixels, O)
     winograd   for 3 x 3 kernels: 4 x 4 patches and the kernel are transformed by sums and differences, so that 16 products of a channel
                make 4 outputs, instead of 36 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015)
-    depthwise  one channel to a group: no matrix; rows of pixels times numbers of the kernel
+    depthwise  one channel to a group: no matrix, see print_depthwise.py
 
 The tile of a product stays in registers while all of K is walked, as in print_gemm.py. Vectors are as wide as the CPU's: the same text is
 compiled for each variant.
@@ -15,8 +15,11 @@ compiled for each variant.
 
 from __future__ import annotations
 
+from flambeau.kernels import print_depthwise
+
 TILES = {16: {1: 14, 2: 12, 3: 8, 4: 6}, 8: {1: 6, 2: 6}, 4: {1: 6, 2: 6}}  # width of a vector: {vectors across: rows}
 CONDITIONS = {16: "#if defined(__AVX512F__)", 8: "#elif defined(__AVX2__)", 4: "#else"}
+APART = 16  # numbers between the 16 parts of Winograd's products, which would often meet in the same few lines of a cache otherwise
 NAMES = (
     "pack",
     "direct",
@@ -28,6 +31,8 @@ NAMES = (
     "winograd_sum",
     "depthwise",
     "depthwise_weight",
+    "depthwise_pack",
+    "depthwise_last",
 )
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
@@ -41,14 +46,16 @@ def table() -> tuple[list[str], list[str], list[str]]:
     tiles = [line for width in TILES for line in (CONDITIONS[width], *_tiles(width))]
     fields = "".join(f"    {'float *' if f in ('x', 'w', 'y', 'bias') else 'int64_t '}{f};\n" for f in FIELDS)
     texts = [
-        "#include <string.h>\ntypedef struct {\n" + fields + f"}} Conv;\ntypedef void tile_fn{_TILE_PARAMETERS};\n",
+        f"#include <string.h>\nenum {{ APART = {APART} }};\ntypedef struct {{\n"
+        + fields
+        + f"}} Conv;\ntypedef void tile_fn{_TILE_PARAMETERS};\n",
         *tiles,
         "#endif",
         _TURN % _turned(),
         _TASKS,
         _WINOGRAD,
         _SUMS,
-        _DEPTHWISE,
+        *print_depthwise.texts(),
     ]
     texts += [loop("conv", name, "Conv") for name in NAMES]
     declared = [f"void FL_NAME(conv_{name}){PARAMETERS};\n" for name in NAMES]
@@ -113,13 +120,26 @@ def _turned() -> str:
         lines.append("if (bias) { const vec more = *(const vec *)bias; " + " ".join(f"{r} += more;" for r in rows) + " }")
         for number in range(width.bit_length() - 1):
             fresh = [f"s{number}_{i}" for i in range(width)]
-            for i, row in enumerate(fresh):
-                half = range(width // 2) if i % 2 == 0 else range(width // 2, width)
-                picks = ", ".join(f"{k}, {width + k}" for k in half)
-                lines.append(f"const vec {row} = PICK({rows[i // 2]}, {rows[i // 2 + width // 2]}, {picks});")
+            for i, (a, b, picks) in enumerate(_exchange(width, number)):
+                lines.append(f"const vec {fresh[i]} = PICK({rows[a]}, {rows[b]}, {', '.join(map(str, picks))});")
             rows = fresh
         found += [*lines, *(f"*(vec *)(to + {i} * tc) = {r};" for i, r in enumerate(rows))]
     return "\n    ".join([*found, "#endif"])
+
+
+def _exchange(width: int, number: int) -> list[tuple[int, int, list[int]]]:
+    """Step `number` of turning a square: for every new row two old ones, and which of their numbers it takes.
+
+    Vectors of 8 have two halves that few instructions cross: numbers, then pairs of them, are exchanged within halves, and halves at the end."""
+    if width != 8:
+        halves = range(width // 2), range(width // 2, width)
+        return [(i // 2, i // 2 + width // 2, [n for k in halves[i % 2] for n in (k, width + k)]) for i in range(width)]
+    low, high = [[0, 1, 8, 9, 4, 5, 12, 13], [0, 8, 1, 9, 4, 12, 5, 13]], [[2, 3, 10, 11, 6, 7, 14, 15], [2, 10, 3, 11, 6, 14, 7, 15]]
+    if number == 0:
+        return [(i & 6, i | 1, high[1] if i & 1 else low[1]) for i in range(8)]
+    if number == 1:
+        return [((i & 4) + (i >> 1 & 1), (i & 4) + 2 + (i >> 1 & 1), high[0] if i & 1 else low[0]) for i in range(8)]
+    return [(i & 3, i & 3 | 4, [n + (i & 4) for n in (0, 1, 2, 3, 8, 9, 10, 11)]) for i in range(8)]
 
 
 _TURN = """
@@ -151,7 +171,13 @@ static void move(int64_t m, int64_t n, const float *from, int64_t fr, int64_t fc
                 const int64_t c = least(j, n - VW);
                 turn(from + r * fr + c, fr, to + r + c * tc, tc, bias ? bias + c : NULL);
             }
-    } else
+    } else if (m == 3 && tr == 1 && !bias) /* the colours of an image */
+        for (int64_t j = 0; j < n; j++) {
+            const float *const f = from + j * fc;
+            float *const t = to + j * tc;
+            t[0] = f[0], t[1] = f[fr], t[2] = f[2 * fr];
+        }
+    else
         for (int64_t j = 0; j < n; j++) {
             const float more = bias ? bias[j] : 0;
             for (int64_t i = 0; i < m; i++) to[i * tr + j * tc] = from[i * fr + j * fc] + more;
@@ -182,18 +208,41 @@ static inline int64_t vectors_at(int64_t c, int64_t cout) { return least(PANELS,
 """
 
 _TASKS = """
+/* Numbers q to q + n of the kernels of `used` channels of outputs, in the order (c, kd, kh, kw): to (n, VW), zeros for more channels. Kernels
+   that lie in that order are turned; otherwise numbers are fetched one by one. */
+static void some_weights(const Conv *p, const float *w, int64_t used, int64_t q, int64_t n, float *to) {
+    const int64_t taps = p->KD * p->KH * p->KW;
+    const int deep = p->KD == 1 || p->wd == p->KH * p->KW, high = p->KH == 1 || p->wh == p->KW, wide = p->KW == 1 || p->ww == 1;
+    if (deep && high && wide && p->wc == taps && used == VW && n >= VW) {
+        for (int64_t i = 0; i < n; i += VW) {
+            const int64_t r = least(i, n - VW);
+            turn(w + q + r, p->wo, to + r * VW, VW, NULL);
+        }
+        return;
+    }
+    int64_t k = q % taps, kw = k % p->KW, kh = k / p->KW % p->KH, kd = k / p->KW / p->KH, c = q / taps;
+    for (int64_t i = 0; i < n; i++, to += VW) {
+        const float *from = w + c * p->wc + kd * p->wd + kh * p->wh + kw * p->ww;
+        for (int64_t j = 0; j < used; j++, from += p->wo) to[j] = *from;
+        for (int64_t j = used; j < VW; j++) to[j] = 0;
+        if (++kw == p->KW && (kw = 0, ++kh == p->KH) && (kh = 0, ++kd == p->KD)) kd = 0, c++;
+    }
+}
 /* The weight of group g in panels: rows (kd, kh, kw, c), PANEL columns. */
 static void pack_panel(const Conv *p, int64_t g, int64_t o) {
-    const int64_t wide = vectors_at(o, p->cout) * VW;
-    const int64_t depth = p->KD * p->KH * p->KW * p->cin, used = least(wide, p->cout - o);
-    const float *w = p->w + g * p->wg + o * p->wo;
-    float *to = p->y + g * round_up(p->cout, 64) * depth + o * depth;
-    for (int64_t a = 0; a < p->KD; a++)
-        for (int64_t b = 0; b < p->KH; b++)
-            for (int64_t c = 0; c < p->KW; c++)
-                for (int64_t i = 0; i < p->cin; i++, to += wide)
-                    for (int64_t j = 0; j < wide; j++)
-                        to[j] = j < used ? w[j * p->wo + i * p->wc + a * p->wd + b * p->wh + c * p->ww] : 0;
+    enum { SOME = 72 };
+    const int64_t wide = vectors_at(o, p->cout) * VW, taps = p->KD * p->KH * p->KW, few = most(SOME / taps, 1);
+    float *const to = p->y + (g * round_up(p->cout, 64) + o) * taps * p->cin;
+    for (int64_t c = 0; c < p->cin; c += few)
+        for (int64_t first = 0; first < taps; first += SOME) /* all of a few channels, or some of one */
+            for (int64_t j = 0; j < wide; j += VW) {
+                float some[SOME * VW] FL_ALIGNED;
+                const int64_t channels = least(few, p->cin - c), each = least(SOME, taps - first);
+                some_weights(p, p->w + g * p->wg + (o + j) * p->wo, most(least(VW, p->cout - o - j), 0), c * taps + first, channels * each, some);
+                for (int64_t k = 0; k < each; k++)
+                    for (int64_t i = 0; i < channels; i++)
+                        *(vec *)(to + ((first + k) * p->cin + c + i) * wide + j) = *(const vec *)(some + (i * each + k) * VW);
+            }
 }
 static int64_t in_panels(const Conv *p, int64_t t, void (*one)(const Conv *, int64_t, int64_t)) { /* 64 channels to a task */
     const int64_t tasks = (p->cout + 63) / 64, first = t % tasks * 64;
@@ -236,7 +285,7 @@ static int64_t direct(const Conv *p, int64_t t) {
     const Block b = block_of(p, t);
     if (b.first >= b.last) return 0;
     const int64_t merged = p->dw == 1, taps = p->KD * p->KH * (merged ? 1 : p->KW), depth = p->cin * (merged ? p->KW : 1);
-    const int64_t patch = round_up(p->KD * b.hin * b.win * p->cin, 16), all = taps * depth, sums = most(least(least(all / 24, 4), taps), 1);
+    const int64_t patch = round_up(p->KD * b.hin * b.win * p->cin, 16), all = taps * depth, sums = most(least(least(all / 96, 4), taps), 1);
     const size_t bytes = sizeof(float) * (size_t)(patch + b.rows * b.cols * PANEL) + sizeof(int64_t) * (size_t)taps;
     float *const scratch = fl_alloc(bytes), *const out = scratch + patch;
     if (!scratch) return 2;
@@ -312,36 +361,39 @@ _WINOGRAD = """
    not finite, and are then done again directly. */
 static void winograd_panel(const Conv *p, int64_t g, int64_t o) { /* y (groups, 16, panels, cin, PANEL) */
     const int64_t wide = vectors_at(o, p->cout) * VW;
-    const int64_t all = round_up(p->cout, 64) * p->cin;
-    float *const to = p->y + g * 16 * all + o * p->cin;
-    for (int64_t i = 0; i < p->cin; i++)
-        for (int64_t j = 0; j < wide; j++) {
-            float k[3][3], half[4][3];
-            const float *w = p->w + g * p->wg + (o + j) * p->wo + i * p->wc;
-            for (int r = 0; r < 3; r++)
-                for (int c = 0; c < 3; c++) k[r][c] = o + j < p->cout ? w[r * p->wh + c * p->ww] : 0;
-            for (int c = 0; c < 3; c++) {
-                half[0][c] = k[0][c], half[3][c] = k[2][c];
-                half[1][c] = (k[0][c] + k[1][c] + k[2][c]) / 2, half[2][c] = (k[0][c] - k[1][c] + k[2][c]) / 2;
-            }
-            for (int r = 0; r < 4; r++) {
-                const float u[4] = {half[r][0], (half[r][0] + half[r][1] + half[r][2]) / 2, (half[r][0] - half[r][1] + half[r][2]) / 2, half[r][2]};
-                for (int c = 0; c < 4; c++) to[(r * 4 + c) * all + i * wide + j] = u[c];
+    const int64_t all = round_up(p->cout, 64) * p->cin + APART;
+    for (int64_t i = 0; i < p->cin; i += 8)
+        for (int64_t j = 0; j < wide; j += VW) {
+            float some[72 * VW] FL_ALIGNED;
+            some_weights(p, p->w + g * p->wg + (o + j) * p->wo, most(least(VW, p->cout - o - j), 0), 9 * i, 9 * least(8, p->cin - i), some);
+            for (int64_t c = i; c < least(i + 8, p->cin); c++) {
+                const vec *k = (const vec *)some + 9 * (c - i);
+                float *const to = p->y + g * 16 * all + o * p->cin + c * wide + j;
+                vec half[4][3];
+                for (int q = 0; q < 3; q++) {
+                    half[0][q] = k[q], half[3][q] = k[6 + q];
+                    half[1][q] = (k[q] + k[3 + q] + k[6 + q]) / 2, half[2][q] = (k[q] - k[3 + q] + k[6 + q]) / 2;
+                }
+                for (int r = 0; r < 4; r++) {
+                    const vec a = half[r][0], b = half[r][1], d = half[r][2];
+                    *(vec *)(to + 4 * r * all) = a, *(vec *)(to + (4 * r + 1) * all) = (a + b + d) / 2;
+                    *(vec *)(to + (4 * r + 2) * all) = (a - b + d) / 2, *(vec *)(to + (4 * r + 3) * all) = d;
+                }
             }
         }
 }
 static int64_t winograd_pack(const Conv *p, int64_t t) { return in_panels(p, t, winograd_panel); }
-typedef struct { Block b; int64_t down, across, count, wide, pitch; } Tiles; /* tiles of a block, width of its patch, channels padded */
+typedef struct { Block b; int64_t down, across, count, wide, pitch, apart; } Tiles; /* tiles of a block, width of its patch, channels padded */
 static Tiles tiles_of(const Conv *p, int64_t t) {
     Tiles s = {.b = block_of(p, t)};
     s.down = (s.b.rows + 1) / 2, s.across = (s.b.cols + 1) / 2, s.count = s.down * s.across;
-    s.wide = 2 * s.across + 2, s.pitch = round_up(p->cin, VW);
+    s.wide = 2 * s.across + 2, s.pitch = round_up(p->cin, VW), s.apart = s.count * s.pitch + APART;
     return s;
 }
 /* v (16, tiles, pitch) = B' d B */
 static void transform_patch(const Conv *p, const Tiles *s, float *patch, float *v) {
     const float *x = p->x + s->b.n * p->xn + s->b.g * p->cin * p->xc;
-    const int64_t row = s->wide * s->pitch, apart = s->count * s->pitch;
+    const int64_t row = s->wide * s->pitch, apart = s->apart;
     load(p, x, p->cin, s->pitch, s->b.oh - p->ph, 2 * s->down + 2, s->b.ow - p->pw, s->wide, patch);
     for (int64_t i = 0; i < s->count; i++)
         for (int64_t c = 0; c < s->pitch; c += VW) {
@@ -362,18 +414,18 @@ static void transform_patch(const Conv *p, const Tiles *s, float *patch, float *
 static int64_t winograd(const Conv *p, int64_t t) {
     const Tiles s = tiles_of(p, t);
     if (s.b.first >= s.b.last) return 0;
-    const int64_t patch = (2 * s.down + 2) * s.wide * s.pitch, of_v = 16 * s.count * s.pitch, of_m = 16 * s.count * PANEL, zero = 0;
+    const int64_t patch = (2 * s.down + 2) * s.wide * s.pitch, of_v = 16 * s.apart, of_m = 16 * (s.count * PANEL + APART), zero = 0;
     const size_t bytes = sizeof(float) * (size_t)(most(patch, 4 * s.count * PANEL) + of_v + of_m);
     float *const v = fl_alloc(bytes), *const m = v + of_v, *const out = m + of_m;
     if (!v) return 2;
     transform_patch(p, &s, out, v);
-    const int64_t all = round_up(p->cout, 64) * p->cin;
+    const int64_t all = round_up(p->cout, 64) * p->cin + APART;
     vec check = {0};
     for (int64_t o = s.b.first; o < s.b.last; o += PANEL) {
-        const int64_t vectors = vectors_at(o, p->cout), ld = vectors * VW, apart = s.count * ld, row = 2 * s.across * ld;
+        const int64_t vectors = vectors_at(o, p->cout), ld = vectors * VW, apart = s.count * ld + APART, row = 2 * s.across * ld;
         const float *u = p->w + s.b.g * 16 * all + o * p->cin;
         for (int64_t k = 0; k < 16; k++)
-            multiply(s.count, vectors, 1, &zero, p->cin, v + k * s.count * s.pitch, s.pitch, 1, u + k * all, m + k * apart, ld, 0);
+            multiply(s.count, vectors, 1, &zero, p->cin, v + k * s.apart, s.pitch, 1, u + k * all, m + k * apart, ld, 0);
         for (int64_t i = 0; i < s.count; i++)
             for (int64_t c = 0; c < ld; c += VW) {
                 const float *from = m + i * ld + c;
@@ -401,17 +453,17 @@ static int64_t winograd_weight(const Conv *p, int64_t t) {
     const int64_t g = t % p->groups, part = t / p->groups;
     const int64_t blocks = ((p->OH + p->rows - 1) / p->rows) * ((p->OW + p->cols - 1) / p->cols);
     const int64_t down = (p->rows + 1) / 2, across = (p->cols + 1) / 2, tiles_most = down * across, pitch = round_up(p->cin, VW), zero = 0;
-    const int64_t patch = most((2 * down + 2) * (2 * across + 2) * pitch, 4 * tiles_most * PANEL), of_v = 16 * tiles_most * pitch;
+    const int64_t patch = most((2 * down + 2) * (2 * across + 2) * pitch, 4 * tiles_most * PANEL), of_v = 16 * (tiles_most * pitch + APART);
     const int64_t size = 16 * p->cin * p->pitch;
-    const size_t bytes = sizeof(float) * (size_t)(patch + of_v + 16 * tiles_most * PANEL);
-    float *const v = fl_alloc(bytes), *const m = v + of_v, *const area = m + 16 * tiles_most * PANEL, *const sum = p->w + t * size;
+    const size_t bytes = sizeof(float) * (size_t)(patch + of_v + 16 * (tiles_most * PANEL + APART));
+    float *const v = fl_alloc(bytes), *const m = v + of_v, *const area = m + 16 * (tiles_most * PANEL + APART), *const sum = p->w + t * size;
     if (!v) return 2;
     int add = 0;
     for (int64_t i = part * p->N * blocks / p->parts; i < (part + 1) * p->N * blocks / p->parts; i++, add = 1) {
         const Tiles s = tiles_of(p, (i / blocks * p->groups + g) * blocks + i % blocks);
         transform_patch(p, &s, area, v);
         for (int64_t o = 0; o < p->cout; o += PANEL) {
-            const int64_t vectors = vectors_at(o, p->cout), ld = vectors * VW, apart = s.count * ld;
+            const int64_t vectors = vectors_at(o, p->cout), ld = vectors * VW, apart = s.count * ld + APART;
             load_gradient(p, &s.b, o, ld, area);
             for (int64_t j = 0; j < s.count; j++) { /* A y A' */
                 const int64_t r = j / s.across * 2, c = j % s.across * 2, low = r + 1 < s.b.rows, right = c + 1 < s.b.cols;
@@ -429,7 +481,7 @@ static int64_t winograd_weight(const Conv *p, int64_t t) {
                 }
             }
             for (int64_t k = 0; k < 16; k++)
-                multiply(p->cin, vectors, 1, &zero, s.count, v + k * s.count * s.pitch, 1, s.pitch, m + k * apart, sum + k * p->cin * p->pitch + o,
+                multiply(p->cin, vectors, 1, &zero, s.count, v + k * s.apart, 1, s.pitch, m + k * apart, sum + k * p->cin * p->pitch + o,
                     p->pitch, add);
         }
     }
@@ -478,90 +530,5 @@ static int64_t winograd_sum(const Conv *p, int64_t t) { /* G' S G */
             }
     }
     return check != 0;
-}
-"""
-
-_DEPTHWISE = """
-enum { AT_ONCE = 4 }; /* vectors of pixels */
-/* One channel of a patch: rows (kd, h), each cut by the stride: pixels w, w + sw, w + 2 sw ... side by side, `wide` of them. */
-static void load_channel(const Conv *p, const Block *b, int64_t wide, float *to) {
-    const float *x = p->x + b->n * p->xn + b->g * p->xc;
-    memset(to, 0, sizeof(float) * (size_t)(p->KD * b->hin * p->sw * wide));
-    for (int64_t k = 0; k < p->KD; k++)
-        for (int64_t r = 0; r < b->hin; r++, to += p->sw * wide) {
-            const int64_t d = b->od * p->sd - p->pd + k * p->dd, h = b->oh * p->sh - p->ph + r, w = b->ow * p->sw - p->pw;
-            if (d < 0 || d >= p->D || h < 0 || h >= p->H) continue;
-            const float *from = x + d * p->xd + h * p->xh;
-            for (int64_t s = 0; s < p->sw && s < b->win; s++) {
-                const int64_t first = w + s < 0 ? (-w - s + p->sw - 1) / p->sw : 0;
-                const int64_t last = least((b->win - s + p->sw - 1) / p->sw, (p->W - w - s + p->sw - 1) / p->sw);
-                const int64_t move_by = p->sw * p->xw;
-                const float *at = from + (w + s) * p->xw;
-                if (move_by == 1) { if (last > first) memcpy(to + s * wide + first, at + first, sizeof(float) * (size_t)(last - first)); }
-                else for (int64_t i = first; i < last; i++) to[s * wide + i] = at[i * move_by];
-            }
-        }
-}
-static int64_t depthwise(const Conv *p, int64_t t) { /* cin = 1; w as it was given */
-    const Block b = block_of(p, t);
-    const int64_t wide = round_up(b.win / p->sw + 1, VW) + AT_ONCE * VW, size = p->KD * b.hin * p->sw * wide, taps = p->KD * p->KH * p->KW;
-    const size_t bytes = sizeof(float) * (size_t)(size + round_up(taps, 16)) + sizeof(int64_t) * (size_t)taps;
-    float *const patch = fl_alloc(bytes), *const w = patch + size;
-    if (!patch) return 2;
-    int64_t *const tap = (int64_t *)(w + round_up(taps, 16));
-    load_channel(p, &b, wide, patch);
-    for (int64_t o = 0; o < p->cout; o++) {
-        for (int64_t k = 0; k < taps; k++) {
-            const int64_t kw = k % p->KW * p->dw, kh = k / p->KW % p->KH, kd = k / p->KW / p->KH;
-            tap[k] = ((kd * b.hin + kh * p->dh) * p->sw + kw % p->sw) * wide + kw / p->sw;
-            w[k] = p->w[b.g * p->wg + o * p->wo + kd * p->wd + kh * p->wh + k % p->KW * p->ww];
-        }
-        const vec first = (p->bias ? p->bias[b.g * p->cout + o] : 0) - (vec){0};
-        for (int64_t r = 0; r < b.rows; r++) {
-            float *y = p->y + b.n * p->yn + (b.g * p->cout + o) * p->yc + b.od * p->yd + (b.oh + r) * p->yh + b.ow * p->yw;
-            for (int64_t c = 0; c < b.cols; c += AT_ONCE * VW) {
-                const float *x = patch + r * p->sh * p->sw * wide + c;
-                vec s[AT_ONCE] = {first, first, first, first};
-                for (int64_t k = 0; k < taps; k++)
-                    for (int i = 0; i < AT_ONCE; i++) s[i] += w[k] * *(const vec *)(x + tap[k] + i * VW);
-                const int64_t count = least(AT_ONCE * VW, b.cols - c);
-                if (p->yw == 1) memcpy(y + c, s, sizeof(float) * (size_t)count);
-                else for (int64_t i = 0; i < count; i++) y[(c + i) * p->yw] = ((const float *)s)[i];
-            }
-        }
-    }
-    fl_free(patch, bytes);
-    return 0;
-}
-static int64_t depthwise_weight(const Conv *p, int64_t t) { /* w (groups, cout, K); one task to a group, in double from block to block */
-    const int64_t blocks = p->OD * ((p->OH + p->rows - 1) / p->rows) * ((p->OW + p->cols - 1) / p->cols), taps = p->KD * p->KH * p->KW;
-    const int64_t win = (p->cols - 1) * p->sw + (p->KW - 1) * p->dw + 1, hin = (p->rows - 1) * p->sh + (p->KH - 1) * p->dh + 1;
-    const int64_t wide = round_up(win / p->sw + 1, VW) + VW, size = p->KD * hin * p->sw * wide, pitch = round_up(p->cols, VW);
-    const size_t bytes = sizeof(float) * (size_t)(size + p->rows * pitch) + sizeof(double) * (size_t)(p->cout * taps);
-    float *const patch = fl_alloc(bytes), *const grad = patch + size;
-    if (!patch) return 2;
-    double *const sum = (double *)(grad + p->rows * pitch);
-    for (int64_t k = 0; k < p->cout * taps; k++) sum[k] = 0;
-    for (int64_t i = 0; i < p->N * blocks; i++) {
-        const Block b = block_of(p, (i / blocks * p->groups + t) * blocks + i % blocks);
-        load_channel(p, &b, wide, patch);
-        for (int64_t o = 0; o < p->cout; o++) {
-            const float *y = p->y + b.n * p->yn + (t * p->cout + o) * p->yc + b.od * p->yd + b.oh * p->yh + b.ow * p->yw;
-            memset(grad, 0, sizeof(float) * (size_t)(b.rows * pitch));
-            for (int64_t r = 0; r < b.rows; r++) move(1, b.cols, y + r * p->yh, 0, p->yw, grad + r * pitch, 0, 1, NULL);
-            for (int64_t k = 0; k < taps; k++) {
-                const int64_t kw = k % p->KW * p->dw, kh = k / p->KW % p->KH, kd = k / p->KW / p->KH;
-                const float *x = patch + ((kd * b.hin + kh * p->dh) * p->sw + kw % p->sw) * wide + kw / p->sw;
-                vec s = {0};
-                for (int64_t r = 0; r < b.rows; r++)
-                    for (int64_t c = 0; c < b.cols; c += VW)
-                        s += *(const vec *)(grad + r * pitch + c) * *(const vec *)(x + r * p->sh * p->sw * wide + c);
-                for (int j = 0; j < VW; j++) sum[o * taps + k] += s[j];
-            }
-        }
-    }
-    for (int64_t k = 0; k < p->cout * taps; k++) p->w[t * p->cout * taps + k] = (float)sum[k];
-    fl_free(patch, bytes);
-    return 0;
 }
 """
