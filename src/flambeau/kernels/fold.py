@@ -104,7 +104,6 @@ def print_fold(fold: Fold, dtype: str) -> str:
         walks = _widened(fold.name, wide, storage)
     else:
         walks = f"""
-typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
@@ -208,8 +207,10 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 
 
 _SIXTEEN = """    if (n >= 16 && n < 256) {
-        sixteen lane = *(const sixteen *)a;
-        for (from = 16; n - from >= 16; from += 16) lane += *(const sixteen *)(a + from);
+        own_float lanes[PARTS_float];
+        for (int k = 0; k < PARTS_float; k++) lanes[k] = ((const own_float *)a)[k];
+        for (from = 16; n - from >= 16; from += 16) for (int k = 0; k < PARTS_float; k++) lanes[k] += ((const own_float *)(a + from))[k];
+        const float *const lane = (const float *)lanes;
         double part[8];
         for (int k = 0; k < 8; k++) part[k] = (double)lane[k] + lane[k + 8];
         total += ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
@@ -225,9 +226,11 @@ def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
     """
     return f"""{_SIXTEEN if element.storage == "float" and plain else ""}    if (n >= 256) {{ /* fewer are not worth so many lanes */
         FL_ALIGNED double part[16] = {{0}};
+        const float zero = (float)fl_zero();
         for (int64_t end; n - from >= 64; from = end) {{
             end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;
-            FL_ALIGNED float lane[64] = {{0}};
+            FL_ALIGNED float lane[64];
+            for (int k = 0; k < 64; k++) lane[k] = zero;
     {AHEAD}            for (int64_t i = from; i < end; i += 64) {{
                 FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read("T", "a[i + k]")}, s);
             }}
@@ -257,8 +260,8 @@ def _lanes(name: str, wide: str, operator: str, read: str) -> str:
     combined = f"v {'>' if operator == 'max' else '<'} total ? v : total" if keeps else f"{name}_combine(total, v)"
     clauses = f"reduction({'fl_' * keeps}{operator}:total)" + " reduction(|:bad)" * keeps
     return f"""    {"int bad = total != total;" if keeps else ""}
-    for (; from < n; from += 256) {{
-        const int64_t end = from + 256 < n ? from + 256 : n;
+    for (; from < n; from += 1024) {{
+        const int64_t end = from + 1024 < n ? from + 1024 : n;
 {AHEAD}        _Pragma("omp simd {clauses}")
         for (int64_t i = from; i < end; i++) {{
             const {wide} v = {name}_map({read}, s);
