@@ -255,7 +255,10 @@ class Print:
             elif kind != "made":
                 const = "" if kind == "total" else "const "
                 lines.append(f"    {const}{p.storage} *const a{i} = ({const}{p.storage} *)ptr[{i + 1}];")
-        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + [f"    const {t} zero = ({t})fl_zero();", "    (void)param; (void)step; (void)zero;"]
+        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + [
+            f"    const {t} zero = ({t})fl_zero();",
+            "    (void)param; (void)step; (void)zero;",
+        ]
         done: set[Expr] = set()
         for level in range(self.levels[program.expr]):
             chosen = [r for r in self.reductions if self.levels[r] == level + 1]
