@@ -30,7 +30,7 @@ def wide(dtype: str) -> str:
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table). A kernel's name ends with its dtype: the operands behind the first do not tell it."""
-    texts, declarations, rows = [*lanes.texts(), *map(_of_rows, lanes.BITS)], [], []
+    texts, declarations, rows = lanes.texts(), [], []
     for dtype in FLOATS:
         p = LoopPrinter(dtype)
         own, more = ENUM[dtype], ENUM[wide(dtype)]
@@ -45,47 +45,6 @@ def table() -> tuple[list[str], list[str], list[str]]:
             first, count = "FL_I64" if name == "summary" else own, inputs.count(",") + 1
             rows.append(f'{{"classes.{name}_{dtype}", {function}, {first}, {count}, {params}, 0, {first}, {{{inputs}}}, {along}}}')
     return texts, declarations, rows
-
-
-def _of_rows(t: str) -> str:
-    """The greatest and the sum of a row, in sixteen lanes, then four."""
-    return f"""
-static inline {t} classes_peak_{t}(const {t} *x, int64_t n) {{
-    four_{t} best;
-    if (n < 4) {{
-        {t} high = x[0];
-        for (int64_t i = 1; i < n; i++) high = x[i] > high ? x[i] : high;
-        return high;
-    }}
-    /* The last step may look at elements again, rather than go one by one to the end. */
-    if (n < 16) {{
-        best = *(const four_{t} *)x;
-        for (int64_t i = 4; i < n; i += 4) best = four_max_{t}(*(const four_{t} *)(x + (n - i < 4 ? n - 4 : i)), best);
-    }} else {{
-        own_{t} lanes[PARTS_{t}];
-        for (int k = 0; k < PARTS_{t}; k++) lanes[k] = ((const own_{t} *)x)[k];
-        for (int64_t i = 16; i < n; i += 16) {{
-            const own_{t} *const v = (const own_{t} *)(x + (n - i < 16 ? n - 16 : i));
-            for (int k = 0; k < PARTS_{t}; k++) lanes[k] = own_max_{t}(v[k], lanes[k]);
-        }}
-        to_four_max_{t}(lanes, &best);
-    }}
-    return to_one_max_{t}(&best);
-}}
-static inline {t} classes_sum_{t}(const {t} *x, int64_t n) {{
-    four_{t} sum = {{0}};
-    int64_t i = 0;
-    if (n >= 16) {{
-        own_{t} lanes[PARTS_{t}] = {{0}};
-        for (; i + 16 <= n; i += 16) for (int k = 0; k < PARTS_{t}; k++) lanes[k] += ((const own_{t} *)(x + i))[k];
-        to_four_sum_{t}(lanes, &sum);
-    }}
-    for (; i + 4 <= n; i += 4) sum += *(const four_{t} *)(x + i);
-    {t} total = to_one_sum_{t}(&sum);
-    for (; i < n; i++) total += x[i];
-    return total;
-}}
-"""
 
 
 def _losses(p: LoopPrinter) -> str:
@@ -118,11 +77,11 @@ void FL_NAME(classes_losses_{s}){PARAMETERS} {{
         FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {read.format("i")};
         for (; r < last; r++) {{
             {t} *const row = some + (r - first) * c;
-            const {t} high = room[3 * r + 1] = classes_peak_{t}(row, c);
+            const {t} high = room[3 * r + 1] = peak_{t}(row, c);
             FL_IVDEP for (int64_t i = 0; i < c; i++) row[i] -= high;
         }}
         FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {p.call("exp", "some[i]")};
-        for (r = first; r < last; r++) room[3 * r + 2] = classes_sum_{t}(some + (r - first) * c, c);
+        for (r = first; r < last; r++) room[3 * r + 2] = total_{t}(some + (r - first) * c, c);
     }}
     for (int64_t r = 0; r < rows && c > {BUFFER}; r++, x += c) {{
         {t} high = -INFINITY;
@@ -131,7 +90,7 @@ void FL_NAME(classes_losses_{s}){PARAMETERS} {{
             const int64_t m = c - o < {BUFFER} ? c - o : {BUFFER};
             if (pass) FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {p.call("exp", read.format("o + i") + " - high")};
             else FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {read.format("o + i")};
-            const {t} found = pass ? classes_sum_{t}(some, m) : classes_peak_{t}(some, m);
+            const {t} found = pass ? total_{t}(some, m) : peak_{t}(some, m);
             total += pass ? found : 0, high = !pass && found > high ? found : high;
         }}
         room[3 * r + 1] = high, room[3 * r + 2] = ({t})total;

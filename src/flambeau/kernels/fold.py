@@ -267,7 +267,9 @@ def _lanes(name: str, accumulator: LoopPrinter, operator: str, init: str, read: 
     in_lanes = f"(v {sign} lane[k]) | (v != v) ? v : lane[k]" if keeps else f"{name}_combine(lane[k], v)"
     clauses = f"reduction({'fl_' * keeps}{operator}:total)" + " reduction(|:bad)" * keeps
     halves = [2**i for i in reversed(range(lanes.bit_length() - 1))]
-    together = "\n        ".join(f"for (int k = 0; k < {w}; k++) {{ const {wide} v = lane[k + {w}]; lane[k] = {in_lanes}; }}" for w in halves)
+    together = "\n        ".join(
+        f"for (int k = 0; k < {w}; k++) {{ const {wide} v = lane[k + {w}]; lane[k] = {in_lanes}; }}" for w in halves
+    )
     bad = "bad |= v != v;" if keeps else ""
     return f"""    {"int bad = total != total;" if keeps else ""}
     if ((n - from) * (int64_t)sizeof *a >= {LONG}) {{

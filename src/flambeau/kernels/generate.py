@@ -39,6 +39,7 @@ from flambeau.kernels import (
     random_loops,
     row_columns,
     scan_loops,
+    short_rows,
     sparse_loops,
     update_loops,
     vecmath,
@@ -83,6 +84,7 @@ void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, con
 ROOMS = {
     "programs.c": rows_room,
     "program_columns.c": row_columns,
+    "program_shorts.c": short_rows,
     "counting.c": counting_loops,
     "products.c": product_loops,
     "channels.c": channels,

@@ -18,7 +18,7 @@ def texts() -> list[str]:
 def _texts(real: str, bits: str) -> str:
     vectors = "".join(_vector(real, bits, kind, size.format(real=real)) for kind, size in KINDS.items())
     return f"""{vectors}enum {{ PARTS_{real} = 16 * sizeof({real}) / FL_VECTOR }}; /* own vectors of sixteen lanes */
-{_together(real, "sum")}{_together(real, "max")}"""
+{_together(real, "sum")}{_together(real, "max")}{_of_rows(real)}"""
 
 
 def _vector(real: str, bits: str, kind: str, size: str) -> str:
@@ -57,5 +57,45 @@ static inline {real} lanes_{how}_{real}(const {real} *lanes) {{
     for (int k = 0, p = PARTS_{real}; k < p; k++) sixteen[k] = {own}({own}(x[k], x[p + k]), {own}(x[2 * p + k], x[3 * p + k]));
     to_four_{how}_{real}(sixteen, &few);
     return to_one_{how}_{real}(&few);
+}}
+"""
+
+
+def _of_rows(t: str) -> str:
+    """The greatest and the sum of a row, in sixteen lanes, then four."""
+    return f"""static inline {t} peak_{t}(const {t} *x, int64_t n) {{
+    four_{t} best;
+    if (n < 4) {{
+        {t} high = x[0];
+        for (int64_t i = 1; i < n; i++) high = x[i] > high ? x[i] : high;
+        return high;
+    }}
+    /* The last step may look at elements again, rather than go one by one to the end. */
+    if (n < 16) {{
+        best = *(const four_{t} *)x;
+        for (int64_t i = 4; i < n; i += 4) best = four_max_{t}(*(const four_{t} *)(x + (n - i < 4 ? n - 4 : i)), best);
+    }} else {{
+        own_{t} lanes[PARTS_{t}];
+        for (int k = 0; k < PARTS_{t}; k++) lanes[k] = ((const own_{t} *)x)[k];
+        for (int64_t i = 16; i < n; i += 16) {{
+            const own_{t} *const v = (const own_{t} *)(x + (n - i < 16 ? n - 16 : i));
+            for (int k = 0; k < PARTS_{t}; k++) lanes[k] = own_max_{t}(v[k], lanes[k]);
+        }}
+        to_four_max_{t}(lanes, &best);
+    }}
+    return to_one_max_{t}(&best);
+}}
+static inline {t} total_{t}(const {t} *x, int64_t n) {{
+    four_{t} sum = {{0}};
+    int64_t i = 0;
+    if (n >= 16) {{
+        own_{t} lanes[PARTS_{t}] = {{0}};
+        for (; i + 16 <= n; i += 16) for (int k = 0; k < PARTS_{t}; k++) lanes[k] += ((const own_{t} *)(x + i))[k];
+        to_four_sum_{t}(lanes, &sum);
+    }}
+    for (; i + 4 <= n; i += 4) sum += *(const four_{t} *)(x + i);
+    {t} total = to_one_sum_{t}(&sum);
+    for (; i < n; i++) total += x[i];
+    return total;
 }}
 """

@@ -216,12 +216,6 @@ class LoopPrinter(CPrinter):
         # What is computed before it is chosen needs no branch. Not for integers: a division that is not wanted could trap.
         return self._wraps(e) or (chosen and self.is_float)
 
-    def apply(self, expr: Expr, args: list[str]) -> str:
-        if expr.op in ("maximum", "minimum") and self.is_float and expr.args[1].op == "const" and not is_dear(expr.args[0]):
-            (a, b), sign = args, ">" if expr.op == "maximum" else "<"
-            return f"({b} {sign} {a} ? {b} : {a})"  # one instruction; a stays where it is NaN, and where they are equal, as PyTorch's does
-        return super().apply(expr, args)
-
     def print_maximum(self, a, b):
         return self.call("maximum", a, b) if self.is_float else super().print_maximum(a, b)
 

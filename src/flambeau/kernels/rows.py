@@ -20,12 +20,14 @@ from flambeau.kernels import derive, lanes
 from flambeau.kernels import expr as e
 from flambeau.kernels.channels import BY_CHANNEL
 from flambeau.kernels.expr import Expr
-from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
+from flambeau.kernels.print_c import CONVERT, ENUM, FLOATS, TYPES, LoopPrinter
 from flambeau.kernels.simplify import ZERO, add
 
 e.ARITY |= {"row_sum": 1, "row_max": 1}
 row_sum, row_max = e._unary("row_sum"), e._unary("row_max")
 LANES = 64
+NEAR = 4096  # elements of a row that is widened as a whole
+ARGUMENTS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
 
 
@@ -183,7 +185,33 @@ def declare(name: str, formula: Callable, kinds: tuple[str, ...], options: int =
 
 def print_program(program: RowProgram, dtype: str) -> str:
     """The C of the program for one dtype: an fl_loop that the launcher calls once for each row, or for each chunk of rows."""
+    if dtype in ("float16", "bfloat16") and set(program.kinds) <= {"row", "shared"}:
+        return Print(program, dtype).text("_long") + _widened(program, dtype)
     return Print(program, dtype).text() + (print_chunks(program, dtype) if program.totals else "")
+
+
+def _widened(program: RowProgram, dtype: str) -> str:
+    """The loop of a program in half precision: a row is widened and worked on as float32, which can keep what is dear, unless it is long."""
+    name, suffix, rows = f"rows_{program.name}", TYPES[dtype][0], len(program.kinds)
+    loop = "FL_IVDEP for (int64_t i = 0; i < n; i++)"
+    read, written = (f"fl_{suffix}_to_f32(x[i])", f"fl_f32_to_{suffix}(w[0][i])")
+    reads = "FL_NAME(fl_widen)(w[k], x, n);" if dtype == "float16" else f"{loop} w[k][i] = {read};"
+    writes = "FL_NAME(fl_narrow)(out, w[0], n);" if dtype == "float16" else f"{loop} out[i] = {written};"
+    return f"""{CONVERT}void FL_NAME({name}_f32){ARGUMENTS};
+void FL_NAME({name}_{suffix}){ARGUMENTS} {{
+    FL_ALIGNED float w[{rows + 1}][{NEAR}];
+    char *at[{rows + 1}];
+    uint16_t *const out = (uint16_t *)ptr[0];
+    if (n > {NEAR}) {{ FL_NAME({name}_{suffix}_long)(ptr, step, n, param); return; }}
+    for (int k = 0; k <= {rows}; k++) at[k] = (char *)w[k];
+    for (int k = 1; k <= {rows}; k++) {{
+        const uint16_t *const x = (const uint16_t *)ptr[k];
+        {reads}
+    }}
+    FL_NAME({name}_f32)(at, step, n, param);
+    {writes}
+}}
+"""
 
 
 def print_chunks(program: RowProgram, dtype: str) -> str:
@@ -243,10 +271,10 @@ class Print:
                     kept.append(node)
         return kept
 
-    def text(self) -> str:
+    def text(self, form: str = "") -> str:
         p, program = self.p, self.program
         t = p.compute
-        lines = [f"void FL_NAME(rows_{program.name}_{p.suffix})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{"]
+        lines = [f"{'static ' * bool(form)}void FL_NAME(rows_{program.name}_{p.suffix}{form}){ARGUMENTS} {{"]
         lines.append(f"    {p.storage} *const out = ({p.storage} *)ptr[0];")
         lines += [f"    {t} *const k{i} = out;" for i in range(len(self.kept))]
         for i, kind in enumerate(program.kinds):
