@@ -474,7 +474,7 @@ def eye(n, m=None, *, out=None, **options) -> Tensor:
     return made("eye", make, out, **options)
 
 
-def _triangle(name: str, above: bool) -> Callable:
+def _triangle(name: str, places: Callable, meaning: str) -> Callable:
     def indices(row, col, offset=0, **options):
         if row < 0 or col < 0:
             raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {row if row < 0 else col}")
@@ -482,21 +482,16 @@ def _triangle(name: str, above: bool) -> Callable:
         def make(dtype: dtypes.dtype, where: devices.device):
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
-            edge = np.arange(row) + offset  # where the diagonal stands in each row
-            first, end = (edge.clip(0, col), col) if above else (0, (edge + 1).clip(0, col))
-            rows = np.repeat(np.arange(row), end - first)
-            before = np.cumsum(end - first) - end  # of a row's first place, what to count its columns from
-            return arrays.to_device(np.stack([rows, np.arange(rows.size) - before[rows]]).astype(dtype.numpy, copy=False), where)
+            seen = places(np.arange(col) - offset, np.arange(row)[:, None])
+            return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
 
         return made(name, make, default=dtypes.int64, **options)
 
-    return factory(
-        indices, name, f"Row and column numbers of the elements on and {'above' if above else 'below'} a diagonal, row by row. -> (2, n)"
-    )
+    return factory(indices, name, f"Row and column numbers of the elements on and {meaning} a diagonal, row by row. -> (2, n)")
 
 
-tril_indices = _triangle("tril_indices", above=False)
-triu_indices = _triangle("triu_indices", above=True)
+tril_indices = _triangle("tril_indices", np.less_equal, "below")
+triu_indices = _triangle("triu_indices", np.greater_equal, "above")
 
 
 # -- like another tensor -------------------------------------------------------------------------------------------
