@@ -266,10 +266,12 @@ def _text(signature: str, real: str, operands: tuple[str, ...], first: str, seco
     body = f"{{ {reads} a[l] += {first}; b[l] += {second}; }}"
     return f"""{signature} {{
     const int64_t length = (int64_t)param[0];
+    const double zero = fl_zero();
     for (int64_t k = 0; k < n; k++) {{
         {starts}
         const double s = *(const double *)(ptr[{count + 1}] + k * step[{count + 1}]);
-        FL_ALIGNED double a[{LANES}] = {{0}}, b[{LANES}] = {{0}};
+        FL_ALIGNED double a[{LANES}], b[{LANES}];
+        for (int l = 0; l < {LANES}; l++) a[l] = b[l] = zero;
         int64_t i = 0;
         (void)s;
         for (; i + {LANES} <= length; i += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {body}

@@ -15,11 +15,11 @@ A row whose target is `ignore` counts nothing. One whose target is no class lose
 
 from __future__ import annotations
 
+from flambeau.kernels import lanes
 from flambeau.kernels.print_c import ENUM, FLOATS, LoopPrinter
 
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 BUFFER = 1024  # elements; longer rows are added up in stretches of so many, these in double
-LANES = 16  # maxima and sums are carried in so many lanes on every CPU, so that all round alike
 SHORT = 32  # in the gradient, longer rows are long enough for the CPU's vectors as they are
 
 
@@ -30,7 +30,7 @@ def wide(dtype: str) -> str:
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table). A kernel's name ends with its dtype: the operands behind the first do not tell it."""
-    texts, declarations, rows = ["#include <string.h>\n"], [], []
+    texts, declarations, rows = lanes.texts(), [], []
     for dtype in FLOATS:
         p = LoopPrinter(dtype)
         own, more = ENUM[dtype], ENUM[wide(dtype)]
@@ -49,7 +49,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 def _losses(p: LoopPrinter) -> str:
     """Operands: x, target, room, the result. Numbers: classes, ignore, smoothing, what the result is: 0 nothing, 1 the sum, 2 the mean."""
-    t, s, read, w = p.compute, p.suffix, p.read("T", "x[{}]"), 64 if p.compute == "double" else 32
+    t, s, read = p.compute, p.suffix, p.read("T", "x[{}]")
     return f"""
 static void classes_summarize_{s}(const int64_t *target, {t} *room, {p.storage} *result, int64_t n, const double *param, int mean) {{
     const int64_t c = (int64_t)param[0], ignore = (int64_t)param[1];
@@ -64,39 +64,6 @@ static void classes_summarize_{s}(const int64_t *target, {t} *room, {p.storage} 
     *result = {p.write(p.dtype, "value")};
     room[3 * n] = wrong ? -1 : ({t})counted;
 }}
-typedef {t} classes_lanes_{s} __attribute__((vector_size({LANES} * sizeof({t}))));
-typedef int{w}_t classes_bits_{s} __attribute__((vector_size({LANES} * sizeof({t}))));
-static inline {t} classes_peak_{s}(const {t} *x, int64_t n) {{
-    {t} high = x[0], lane[{LANES}];
-    int64_t i = 0;
-    if (n >= {LANES}) {{
-        classes_lanes_{s} best, v;
-        memcpy(&best, x, sizeof best);
-        for (i = {LANES}; i + {LANES} <= n; i += {LANES}) {{
-            memcpy(&v, x + i, sizeof v);
-            const classes_bits_{s} more = v > best;
-            best = (classes_lanes_{s})((more & (classes_bits_{s})v) | (~more & (classes_bits_{s})best));
-        }}
-        memcpy(lane, &best, sizeof best);
-        for (int m = {LANES} / 2; m; m /= 2) for (int l = 0; l < m; l++) lane[l] = lane[l + m] > lane[l] ? lane[l + m] : lane[l];
-        high = lane[0];
-    }}
-    for (; i < n; i++) high = x[i] > high ? x[i] : high;
-    return high;
-}}
-static inline {t} classes_sum_{s}(const {t} *x, int64_t n) {{
-    {t} total = 0, lane[{LANES}];
-    int64_t i = 0;
-    if (n >= {LANES}) {{
-        classes_lanes_{s} sum = {{0}}, v;
-        for (; i + {LANES} <= n; i += {LANES}) memcpy(&v, x + i, sizeof v), sum += v;
-        memcpy(lane, &sum, sizeof sum);
-        for (int m = {LANES} / 2; m; m /= 2) for (int l = 0; l < m; l++) lane[l] += lane[l + m];
-        total = lane[0];
-    }}
-    for (; i < n; i++) total += x[i];
-    return total;
-}}
 void FL_NAME(classes_losses_{s}){PARAMETERS} {{
     const {p.storage} *x = (const {p.storage} *)ptr[0];
     const int64_t c = (int64_t)param[0], ignore = (int64_t)param[1], rows = n / c, *const target = (const int64_t *)ptr[1];
@@ -110,11 +77,11 @@ void FL_NAME(classes_losses_{s}){PARAMETERS} {{
         FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {read.format("i")};
         for (; r < last; r++) {{
             {t} *const row = some + (r - first) * c;
-            const {t} high = room[3 * r + 1] = classes_peak_{s}(row, c);
+            const {t} high = room[3 * r + 1] = peak_{t}(row, c);
             FL_IVDEP for (int64_t i = 0; i < c; i++) row[i] -= high;
         }}
         FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {p.call("exp", "some[i]")};
-        for (r = first; r < last; r++) room[3 * r + 2] = classes_sum_{s}(some + (r - first) * c, c);
+        for (r = first; r < last; r++) room[3 * r + 2] = total_{t}(some + (r - first) * c, c);
     }}
     for (int64_t r = 0; r < rows && c > {BUFFER}; r++, x += c) {{
         {t} high = -INFINITY;
@@ -123,7 +90,7 @@ void FL_NAME(classes_losses_{s}){PARAMETERS} {{
             const int64_t m = c - o < {BUFFER} ? c - o : {BUFFER};
             if (pass) FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {p.call("exp", read.format("o + i") + " - high")};
             else FL_IVDEP for (int64_t i = 0; i < m; i++) some[i] = {read.format("o + i")};
-            const {t} found = pass ? classes_sum_{s}(some, m) : classes_peak_{s}(some, m);
+            const {t} found = pass ? total_{t}(some, m) : peak_{t}(some, m);
             total += pass ? found : 0, high = !pass && found > high ? found : high;
         }}
         room[3 * r + 1] = high, room[3 * r + 2] = ({t})total;

@@ -18,14 +18,30 @@ from flambeau.kernels.print_c import ENUM
 
 HEAD = "(char *const *ptr, const int64_t *step, int64_t total, const double *param)"
 REALS = {
-    "float32": {"REAL": "float", "KIND": "f32", "WHOLE": "int32_t", "TYPE": "0", "FABS": "fabsf", "SQRT": "sqrtf", "LANES": "16"},
-    "float64": {"REAL": "double", "KIND": "f64", "WHOLE": "int64_t", "TYPE": "1", "FABS": "fabs", "SQRT": "sqrt", "LANES": "8"},
+    "float32": {
+        "REAL": "float",
+        "KIND": "f32",
+        "WHOLE": "int32_t",
+        "TYPE": "0",
+        "FABS": "fabsf",
+        "SQRT": "sqrtf",
+        "LANES": "(FL_VECTOR / 4)",
+    },
+    "float64": {
+        "REAL": "double",
+        "KIND": "f64",
+        "WHOLE": "int64_t",
+        "TYPE": "1",
+        "FABS": "fabs",
+        "SQRT": "sqrt",
+        "LANES": "(FL_VECTOR / 8)",
+    },
 }
 
 TEXT = """
 enum { FEW_KIND = 32 }; /* rows that are solved, or columns eliminated, at a time */
-typedef REAL vec_KIND __attribute__((vector_size(64), aligned(sizeof(REAL)), may_alias));
-typedef WHOLE mask_KIND __attribute__((vector_size(64), aligned(sizeof(REAL)), may_alias));
+typedef REAL vec_KIND __attribute__((vector_size(FL_VECTOR), aligned(sizeof(REAL)), may_alias));
+typedef WHOLE mask_KIND __attribute__((vector_size(FL_VECTOR), aligned(sizeof(REAL)), may_alias));
 #define PICKED_KIND(m, a, b) (vec_KIND)(((mask_KIND)(a) & m) | ((mask_KIND)(b) & ~m))
 static int64_t half_KIND(int64_t n) { return (n / 2 + 15) / 16 * 16; }
 

@@ -40,6 +40,8 @@ class Fold:
     find: bool = False  # whether a GPU can be asked for the position of the result (on the CPU: scan_loops.py)
 
 
+SIZES = {"double": 8, "float": 4, "int64_t": 8, "int32_t": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1}
+LONG = 4096  # bytes of a row that are worth more lanes than those of a vector
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 LOWEST = {"int64": -(2**63), "int32": -(2**31), "int16": -(2**15), "int8": -128, "uint8": 0, "bool": 0}
 HIGHEST = {"int64": 2**63 - 1, "int32": 2**31 - 1, "int16": 2**15 - 1, "int8": 127, "uint8": 255, "bool": 1}
@@ -104,7 +106,6 @@ def print_fold(fold: Fold, dtype: str) -> str:
         walks = _widened(fold.name, wide, storage)
     else:
         walks = f"""
-typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
@@ -122,7 +123,7 @@ void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, v
     const {narrow} s = ({narrow})shift;
     {wide} total = *({wide} *)acc;
     int64_t from = 0;
-{_short_lanes(name, element, fold.map(x, y) is x) if short else ""}{_lanes(name, wide, fold.lanes, element.read("T", "a[i]"))}    *({wide} *)acc = total;
+{_short_lanes(name, element, fold.map(x, y) is x) if short else ""}{_lanes(name, accumulator, fold.lanes, accumulator.literal(init), element.read("T", "a[{}]"))}    *({wide} *)acc = total;
 }}
 void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
     {wide} *const total = ({wide} *)acc;
@@ -208,8 +209,10 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 
 
 _SIXTEEN = """    if (n >= 16 && n < 256) {
-        sixteen lane = *(const sixteen *)a;
-        for (from = 16; n - from >= 16; from += 16) lane += *(const sixteen *)(a + from);
+        own_float lanes[PARTS_float];
+        for (int k = 0; k < PARTS_float; k++) lanes[k] = ((const own_float *)a)[k];
+        for (from = 16; n - from >= 16; from += 16) for (int k = 0; k < PARTS_float; k++) lanes[k] += ((const own_float *)(a + from))[k];
+        const float *const lane = (const float *)lanes;
         double part[8];
         for (int k = 0; k < 8; k++) part[k] = (double)lane[k] + lane[k + 8];
         total += ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
@@ -225,9 +228,11 @@ def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
     """
     return f"""{_SIXTEEN if element.storage == "float" and plain else ""}    if (n >= 256) {{ /* fewer are not worth so many lanes */
         FL_ALIGNED double part[16] = {{0}};
+        const float zero = (float)fl_zero();
         for (int64_t end; n - from >= 64; from = end) {{
             end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;
-            FL_ALIGNED float lane[64] = {{0}};
+            FL_ALIGNED float lane[64];
+            for (int k = 0; k < 64; k++) lane[k] = zero;
     {AHEAD}            for (int64_t i = from; i < end; i += 64) {{
                 FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read("T", "a[i + k]")}, s);
             }}
@@ -248,21 +253,45 @@ def _short_columns(name: str, element: LoopPrinter) -> str:
 """
 
 
-def _lanes(name: str, wide: str, operator: str, read: str) -> str:
+def _lanes(name: str, accumulator: LoopPrinter, operator: str, init: str, read: str) -> str:
     """The loop along a contiguous row, asking for the memory a page ahead, where the CPU's own prefetching stops.
 
-    The lanes of a vector are combined in any order; comparing them loses a NaN, which `bad` keeps.
+    A long row goes to so many lanes that none waits for the one before, the rest to those of a vector, combined in any order. Comparing these
+    loses a NaN, which `bad` keeps.
     """
-    keeps = wide in ("float", "double") and operator in ("max", "min")
-    combined = f"v {'>' if operator == 'max' else '<'} total ? v : total" if keeps else f"{name}_combine(total, v)"
+    wide = accumulator.compute
+    keeps = accumulator.is_float and operator in ("max", "min")
+    lanes = min(64, 256 // SIZES[wide])
+    sign = ">" if operator == "max" else "<"
+    combined = f"v {sign} total ? v : total" if keeps else f"{name}_combine(total, v)"
+    in_lanes = f"(v {sign} lane[k]) | (v != v) ? v : lane[k]" if keeps else f"{name}_combine(lane[k], v)"
     clauses = f"reduction({'fl_' * keeps}{operator}:total)" + " reduction(|:bad)" * keeps
+    halves = [2**i for i in reversed(range(lanes.bit_length() - 1))]
+    together = "\n        ".join(
+        f"for (int k = 0; k < {w}; k++) {{ const {wide} v = lane[k + {w}]; lane[k] = {in_lanes}; }}" for w in halves
+    )
+    bad = "bad |= v != v;" if keeps else ""
     return f"""    {"int bad = total != total;" if keeps else ""}
-    for (; from < n; from += 256) {{
-        const int64_t end = from + 256 < n ? from + 256 : n;
-{AHEAD}        _Pragma("omp simd {clauses}")
-        for (int64_t i = from; i < end; i++) {{
-            const {wide} v = {name}_map({read}, s);
-            {"bad |= v != v;" if keeps else ""}
+    if ((n - from) * (int64_t)sizeof *a >= {LONG}) {{
+        FL_ALIGNED {wide} lane[{lanes}];
+        const {wide} start = {init} + ({wide})fl_zero();
+        for (int k = 0; k < {lanes}; k++) lane[k] = start;
+        for (int64_t end; n - from >= {lanes}; from = end) {{
+            end = n - from < 1024 ? n - (n - from) % {lanes} : from + 1024;
+    {AHEAD}            for (int64_t i = from; i < end; i += {lanes}) {{
+                FL_IVDEP for (int k = 0; k < {lanes}; k++) {{ const {wide} v = {name}_map({read.format("i + k")}, s); lane[k] = {in_lanes}; }}
+            }}
+        }}
+        {together}
+        const {wide} v = lane[0];
+        {bad}
+        total = {combined};
+    }}
+    if (from < n) {{
+        _Pragma("omp simd {clauses}")
+        for (int64_t i = from; i < n; i++) {{
+            const {wide} v = {name}_map({read.format("i")}, s);
+            {bad}
             total = {combined};
         }}
     }}

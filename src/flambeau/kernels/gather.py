@@ -191,13 +191,15 @@ def _combine_lines(loop: str, array: np.ndarray, dim: int, index: np.ndarray, va
     return _ran(loop, array[lines], (index[lines], first), numbers, array, dim, index)
 
 
-def _ran(loop: str, out: np.ndarray, operands: tuple, numbers: tuple, array: np.ndarray, dim: int, index: np.ndarray) -> bool:
+def _ran(
+    loop: str, out: np.ndarray, operands: tuple, numbers: tuple, array: np.ndarray, dim: int, index: np.ndarray, kind: int = trespass.ALONG
+) -> bool:
     """Run a loop of index_loops.py, for an index into `dim` of the array. False where there is none for this dtype, or where one element of
-    `out` is several; RuntimeError if the loop found an index out of bounds."""
+    `out` is several; an error of this kind if the loop found an index out of bounds."""
     strayed = np.zeros((), INT64)
     ran = native.kernel(loop).into(out, *operands, strayed, *numbers, array.shape[dim]) is not NotImplemented
     if strayed:
-        check(index, array.shape[dim], dim, trespass.ALONG)
+        check(index, array.shape[dim], dim, kind)
     return ran
 
 
@@ -228,11 +230,13 @@ def spread(index: Array, dim: int, shape: Sequence[int]) -> Array:
     return arrays.strided_view(index, (*shape[:dim], index.size, *shape[dim + 1 :]), zeros)
 
 
-def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX) -> Array:
+def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX, unseen: bool = False) -> Array:
     """The slices of `dim` at the index, whose shape takes the place of that dimension. (*a, N, *b), K -> (*a, *K, *b), contiguous.
 
-    The index has been checked, but on a GPU: `kind` is the error that it leads to there."""
+    The index has been checked, but on a GPU or if it is `unseen`: `kind` is the error that it leads to then."""
     if type(array) is not np.ndarray:
+        if unseen:
+            check(index, array.shape[dim], dim, kind)
         return arrays.cuda_room.at("take", array, (*(None,) * dim, index), wrap=False, kind=kind)
     if native.lib is not None and index.size > SMALL:
         shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
@@ -241,9 +245,13 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX) 
             out = native.empty((*array.shape[:dim], index.size, width), array.dtype)
             first = array[(slice(None),) * dim + (slice(1),) + (0,) * (array.ndim - dim - 1)]  # of every line
             numbers = width, width * array.itemsize, array.strides[dim]
-            if _ran("index.rows", out[..., 0], (first, arrays.cast(index, INT64)), numbers, array, dim, index):
+            if _ran("index.rows", out[..., 0], (first, arrays.cast(index, INT64)), numbers, array, dim, index, kind):
                 return out.reshape(shape)
+        if unseen:
+            check(index, array.shape[dim], dim, kind)
         return gather(array, dim, spread(index, dim, array.shape)).reshape(shape)
+    if unseen:
+        check(index, array.shape[dim], dim, kind)
     if array.flags.c_contiguous:
         return array.take(index, axis=dim)
     return arrays.contiguous(array[(slice(None),) * dim + (index,)])

@@ -57,29 +57,35 @@ def _line_row(how: str, name: str, enum: str) -> str:
     return f'{{"index.{how}", FL_NAME({name}), {enum}, 3, 5, 2, {enum}, {{FL_I64, {enum}, FL_I64}}, {LINES}}}'
 
 
+PIECES = "\n    ".join(f"else if (bytes >= {size}) MOVE_ROWS({size});" for size in (32, 16, 8, 4, 2, 1))
 # Numbers: elements and bytes of a line, bytes from place to place, size. Rows lie anywhere: one that comes soon is called for early.
 ROWS = f"""
 static inline int strays(const char *at, int64_t step, int64_t n, uint64_t size) {{
-    int wrong = 0;
-    if (step == 8) for (int64_t i = 0; i < n; i++) wrong |= ((const uint64_t *)at)[i] >= size;
-    else for (int64_t i = 0; i < n; i++) wrong |= *(const uint64_t *)(at + i * step) >= size;
-    return wrong;
+    const int64_t last = (int64_t)size - 1;
+    int64_t wrong = 0; /* below 0 if a place is, or if it is so far from the last one */
+    if (step == 8) for (int64_t i = 0; i < n; i++) wrong |= ((const int64_t *)at)[i] | (last - ((const int64_t *)at)[i]);
+    else for (int64_t i = 0; i < n; i++) wrong |= *(const int64_t *)(at + i * step) | (last - *(const int64_t *)(at + i * step));
+    return wrong < 0;
 }}
 static inline void call_for(const char *row, int64_t bytes) {{
     for (int64_t b = 0; b < bytes && b < 1024; b += 64) __builtin_prefetch(row + b);
 }}
+/* In pieces of a constant size: a call for each row would take longer. The last piece may bring again what is there. */
+#define MOVE_ROWS(piece) do {{ \\
+    typedef uint8_t some __attribute__((vector_size(piece), aligned(1), may_alias)); \\
+    for (int64_t i = 0; i < n; i++, to += to_step) {{ \\
+        if (i + 8 < n) call_for(x + (i + 8) * x_step + *(const int64_t *)(at + (i + 8) * at_step) * pitch, bytes); \\
+        const char *const from = x + i * x_step + *(const int64_t *)(at + i * at_step) * pitch; \\
+        for (int64_t b = 0; b < bytes - piece; b += piece) *(some *)(to + b) = *(const some *)(from + b); \\
+        *(some *)(to + bytes - piece) = *(const some *)(from + bytes - piece); \\
+    }} }} while (0)
 void FL_NAME(index_rows){PARAMETERS} {{
-    const int64_t bytes = (int64_t)param[1], pitch = (int64_t)param[2];
+    const int64_t bytes = (int64_t)param[1], pitch = (int64_t)param[2], to_step = step[0], x_step = step[1], at_step = step[2];
     const char *const x = ptr[1], *const at = ptr[2];
-    if (strays(at, step[2], n, (uint64_t)param[3])) {{ *(int64_t *)ptr[3] = 1; return; }}
-    for (int64_t i = 0; i < n; i++) {{
-        if (i + 8 < n) call_for(x + (i + 8) * step[1] + *(const int64_t *)(at + (i + 8) * step[2]) * pitch, bytes);
-        char *const to = ptr[0] + i * step[0];
-        const char *const from = x + i * step[1] + *(const int64_t *)(at + i * step[2]) * pitch;
-        int64_t b = 0;
-        for (; b + 64 <= bytes; b += 64) memcpy(to + b, from + b, 64); /* a tenth faster than a call for the whole row */
-        if (b < bytes) memcpy(to + b, from + b, (size_t)(bytes - b));
-    }}
+    char *to = ptr[0];
+    if (strays(at, at_step, n, (uint64_t)param[3])) *(int64_t *)ptr[3] = 1;
+    else if (bytes >= FL_VECTOR) MOVE_ROWS(FL_VECTOR);
+    {PIECES}
 }}
 """
 

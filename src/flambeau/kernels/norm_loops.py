@@ -53,7 +53,7 @@ static inline double total(double *a) {{
 _TEXT = """
 void FL_NAME(norm_lines_KIND)PARAMETERS {
     int64_t lines = (int64_t)param[1], apart = (int64_t)param[2], length = (int64_t)param[3], weights = (int64_t)param[4];
-    const double count = (double)(lines * length);
+    const double count = (double)(lines * length), zero = fl_zero();
     for (int64_t k = 0; k < n; k++) {
         REAL *const y = (REAL *)(ptr[0] + k * step[0]);
         const REAL *const x = (const REAL *)(ptr[1] + k * step[1]);
@@ -61,7 +61,8 @@ void FL_NAME(norm_lines_KIND)PARAMETERS {
         const int64_t runs = apart == length ? 1 : lines, run = apart == length ? lines * length : length;
         double s = start(x[0]), var = 0;
         for (int look = 0; look < LOOKS; look++) {
-            FL_ALIGNED double a[LANES] = {0}, b[LANES] = {0};
+            FL_ALIGNED double a[LANES], b[LANES];
+            for (int l = 0; l < LANES; l++) a[l] = b[l] = zero;
             for (int64_t r = 0; r < runs; r++) {
                 const REAL *const from = x + r * apart;
                 int64_t i = 0;
@@ -88,14 +89,15 @@ void FL_NAME(norm_lines_KIND)PARAMETERS {
    weight of its own, or of all. */
 void FL_NAME(norm_lines_backward_KIND)PARAMETERS {
     int64_t lines = (int64_t)param[1], apart = (int64_t)param[2], length = (int64_t)param[3], weights = (int64_t)param[4];
-    const double count = (double)(lines * length);
+    const double count = (double)(lines * length), zero = fl_zero();
     for (int64_t k = 0; k < n; k++) {
         REAL *const dx = (REAL *)(ptr[0] + k * step[0]);
         const REAL *const grad = (const REAL *)(ptr[1] + k * step[1]), *const x = (const REAL *)(ptr[2] + k * step[2]);
         const REAL *const weight = (const REAL *)(ptr[3] + k * step[3]), mean = *(const REAL *)(ptr[4] + k * step[4]);
         const double rstd = *(const REAL *)(ptr[5] + k * step[5]);
         double *const sums = (double *)(ptr[6] + k * step[6]), *const products = (double *)(ptr[7] + k * step[7]), h = 0, hy = 0;
-        FL_ALIGNED double a[LANES] = {0}, b[LANES] = {0};
+        FL_ALIGNED double a[LANES], b[LANES];
+        for (int l = 0; l < LANES; l++) a[l] = b[l] = zero;
         for (int64_t r = 0; r < lines; r++) {
             const REAL *const g = grad + r * apart, *const from = x + r * apart;
             int64_t i = 0;
@@ -106,7 +108,7 @@ void FL_NAME(norm_lines_backward_KIND)PARAMETERS {
             const int64_t at = r * weights;
             sums[at] = total(a), products[at] = total(b) * rstd;
             h += sums[at] * weight[at], hy += products[at] * weight[at];
-            for (int l = 0; l < LANES; l++) a[l] = b[l] = 0;
+            for (int l = 0; l < LANES; l++) a[l] = b[l] = zero;
         }
         const REAL slope = (REAL)(rstd * rstd * hy / count), shift = (REAL)(rstd * h / count);
         for (int64_t r = 0; r < lines; r++) {

@@ -51,11 +51,11 @@ def _product(name: str, word: str) -> str:
             for (; i < rows; i++) {call(name=name, rows=1, vectors=vectors)};
         }}"""
 
-    return f"""typedef {word} {name}_vector __attribute__((vector_size(64), aligned(sizeof({word})), may_alias));
+    return f"""typedef {word} {name}_vector __attribute__((vector_size(FL_VECTOR), aligned(sizeof({word})), may_alias));
 {tiles}
 void FL_NAME({name}){PARAMETERS} {{
     const int64_t rows = (int64_t)param[1], depth = (int64_t)param[2], cols = (int64_t)param[3], down = (int64_t)param[4], right = (int64_t)param[5];
-    const int64_t ldb = (int64_t)param[6], ldc = (int64_t)param[7], lanes = 64 / sizeof({word});
+    const int64_t ldb = (int64_t)param[6], ldc = (int64_t)param[7], lanes = FL_VECTOR / sizeof({word});
     for (int64_t k = 0; k < n; k++) {{
         {word} *const c = ({word} *)(ptr[0] + k * step[0]);
         const {word} *const a = (const {word} *)(ptr[1] + k * step[1]), *const b = (const {word} *)(ptr[2] + k * step[2]);
@@ -93,11 +93,14 @@ def _dot(name: str, word: str) -> str:
     const int64_t length = (int64_t)param[0];
     for (int64_t k = 0; k < n; k++) {{
         const {word} *const a = (const {word} *)(ptr[1] + k * step[1]), *const b = (const {word} *)(ptr[2] + k * step[2]);
-        FL_ALIGNED double part[64] = {{0}}, total = 0;
+        const {word} zero = ({word})fl_zero();
+        FL_ALIGNED double part[64], total = 0;
+        for (int l = 0; l < 64; l++) part[l] = zero;
         int64_t i = 0;
         for (int64_t end; length - i >= 64; ) {{
             end = length - i < 1024 ? length - (length - i) % 64 : i + 1024;
-            FL_ALIGNED {word} lane[64] = {{0}};
+            FL_ALIGNED {word} lane[64];
+            for (int l = 0; l < 64; l++) lane[l] = zero;
             for (; i < end; i += 64) FL_IVDEP for (int l = 0; l < 64; l++) lane[l] += a[i + l] * b[i + l];
             FL_IVDEP for (int l = 0; l < 64; l++) part[l] += lane[l];
         }}

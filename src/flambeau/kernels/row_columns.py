@@ -46,7 +46,7 @@ class PrintColumns(Print):
         later = [program.expr, *(r.args[0] for r in self.reductions if any(uses(r.args[0], k) and r.args[0] is not k for k in self.kept))]
         self.over = not any(uses(value, e.load(0), stop=(*self.reductions, *self.kept)) for value in later)
 
-    def text(self) -> str:
+    def text(self, form: str = "") -> str:
         return f"{self._block()}{self._near()}{self._loop()}"
 
     def _block(self) -> str:

@@ -16,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from flambeau.kernels import derive
+from flambeau.kernels import derive, lanes
 from flambeau.kernels import expr as e
 from flambeau.kernels.channels import BY_CHANNEL
 from flambeau.kernels.expr import Expr
-from flambeau.kernels.print_c import ENUM, FLOATS, TYPES, LoopPrinter
+from flambeau.kernels.print_c import CONVERT, ENUM, FLOATS, TYPES, LoopPrinter
 from flambeau.kernels.simplify import ZERO, add
 
 e.ARITY |= {"row_sum": 1, "row_max": 1}
 row_sum, row_max = e._unary("row_sum"), e._unary("row_max")
 LANES = 64
+NEAR = 4096  # elements of a row that is widened as a whole
+ARGUMENTS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
 
 
@@ -183,7 +185,33 @@ def declare(name: str, formula: Callable, kinds: tuple[str, ...], options: int =
 
 def print_program(program: RowProgram, dtype: str) -> str:
     """The C of the program for one dtype: an fl_loop that the launcher calls once for each row, or for each chunk of rows."""
+    if dtype in ("float16", "bfloat16") and set(program.kinds) <= {"row", "shared"}:
+        return Print(program, dtype).text("_long") + _widened(program, dtype)
     return Print(program, dtype).text() + (print_chunks(program, dtype) if program.totals else "")
+
+
+def _widened(program: RowProgram, dtype: str) -> str:
+    """The loop of a program in half precision: a row is widened and worked on as float32, which can keep what is dear, unless it is long."""
+    name, suffix, rows = f"rows_{program.name}", TYPES[dtype][0], len(program.kinds)
+    loop = "FL_IVDEP for (int64_t i = 0; i < n; i++)"
+    read, written = (f"fl_{suffix}_to_f32(x[i])", f"fl_f32_to_{suffix}(w[0][i])")
+    reads = "FL_NAME(fl_widen)(w[k], x, n);" if dtype == "float16" else f"{loop} w[k][i] = {read};"
+    writes = "FL_NAME(fl_narrow)(out, w[0], n);" if dtype == "float16" else f"{loop} out[i] = {written};"
+    return f"""{CONVERT}void FL_NAME({name}_f32){ARGUMENTS};
+void FL_NAME({name}_{suffix}){ARGUMENTS} {{
+    FL_ALIGNED float w[{rows + 1}][{NEAR}];
+    char *at[{rows + 1}];
+    uint16_t *const out = (uint16_t *)ptr[0];
+    if (n > {NEAR}) {{ FL_NAME({name}_{suffix}_long)(ptr, step, n, param); return; }}
+    for (int k = 0; k <= {rows}; k++) at[k] = (char *)w[k];
+    for (int k = 1; k <= {rows}; k++) {{
+        const uint16_t *const x = (const uint16_t *)ptr[k];
+        {reads}
+    }}
+    FL_NAME({name}_f32)(at, step, n, param);
+    {writes}
+}}
+"""
 
 
 def print_chunks(program: RowProgram, dtype: str) -> str:
@@ -243,10 +271,10 @@ class Print:
                     kept.append(node)
         return kept
 
-    def text(self) -> str:
+    def text(self, form: str = "") -> str:
         p, program = self.p, self.program
         t = p.compute
-        lines = [f"void FL_NAME(rows_{program.name}_{p.suffix})(char *const *ptr, const int64_t *step, int64_t n, const double *param) {{"]
+        lines = [f"{'static ' * bool(form)}void FL_NAME(rows_{program.name}_{p.suffix}{form}){ARGUMENTS} {{"]
         lines.append(f"    {p.storage} *const out = ({p.storage} *)ptr[0];")
         lines += [f"    {t} *const k{i} = out;" for i in range(len(self.kept))]
         for i, kind in enumerate(program.kinds):
@@ -255,7 +283,10 @@ class Print:
             elif kind != "made":
                 const = "" if kind == "total" else "const "
                 lines.append(f"    {const}{p.storage} *const a{i} = ({const}{p.storage} *)ptr[{i + 1}];")
-        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + ["    (void)param; (void)step;"]
+        lines += [f"    const {t} p{i} = ({t})param[{i}];" for i in range(program.options)] + [
+            f"    const {t} zero = ({t})fl_zero();",
+            "    (void)param; (void)step; (void)zero;",
+        ]
         done: set[Expr] = set()
         for level in range(self.levels[program.expr]):
             chosen = [r for r in self.reductions if self.levels[r] == level + 1]
@@ -301,7 +332,7 @@ class Print:
         body = [f"            {line}" for line in ("const int64_t i = o + l;", *self._body(values, finish))]
         yield "    for (int64_t o = 0; o < n;) {"
         yield f"        const int64_t stop = n - o < {64 * LANES} ? n : o + {64 * LANES};"
-        yield from (f"        FL_ALIGNED {t} f{k}[{LANES}] = {{0}};" for k in sums)
+        yield from (f"        FL_ALIGNED {t} f{k}[{LANES}]; for (int l = 0; l < {LANES}; l++) f{k}[l] = zero;" for k in sums)
         yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {{"
         yield from [*body, "        }", "        FL_IVDEP for (int l = 0; l < (int)(stop - o); l++) {", *body, "        }"]
         for k in sums:
@@ -367,31 +398,6 @@ class Print:
                 yield f"const {self.p.compute} x{i} = {self.p.read('T', f'a{i}[i]')};"
 
 
-def _lanes_to_one(real: str, bits: str) -> Iterator[str]:
-    """C functions that add the lanes, or find the greatest: sixteen at a time, then four, which is a vector everywhere, in registers."""
-    for lanes, name in ((16, "wide"), (4, "quad")):
-        for element, kind in ((real, real), (bits, f"bits_{real}")):
-            yield f"typedef {element} {name}_{kind} __attribute__((vector_size({lanes} * sizeof({real})), may_alias));\n"
-
-    def greater(a: str, b: str, kind: str = "") -> str:
-        if not kind:
-            return f"({a} > {b} ? {a} : {b})"
-        whole = f"{kind}_bits_{real}"
-        return f"({kind}_{real})((({whole}){a} & ({a} > {b})) | (({whole}){b} & ~({a} > {b})))"
-
-    for name, both in (("sum", lambda a, b, kind="": f"({a} + {b})"), ("max", greater)):
-        steps = []
-        for kind, source in (("wide", "lanes"), ("quad", "part")):
-            steps.append(f"const {kind}_{real} *const {kind} = (const {kind}_{real} *){source};")
-            steps += [f"const {kind}_{real} {kind}{i} = {both(f'{kind}[{2 * i}]', f'{kind}[{2 * i + 1}]', kind)};" for i in (0, 1)]
-            if kind == "wide":
-                steps.append(f"FL_ALIGNED {real} part[16];\n    *(wide_{real} *)part = {both('wide0', 'wide1', 'wide')};")
-        steps.append(f"const quad_{real} last = {both('quad0', 'quad1', 'quad')};")
-        steps += [f"const {real} {n} = {both(f'last[{i}]', f'last[{i + 2}]')};" for i, n in enumerate("ab")]
-        body = "".join(f"    {step}\n" for step in (*steps, f"return {both('a', 'b')};"))
-        yield f"static inline {real} lanes_{name}_{real}(const {real} *lanes) {{\n{body}}}\n"
-
-
 def _renamed(text: str, number: int) -> str:
     import re
 
@@ -407,7 +413,7 @@ def uses(node: Expr, other: Expr, stop=()) -> bool:
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the table)."""
-    texts, declarations, rows = [*_lanes_to_one("float", "int32_t"), *_lanes_to_one("double", "int64_t")], [], []
+    texts, declarations, rows = lanes.texts(), [], []
     for program in PROGRAMS:
         for dtype in program.dtypes:
             name = f"FL_NAME(rows_{program.name}_{TYPES[dtype][0]})"

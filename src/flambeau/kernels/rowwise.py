@@ -16,6 +16,10 @@ from flambeau.kernels import arrays, folding, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.reduce import dense, reduce, unhalved, widest
 
+# Elements of a short row, and how many of them are worth bringing together.
+SHORT, FEW = {"softmax": 64, "log_softmax": 64, "softmax_backward": 32, "log_softmax_backward": 32}, 32
+INLINE, BLOCK = 32768, 16384  # elements: what is not worth a second thread; what a call takes otherwise
+
 
 def softmax(array: Array, dim: int) -> Array:
     """exp(x) / sum(exp(x)) along `dim`. Same shape, C-contiguous."""
@@ -40,7 +44,9 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 def _rows(function: Callable, dim: int, *operands: Array) -> Array:
     first = operands[0]
     if type(first) is np.ndarray and first.size and dim in (-1, first.ndim - 1) and first.flags.c_contiguous:  # the usual case
-        found = native.kernel(f"rows.{function.__name__[1:]}")(*operands)
+        name = function.__name__[1:]
+        short = first.ndim and first.shape[-1] <= SHORT[name] and first.size >= FEW * first.shape[-1]
+        found = _short(name, *operands) if short else native.kernel(f"rows.{name}")(*operands)
         if found is not NotImplemented:
             return found
     compiled = folding.rows(function.__name__[1:], dim, operands)
@@ -53,6 +59,25 @@ def _rows(function: Callable, dim: int, *operands: Array) -> Array:
     with np.errstate(all="ignore"):
         found = function(xp, dim, *rows)
     return dense(found.reshape(first.shape), first.dtype, first)
+
+
+def _short(name: str, *operands: np.ndarray):
+    """The same by the loops of short_rows.py, or NotImplemented. Large work is cut into calls for whole rows."""
+    (first, *others), kernel = operands, native.kernel(f"short.{name}")
+    if any([a.shape != first.shape or not a.flags.c_contiguous for a in others]):
+        return native.kernel(f"rows.{name}")(*operands)
+    flat, c, n = [a.reshape(-1) for a in operands], first.shape[-1], first.size
+    if n <= INLINE:
+        found = kernel(*flat, c)
+        return found if found is NotImplemented else found.reshape(first.shape)
+    out = native.empty(first.shape, first.dtype)
+    flat.insert(0, out.reshape(-1))
+    each = BLOCK // c * c
+    whole = n // each * each
+    for begin, end, length in ((0, whole, each), (whole, n, n - whole)):
+        if begin < end and kernel.into(*[a[begin:end].reshape(-1, length) for a in flat], c) is NotImplemented:
+            return NotImplemented
+    return out
 
 
 def _total(xp, array, dim):

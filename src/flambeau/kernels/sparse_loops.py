@@ -14,7 +14,7 @@ from flambeau.kernels.index_loops import LINES, PARAMETERS
 from flambeau.kernels.print_c import ENUM, LoopPrinter
 
 DTYPES = ("float32", "float64", "int64", "int32")
-WIDE = 4  # vectors of 64 bytes in a strip
+WIDE = 4  # vectors in a strip
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
@@ -31,18 +31,18 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 def _product(name: str, word: str) -> str:
     """Operands: crow, col, v, x. Numbers: what a row costs (elements), columns of x, bytes from row to row of it."""
-    return f"""typedef {word} {name}_vector __attribute__((vector_size(64), aligned(sizeof({word})), may_alias));
+    return f"""typedef {word} {name}_vector __attribute__((vector_size(FL_VECTOR), aligned(sizeof({word})), may_alias));
 {_strip(name, word, WIDE)}{_strip(name, word, 1)}
 void FL_NAME({name}){PARAMETERS} {{
-    const int64_t width = (int64_t)param[1], pitch = (int64_t)param[2], lanes = 64 / sizeof({word}), *const col = (const int64_t *)ptr[2];
+    const int64_t width = (int64_t)param[1], pitch = (int64_t)param[2], lanes = FL_VECTOR / sizeof({word}), *const col = (const int64_t *)ptr[2];
     const {word} *const v = (const {word} *)ptr[3];
     for (int64_t i = 0; i < n; i++) {{
         {word} *out = ({word} *)(ptr[0] + i * step[0]);
         const int64_t *const crow = (const int64_t *)(ptr[1] + i * step[1]), start = crow[0], end = crow[1];
         const char *x = ptr[4];
         int64_t left = width;
-        for (; left >= {WIDE} * lanes; left -= {WIDE} * lanes, out += {WIDE} * lanes, x += {WIDE} * 64) {name}_{WIDE}(out, col, v, x, pitch, start, end);
-        for (; left >= lanes; left -= lanes, out += lanes, x += 64) {name}_1(out, col, v, x, pitch, start, end);
+        for (; left >= {WIDE} * lanes; left -= {WIDE} * lanes, out += {WIDE} * lanes, x += {WIDE} * FL_VECTOR) {name}_{WIDE}(out, col, v, x, pitch, start, end);
+        for (; left >= lanes; left -= lanes, out += lanes, x += FL_VECTOR) {name}_1(out, col, v, x, pitch, start, end);
         for (; left > 0; left--, out++, x += sizeof({word})) {{
             {word} sum = 0;
             for (int64_t k = start; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);

@@ -27,8 +27,8 @@ def embedding_bag(
     if indices.is_meta:  # which bag an index belongs to is not known, but what the result looks like is
         result = embedding(weight, indices).sum(0).expand((bags, weight.shape[1]))
         return result, indices, offsets, offsets.new_empty(tuple(result.shape) if MODES[mode] == "max" else (bags,))
-    place = indices.new_tensor(range(count))
-    bag = searchsorted(offsets.to(indices.dtype).contiguous(), place, right=True) - 1  # of each index
+    place = indices.new_ones(count, dtype=dtypes.int64).cumsum(0) - 1
+    bag = searchsorted(offsets.to(dtypes.int64).contiguous(), place, right=True) - 1  # of each index
     if padding_idx is not None and padding_idx >= 0:
         kept = indices != padding_idx
         indices, bag = indices[kept], bag[kept]

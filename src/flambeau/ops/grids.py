@@ -136,8 +136,9 @@ def one_hot(input, num_classes=-1):
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     if input.size and int(input.max()) >= n:
         raise RuntimeError(f"Class values must be smaller than num_classes: found class {int(input.max())}, num_classes={n}")
-    xp = arrays.module_of(input)
-    return (input[..., None] == xp.arange(n)).astype(xp.int64, order="C")
+    found = arrays.zeros((*input.shape, n), input.dtype, arrays.device_of(input))
+    found.reshape(-1)[arrays.module_of(input).arange(input.size) * n + input.reshape(-1)] = 1
+    return found
 
 
 @one_hot.meta

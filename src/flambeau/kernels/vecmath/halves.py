@@ -5,7 +5,7 @@ Comparisons are of signed integers, because SSE2 has no others; no value here re
 
 from __future__ import annotations
 
-from flambeau.kernels.expr import ne, where
+from flambeau.kernels.expr import eq, typed, where
 from flambeau.kernels.vecmath.machine import FUNCTIONS, SINGLE, Function, bits, cast, from_bits
 
 SHIFT = 112 << 23  # between the exponents' biases, 127 and 15
@@ -16,10 +16,18 @@ def bf16_to_f32(h):
     return from_bits(cast(h, "u32") << 16)
 
 
-def f32_to_bf16(x):
-    """Add half of the last digit that stays (less one bit, if that digit is even) and cut."""
+def rounded_to_bf16(x):
+    """Add half of the last digit that stays, less one bit if that digit is even.
+
+    A function of its own, and signed: where C sees the choice and the cut together it cuts both sides, and packs three vectors instead of one.
+    """
     u = bits(x)
-    return cast(where(ne(x, x), u | 0x400000, u + 0x7FFF + ((u >> 16) & 1)) >> 16, "u16")
+    return where(eq(x, x), cast(u + 0x7FFF + ((u >> 16) & 1), "i32"), cast(u | 0x400000, "i32"))
+
+
+def f32_to_bf16(x):
+    """Round and cut."""
+    return cast(typed("rounded_to_bf16", "i32", x) >> 16, "u16")
 
 
 def f16_to_f32(h):
@@ -48,6 +56,7 @@ def f32_to_f16(x):
 
 FUNCTIONS += [
     Function("bf16_to_f32", ("u16",), "f32", bf16_to_f32),
+    Function("rounded_to_bf16_f32", ("f32",), "i32", rounded_to_bf16),
     Function("f32_to_bf16", ("f32",), "u16", f32_to_bf16),
     Function("f16_to_f32", ("u16",), "f32", f16_to_f32),
     Function("f32_to_f16", ("f32",), "u16", f32_to_f16),
