@@ -364,7 +364,7 @@ def test_every_class_has_the_name_pytorch_gives_it():
 
 
 @pytest.mark.parametrize("weights_only", [True, False])
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
 def test_sparse_tensors_in_the_old_format(tmp_path, weights_only):
     """The indices of a sparse tensor are checked before their bytes are read: the file cannot be loaded, or bad indices come in."""
     for saver in (torch, flambeau):
