@@ -341,8 +341,9 @@ def test_causal_and_a_mask():
 @pytest.mark.parametrize(("length", "keys"), [(5, 7), (5, 5), (1, 7)])
 def test_causal_biases(corner, length, keys):
     """A triangle known by its corner attends as PyTorch's does, by position and by name, and prints as the triangle."""
-    import flambeau.nn.attention.bias as ours
     import torch.nn.attention.bias as theirs
+
+    import flambeau.nn.attention.bias as ours
 
     assert repr(getattr(ours, corner)(length, keys)) == repr(getattr(theirs, corner)(length, keys))
     shapes = [(2, 3, length, 4), (2, 3, keys, 4), (2, 3, keys, 6)]
@@ -358,8 +359,9 @@ def test_causal_biases(corner, length, keys):
 
 
 def test_causal_biases_warn_and_refuse():
-    import flambeau.nn.attention.bias as ours
     import torch.nn.attention.bias as theirs
+
+    import flambeau.nn.attention.bias as ours
 
     for module in (ours, theirs):
         with pytest.warns(UserWarning):

@@ -50,7 +50,8 @@ class Op:
     inplace   whether Tensor.<name>_ exists
     aliases   further public names
     grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0. Of a composite: the name
-              of its last node, where PyTorch has one node for all of it (or a function of the arguments that gives it)
+              of its last node, where PyTorch has one node for all of it. Or a function that gives it: of the arguments of a composite,
+              of the node of any other
     shown     the name in messages and tracebacks, where it is another
     doc       its docstring, where one function is declared under several names
     """

@@ -11,7 +11,14 @@ from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
 
 
-@on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0")
+def _shown(node) -> str:
+    """PyTorch multiplies matrices here, between views where the input is none; the last step gives the history its name."""
+    if len(node.edges) == 3:
+        return "AddmmBackward0" if len(node.shape) == 2 else "ViewBackward0"
+    return {1: "SqueezeBackward4", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
+
+
+@on_arrays(name="nn.functional.linear", method=False, grad_name=_shown)
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
     shape = _check(input, weight, bias)
