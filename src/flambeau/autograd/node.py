@@ -111,7 +111,8 @@ def shown(node: Node | None) -> Any:
 def rename(node: Any, name: str | None) -> None:
     """Show the node under this name."""
     if name is not None and type(node).__name__ != name:
-        node.__class__ = _renamed(type(node), name)
+        kind: Any = type(node)
+        node.__class__ = _renamed(kind, name)
 
 
 @cache
