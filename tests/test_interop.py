@@ -234,6 +234,7 @@ def test_dlpack_with_numpy(dtype):
     lambda t: t.ones(2, requires_grad=True).__dlpack__(),
     lambda t: t.ones(2, device="meta").__dlpack__(),
     lambda t: tuple(map(int, t.ones(2).__dlpack_device__())),
+    lambda t: repr(t.ones(2).__dlpack_device__()),
     lambda t: t.from_dlpack(np.arange(3), copy=True),
     lambda t: t.from_dlpack(np.arange(3), device="cpu"),
     lambda t: t.ones(2).__cuda_array_interface__,

@@ -9,6 +9,7 @@ array([7., 7.])
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,25 @@ def _array_wrap(self: Tensor, array: np.ndarray, context=None, return_scalar: bo
 
 # -- DLPack --------------------------------------------------------------------------------------------------------
 
-CPU, CUDA = 1, 2  # DLPack's numbers for device types
+
+class DLDeviceType(IntEnum):
+    """DLPack's numbers for places of memory."""
+
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+    kDLOpenCL = 4
+    kDLVulkan = 7
+    kDLMetal = 8
+    kDLVPI = 9
+    kDLROCM = 10
+    kDLROCMHost = 11
+    kDLExtDev = 12
+    kDLCUDAManaged = 13
+    kDLOneAPI = 14
+
+
+CPU, CUDA = DLDeviceType.kDLCPU, DLDeviceType.kDLCUDA
 SIGNED, BFLOAT = 0, 4  # and for kinds of numbers
 
 

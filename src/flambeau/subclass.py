@@ -8,6 +8,11 @@ from flambeau.ops.views import _alias
 from flambeau.tensor import Tensor, wrap
 
 
+def make_wrapper_subclass(cls: type, *args, **kwargs) -> Tensor:
+    """A tensor without memory that leaves every operation to __torch_dispatch__ of its class."""
+    raise NotImplementedError("Tensor._make_wrapper_subclass: Flambeau has no __torch_dispatch__. Try __torch_function__ and as_subclass()")
+
+
 def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of a subclass of Tensor."""
     _check(cls)
@@ -36,3 +41,4 @@ def _check(cls: type) -> None:
 
 Tensor.as_subclass = as_subclass
 Tensor._make_subclass = staticmethod(make_subclass)
+Tensor._make_wrapper_subclass = staticmethod(make_wrapper_subclass)
