@@ -141,6 +141,10 @@ def test_questions_about_tensors(question):
     lambda t: t.from_numpy(np.float64(1).reshape(())),
     lambda t: t.ones(2, requires_grad=True).numpy(),
     lambda t: t.ones(2, requires_grad=True).numpy(force=True),
+    lambda t: t.no_grad()(lambda: t.ones(2, requires_grad=True).numpy())(),
+    lambda t: t.no_grad()(lambda: np.asarray(t.ones(2, requires_grad=True)))(),
+    lambda t: t.no_grad()(lambda: np.sin(t.ones(2, requires_grad=True)))(),
+    lambda t: t.no_grad()(lambda: np.stack([t.ones(2, requires_grad=True)] * 2))(),
     lambda t: t.ones(2, dtype=t.bfloat16).numpy(),
     lambda t: t.ones(2, device="meta").numpy(),
     lambda t: t.ones(2, 3).t().numpy().strides,
@@ -232,6 +236,7 @@ def test_dlpack_with_numpy(dtype):
 @questions(
     lambda t: t.from_dlpack(3),
     lambda t: t.ones(2, requires_grad=True).__dlpack__(),
+    lambda t: type(t.utils.dlpack.to_dlpack(t.ones(2, requires_grad=True))).__name__,
     lambda t: t.ones(2, device="meta").__dlpack__(),
     lambda t: tuple(map(int, t.ones(2).__dlpack_device__())),
     lambda t: repr(t.ones(2).__dlpack_device__()),
