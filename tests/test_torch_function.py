@@ -650,3 +650,5 @@ def test_wrapper_subclasses_are_refused_by_name():
     """A tensor that lives by __torch_dispatch__ alone cannot be made: the error names what is missing."""
     with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
         flambeau.Tensor._make_wrapper_subclass(type("Wrapped", (flambeau.Tensor,), {}), (2, 3))
+    with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
+        flambeau.ones(2).as_subclass(type("Logged", (flambeau.Tensor,), {"__torch_dispatch__": classmethod(print)}))
