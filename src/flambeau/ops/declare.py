@@ -50,8 +50,7 @@ class Op:
     inplace   whether Tensor.<name>_ exists
     aliases   further public names
     grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0. Of a composite: the name
-              of its last node, where PyTorch has one node for all of it. Or a function that gives it: of the arguments of a composite,
-              of the node of any other
+              of its last node, where PyTorch has one node for all of it (or a function of the arguments that gives it)
     shown     the name in messages and tracebacks, where it is another
     doc       its docstring, where one function is declared under several names
     """
@@ -61,6 +60,7 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
     shortcut_over: tuple[ArrayOp, Callable] | None = None
     shortcut_unrecorded: Callable | None = None
+    called: Callable | None = None  # node -> the name users see it by, where that depends on the operands and is not grad_name
     notice: Callable | None = None  # called with the tensors of a shortened call that was recorded: what people get wrong about it
 
     def __init__(
