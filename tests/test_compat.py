@@ -210,6 +210,7 @@ def test_trees_are_taken_apart_as_pytorchs(tree):
 
     (leaves, spec), (expected, expected_spec) = ours.tree_flatten(tree), theirs.tree_flatten(tree)
     assert leaves == expected and (spec.num_leaves, spec.num_nodes) == (expected_spec.num_leaves, expected_spec.num_nodes)
+    assert repr(spec) == repr(expected_spec)
     assert ours.tree_unflatten(leaves, spec) == tree and type(ours.tree_unflatten(leaves, spec)) is type(tree)
     paths = [[(m.keystr(path), leaf) for path, leaf in m.tree_flatten_with_path(tree)[0]] for m in (ours, theirs)]
     assert paths[0] == paths[1]

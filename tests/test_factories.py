@@ -828,6 +828,15 @@ def test_python_types_are_dtypes(question):
     agree(question)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+def test_limits_of_floats(dtype):
+    """finfo prints, and gives, PyTorch's numbers to the last bit."""
+    ours, theirs = flambeau.finfo(getattr(flambeau, dtype)), torch.finfo(getattr(torch, dtype))
+    assert repr(ours) == repr(theirs)
+    for name in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+
+
 def _with(t, dtype, index, value):
     x = t.ones(2, dtype=getattr(t, dtype))
     x[index] = value(t) if callable(value) else value

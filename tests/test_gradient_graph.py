@@ -145,6 +145,20 @@ LAST_STEPS = {
     "dist": lambda T, F, x, y: T.dist(x, y),
     "addmv": lambda T, F, x, y: T.addmv(y[0], x, y[1]),
     "embedding_bag": lambda T, F, x, y: F.embedding_bag(T.tensor([[1, 2]]), x),
+    "max_pool1d": lambda T, F, x, y: F.max_pool1d(x, 2),
+    "adaptive_max_pool1d": lambda T, F, x, y: F.adaptive_max_pool1d(x, 2),
+    "adaptive_avg_pool1d": lambda T, F, x, y: F.adaptive_avg_pool1d(x, 2),
+    "pairwise_distance": lambda T, F, x, y: F.pairwise_distance(x, y),
+    "rrelu": lambda T, F, x, y: F.rrelu(x),
+    "lstm_cell": lambda T, F, x, y: T.lstm_cell(x, (y, y), T.ones(16, 4), T.ones(16, 4))[0],
+    "conj": lambda T, F, x, y: (x * 1j).conj(),
+    "linear": lambda T, F, x, y: F.linear(y, x),
+    "linear with bias": lambda T, F, x, y: F.linear(y, x, y[0]),
+    "linear of a batch": lambda T, F, x, y: F.linear(y[None], x),
+    "linear of a batch with bias": lambda T, F, x, y: F.linear(y[None], x, y[0]),
+    "linear of a vector": lambda T, F, x, y: F.linear(y[0], x),
+    "linear of a vector with bias": lambda T, F, x, y: F.linear(y[0], x, y[0]),
+    "vector by matrix": lambda T, F, x, y: y[0] @ x,
 }
 
 
@@ -157,6 +171,13 @@ def test_last_node_has_pytorchs_name(op):
 def test_operand_keeps_its_name():
     """A function that returns its operand as it is renames nothing."""
     agree(lambda T: T.nn.functional.pad(leaf(T, 2, 3) * 2, (0, 0), mode="constant").grad_fn.name())
+
+
+def test_name_is_the_same_from_every_side():
+    """A name that depends on the operands is the same on the tensor, in print and from the node that comes after."""
+    agree(lambda T: (y := T.nn.functional.linear(leaf(T, 2, 3, 4), leaf(T, 5, 4)), y.exp().grad_fn.next_functions[0][0].name())[1])
+    agree(lambda T: repr(T.nn.functional.linear(leaf(T, 2, 3, 4), leaf(T, 5, 4)).detach_().requires_grad_()))
+    agree(lambda T: repr(T.nn.functional.linear(T.ones(2, 3, 4), T.ones(5, 4, requires_grad=True))))
 
 
 def test_repr_of_history():

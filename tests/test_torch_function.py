@@ -577,7 +577,7 @@ def wrapped_function(T):
 def names(T):
     o = T.overrides
     return (
-        [o.resolve_name(f) for f in (T.add, T.Tensor.size, T.linalg.inv)],
+        [o.resolve_name(f) for f in (T.add, T.Tensor.size, T.linalg.inv, T.ones, T.full_like, T.arange, T.nn.init.uniform_, print)],
         [o.is_tensor_method_or_property(f) for f in (T.Tensor.size, T.Tensor.shape.__get__)],
     )
 
@@ -644,3 +644,11 @@ def test_operators_and_rooms_are_told_by_the_names_pytorch_tells():
         return names, [v.tolist() for v in found]
 
     assert told(flambeau) == told(torch)
+
+
+def test_wrapper_subclasses_are_refused_by_name():
+    """A tensor that lives by __torch_dispatch__ alone cannot be made: the error names what is missing."""
+    with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
+        flambeau.Tensor._make_wrapper_subclass(type("Wrapped", (flambeau.Tensor,), {}), (2, 3))
+    with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
+        flambeau.ones(2).as_subclass(type("Logged", (flambeau.Tensor,), {"__torch_dispatch__": classmethod(print)}))

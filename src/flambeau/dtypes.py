@@ -275,7 +275,7 @@ class finfo(_Limits):
         self.bits = d.to_real().itemsize * 8
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.tiny)
-        self.resolution = float(info.resolution)
+        self.resolution = float(f"1e-{info.precision}")  # as many decimal digits as always survive
         self.dtype = d.to_real().name
 
     def __repr__(self) -> str:

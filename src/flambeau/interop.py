@@ -9,11 +9,13 @@ array([7., 7.])
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from flambeau import dtypes
+from flambeau.autograd import modes
 from flambeau.factories import device_of, from_array
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
@@ -42,7 +44,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     array = self._array
     if type(array) is not np.ndarray:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first.")
-    if self.requires_grad:
+    if modes.state.grad and self.requires_grad:  # under no_grad nothing would be recorded anyway
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.dtype is dtypes.bfloat16:
         raise TypeError("Got unsupported ScalarType BFloat16: NumPy has no such type. Try tensor.float().numpy()")
@@ -51,7 +53,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
 
 def _array(self: Tensor, dtype=None, copy: bool | None = None) -> np.ndarray:
     """What NumPy asks for in np.asarray(tensor)."""
-    if self.requires_grad and type(self._array) is np.ndarray:
+    if modes.state.grad and self.requires_grad and type(self._array) is np.ndarray:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead. In a sum or product with a NumPy array, "
             "torch.as_tensor(array) keeps the gradient"
@@ -71,7 +73,25 @@ def _array_wrap(self: Tensor, array: np.ndarray, context=None, return_scalar: bo
 
 # -- DLPack --------------------------------------------------------------------------------------------------------
 
-CPU, CUDA = 1, 2  # DLPack's numbers for device types
+
+class DLDeviceType(IntEnum):
+    """DLPack's numbers for places of memory."""
+
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+    kDLOpenCL = 4
+    kDLVulkan = 7
+    kDLMetal = 8
+    kDLVPI = 9
+    kDLROCM = 10
+    kDLROCMHost = 11
+    kDLExtDev = 12
+    kDLCUDAManaged = 13
+    kDLOneAPI = 14
+
+
+CPU, CUDA = DLDeviceType.kDLCPU, DLDeviceType.kDLCUDA
 SIGNED, BFLOAT = 0, 4  # and for kinds of numbers
 
 
@@ -104,8 +124,8 @@ def dlpack_device(self: Tensor) -> tuple[int, int]:
 
 
 def to_dlpack(tensor: Tensor):
-    """A DLPack capsule of the tensor."""
-    return dlpack(tensor)
+    """A DLPack capsule of the tensor's memory, whatever its history."""
+    return dlpack(tensor.detach())
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:

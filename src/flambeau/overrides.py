@@ -179,7 +179,17 @@ def _names() -> dict[Callable, str]:
 
 def resolve_name(f: Callable) -> str | None:
     """The full name of an overridable function, such as 'torch.add' or 'torch.Tensor.shape.__get__'."""
-    return _names().get(f)
+    return _names().get(f) or _found_by_name(f)
+
+
+def _found_by_name(f: Callable) -> str | None:
+    """The name under which a function that is no operation, such as one that makes tensors, stands in a public room."""
+    name = getattr(f, "__name__", "")
+    for home in ("", ".nn.functional", ".nn.init"):
+        room = sys.modules.get(f"flambeau{home}")
+        if not name.startswith("_") and name and getattr(room, name, None) is f:
+            return f"torch{home}.{name}"
+    return None
 
 
 def is_tensor_method_or_property(func: Callable) -> bool:

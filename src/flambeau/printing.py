@@ -17,11 +17,13 @@ import contextlib
 import math
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+# Forward mode sets this while it runs: tensor -> (what to print of it, what it carries along or None)
+unpack: Callable[[Any], tuple[Any, Any]] | None = None
 Kind = Literal["exact", "float", "complex"]  # exact: integers and booleans, which need no choice of notation
 
 
@@ -38,6 +40,8 @@ def tensor_repr(tensor: Any, *, tensor_contents=None, default_dtype: Any = "torc
     A class named Parameter, or derived from one, gets the headline "Parameter containing:" here, so that its `__repr__`
     has nothing to add.
     """
+    if unpack is not None:
+        tensor, extra_suffixes = _unpacked(unpack, tensor, tuple(extra_suffixes))
     prefix = "tensor(" if _is_plain(tensor) else f"{type(tensor).__name__}("
     body = tensor_contents
     if body is None:
@@ -48,6 +52,17 @@ def tensor_repr(tensor: Any, *, tensor_contents=None, default_dtype: Any = "torc
     if (by_class or getattr(tensor, "_is_param", False)) and not _is_plain(tensor):
         text = f"Parameter({text})"
     return "Parameter containing:\n" + text if by_class else text
+
+
+def _unpacked(by: Callable, tensor: Any, suffixes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """A tensor without its tangent, and the suffixes with it. Of a tangent only its own numbers are shown."""
+    global unpack
+    primal, tangent = by(tensor)
+    unpack = None
+    try:
+        return primal, suffixes if tangent is None else (*suffixes, f"tangent={tangent}")
+    finally:
+        unpack = by
 
 
 def tensor_format(tensor: Any, format_spec: str) -> str:

@@ -8,6 +8,11 @@ from flambeau.ops.views import _alias
 from flambeau.tensor import Tensor, wrap
 
 
+def make_wrapper_subclass(cls: type, *args, **kwargs) -> Tensor:
+    """A tensor without memory that leaves every operation to __torch_dispatch__ of its class."""
+    raise NotImplementedError("Tensor._make_wrapper_subclass: Flambeau has no __torch_dispatch__. Try __torch_function__ and as_subclass()")
+
+
 def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of a subclass of Tensor."""
     _check(cls)
@@ -32,7 +37,10 @@ def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes
 def _check(cls: type) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"Creating a Tensor subclass from a class that does not inherit from Tensor is not possible: found {cls!r}")
+    if hasattr(cls, "__torch_dispatch__"):  # it would never be called, and the class relies on it
+        raise NotImplementedError(f"{cls.__name__}.__torch_dispatch__: operations of Flambeau are not dispatched. Try __torch_function__")
 
 
 Tensor.as_subclass = as_subclass
 Tensor._make_subclass = staticmethod(make_subclass)
+Tensor._make_wrapper_subclass = staticmethod(make_wrapper_subclass)

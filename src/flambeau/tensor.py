@@ -16,7 +16,7 @@ import numpy as np
 
 from flambeau import devices, dtypes, errors
 from flambeau.autograd import modes
-from flambeau.autograd.node import LEAF, Node, RemovableHandle
+from flambeau.autograd.node import LEAF, Node, RemovableHandle, shown
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native import maker
 from flambeau.ops import formats
@@ -272,7 +272,7 @@ class Tensor(Methods):
     @property
     def grad_fn(self) -> Node | None:
         """The operation that made this tensor, if it was recorded."""
-        return self._node if self._base is None else self._view_node()
+        return shown(self._node if self._base is None else self._view_node())
 
     def _view_node(self) -> Node | None:
         """The history of a view, made anew if its base was written to since."""

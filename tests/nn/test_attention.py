@@ -327,3 +327,45 @@ def test_values_are_numpys():
     scores = values(q) @ values(k).T / 2
     weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     np.testing.assert_allclose(values(attend(flambeau, q, k, v)), weights @ values(v), rtol=1e-12)
+
+
+def test_causal_and_a_mask():
+    """Both at once where PyTorch's kernel takes both; refused where values have another size than keys."""
+    shapes = [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
+    check_function(lambda t, *x: attend(t, *x, attn_mask=t.ones(5, 7, dtype=t.bool).tril(2), is_causal=True), *shapes)
+    shapes[2] = (2, 3, 7, 6)
+    check_errors(lambda t, *x: attend(t, *x, attn_mask=t.ones(5, 7, dtype=t.bool), is_causal=True), *shapes)
+
+
+@pytest.mark.parametrize("corner", ["causal_upper_left", "causal_lower_right"])
+@pytest.mark.parametrize(("length", "keys"), [(5, 7), (5, 5), (1, 7)])
+def test_causal_biases(corner, length, keys):
+    """A triangle known by its corner attends as PyTorch's does, by position and by name, and prints as the triangle."""
+    import torch.nn.attention.bias as theirs
+
+    import flambeau.nn.attention.bias as ours
+
+    assert repr(getattr(ours, corner)(length, keys)) == repr(getattr(theirs, corner)(length, keys))
+    shapes = [(2, 3, length, 4), (2, 3, keys, 4), (2, 3, keys, 6)]
+
+    def bias(t):
+        return getattr(ours if t is flambeau else theirs, corner)(length, keys)
+
+    check_function(lambda t, *x: attend(t, *x, bias(t)), *shapes)
+    check_function(lambda t, *x: attend(t, *x, attn_mask=bias(t), scale=0.3), *shapes)
+    for t in (flambeau, torch):
+        with pytest.raises(ValueError, match="causal=True"):
+            attend(t, *(t.ones(shape) for shape in shapes), bias(t), is_causal=True)
+
+
+def test_causal_biases_warn_and_refuse():
+    import torch.nn.attention.bias as theirs
+
+    import flambeau.nn.attention.bias as ours
+
+    for module in (ours, theirs):
+        with pytest.warns(UserWarning):
+            module.causal_lower_right(7, 5)
+        for wrong in (lambda m=module: m.causal_upper_left(3), lambda m=module: m.CausalBias(1, 2, 3)):
+            with pytest.raises(AssertionError):
+                wrong()

@@ -147,5 +147,7 @@ def test_stft_options():
     check(lambda t, x: t.stft(x, 8, 2, 5, center=False, align_to_window=True, return_complex=True), x, second=False)
     check(lambda t, x: t.istft(x, 8, length=30), numbers(5, 21, dtype=COMPLEX), second=False)
     check(lambda t, x: t.istft(x, 8, return_complex=True, onesided=False), numbers(2, 8, 21, dtype=COMPLEX), second=False)
+    with pytest.warns(UserWarning, match="A window was not provided"):
+        flambeau.stft(flambeau.ones(40), 9, return_complex=True)
     with pytest.warns(UserWarning, match="padded with zeros"):
         assert tuple(flambeau.istft(ours(numbers(5, 21, dtype=COMPLEX)), 8, length=60).shape) == (60,)

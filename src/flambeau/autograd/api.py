@@ -198,7 +198,7 @@ def _one(out) -> Tensor:
         cure = "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
         raise RuntimeError(f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. {cure}")
     if dtype.kind == "c":
-        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {dtype}")
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got torch.{dtype}")
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
     arrays.fill(array, 1)
     return wrap(array)

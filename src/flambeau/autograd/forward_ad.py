@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from flambeau import printing
 from flambeau.autograd import api, modes
+from flambeau.autograd.node import LEAF
 from flambeau.factories import zeros_like
 from flambeau.tensor import Tensor
 
@@ -46,6 +48,7 @@ def enter_dual_level() -> int:
     _levels.append([])
     _before.append(modes.state.grad)
     modes.state.grad = not modes.state.inference
+    printing.unpack = unpack_dual
     return 0
 
 
@@ -53,7 +56,10 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """End the level."""
     if not _levels:
         raise RuntimeError("Trying to exit a forward AD level that was not entered")
-    _levels.pop()
+    for dual, _, _ in _levels.pop():
+        if dual.is_leaf:
+            dual.requires_grad_(False)
+    printing.unpack = None
     modes.state.grad = _before.pop()
 
 
@@ -77,8 +83,10 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     for dual, primal, tangent in _levels[-1]:
         if dual is tensor:
             return UnpackedDualTensor(primal, tangent)
+    if tensor.grad_fn is None:
+        return UnpackedDualTensor(tensor, None)
     duals = _levels[-1]
-    tracked = _before[-1] and any(p.requires_grad or t.requires_grad for _, p, t in duals)
+    tracked = _before[-1] and (any(t.requires_grad for _, _, t in duals) or _has_other_leaves(tensor, duals))
     with modes.enable_grad():
         weight = zeros_like(tensor).detach().requires_grad_()
         rows = api.grad(tensor, [d for d, _, _ in duals], weight, create_graph=True, allow_unused=True) if duals else ()
@@ -89,3 +97,17 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         ends = [r for r, _ in pairs], weight, [t for _, t in pairs]
         (found,) = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
     return UnpackedDualTensor(tensor if tracked else tensor.detach(), zeros_like(tensor).detach() if found is None else found)
+
+
+def _has_other_leaves(tensor: Tensor, duals: list) -> bool:
+    """Whether the tensor was computed from something that wants a gradient beside the duals, such as the weights of a layer."""
+    own = {id(dual) for dual, _, _ in duals}
+    waiting, seen = [tensor.grad_fn], set()
+    while waiting:
+        for target, nr in (edge for edge in waiting.pop().edges if edge is not None):
+            if nr == LEAF and id(target) not in own:
+                return True
+            if nr != LEAF and id(target) not in seen:
+                seen.add(id(target))
+                waiting.append(target)
+    return False

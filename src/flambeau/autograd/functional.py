@@ -148,7 +148,7 @@ def hvp(func: Callable, inputs, v=None, create_graph: bool = False, strict: bool
 
 def _inputs(inputs, create_graph: bool) -> tuple[bool, tuple[Tensor, ...]]:
     single = isinstance(inputs, Tensor)
-    given = (inputs,) if single else tuple(inputs)
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
             raise TypeError(f"The inputs given must be either a Tensor or a tuple of Tensors but number {i} is a {type(x).__name__}.")

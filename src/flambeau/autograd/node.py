@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from flambeau.autograd import modes
@@ -31,6 +32,7 @@ class Node:
     sequence: int
     hooks: Hooks | None
     hidden: frozenset[int] = frozenset()  # inputs that `next_functions` does not show, such as indices: no gradient can ever flow there
+    called: Callable[[], str] | None = None  # the name users see, where it depends on what the operation was given: see `shown`
     metadata_: dict | None = None
     runs_without_grad = False  # whether it runs even if no gradient has arrived
     requires_grad = True
@@ -59,7 +61,7 @@ class Node:
     def next_functions(self) -> tuple:
         """((node, output number), ...) one per input; leaves appear as AccumulateGrad nodes."""
         edges = [e for i, e in enumerate(self.edges) if i not in self.hidden]
-        return tuple((None, 0) if e is None else (accumulator(e[0]), 0) if e[1] == LEAF else e for e in edges)
+        return tuple((None, 0) if e is None else (accumulator(e[0]), 0) if e[1] == LEAF else (shown(e[0]), e[1]) for e in edges)
 
     @property
     def metadata(self) -> dict:
@@ -97,6 +99,25 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+def shown(node: Node | None) -> Any:
+    """The node as users see it: where its name depends on what the operation was given, it gets it when somebody first looks."""
+    if node is not None and node.called is not None:
+        rename(node, node.called())
+    return node
+
+
+def rename(node: Any, name: str | None) -> None:
+    """Show the node under this name."""
+    if name is not None and type(node).__name__ != name:
+        kind: Any = type(node)
+        node.__class__ = _renamed(kind, name)
+
+
+@cache
+def _renamed(cls: type[Node], name: str) -> type[Node]:
+    return type(name, (cls,), {"__slots__": ()})
 
 
 class Hooks:

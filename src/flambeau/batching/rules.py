@@ -161,7 +161,9 @@ def _same(input: Batched) -> Tensor:
 
 rule("_alias", "_view_as_real", "_view_as_complex")(lambda op, input: op.call(front(input)))
 rule("_t")(lambda op, input: front(input).transpose(1, 2) if input.dim() == 2 else _same(input))
-rule("_squeeze1", "_squeeze2")(lambda op, input, dim: op.call(front(input), further(dim, input.dim())) if input.dim() else _same(input))
+rule("_squeeze1", "_squeeze2", "_squeeze4")(
+    lambda op, input, dim: op.call(front(input), further(dim, input.dim())) if input.dim() else _same(input)
+)
 rule("_squeeze0")(lambda op, input, dim: OPS["_squeeze2"].call(front(input), tuple(i + 1 for i, n in enumerate(input.shape) if n == 1)))
 
 

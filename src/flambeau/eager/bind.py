@@ -146,7 +146,7 @@ def bind(op: Op) -> None:
         words = op.name.replace(".", "_") if op.name.startswith(("linalg.", "special.")) else op.short
         name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"
         kind = record.StraightNode if op.kind == "array" and op.straight else NODES[op.kind]
-        op.node_class = type(str(name), (kind,), {"op": op})
+        op.node_class = type(str(name), (kind,), {"op": op, "called": op.called})
     in_a_room = op.name.startswith(("linalg.", "special.", "fft."))
     op.call = _named(BINDERS[op.kind](op), op, op.name.replace(".", "_") if in_a_room else op.short)
     if hasattr(op, "call_inplace"):

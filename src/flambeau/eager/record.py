@@ -17,7 +17,7 @@ from typing import Any
 from numpy import ndarray
 
 from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
+from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, rename
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
 from flambeau.kernels.native import maker, recorder
@@ -155,18 +155,6 @@ def ending_in(function: Callable, name: str | Callable[..., str | None]) -> Call
         return result
 
     return forward
-
-
-def rename(node: Any, name: str | None) -> None:
-    """Show the node under this name."""
-    if name is not None and type(node).__name__ != name:
-        kind: Any = type(node)
-        node.__class__ = _renamed(kind, name)
-
-
-@cache
-def _renamed(cls: type[Node], name: str) -> type[Node]:
-    return type(name, (cls,), {"__slots__": ()})
 
 
 def attach(tensor: Tensor, node: Node, nr: int = 0) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 from numpy import asarray, generic, ndarray
 
 from flambeau.autograd import modes
+from flambeau.autograd.node import rename
 from flambeau.dtypes import dtype
 from flambeau.eager import overrides
-from flambeau.eager.record import record_usual, rename
+from flambeau.eager.record import record_usual
 from flambeau.kernels import arrays, keeper
 from flambeau.tensor import PLAIN, Size, Tensor, wrap
 

@@ -154,7 +154,7 @@ def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, gen
     return input.mul_(slopes) if inplace else input * slopes
 
 
-@composite(method=False)
+@composite(method=False, grad_name="RreluWithNoiseBackward0")
 def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
     """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
     return _rrelu(input, lower, upper, training, False, generator)
@@ -166,7 +166,7 @@ def rrelu_(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
     return _rrelu(input, lower, upper, training, True, generator)
 
 
-@composite(name="nn.functional.rrelu", method=False)
+@composite(name="nn.functional.rrelu", method=False, grad_name="RreluWithNoiseBackward0")
 def functional_rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
     """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
     return _rrelu(input, lower, upper, training, inplace)

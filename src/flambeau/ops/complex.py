@@ -116,7 +116,7 @@ def conj_physical_(input):
     return _conj_physical.call_inplace(input) if input.is_complex() else input
 
 
-@composite
+@composite(grad_name="ConjBackward0")
 def conj(input):
     """The complex conjugate; a real tensor is its own."""
     return _conj_physical(input) if input.is_complex() else input

@@ -60,6 +60,7 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
     shortcut_over: tuple[ArrayOp, Callable] | None = None
     shortcut_unrecorded: Callable | None = None
+    called: Callable | None = None  # node -> the name users see it by, where that depends on the operands and is not grad_name
     notice: Callable | None = None  # called with the tensors of a shortened call that was recorded: what people get wrong about it
 
     def __init__(

@@ -122,7 +122,7 @@ def pdist(input, p=2.0):
     return _cdist(input, input, float(p), False).masked_select(above)
 
 
-@composite(method=False, aliases=("nn.functional.pairwise_distance",))
+@composite(method=False, aliases=("nn.functional.pairwise_distance",), grad_name="NormBackward1")
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The p-distance of rows of x1 to rows of x2, which broadcast; eps is added to the differences. (..., M), (..., M) -> (...)."""
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)

@@ -28,7 +28,9 @@ DIMENSIONS = (1, 2, 3)
 
 
 def _max_pool_op(n: int):
-    @on_arrays(name=f"_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=f"MaxPool{n}DWithIndicesBackward0")
+    last = "SqueezeBackward1" if n == 1 else f"MaxPool{n}DWithIndicesBackward0"  # PyTorch pools in 2 dimensions then
+
+    @on_arrays(name=f"_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=last)
     def op(input, sizes, kernel, stride, padding, dilation):
         """(the greatest of each window, where it was in the flattened plane)."""
         return kernels.greatest_sliding(input, sizes, kernel, stride, padding, dilation)
@@ -44,9 +46,9 @@ def _max_pool_op(n: int):
 
 
 def _adaptive_max_op(n: int):
-    @on_arrays(
-        name=f"_adaptive_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=f"AdaptiveMaxPool{n}DBackward0"
-    )
+    last = "SqueezeBackward1" if n == 1 else f"AdaptiveMaxPool{n}DBackward0"
+
+    @on_arrays(name=f"_adaptive_max_pool{n}d", public=False, method=False, returns="values indices", grad_name=last)
     def op(input, sizes):
         """(the greatest of each adaptive window, where it was)."""
         return kernels.greatest_adaptive(input, sizes)
@@ -99,7 +101,9 @@ def _avg_pool_op(n: int, back: bool):
 def _adaptive_avg_op(n: int, back: bool):
     name = f"_adaptive_avg_pool{n}d_adjoint" if back else f"_adaptive_avg_pool{n}d_planes"
 
-    @on_arrays(name=name, public=False, method=False, grad_name=f"AdaptiveAvgPool{n}D{'Backward' * back}Backward0")
+    last = "SqueezeBackward1" if n == 1 and not back else f"AdaptiveAvgPool{n}D{'Backward' * back}Backward0"
+
+    @on_arrays(name=name, public=False, method=False, grad_name=last)
     def op(input, small, large):
         """The average of each adaptive window, (*, *large) -> (*, *small); the adjoint the other way."""
         return kernels.averaged(input, small, large, kernels.ADAPTIVE, back)

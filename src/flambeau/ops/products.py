@@ -9,6 +9,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, gemm, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import adjoint, conj
+from flambeau.ops.views import squeeze_product
 
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ def matmul(input, other):
     if a == 1 and b == 1:
         return dot(input, other)
     if a == 1:
-        return matmul(input.unsqueeze(0), other).squeeze(-2)
+        return squeeze_product(matmul(input.unsqueeze(0), other), -2)
     return mv(input, other) if a == 2 else _matmul(input, other.unsqueeze(1)).squeeze(-1)
 
 

@@ -364,7 +364,7 @@ def _are_alike(gates, *others) -> bool:
     return all([t is None or (t._array.dtype == dtype and t._array.ndim <= 2) for t in others])
 
 
-@composite(method=False)
+@composite(method=False, grad_name="MulBackward0")
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """(h', c') after one step; hx = (h, c)."""
     if not isinstance(hx, (tuple, list)):

@@ -69,6 +69,9 @@ def _lengths(name: str, n_fft, hop_length, win_length, window) -> tuple[int, int
         raise RuntimeError(f"{name}: expected 0 < win_length <= n_fft, but got win_length={win_length}, n_fft={n_fft}")
     if window is not None and tuple(window.shape) != (win_length,):
         raise RuntimeError(f"{name}: expected a 1D window tensor of size win_length={win_length}, but got size {list(window.shape)}")
+    if window is None:
+        leak = f"A rectangular window will be applied by {name}, which leaks. Try window=torch.hann_window(win_length), for stft and istft"
+        warnings.warn(f"A window was not provided. {leak}", stacklevel=4)
     return n_fft, hop_length, win_length
 
 

@@ -149,7 +149,7 @@ def expand(input, *size, implicit=False, **named):
 
 
 def _squeezing(number: int):
-    """Declare squeeze once for each of the names its node has: without dim (0), with one (1), with several (2)."""
+    """Declare squeeze once for each of the names its node has: without dim (0), with one (1), with several (2), after a product (4)."""
 
     @view(name=f"_squeeze{number}", grad_name=f"SqueezeBackward{number}")
     def squeezed(input, dim):
@@ -160,6 +160,7 @@ def _squeezing(number: int):
 
 
 _SQUEEZES = [_squeezing(number) for number in range(3)]
+squeeze_product = _squeezing(4)  # of the row that a vector was made for the product
 
 
 @composite(as_view=True)

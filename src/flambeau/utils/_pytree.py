@@ -271,9 +271,14 @@ class TreeSpec:
         return hash((self.type, self.num_leaves, self.num_nodes))
 
     def __repr__(self) -> str:
+        return self._text(0)
+
+    def _text(self, indent: int) -> str:
+        """From the second on, each child begins a line, two columns further in than its parent."""
         if self.is_leaf():
             return "*"
-        return f"TreeSpec({self.type.__name__}, {self.context}, [{', '.join(map(repr, self.children_specs))}])"
+        children = f",\n{' ' * (indent + 2)}".join(child._text(indent + 2) for child in self.children_specs)
+        return f"TreeSpec({self.type.__name__}, {self.context}, [{children}])"
 
 
 PyTreeSpec = TreeSpec
