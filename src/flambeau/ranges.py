@@ -144,21 +144,8 @@ def _spread(start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:
     if n == 1:
         return np.array([start]).astype(kind)
     if dtype.category == dtypes.INTEGER:
-        kind, start, end = np.dtype(np.float64), int(start), int(end)
-    with np.errstate(all="ignore"):
-        first, last = np.array(start).astype(kind), np.array(end).astype(kind)
-        step = ((last - first) / kind.type(max(n - 1, 1))).astype(kind)
-        if kind == dtype.numpy and kind.kind == "f" and kind.itemsize > 2:  # half precision is computed in its own digits, as PyTorch does
-            found = steps.between(float(first), float(last), float(step), n, kind, dtype.name)
-            if found is not None:
-                return found
-            kind = np.dtype(np.float64)  # what is multiplied and added is rounded once
-            first, last, step = first.astype(kind), last.astype(kind), step.astype(kind)
-        index, half = np.arange(n), n // 2
-        out = np.empty(n, dtype.numpy)
-        out[:half] = first + step * index[:half].astype(kind)
-        out[half:] = last - step * (n - 1 - index[half:]).astype(kind)
-    return out
+        return steps.spread(int(start), int(end), n, np.dtype(np.float64), "float64").astype(kind)
+    return steps.spread(start, end, n, kind, dtype.name)
 
 
 def _powers(base: float, start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:

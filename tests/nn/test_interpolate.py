@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from layer_oracle import assert_near, check_errors, check_function, check_layer, torch
@@ -143,6 +145,36 @@ def test_grid_sample_outside():
         assert_near(found[0][1], found[1][1], "gradient")
 
 
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("n", [7, 28, 29, 50, 100])
+def test_identity_reads_the_image_itself(n, corners):
+    """Its points lie on elements, or beside them by the last bit: on the side that PyTorch's do, whether the grid has a derivative or not."""
+    image = np.random.default_rng(n).standard_normal((1, 2, n, n + 1)).astype(np.float32)
+    found = []
+    for package in (flambeau, torch):
+        f, x = package.nn.functional, package.tensor(image, requires_grad=True)
+        grid = f.affine_grid(package.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), image.shape, align_corners=corners)
+        plain = f.grid_sample(x.detach(), grid, align_corners=corners)
+        y = f.grid_sample(x, grid.requires_grad_(), align_corners=corners)
+        y.sum().backward()
+        assert np.array_equal(plain.numpy(), y.detach().numpy())
+        np.testing.assert_allclose(y.detach().numpy(), image, atol=1e-4)
+        found.append([t.detach().numpy() for t in (grid, y, x.grad, grid.grad)])
+    (grid, y, *gradients), (wanted_grid, wanted_y, *wanted) = found
+    assert np.array_equal(grid, wanted_grid)
+    np.testing.assert_allclose(y, wanted_y, rtol=1e-6, atol=1e-6)
+    for ours, theirs in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_default_of_corners_is_mentioned_once():
+    """Both functions warn, about the line of the program."""
+    x, theta = flambeau.ones(1, 1, 3, 3), flambeau.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    with pytest.warns(UserWarning, match="align_corners=False") as seen:
+        flambeau.nn.functional.grid_sample(x, flambeau.nn.functional.affine_grid(theta, x.shape))
+    assert [Path(w.filename).name for w in seen] == ["test_interpolate.py"] * 2
+
+
 def test_affine_grid():
     """Points of affine maps of images and volumes."""
     for corners in (False, True):
@@ -176,3 +208,17 @@ def test_window_refusals():
     check_errors(lambda t, x: t.nn.functional.unfold(x, 0), (2, 3, 4, 4))
     check_errors(lambda t, x: t.nn.functional.fold(x, (4, 4), 2), (2, 4, 8))
     check_errors(lambda t, x: t.nn.functional.fold(x, (4, 4), 2), (2, 3, 9))
+
+
+def test_sizes_are_checked_before_modes():
+    """A 3-d image without its batch is a ValueError about sizes."""
+    for call in (
+        lambda t, x: t.nn.functional.interpolate(x, size=(4, 4), mode="bilinear"),
+        lambda t, x: t.nn.functional.interpolate(x, scale_factor=(2, 2), mode="bicubic"),
+        lambda t, x: t.nn.functional.interpolate(x, mode="bilinear"),
+        lambda t, x: t.nn.functional.interpolate(x, size=4, scale_factor=2, mode="odd"),
+        lambda t, x: t.nn.functional.interpolate(x, size=4, mode="bilinear"),
+        lambda t, x: t.nn.functional.interpolate(x, size=4, mode="odd"),
+        lambda t, x: t.nn.functional.interpolate(x, size=(4, 4), mode="nearest", align_corners=True),
+    ):
+        check_errors(call, (3, 5, 5))

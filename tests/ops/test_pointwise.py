@@ -433,11 +433,31 @@ def test_names_of_nodes():
         "PowBackward0": x**2, "PowBackward1": x**y, "PowBackward2": 2**x, "NegBackward0": -x, "AbsBackward0": x.abs(),
         "ReluBackward0": x.relu(), "SigmoidBackward0": x.sigmoid(), "TanhBackward0": x.tanh(), "ExpBackward0": x.exp(),
         "MaximumBackward0": flambeau.maximum(x, y), "WhereBackward0": flambeau.where(x > 0, x, y), "ClampBackward1": x.clamp(0, 1),
-        "ClampMinBackward0": x.clamp(min=0), "Atan2Backward0": flambeau.atan2(x, y), "Log1PBackward0": x.log1p(),
+        "ClampMinBackward0": x.clamp_min(0), "Atan2Backward0": flambeau.atan2(x, y), "Log1PBackward0": x.log1p(),
     }  # fmt: skip
     for name, value in expressions.items():
         assert value.grad_fn.name() == name
     assert (x < y).grad_fn is None and not (x < y).requires_grad
+
+
+BOUNDED = [
+    lambda t, x, y: t.clamp(x, min=0), lambda t, x, y: x.clamp(max=0.5), lambda t, x, y: x.clip(0), lambda t, x, y: x.clamp(0, 1),
+    lambda t, x, y: x.clamp(min=y), lambda t, x, y: x.clamp(max=y), lambda t, x, y: x.clamp(y, y + 1), lambda t, x, y: x.clamp_min(0),
+    lambda t, x, y: x.clamp_max(y), lambda t, x, y: t.clamp_min(x, y), lambda t, x, y: (x * 1).clamp_(min=0),
+    lambda t, x, y: (x * 1).clip_(max=y), lambda t, x, y: (x * 1).clamp_min_(0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", BOUNDED)
+def test_names_of_bounds(call):
+    """clamp is one operation for numbers and one for tensors, whichever bound is given; clamp_min and clamp_max are others."""
+    names = []
+    for package in (flambeau, torch):
+        x, y = package.tensor([1.5, -2.0], requires_grad=True), package.tensor([2.5, -3.0], requires_grad=True)
+        value = call(package, x, y)
+        value.sum().backward()
+        names.append((value.grad_fn.name(), value.tolist(), x.grad.tolist(), y.grad is not None and y.grad.tolist()))
+    assert names[0] == names[1]
 
 
 def test_derivatives_that_do_not_exist():

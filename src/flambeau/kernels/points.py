@@ -40,9 +40,11 @@ class Words(NamedTuple):
     fmod: Callable
 
 
-def line_taps(x: Any, n: Any, mode: str, padding: str, corners: bool, words: Words) -> tuple[list, list]:
-    """(places, weights) of the neighbours of x along a dimension of n elements, whose ends are -1 and 1: whole numbers, perhaps outside."""
-    position = (x + 1) / 2 * (n - 1) if corners else ((x + 1) * n - 1) / 2
+def line_taps(position: Any, n: Any, mode: str, padding: str, corners: bool, words: Words) -> tuple[list, list]:
+    """(places, weights) of the neighbours of a position along a dimension of n elements: whole numbers, perhaps outside.
+
+    Nothing is multiplied before it is rounded down: so arrays, expressions and tensors find the same neighbours, to the last bit.
+    """
     if mode == "bicubic":
         first = words.floor(position)
         t = position - first
@@ -78,21 +80,21 @@ def paired(a: Any, b: Any, combine: Callable) -> Any:
     return combine(a[:, :, None], b[:, None]).reshape((a.shape[0], -1, a.shape[-1]))
 
 
-def taps(points: Array, sizes: tuple[int, ...], mode: str, padding: str, corners: bool) -> tuple[Array, Array]:
+def taps(positions: Array, sizes: tuple[int, ...], mode: str, padding: str, corners: bool) -> tuple[Array, Array]:
     """(places in a plane of these sizes, or -1; weights): of every dimension one neighbour. (N, P, dims), x first -> (N, T, P) twice."""
-    samples, count, dims = points.shape
+    samples, count, dims = positions.shape
     shape = samples, MODES[mode] ** dims, count
     small = math.prod(sizes) < 2**31
-    if type(points) is np.ndarray and small and points.flags.c_contiguous:
-        weights, places = native.empty(shape, points.dtype), native.empty(shape, np.dtype(np.int32))
+    if type(positions) is np.ndarray and small and positions.flags.c_contiguous:
+        weights, places = native.empty(shape, positions.dtype), native.empty(shape, np.dtype(np.int32))
         way = list(product(MODES, PADDINGS, (False, True))).index((mode, padding, corners))
-        seen = tuple([(a, (samples,), (math.prod(a.shape[1:]),)) for a in (weights, points, places)])
+        seen = tuple([(a, (samples,), (math.prod(a.shape[1:]),)) for a in (weights, positions, places)])
         if _ran("taps", weights, seen, (shape[1] * count, count, dims, MODES[mode], way, *sizes, *(0,) * (3 - dims))):
             return places, weights
-    xp = arrays.module_of(points)  # half precision is rounded after every step, as PyTorch does
+    xp = arrays.module_of(positions)  # half precision is rounded after every step, as PyTorch does
     words = Words(xp.where, xp.floor, xp.rint, xp.fmod)
     with np.errstate(all="ignore"):
-        found = [line_taps(points[..., -1 - d], n, mode, padding, corners, words) for d, n in enumerate(sizes)]
+        found = [line_taps(positions[..., -1 - d], n, mode, padding, corners, words) for d, n in enumerate(sizes)]
         lines = [(xp.stack(at, 1), xp.stack(weights, 1)) for at, weights in found]
         inside = [(at >= 0) & (at <= n - 1) for n, (at, _) in zip(sizes, lines, strict=True)]
         flat = [xp.where(ok, at, 0).astype("int64") for ok, (at, _) in zip(inside, lines, strict=True)]
@@ -101,7 +103,7 @@ def taps(points: Array, sizes: tuple[int, ...], mode: str, padding: str, corners
             places = paired(places * n, more, xp.add)
         places = xp.where(reduce(lambda a, b: paired(a, b, xp.logical_and), inside), places, -1).astype("int32" if small else "int64")
         weights = reduce(lambda a, b: paired(a, b, xp.multiply), [w for _, w in lines])
-    return places, _cast(weights, points)
+    return places, _cast(weights, positions)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def table() -> tuple[list[str], list[str], list[str]]:
 
 
 def _formulas(kind: str, real: str) -> str:
-    """A function for every mode, padding and meaning of the ends, that finds the neighbours of up to BLOCK points along one dimension."""
+    """A function for every mode, padding and meaning of the ends, that finds the neighbours of up to BLOCK positions along one dimension."""
     printer, words = LoopPrinter("float32" if kind == "f32" else "float64"), Words(e.where, e.floor, e.rint, e.fmod)
     parameters = f"(const {real} *x, int64_t step, int64_t n, {real} p0, {real} (*at)[BLOCK], {real} (*w)[BLOCK])"
     text, names = "", []

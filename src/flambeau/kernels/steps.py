@@ -19,6 +19,24 @@ def arithmetic(start, step, n: int, dtype: np.dtype, name: str) -> np.ndarray | 
     return _written(f"move.range_{name}", n, dtype, start, step)
 
 
+def spread(start, end, n: int, kind: np.dtype, name: str) -> np.ndarray:
+    """n numbers from start to end, of a dtype: the lower half counted up from the start, the upper half down from the end."""
+    out = np.empty(n, kind)
+    with np.errstate(all="ignore"):
+        first, last = np.array(start).astype(kind), np.array(end).astype(kind)
+        step = ((last - first) / kind.type(max(n - 1, 1))).astype(kind)
+        if kind.kind == "f" and kind.itemsize > 2:  # half precision is computed in its own digits, as PyTorch does
+            found = between(float(first), float(last), float(step), n, kind, name)
+            if found is not None:
+                return found
+            kind = np.dtype(np.float64)  # what is multiplied and added is rounded once
+            first, last, step = first.astype(kind), last.astype(kind), step.astype(kind)
+        index, half = np.arange(n), n // 2
+        out[:half] = first + step * index[:half].astype(kind)
+        out[half:] = last - step * (n - 1 - index[half:]).astype(kind)
+    return out
+
+
 def between(start: float, end: float, step: float, n: int, dtype: np.dtype, name: str) -> np.ndarray | None:
     """The same from both ends: the lower half is counted up from the start, the upper half down from the end, so that both are exact."""
     return _written(f"move.spread_{name}", n, dtype, start, end, step, n, n // 2)

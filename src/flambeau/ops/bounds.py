@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.complex import view_as_complex, view_as_real
@@ -76,6 +78,45 @@ _clamp_max.derivative(
 )
 
 
+# The same formulas under the names that PyTorch has for their nodes: clamp with numbers and with tensors, clamp_min with a tensor.
+_named = functools.partial(pointwise, public=False, method=False, complex=False)
+
+
+@_named(kernel=_clamp.kernel, shown="clamp", grad_name="ClampBackward0")
+def _clamp_between(input, min, max):
+    """min and max are tensors."""
+
+
+@_named(kernel=_clamp_min.kernel, shown="clamp", grad_name="ClampBackward1")
+def _clamp_low(input, min):
+    """min is a number, and there is no max."""
+
+
+@_named(kernel=_clamp_min.kernel, shown="clamp", grad_name="ClampBackward0")
+def _clamp_above(input, min):
+    """min is a tensor, and there is no max."""
+
+
+@_named(kernel=_clamp_max.kernel, shown="clamp", grad_name="ClampBackward1")
+def _clamp_high(input, max):
+    """max is a number, and there is no min."""
+
+
+@_named(kernel=_clamp_max.kernel, shown="clamp", grad_name="ClampBackward0")
+def _clamp_below(input, max):
+    """max is a tensor, and there is no min."""
+
+
+@_named(kernel=_clamp_min.kernel, shown="clamp_min", grad_name="ClampMinBackward1")
+def _clamp_min_of(input, min):
+    """min is a tensor."""
+
+
+@_named(kernel=_clamp_max.kernel, shown="clamp_max", grad_name="ClampMaxBackward1")
+def _clamp_max_of(input, max):
+    """max is a tensor."""
+
+
 @choice(inplace=True, aliases=("clip",))
 def clamp(input, min=None, max=None):
     """Every element moved to the nearest number between `min` and `max` (numbers or tensors); None leaves a side open."""
@@ -83,24 +124,24 @@ def clamp(input, min=None, max=None):
         raise TypeError("clamp(): min and max must be both tensors or both numbers. Try torch.full_like(...), or two calls")
     check_bounds(input, min, max)
     if max is None:
-        return _clamp_min, input, min
+        return _clamp_above if is_tensor(min) else _clamp_low, input, min
     if min is None:
-        return _clamp_max, input, max
-    return _clamp, input, min, max
+        return _clamp_below if is_tensor(max) else _clamp_high, input, max
+    return _clamp_between if is_tensor(min) else _clamp, input, min, max
 
 
 @choice(inplace=True)
 def clamp_min(input, min):
     """Every element, but at least `min`."""
     check_bounds(input, min, None)
-    return _clamp_min, input, min
+    return _clamp_min_of if is_tensor(min) else _clamp_min, input, min
 
 
 @choice(inplace=True)
 def clamp_max(input, max):
     """Every element, but at most `max`."""
     check_bounds(input, None, max)
-    return _clamp_max, input, max
+    return _clamp_max_of if is_tensor(max) else _clamp_max, input, max
 
 
 def check_bounds(input, min, max) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels import points as kernel
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.kernels import steps
+from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.joining import stack
 
+_CHANGED = "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Try align_corners=... to be clear."
 MODES, PADDINGS = tuple(kernel.MODES), kernel.PADDINGS
 
 
@@ -38,7 +39,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         wanted = "expected padding_mode to be 'zeros', 'border', or 'reflection'"
         raise ValueError(f"nn.functional.grid_sample(): {wanted}, but got: '{padding_mode}'")
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0.", stacklevel=3)
+        errors.warn(_CHANGED)
     return _sampled(input, grid, mode, padding_mode, bool(align_corners))
 
 
@@ -64,10 +65,10 @@ def _sampled(input, grid, mode: str, padding: str, corners: bool):
     _check(input, grid, mode)
     samples, channels, *sizes = input.shape
     how = tuple(sizes), mode, padding, corners
-    flat = grid.reshape((samples, -1, len(sizes)))  # (N, P, dims), x first
-    places, weights = _taps(flat.detach(), *how)  # (N, T, P): of every dimension one neighbour
-    if grid.requires_grad:
-        weights = _weights(flat, *how)
+    at = _positions(grid.reshape((samples, -1, len(sizes))), sizes[::-1], corners)  # (N, P, dims), x first
+    places, weights = _taps(at.detach(), *how)  # (N, T, P): of every dimension one neighbour
+    if at.requires_grad:
+        weights = _weights(at, *how)
     found = _mixed_at(input.reshape((samples, channels, -1)), places, weights)
     return found.reshape((samples, channels, *grid.shape[1:-1]))
 
@@ -75,17 +76,33 @@ def _sampled(input, grid, mode: str, padding: str, corners: bool):
 # -- where to read, and how much: the formulas are in kernels/points.py -------------------------------------------------------
 
 
+def _positions(points, sizes, corners: bool):
+    """Where points of -1 ... 1 lie among the elements 0 ... n - 1 of dimensions of these sizes. (N, P, dims) -> (N, P, dims)."""
+    if points.shape[-1] == 2 and points.dtype in (dtypes.float32, dtypes.float64):
+        halves = [(n - 1) / 2 if corners else n / 2 for n in sizes]
+        half = halves[0] if len({*halves}) == 1 else points.new_tensor(halves)
+        return _stretched(points, half, 0.0 if corners else 0.5)
+    n = sizes[0] if len({*sizes}) == 1 else points.new_tensor(sizes)  # volumes and half precision are rounded after every step
+    return (points + 1) / 2 * (n - 1) if corners else ((points + 1) * n - 1) / 2
+
+
+@pointwise(public=False, method=False, dtypes=("float32", "float64"), complex=False)
+def _stretched(points, half, before):
+    """(points + 1) half - before. Multiplied and subtracted in one step where the CPU can, as PyTorch does for images: see `_line`."""
+    return (points + 1) * half - before
+
+
 @on_arrays(public=False, method=False, differentiable=False, returns="places weights")
-def _taps(points, sizes, mode, padding, corners):
-    """(places in a plane, or -1; weights) of the neighbours of points. (N, P, dims) -> (N, T, P), (N, T, P)."""
-    return kernel.taps(points, sizes, mode, padding, corners)
+def _taps(positions, sizes, mode, padding, corners):
+    """(places in a plane, or -1; weights) of the neighbours of positions. (N, P, dims) -> (N, T, P), (N, T, P)."""
+    return kernel.taps(positions, sizes, mode, padding, corners)
 
 
 @_taps.meta
-def _(points, sizes, mode, padding, corners):
-    samples, count, dims = points.shape
+def _(positions, sizes, mode, padding, corners):
+    samples, count, dims = positions.shape
     shape = samples, kernel.MODES[mode] ** dims, count
-    return [(shape, np.dtype(np.int32)), (shape, points.dtype)]
+    return [(shape, np.dtype(np.int32)), (shape, positions.dtype)]
 
 
 ON_TENSORS = kernel.Words(
@@ -96,9 +113,9 @@ ON_TENSORS = kernel.Words(
 )
 
 
-def _weights(points, sizes, *how):
+def _weights(positions, sizes, *how):
     """The weights of `_taps` by operations, so that they can be differentiated."""
-    lines = [kernel.line_taps(points[..., -1 - d], n, *how, ON_TENSORS)[1] for d, n in enumerate(sizes)]
+    lines = [kernel.line_taps(positions[..., -1 - d], n, *how, ON_TENSORS)[1] for d, n in enumerate(sizes)]
     return functools.reduce(lambda a, b: kernel.paired(a, b, operator.mul), [stack(line, 1) for line in lines])
 
 
@@ -186,15 +203,17 @@ def _line(theta, n: int, corners: bool):
     """n points from -1 to 1: the centres of the outermost at the ends, or their edges."""
     if n <= 1:
         return theta.new_zeros(n)
-    last = 1.0 if corners else (n - 1) / n
-    return theta.new_tensor([last * (2 * i / (n - 1) - 1) for i in range(n)])
+    # Rounded step by step, as PyTorch does: the points of the identity lie on elements, or beside them by the last bit, and the side decides
+    # which neighbour their derivative sees.
+    line = theta.new_tensor(steps.spread(-1, 1, n, theta.dtype.numpy, theta.dtype.name))
+    return line if corners else line * (n - 1) / n
 
 
 @composite(name="nn.functional.affine_grid", method=False)
 def affine_grid(theta, size, align_corners=None):
     """The points at which grid_sample reads an affine map of its input. theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2)."""
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0.", stacklevel=3)
+        errors.warn(_CHANGED)
     if theta.dtype.category != dtypes.FLOAT:
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     size = [int(n) for n in size]

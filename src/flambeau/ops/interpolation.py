@@ -233,8 +233,10 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     mode           "nearest", "nearest-exact", "area", "linear" (3-d input), "bilinear", "bicubic" (4-d), "trilinear" (5-d)
     align_corners  whether the centres of the corner elements stay where they are, or the corners of the whole
     """
-    places = _checked(input, mode, align_corners, antialias)
+    if mode in ANY and align_corners is not None:
+        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
+    places = _checked(input, mode, antialias)
     if min(sizes) <= 0 or 0 in input.shape[1:]:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
     if mode.startswith("nearest"):
@@ -268,13 +270,11 @@ def _finished(input, result):
     return result.contiguous()
 
 
-def _checked(input, mode: str, align_corners, antialias: bool) -> int:
+def _checked(input, mode: str, antialias: bool) -> int:
     """How many dimensions of places there are, after checking that the mode takes them."""
     places = input.dim() - 2
     if mode not in (*ANY, *AXES):
         raise NotImplementedError(f"interpolate: unknown mode {mode!r}: try one of {', '.join((*ANY, *AXES))}")
-    if mode in ANY and align_corners is not None:
-        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     if antialias and not (mode in ("bilinear", "bicubic") and input.dim() == 4):
         raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
     if places not in (1, 2, 3) or places != AXES.get(mode, places):
