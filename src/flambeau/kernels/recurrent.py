@@ -45,9 +45,9 @@ def forward(
         arrays.cuda_room.cuda_recurrent.forward(cell, *operands, sizes, reverse)
         return tuple(made.values())
     few, wide = sizes[0] <= FEW, PANEL.get(native.lib.variant(), 256) // weight.itemsize
-    operands = {**made, **given, "panels": arrays.contiguous(weight) if few else _panels(weight, wide)}
+    given |= made | {"panels": arrays.contiguous(weight) if few else _panels(weight, wide)}
     facts = {"biased": bias is not None, "keeps": keeps, "as_it_lies": few, "ldw": wide}
-    _run(f"{cell}_forward", FORWARD, sizes, reverse, hidden, operands, facts)
+    _run(f"{cell}_forward", FORWARD, sizes, reverse, hidden, given, facts)
     return made["out"], made["cell"], made["keep"]
 
 
