@@ -39,7 +39,7 @@ static union {
     };
     void *all[6];
 } blas;
-static const fl_products *loops; /* for float32 and float64 */
+static const fl_products *loops; /* for float32 and float64, or NULL */
 
 typedef struct Product Product;
 struct Product {
@@ -257,7 +257,7 @@ static void run_strips(Product *p) {
 
 /* Note [panels]. False if there are no such loops, or if most of their vectors would be empty. */
 static bool plan_strips(Product *p) {
-    if (p->type > F64 || !loops->strip || p->k == 0) return false;
+    if (p->type > F64 || !loops || !loops->strip || p->k == 0) return false;
     p->loops = loops + p->type;
     const bool few = p->m <= FEW_ROWS || (p->m <= SOME_ROWS && 16 * p->m <= 13 * in_vectors(p, p->m));
     if (few && p->b.transposed && !p->a.transposed && !p->c.transposed) {
@@ -286,7 +286,7 @@ static bool plan_strips(Product *p) {
 /* How to go about it: the same for all products of a batch. */
 static void plan(Product *p) {
     bool is_row = p->m == 1 && p->n > 1;
-    if (p->type <= F64 && p->m * p->n * p->k <= TINY) p->execute = run_tiny;
+    if (loops && p->type <= F64 && p->m * p->n * p->k <= TINY) p->execute = run_tiny;
     else if ((is_row || p->n == 1) && p->k > 0 && p->type <= F64) {
         if (is_row) flip(p);
         p->rows = even(p->m, ceil_div(1 << 15, p->k) * 12, 12);
