@@ -97,17 +97,17 @@ def test_damage_inside_a_module_and_in_large_files_read_by_threads(tmp_path, mon
 
 def test_a_file_is_read_and_summed_in_one_call(tmp_path):
     """The compiled reader gives other bytes or sums than plain reading, or does not notice where the file ends."""
-    data = np.random.default_rng(0).bytes(600_001)  # more than two chunks, none of them whole at the end
+    data = np.random.default_rng(0).bytes(300_001)  # more than two chunks, none of them whole at the end
     (tmp_path / "x").write_bytes(data)
     with open(tmp_path / "x", "rb") as file:
         source = sources.source_of(file)
-        for at, size in ((0, 600_001), (7, 384_000), (3, 192_000), (131_072, 100), (599_999, 2), (5, 0)):
+        for at, size in ((0, 300_001), (7, 131_072), (131_072, 100), (299_999, 2), (5, 0)):
             memory = bytearray(size)
             assert source.read_summed(at, memoryview(memory)) == sources.Source.read_summed(source, at, memoryview(bytearray(size)))
             assert bytes(memory) == data[at : at + size]
             assert source.read_summed(at, memoryview(memory)) == zlib.crc32(memory)
-        with pytest.raises(RuntimeError, match="there are only 600001"):
-            source.read_summed(600_000, memoryview(bytearray(2)))
+        with pytest.raises(RuntimeError, match="there are only 300001"):
+            source.read_summed(300_000, memoryview(bytearray(2)))
     with pytest.raises(OSError):
         source.read_summed(0, memoryview(bytearray(2)))
 
@@ -141,8 +141,7 @@ def test_checksums_are_zlibs():
     """The checksum in C, or of pieces put together, is not CRC-32."""
 
     chance = random.Random(1)
-    turns = [19_200 * turns + more for turns in (1, 4, 5, 9) for more in (-1, 0, 1, 100)]  # what it reads at a time
-    for length in [*range(0, 700), 4096, 100_003, *turns]:
+    for length in [*range(0, 700), 4096, 100_003, 131_071, 131_072]:
         data, start = chance.randbytes(length), chance.getrandbits(32)
         assert checksum.crc32(data, start) == zlib.crc32(data, start)
         cut = chance.randint(0, length)

@@ -214,7 +214,8 @@ static void run_plain(Product *p) {
     run(piece, p, p->below * ceil_div(p->n, p->cols), true);
 }
 
-/* Pieces for all threads, several for each; where each packs its part of B, fewer, and rows are cut last: they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same order. */
+/* Pieces for all threads, several for each; where each packs its part of B, fewer, and rows are cut last: they would pack it again. Not by
+   shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
     const int64_t enough = (p->packs ? 3 : 4) * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
     const int64_t most = p->c.transposed ? p->panel : (p->packs ? SHARE : MANY) / p->size;
