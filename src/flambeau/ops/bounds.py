@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from flambeau import dtypes
 from flambeau.kernels import expr as e
 from flambeau.ops.complex import view_as_complex, view_as_real
@@ -78,43 +76,19 @@ _clamp_max.derivative(
 )
 
 
-# The same formulas under the names that PyTorch has for their nodes: clamp with numbers and with tensors, clamp_min with a tensor.
-_named = functools.partial(pointwise, public=False, method=False, complex=False)
+def _shown_as(op, name: str, shown: str, node: str):
+    """The same formula where PyTorch's node has another name."""
+    return pointwise(name=name, kernel=op.kernel, shown=shown, grad_name=node, public=False, method=False, complex=False)(op.forward)
 
 
-@_named(kernel=_clamp.kernel, shown="clamp", grad_name="ClampBackward0")
-def _clamp_between(input, min, max):
-    """min and max are tensors."""
-
-
-@_named(kernel=_clamp_min.kernel, shown="clamp", grad_name="ClampBackward1")
-def _clamp_low(input, min):
-    """min is a number, and there is no max."""
-
-
-@_named(kernel=_clamp_min.kernel, shown="clamp", grad_name="ClampBackward0")
-def _clamp_above(input, min):
-    """min is a tensor, and there is no max."""
-
-
-@_named(kernel=_clamp_max.kernel, shown="clamp", grad_name="ClampBackward1")
-def _clamp_high(input, max):
-    """max is a number, and there is no min."""
-
-
-@_named(kernel=_clamp_max.kernel, shown="clamp", grad_name="ClampBackward0")
-def _clamp_below(input, max):
-    """max is a tensor, and there is no min."""
-
-
-@_named(kernel=_clamp_min.kernel, shown="clamp_min", grad_name="ClampMinBackward1")
-def _clamp_min_of(input, min):
-    """min is a tensor."""
-
-
-@_named(kernel=_clamp_max.kernel, shown="clamp_max", grad_name="ClampMaxBackward1")
-def _clamp_max_of(input, max):
-    """max is a tensor."""
+# clamp is one node for numbers and one for tensors, whichever bound is given; clamp_min and clamp_max are others.
+_clamp_between = _shown_as(_clamp, "_clamp_between", "clamp", "ClampBackward0")  # tensors
+_clamp_low = _shown_as(_clamp_min, "_clamp_low", "clamp", "ClampBackward1")
+_clamp_above = _shown_as(_clamp_min, "_clamp_above", "clamp", "ClampBackward0")  # a tensor
+_clamp_high = _shown_as(_clamp_max, "_clamp_high", "clamp", "ClampBackward1")
+_clamp_below = _shown_as(_clamp_max, "_clamp_below", "clamp", "ClampBackward0")  # a tensor
+_clamp_min_of = _shown_as(_clamp_min, "_clamp_min_of", "clamp_min", "ClampMinBackward1")  # a tensor
+_clamp_max_of = _shown_as(_clamp_max, "_clamp_max_of", "clamp_max", "ClampMaxBackward1")  # a tensor
 
 
 @choice(inplace=True, aliases=("clip",))
