@@ -22,6 +22,17 @@ from flambeau.torch_version import TorchVersion
 
 torch = pytest.importorskip("torch")
 
+CLASSES = """
+import torch.nn.utils.prune, torch.utils.data
+CLASSES = [(torch, name) for name in "Tensor Size dtype device Generator finfo layout memory_format FloatTensor UntypedStorage".split()]
+CLASSES += [(torch.nn, name) for name in "Module Linear Parameter MultiheadAttention Sequential CrossEntropyLoss LSTM".split()]
+CLASSES += [(torch.optim, name) for name in "Optimizer AdamW Muon LBFGS".split()]
+CLASSES += [(torch.optim.lr_scheduler, name) for name in "StepLR OneCycleLR".split()]
+CLASSES += [(torch.utils.data, name) for name in "DataLoader TensorDataset Subset RandomSampler".split()]
+CLASSES += [(torch.utils.hooks, "RemovableHandle"), (torch.autograd, "Function"), (torch.autograd.graph, "Node"), (torch, "no_grad")]
+CLASSES += [(torch.amp, "GradScaler"), (torch.nn.utils.prune, "L1Unstructured"), (torch.nn.utils.rnn, "PackedSequence")]
+CLASSES += [(torch.distributions, name) for name in sorted(torch.distributions.__all__) if isinstance(getattr(torch.distributions, name), type)]
+"""
 # PyTorch is in the process of the tests, so the alias is tried in another one, which reports what it saw.
 TRIAL = """
 import importlib, importlib.metadata, importlib.util, json, os, pickle, sys, threading
@@ -53,6 +64,11 @@ with flambeau.compat.install_as_torch():
     found["version is text"] = isinstance(torch.__version__, str) and torch.__version__ >= "2.8" and torch.__version__ >= (2, 13)
     found["specs"] = [importlib.util.find_spec(name) is not None for name in ("torch", "torch.nn", "torch.utils.hooks", "torch.no_room")]
     found["reload"] = [importlib.reload(torch) is flambeau, torch.__version__, torch.ones(1).item(), importlib.reload(F) is F]
+    from torch.nn.modules.activation import MultiheadAttention
+    exec(sys.argv[1])
+    kinds = [getattr(room, name) for room, name in CLASSES]
+    found["classes"] = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
+    found["classes pickle"] = all(pickle.loads(pickle.dumps(kind)) is kind for kind in kinds)
     errors = {}
     for code in (
         "import torch.no_room", "import torch.no_room.inner", "from torch import no_name", "from torch.nn import NoLayer",
@@ -76,6 +92,7 @@ with flambeau.compat.install_as_torch():
     found["twice"] = sum("Alias" in type(f).__name__ for f in sys.meta_path)
     found["children are told"] = os.environ["FLAMBEAU_AS_TORCH"]
 found["gone"] = [n for n in sys.modules if n.split(".")[0] in ("torch", "torchvision")], os.environ == before, flambeau.compat.is_installed()
+found["own classes again"] = [flambeau.Tensor.__module__, nn.Linear.__module__]
 found["own version again"] = flambeau.__version__
 try:
     flambeau.no_name
@@ -99,7 +116,7 @@ def found() -> dict:
     """What the trial saw."""
     clean = {name: value for name, value in os.environ.items() if name != "FLAMBEAU_AS_TORCH"}
     env = clean | {"PYTHONPATH": str(Path(flambeau.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", TRIAL], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", TRIAL, CLASSES], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -108,6 +125,13 @@ def test_one_module_under_two_names(found):
     """A torch name gives another object than the flambeau name, or a module has lost its own name or spec."""
     assert all(found["one object"]) and found["own names"] == []
     assert found["pickles"] and found["pickles by torch names"] and found["threads"]
+
+
+def test_classes_are_called_what_pytorchs_are(found):
+    """print(type(x)), and libraries that look at `__module__`; such names can be pickled, and go when the alias goes."""
+    exec(CLASSES, {"torch": torch}, names := {})
+    assert found["classes"] == [f"{kind.__module__}.{kind.__qualname__}" for kind in (getattr(*pair) for pair in names["CLASSES"])]
+    assert found["classes pickle"] and found["own classes again"] == ["flambeau.tensor", "flambeau.nn.modules.linear"]
 
 
 def test_versions(found):

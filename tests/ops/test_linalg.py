@@ -301,6 +301,18 @@ def test_matrix_norms(dtype, order):
         check(lambda t, x: t.linalg.matrix_norm(x, order), numbers(0, 3, dtype=dtype), gradient=False)
 
 
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("order", ["fro", "nuc", 2, -2, 1, -1, inf, -inf])
+def test_matrix_norms_come_from_the_same_node(order, keepdim):
+    """What a norm is printed with, and how it lies in memory."""
+    x = numbers(2, 3, 4, dtype=REAL)
+    for dim in ((-2, -1), (0, 2), (2, 0)):
+        found, wanted = (
+            t.linalg.matrix_norm(t.tensor(x.tolist(), requires_grad=True), order, dim, keepdim=keepdim) for t in (flambeau, torch)
+        )
+        assert (found.grad_fn.name(), found.stride()) == (wanted.grad_fn.name(), wanted.stride())
+
+
 def test_norm_dtypes():
     """Half precision is summed in float32; dtype= widens, and never narrows or crosses from real to complex."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):

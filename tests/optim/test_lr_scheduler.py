@@ -197,7 +197,7 @@ def test_sequential_and_chained():
                 s.last_epoch for s in scheduler._schedulers if hasattr(s, "last_epoch")
             ]
         assert runs[0] == pytest.approx(runs[1], rel=1e-9)
-        assert states[0].keys() == states[1].keys() and [s.keys() for s in states[0]["_schedulers"]] == [
+        assert list(states[0]) == list(states[1]) and [s.keys() for s in states[0]["_schedulers"]] == [
             s.keys() for s in states[1]["_schedulers"]
         ]
 

@@ -145,10 +145,40 @@ def adopt(module: ModuleType) -> None:
         return
     sys.modules[alias] = module
     watch(module, alias)
+    _say_where_classes_live(module)
     if module.__name__ in ("flambeau", "flambeau.version"):
         from flambeau.torch_version import compatible
 
         module.__version__ = compatible
+
+
+_renamed: dict[type, str] = {}  # classes that say they live in torch, and where they said they live before
+
+
+def _say_where_classes_live(module: ModuleType) -> None:
+    """Let a module's classes be called what PyTorch's are: print(type(x)) says <class 'torch.Tensor'>, and libraries ask for that name.
+
+    A package has run after the modules it imports, and may have given them further names: they are seen to with it, once more.
+    """
+    package = sys.modules.get("flambeau")
+    if module is not package and getattr(package, "_find", None) is None:
+        return
+    from flambeau.torch_names import THEIRS, torch_home
+
+    own = set(dir(package))
+    inside = f"{module.__name__}."
+    imported = [found for name, found in list(sys.modules.items()) if name.startswith(inside)] if hasattr(module, "__path__") else []
+    for room in (module, *imported):
+        home = room.__name__
+        for name, kind in list(vars(room).items()):
+            if not isinstance(kind, type) or kind.__module__ != home or kind.__name__ != name:
+                continue
+            alias = torch_home(home, name)
+            if alias == THEIRS and name not in own:
+                continue  # nothing that programs know of
+            if alias != torch_name(home) and alias not in sys.modules and find(real_name(alias)) is None:
+                continue  # a pickle could not name it
+            _renamed[kind], kind.__module__ = home, alias
 
 
 # -- putting it in place, and taking it away ---------------------------------------------------------------------------------------------
@@ -189,6 +219,9 @@ def uninstall() -> None:
             del sys.modules[name]
         elif root == "flambeau" and isinstance(module, ModuleType):
             unwatch(module)
+    while _renamed:
+        kind, home = _renamed.popitem()
+        kind.__module__ = home
     for name in ("flambeau", "flambeau.version"):
         if name in sys.modules:
             from flambeau.version import flambeau_version

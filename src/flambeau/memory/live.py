@@ -255,7 +255,7 @@ def arrays_in(value: Any, depth: int = 6) -> Iterator[Any]:
         yield from arrays_in(value.packed, depth - 1)
     elif isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
         yield value
-    elif type(value).__module__.startswith("flambeau.utils"):  # a slot of a checkpoint
+    elif type(value).__module__.startswith(("flambeau.utils", "torch.utils")):  # a slot of a checkpoint
         yield from arrays_in(getattr(value, "found", None), depth - 1)
 
 

@@ -131,16 +131,17 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     if ord not in (1, -1, inf, -inf):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported. Try 'fro', 'nuc', 2, -2, 1, -1, inf or -inf")
     along, over = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    sums = _vector_norm(A, 1, (along,), True, None)
-    found = _extreme(sums, over, ord > 0)
-    return found if keepdim else found.squeeze((rows, columns))
+    sums = _vector_norm(A, 1, (along,), keepdim, None)
+    if not keepdim and over > along:
+        over -= 1
+    return _extreme(sums, over, ord > 0, keepdim)
 
 
-def _extreme(values, dim: int, largest: bool):
-    """The largest (or smallest) along a dimension, which stays, of size 1. The largest of no sums is 0."""
+def _extreme(values, dim: int, largest: bool, keepdim: bool):
+    """The largest (or smallest) along a dimension. The largest of no sums is 0."""
     if largest and values.shape[dim] == 0:
-        return values.sum(dim, keepdim=True)
-    return values.amax(dim, keepdim=True) if largest else values.amin(dim, keepdim=True)
+        return values.sum(dim, keepdim=keepdim)
+    return values.amax(dim, keepdim=keepdim) if largest else values.amin(dim, keepdim=keepdim)
 
 
 def _singular_norm(A, ord, rows: int, columns: int, keepdim: bool):
@@ -149,11 +150,8 @@ def _singular_norm(A, ord, rows: int, columns: int, keepdim: bool):
     if A.dtype in (dtypes.float16, dtypes.bfloat16):
         raise RuntimeError(f"linalg.matrix_norm: Low precision dtypes not supported. Got {A.dtype.name}. Try x.float()")
     values = svdvals(A.movedim((rows, columns), (-2, -1)))
-    found = values.sum(-1) if ord == "nuc" else _extreme(values, values.dim() - 1, ord > 0).squeeze(-1)
-    if keepdim:
-        for d in sorted((rows, columns)):
-            found = found.unsqueeze(d)
-    return found
+    found = values.sum(-1) if ord == "nuc" else _extreme(values, -1, ord > 0, False)
+    return found.unsqueeze(-1).unsqueeze(-1).movedim((-2, -1), (rows, columns)) if keepdim else found
 
 
 def _two_dims(A, dim) -> tuple[int, int]:

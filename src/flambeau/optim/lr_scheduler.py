@@ -545,7 +545,8 @@ class _OfSchedules(LRScheduler):
                 raise ValueError(f"{name} expects all schedulers to belong to the same optimizer; {found}.")
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"_schedulers": [s.state_dict() for s in self._schedulers]}
+        own = {name: value for name, value in super().state_dict().items() if name != "_schedulers"}
+        return own | {"_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.__dict__.update({name: value for name, value in state_dict.items() if name != "_schedulers"})

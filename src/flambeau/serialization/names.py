@@ -9,35 +9,9 @@ import importlib
 import sys
 from typing import Any
 
-OURS, THEIRS, VISION = "flambeau", "torch", "torchvision"  # flambeau.vision is torchvision in files
-# Rooms that PyTorch has too. What lives in another file of ours is a name of the package torch itself (flambeau.tensor.Size: torch.Size).
-ROOMS = frozenset(
-    """amp ao autograd backends compiler cpu cuda distributed distributions fft func futures hub jit library linalg masked multiprocessing nn
-    optim overrides profiler serialization signal sparse special testing types utils version""".split()
-)
-# Our file: PyTorch's, where the names differ.
-FILES = {
-    "ao.nn.quantized.dynamic.cells": "ao.nn.quantized.dynamic.modules.rnn",
-    "ao.nn.quantized.dynamic.linear": "ao.nn.quantized.dynamic.modules.linear",
-    "ao.nn.quantized.dynamic.rnn": "ao.nn.quantized.dynamic.modules.rnn",
-    "ao.nn.quantized.packed": "ao.nn.quantized.modules.linear",
-    "autograd.modes": "autograd.grad_mode",
-    "nn.modules.hooks": "nn.modules.module",
-    "nn.modules.multihead": "nn.modules.activation",
-    "nn.modules.state": "nn.modules.module",
-    "parameter": "nn.parameter",
-    "pickling": "_utils",
-    "random": "_C",
-    "rng": "random",
-    "untyped_storage": "storage",
-}
-# Names that live elsewhere than their neighbours: (our file, name): PyTorch's file.
-NAMES = {
-    ("parameter", "_rebuild_parameter"): "_utils",
-    ("parameter", "_rebuild_parameter_with_state"): "_utils",
-    ("pickling", "_rebuild_from_type_v2"): "_tensor",
-    ("serialization.saving", "_get_layout"): "serialization",
-}
+from flambeau.torch_names import FILES, NAMES, OURS, THEIRS, VISION
+from flambeau.torch_names import torch_home as name_in_files
+
 _FROM_FILE = {theirs: ours for ours, theirs in FILES.items()}
 _FROM_NAME = {(theirs, name): ours for (ours, name), theirs in NAMES.items()}
 
@@ -45,17 +19,6 @@ _FROM_NAME = {(theirs, name): ours for (ours, name), theirs in NAMES.items()}
 def is_ours(module: str) -> bool:
     """Whether a module name is one that files write as PyTorch's."""
     return module.partition(".")[0] in (OURS, THEIRS, VISION)
-
-
-def name_in_files(module: str, name: str) -> str:
-    """The module under which PyTorch has what is called `name` in a module of ours."""
-    package, _, inside = module.partition(".")
-    if package != OURS:
-        return module
-    if inside.partition(".")[0] == "vision":
-        return VISION + inside.removeprefix("vision")
-    inside = NAMES.get((inside, name)) or FILES.get(inside) or (inside if inside.partition(".")[0] in ROOMS else "")
-    return f"{THEIRS}.{inside}" if inside else THEIRS
 
 
 def find(module: str, name: str) -> Any:
@@ -68,26 +31,26 @@ def find(module: str, name: str) -> Any:
     if package == THEIRS and inside in ("_C", "") and name in ("TensorBase", "_TensorBase"):
         name = "Tensor"
     renamed = _FROM_NAME.get((inside, name)) or _FROM_FILE.get(inside)
-    for place in (renamed, inside) if renamed else (inside,):
-        found = _in(place, name)
-        if found is not None:
-            return found
+    places = [renamed, inside] if renamed else [inside]
+    while places:
+        for place in places:
+            found = _in(place, name)
+            if found is not None:
+                return found
+        # Not there: in the packages around it, then. Files are cut differently, packages show the same names.
+        places = [place.rpartition(".")[0] for place in places if place]
     raise AttributeError(f"{module}.{name}: Flambeau has nothing of that name")
 
 
 def _in(inside: str, name: str) -> Any:
-    """A name in a module of ours, or in the packages around it: files are cut differently, packages show the same names."""
-    while True:
-        try:
-            home = importlib.import_module(f"{OURS}.{inside}" if inside else OURS)
-        except ModuleNotFoundError as problem:
-            if not (problem.name or "").startswith(OURS):
-                raise
-            home = None
-        found = getattr(home, name, None)
-        if found is not None or not inside:
-            return found
-        inside = inside.rpartition(".")[0]
+    """A name in a module of ours; None if there is no such module, or no such name in it."""
+    try:
+        home = importlib.import_module(f"{OURS}.{inside}" if inside else OURS)
+    except ModuleNotFoundError as problem:
+        if not (problem.name or "").startswith(OURS):
+            raise
+        return None
+    return getattr(home, name, None)
 
 
 def global_name(obj: Any, name: str | None) -> tuple[str, str] | None:

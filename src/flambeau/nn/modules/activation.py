@@ -433,3 +433,12 @@ class Softmax2d(Module):
         if input.dim() not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
         return F.softmax(input, -3, _stacklevel=5)
+
+
+def __getattr__(name: str) -> Any:
+    """Attention is a subject of its own here; PyTorch has it among the activations, and programs import it from there."""
+    if name == "MultiheadAttention":
+        from flambeau.nn.modules.multihead import MultiheadAttention
+
+        return MultiheadAttention
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -96,7 +96,7 @@ def strays(module: Any):
     plain = [name for name, value in vars(module).items() if isinstance(value, Tensor) and name not in known]
     for name in plain:
         yield f"    {name} is a plain attribute, {look(vars(module)[name])}: self.register_buffer({name!r}, ...) makes it move with the model"
-    if not plain and type(module).__module__.partition(".")[0] != __name__.partition(".")[0]:
+    if not plain and type(module).__module__.partition(".")[0] not in ("flambeau", "torch"):
         yield "    try: a tensor made in forward takes device=x.device; a constant is kept with self.register_buffer(name, tensor)"
     elif not plain:
         yield "    try: model.to(device) once, and .to(device) for every batch"

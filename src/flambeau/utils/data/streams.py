@@ -128,7 +128,7 @@ def _parts(value: Any) -> list:
     return parts
 
 
-_LIBRARIES = {"builtins", "abc", "typing", "collections", "numpy", "flambeau", "functools", "multiprocessing", "threading", "io"}
+_LIBRARIES = {"builtins", "abc", "typing", "collections", "numpy", "flambeau", "functools", "multiprocessing", "threading", "io", "torch"}
 
 
 def _slots(kind: type) -> list[str]:
