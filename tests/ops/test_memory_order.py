@@ -43,6 +43,7 @@ OPERATIONS = {
     "gelu": lambda f, x: f.nn.functional.gelu(x),
     "index_select": lambda f, x: x.index_select(1, f.tensor([1, 0])),
     "layer_norm": lambda f, x: f.nn.functional.layer_norm(x, x.shape[-1:]),
+    "logsigmoid": lambda f, x: f.nn.functional.logsigmoid(x),
     "masked_fill": lambda f, x: x.masked_fill(x > 0.5, 1.0),
     "masked_fill of a row": lambda f, x: x.masked_fill(x[0] > 0.5, 1.0),
     "one_hot": lambda f, x: f.nn.functional.one_hot((x > 0.5).long(), 2),
@@ -57,6 +58,7 @@ IMAGES = {
     "channel_shuffle": lambda f, x: f.nn.functional.channel_shuffle(x, 2),
     "channel_shuffle of one group": lambda f, x: f.nn.functional.channel_shuffle(x, 1),
     "pixel_shuffle by 1": lambda f, x: f.nn.functional.pixel_shuffle(x, 1),
+    "pixel_shuffle": lambda f, x: f.nn.functional.pixel_shuffle(x, 2),
     "pixel_unshuffle by 1": lambda f, x: f.nn.functional.pixel_unshuffle(x, 1),
     "pixel_unshuffle": lambda f, x: f.nn.functional.pixel_unshuffle(x, 2),
 }
@@ -88,6 +90,31 @@ def test_shuffles_copy(name, order):
     assert ours.tolist() == theirs.tolist()
     x = LAYOUTS[order](flambeau, picture(flambeau))
     assert IMAGES[name](flambeau, x).untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+HEADS = {
+    "plain": lambda f, x: x,
+    "heads beside each other": lambda f, x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "samples beside each other": lambda f, x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "rows with gaps": lambda f, x: x[..., ::2],
+    "turned": lambda f, x: x.mT.contiguous().mT,
+    "three dimensions": lambda f, x: x[0].transpose(0, 1).contiguous().transpose(0, 1),
+    "five dimensions": lambda f, x: x[:, None].transpose(0, 2).contiguous().transpose(0, 2),
+}
+
+
+@pytest.mark.parametrize("keys", HEADS)
+@pytest.mark.parametrize("queries", HEADS)
+def test_attention_lies_as_its_queries(queries, keys):
+    """If rows are dense and there are four dimensions; else in row-major order."""
+    found = []
+    for f in (torch, flambeau):
+        q, k = (HEADS[order](f, f.arange(1, 2 * 4 * 6 * 8 + 1).reshape(2, 4, 6, 8) / 400) for order in (queries, keys))
+        if q.dim() != k.dim() or q.shape[-1] != k.shape[-1]:
+            return
+        results = [f.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=causal) for causal in (False, True, False)]
+        found.append([strides(r) for r in results])
+    assert found[1] == found[0]
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

@@ -53,15 +53,17 @@ def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, caus
             out, lse = made if back is None else made.transpose(back), native.empty(q.shape[:-1], q.dtype)
             _launch("forward", (out, q, k, v, lse), None, scale, plan)
             return out, lse
-    out = _room((*q.shape[:-1], v.shape[-1]), q)
+    shape = *q.shape[:-1], v.shape[-1]
+    dense = _is_dense(q) and _is_dense(k) and _is_dense(v)
+    # Elsewhere PyTorch takes another way, whose result is in row-major order.
+    out = _room(shape, q) if dense and q.ndim == 4 else arrays.empty(shape, q.dtype, arrays.device_of(q))
     lse = arrays.empty(q.shape[:-1], q.dtype, arrays.device_of(q))
     if _compiled(q, k, v):
-        dense = _rows(q), _rows(k), _rows(v)
-        plan = _run("forward", (out, *dense, lse), mask, scale, causal)
-        if mask is None and dense[0] is q and dense[1] is k and dense[2] is v:  # programs come with the same few layouts again and again
+        plan = _run("forward", (out, _rows(q), _rows(k), _rows(v), lse), mask, scale, causal)
+        if mask is None and dense:  # programs come with the same few layouts again and again
             if len(_seen) > 500:
                 _seen.clear()
-            outer, back = _order(q.strides[:-1])
+            outer, back = _order(q.strides[:-1]) if q.ndim == 4 else (None, None)
             shape = out.shape if outer is None else (*[out.shape[axis] for axis in outer], out.shape[-1])
             _seen[q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal] = shape, back, plan
         return out, lse
@@ -200,8 +202,13 @@ def _launch(name: str, operands: tuple, mask, scale: float, plan: tuple) -> None
 
 
 def _rows(x: Array) -> Array:
-    """An operand whose rows the loops can read: elements beside each other."""
-    return x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else arrays.contiguous(x)
+    """An operand whose rows the loops can read."""
+    return x if _is_dense(x) else arrays.contiguous(x)
+
+
+def _is_dense(x: Array) -> bool:
+    """Whether the elements of a row lie beside each other."""
+    return x.strides[-1] == x.itemsize or x.shape[-1] == 1
 
 
 @lru_cache(maxsize=1024)

@@ -293,13 +293,19 @@ def softplus(input, beta=1.0, threshold=20.0):
 softplus.derivative(input=lambda grad, input, beta, threshold: e.where(input * beta > threshold, grad, grad * e.sigmoid(input * beta)))
 
 
-@block(public=True, name="nn.functional.logsigmoid", grad_name="LogSigmoidBackward0")
-def logsigmoid(input):
+@block(grad_name="LogSigmoidBackward0")
+def _logsigmoid(input):
     """log(1 / (1 + exp(-x)))."""
     return e.minimum(input, 0) - e.log1p(e.exp(-abs(input)))
 
 
-logsigmoid.derivative(input=lambda grad, input: grad * e.sigmoid(-input))
+_logsigmoid.derivative(input=lambda grad, input: grad * e.sigmoid(-input))
+
+
+@choice(name="nn.functional.logsigmoid", method=False, row_major=True)
+def logsigmoid(input):
+    """log(1 / (1 + exp(-x)))."""
+    return _logsigmoid, input
 
 
 @pointwise(name="nn.functional.tanhshrink", method=False, rule="float", grad_name="SubBackward0", refuse_bool=NO_BOOL_SUB)

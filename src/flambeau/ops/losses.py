@@ -15,7 +15,7 @@ import math
 import warnings
 
 from flambeau.kernels import expr as e
-from flambeau.ops.activation import logsigmoid
+from flambeau.ops.activation import _logsigmoid
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, pointwise
 from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting, warn_of_probabilities
@@ -192,7 +192,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None and input.dtype.itemsize > 2:
         loss = _bce_with_logits(input, target)
     else:  # step by step, so that half precision is rounded where PyTorch rounds it. (Under autocast it is computed in float32.)
-        log = logsigmoid(input)
+        log = _logsigmoid(input)
         loss = (1 - target) * input - (log if pos_weight is None else ((pos_weight - 1) * target + 1) * log)
     return reduced(loss if weight is None else loss * weight, reduction)
 

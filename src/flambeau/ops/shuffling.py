@@ -46,7 +46,7 @@ def _copied(moved, shape: tuple[int, ...], input):
     """A copy, even where nothing moves: row-major, or with the channels last if the input has them so."""
     found = _unsafe_view(moved.clone(memory_format=contiguous_format), shape)  # nobody else has the copy: it need not be a view
     last = len(shape) == 4 and layout.looks_channels_last(tuple(input.shape), input.stride())
-    return found.contiguous(memory_format=channels_last) if last else found
+    return found.clone(memory_format=channels_last) if last else found
 
 
 def _check_image(name: str, input, what: str, factor: int) -> None:
