@@ -92,6 +92,43 @@ def test_shuffles_copy(name, order):
     assert IMAGES[name](flambeau, x).untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
 
 
+BATCHES = {
+    "det": lambda f, a: f.linalg.det(a),
+    "logdet": lambda f, a: f.linalg.slogdet(a)[1],
+    "cond": lambda f, a: f.linalg.cond(a),
+    "eigvals": lambda f, a: f.linalg.eigvals(a),
+    "eigvalsh": lambda f, a: f.linalg.eigvalsh(a),
+    "matrix_rank": lambda f, a: f.linalg.matrix_rank(a),
+    "pinv": lambda f, a: f.linalg.pinv(a),
+    "svdvals": lambda f, a: f.linalg.svdvals(a),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches_of_matrices_are_in_row_major_order(name):
+    """Also where the batch was transposed."""
+    found = []
+    for f in (torch, flambeau):
+        a = (f.arange(96.0).reshape(2, 3, 4, 4).sin() + 4 * f.eye(4)).transpose(0, 1)
+        result = BATCHES[name](f, a + a.mT)
+        found.append((result.stride(), result.is_contiguous()))
+    assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("call", [
+    lambda f, a: f.fft.irfft(a.mT), lambda f, a: f.fft.hfft(a.mT), lambda f, a: f.fft.irfft2(a.mT), lambda f, a: f.linalg.solve(a, a, left=False),
+    lambda f, a: f.linalg.solve(a.mT, a, left=False),
+])  # fmt: skip
+def test_results_that_can_be_viewed(call):
+    """As one row, although the input was transposed."""
+    found = []
+    for f in (torch, flambeau):
+        result = call(f, (f.arange(48.0).reshape(3, 4, 4).sin() + 4 * f.eye(4)))
+        found.append((result.is_contiguous(), result.view(-1).tolist()))
+    assert found[1][0] == found[0][0]
+    assert found[1][1] == pytest.approx(found[0][1], abs=1e-4)
+
+
 HEADS = {
     "plain": lambda f, x: x,
     "heads beside each other": lambda f, x: x.transpose(1, 2).contiguous().transpose(1, 2),

@@ -29,6 +29,8 @@ def _by_lapack(a: Array, small: int = SMALL) -> bool:
 def from_module(a: Array, name: str, *args, **options):
     """Call a function of NumPy's or CuPy's linalg so that it raises LinAlgError when it fails; CuPy has to be asked to."""
     if type(a) is np.ndarray:
+        if a.ndim > 3 and list(a.strides[:-2]) != sorted(a.strides[:-2], reverse=True):
+            a = arrays.contiguous(a)  # NumPy's results would lie in the order of this batch, PyTorch's are in row-major order
         with np.errstate(all="ignore"):
             return getattr(np.linalg, name)(a, *args, **options)
     import cupyx  # type: ignore[import-not-found]

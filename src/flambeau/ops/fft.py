@@ -51,6 +51,7 @@ def _r2c(input, dims, scale):
 @on_arrays(public=False, method=False, grad_name="FftC2RBackward0")
 def _c2r(input, dims, scale, n):
     """The backward transform to real numbers, n of them along the last of `dims`, of which `input` has the first half of the spectrum."""
+    input = arrays.contiguous(input)  # so that what comes back is in row-major order too
     compiled = fourier.half_to_real(input, dims, scale, n)
     if compiled is not None:
         return compiled

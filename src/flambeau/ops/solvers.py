@@ -105,7 +105,7 @@ def solve(A, B, *, left=True):
     B = B.unsqueeze(-1) if vectors else B
     check_system(name, A._array, B._array, left)
     if not left:
-        return _solve(A.mT, B.mT).mT
+        return _solve(A.mT, B.mT).mT.contiguous()  # row-major, as PyTorch's is
     found = _solve(A, B)
     return found.squeeze(-1) if vectors else found
 
