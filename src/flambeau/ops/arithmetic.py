@@ -274,23 +274,27 @@ def _has_zero(array) -> bool:
 
 remaining = functools.partial(hidden, dtypes="number", complex=False)
 _fmod = remaining("_fmod", "The remainder of the quotient rounded towards zero.", "fmod", grad_name="FmodBackward1")
+_fmod_by_number = remaining("_fmod_by_number", _fmod.__doc__, "fmod", shown="fmod", grad_name="FmodBackward0", kernel=_fmod.kernel)
 
 
 @choice(inplace=True)
 def fmod(input, other):
     """input - other * trunc(input / other): the remainder with the sign of input, as C's fmod."""
     refuse_zero(input, other)
-    return _fmod, input, other
+    return _fmod if is_tensor(other) else _fmod_by_number, input, other
 
 
 _remainder = remaining("_remainder", "The remainder of the quotient rounded down.", "remainder", grad_name="RemainderBackward1")
+_remainder_by_number = remaining(
+    "_remainder_by_number", _remainder.__doc__, "remainder", shown="remainder", grad_name="RemainderBackward0", kernel=_remainder.kernel
+)
 
 
 @choice(inplace=True, number_first=True)
 def remainder(input, other):
     """input - other * floor(input / other): the remainder with the sign of other, as Python's %."""
     refuse_zero(input, other)
-    return _remainder, input, other
+    return _remainder if is_tensor(other) else _remainder_by_number, input, other
 
 
 # -- divisors --------------------------------------------------------------------------------------------------------

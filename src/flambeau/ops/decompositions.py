@@ -54,7 +54,7 @@ def linalg_cholesky(A, *, upper=False):
     return _cholesky(A, upper).L
 
 
-@composite(out="same")
+@composite(out="same", grad_name="CholeskyBackward0")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input. (..., N, N) -> (..., N, N)."""
     return _cholesky(input, upper).L

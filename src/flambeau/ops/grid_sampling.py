@@ -187,7 +187,7 @@ def _check(input, grid, mode: str) -> None:
 # -- the points of an affine map -------------------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, grad_name="AffineGridGeneratorBackward0")
 def affine_grid_generator(theta, size, align_corners):
     """theta times the points (x, y, 1) of a regular grid. (N, 2, 3), (N, C, H, W) -> (N, H, W, 2); with volumes (N, 3, 4) -> (N, D, H, W, 3)."""
     _, _, *sizes = size
@@ -209,7 +209,7 @@ def _line(theta, n: int, corners: bool):
     return line if corners else line * (n - 1) / n
 
 
-@composite(name="nn.functional.affine_grid", method=False)
+@composite(name="nn.functional.affine_grid", method=False, grad_name="AffineGridGeneratorBackward0")
 def affine_grid(theta, size, align_corners=None):
     """The points at which grid_sample reads an affine map of its input. theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2)."""
     if align_corners is None:

@@ -68,7 +68,7 @@ def inner(input, other):
     return tensordot(input, other, ([-1], [-1]))
 
 
-@composite(out=True)
+@composite(out=True, grad_name="UnsafeViewBackward0")
 def kron(input, other):
     """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D)."""
     ndim = max(input.dim(), other.dim())
