@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import zipfile
@@ -112,6 +113,84 @@ def test_a_file_is_read_and_summed_in_one_call(tmp_path):
         source.read_summed(0, memoryview(bytearray(2)))
 
 
+needs_compiled = pytest.mark.skipif(not checksum.is_compiled, reason="files are copied from memory by the compiled extension")
+
+
+@needs_compiled
+def test_a_mapped_file_is_copied_and_summed(tmp_path):
+    """The copy or its checksum is wrong for some size, place or alignment; bytes around it are touched."""
+    data = np.random.default_rng(1).bytes(1 << 16)
+    (tmp_path / "x").write_bytes(data)
+    with open(tmp_path / "x", "rb") as file:
+        source = sources.source_of(file)
+        room = flambeau.zeros(1 << 16, dtype=flambeau.uint8).numpy()
+        chance = random.Random(2)
+        for size in [*range(0, 1100, 13), 4096, 50_003, 1 << 16]:
+            at = chance.randint(0, len(data) - size)
+            for start in (0, 5):  # what does not begin at 64 bytes is read, not copied
+                room[:] = 7
+                memory = memoryview(room)[start : start + size]
+                if len(memory) < size:
+                    continue
+                assert source._copy_and_sum(at, memory) == zlib.crc32(data[at : at + size])
+                assert room.tobytes() == b"\7" * start + data[at : at + size] + b"\7" * (len(room) - start - size)
+        with pytest.raises(RuntimeError, match="there are only 65536"):
+            source._copy_and_sum(60_000, memoryview(room)[:6000])
+
+
+@needs_compiled
+def test_large_cached_files_are_read_either_way(tmp_path):
+    """Whichever way of reading is chosen, other bytes come back, or damage is not seen."""
+    data = np.random.default_rng(3).bytes(5 << 20)
+    (tmp_path / "x").write_bytes(data)
+    with open(tmp_path / "x", "rb") as file:
+        source = sources.source_of(file)
+        memory = flambeau.zeros(5 << 20, dtype=flambeau.uint8).numpy()
+        for _ in range(4):
+            memory[:] = 0
+            assert source.read_summed(0, memoryview(memory)) == zlib.crc32(data)
+            assert memory.tobytes() == data
+        assert source._is_cached(0) is False or len(source.pace) == 2  # both were tried
+
+
+CUT_SHORT = """
+import faulthandler, mmap, os, sys
+import flambeau
+from flambeau.serialization import sources
+if "handler" in sys.argv: faulthandler.enable()
+path = sys.argv[1]
+with open(path, "r+b") as file, open(path, "rb") as read:
+    source = sources.source_of(read)
+    memory = memoryview(flambeau.zeros(1 << 20, dtype=flambeau.uint8).numpy())
+    source._copy_and_sum(0, memory)
+    file.truncate(5000)
+    for _ in range(2):
+        try: source._copy_and_sum(0, memory)
+        except RuntimeError as problem: print(problem)
+    found = mmap.mmap(file.fileno(), 5000)
+    file.truncate(0)
+    print("and now a fault that is not ours", flush=True)
+    found[4500]
+"""
+
+
+@needs_compiled
+@pytest.mark.parametrize("handler", ["", "handler"])
+def test_a_file_cut_short_while_it_is_copied(tmp_path, handler):
+    """A file cut short by another program kills this one; or a fault elsewhere no longer does."""
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    path = str(pathlib.Path(flambeau.__file__).parents[1])
+    found = subprocess.run(
+        [sys.executable, "-c", CUT_SHORT, str(tmp_path / "x"), handler],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    message = "bytes 0 to 1048576 are wanted, but there are only 5000"
+    assert found.stdout.count(message) == 2 and found.stdout.endswith("not ours\n"), found.stderr
+    assert found.returncode == -signal.SIGBUS and ("Bus error" in found.stderr) == bool(handler)
+
+
 def test_damage_is_the_reason_given_when_it_makes_something_else_fail():
     """A damaged state makes an object fail while it is made: the error does not mention the damage."""
     buffer = io.BytesIO()
@@ -149,11 +228,17 @@ def test_checksums_are_zlibs():
 
 
 CRC_PROGRAM = """
-import random, zlib
+import mmap, random, zlib
+import flambeau
+from flambeau.kernels import native
 from flambeau.serialization.checksum import crc32
 for length in (*range(60, 700, 7), 5000, 100_003):
     data = random.randbytes(length)
     assert crc32(data, 7) == zlib.crc32(data, 7), length
+    with mmap.mmap(-1, length) as mapped:
+        mapped[:] = data
+        copy = flambeau.zeros(1 << 17, dtype=flambeau.uint8).numpy()[:length]
+        assert native.lib is None or native.lib.copy_summed(mapped, 0, copy) == zlib.crc32(data) and copy.tobytes() == data, length
 """
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import math
+import mmap
 import os
 import threading
+from time import perf_counter
 from typing import Any
 
 from flambeau.kernels import native
 from flambeau.serialization.checksum import crc32, is_compiled
 
 CHUNK = 1 << 17  # bytes
+WORTH_MAPPING = 1 << 20  # bytes
 
 
 class Source:
@@ -62,6 +67,7 @@ class FileSource(Source):
     def __init__(self, descriptor: int, name: str, base: int = 0):
         self.descriptor, self.name, self.base = descriptor, name, base
         self.size = os.fstat(descriptor).st_size - base
+        self.pace: dict[Any, float] = {}  # seconds per byte of the ways of reading, at their best
 
     def read_some(self, at: int, size: int) -> bytes:
         return os.pread(self.descriptor, size, self.base + at)
@@ -74,13 +80,47 @@ class FileSource(Source):
                 raise self.ended(start, wanted)
             at, memory = at + got, memory[got:]
 
-    if is_compiled:  # one call, in which other threads run
+    def ended(self, at: int, size: int) -> RuntimeError:
+        self.size = os.fstat(self.descriptor).st_size - self.base  # somebody may have cut it short
+        return super().ended(at, size)
+
+    if is_compiled:
 
         def read_summed(self, at: int, memory: memoryview) -> int:
+            """As Source's, in one call, in which other threads run. Cached files are read the way that has been quicker so far: that depends
+            on how the system keeps them (in large pages, copying from the mapped file saves a third of the time; in small ones, nothing)."""
+            if len(memory) < WORTH_MAPPING or not self._is_cached(at + len(memory) - 1):
+                return self._read_and_sum(at, memory)
+            way = min((self._read_and_sum, self._copy_and_sum), key=lambda way: self.pace.get(way, 0.0))
+            start = perf_counter()
+            total = way(at, memory)
+            self.pace[way] = min((perf_counter() - start) / len(memory), self.pace.get(way, math.inf))
+            return total
+
+        def _is_cached(self, at: int) -> bool:
+            """Whether a byte is in the system's page cache, from where it comes without waiting for a disk."""
+            try:
+                return os.preadv(self.descriptor, [bytearray(1)], self.base + at, os.RWF_NOWAIT) == 1
+            except (OSError, AttributeError):  # it is not; or this system, or its file system, cannot tell
+                return False
+
+        def _read_and_sum(self, at: int, memory: memoryview) -> int:
             got, total = native.lib.read_summed(self.descriptor, self.base + at, memory, 0)
             if got < len(memory):
                 raise self.ended(at, len(memory))
             return total
+
+        def _copy_and_sum(self, at: int, memory: memoryview) -> int:
+            found = native.lib.copy_summed(self.mapped, self.base + at, memory) if self.mapped else None
+            return self._read_and_sum(at, memory) if found is None else found
+
+        @functools.cached_property
+        def mapped(self) -> mmap.mmap | None:
+            """The file as memory, if it can be had so."""
+            try:
+                return mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError):
+                return None
 
 
 class StreamSource(Source):

@@ -2,13 +2,18 @@
 
    A checksum is the remainder of the message, read as a polynomial over bits, modulo P. So 64 bytes may be replaced by any 64 bytes with
    the same remainder further on: multiply by x^distance mod P (carry-less, two halves of 64 bits each) and add to the bytes there. The
-   message shrinks to its last 64 bytes, which the table does. Constants: x^(distance + 32) and x^(distance - 32) mod P, bits reversed. */
+   message shrinks to its last 64 bytes, which the table does. Constants: x^(distance + 32) and x^(distance - 32) mod P, bits reversed.
+
+   Copying waits for memory, and the sums are made meanwhile: 500 MB from the page cache, by two threads of a Zen 3, are copied in 33 ms and
+   copied and summed in 34; read and then summed, chunk by chunk, in 49. */
 #include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "launcher.h"
 
-enum { CHUNK = 1 << 17 };
+enum { CHUNK = 1 << 17, FIRST = 256 }; /* so many bytes are in the vectors before the loop */
 
 static uint32_t table[256];
 
@@ -35,23 +40,25 @@ __attribute__((target("pclmul,sse4.1"))) static const uint8_t *fold(uint8_t last
     return memcpy(last, x, 64), p;
 }
 
-/* 256 bytes at a time, in as many vectors as fill the units' pipelines. */
-#define FOLD(NAME, TARGET, VECTOR, COUNT, STEP, LOAD, STORE, REPEAT, MOVED)                                              \
-    __attribute__((target(TARGET))) static const uint8_t *NAME(uint8_t last[64], const uint8_t *p, const uint8_t *end) { \
+/* 256 bytes at a time, in as many vectors as fill the units' pipelines. With `to`, what is read is written there, past the caches. */
+#define FOLD(NAME, TARGET, VECTOR, COUNT, STEP, LOAD, STORE, STREAM, REPEAT, MOVED)                                      \
+    __attribute__((target(TARGET))) static const uint8_t *NAME(uint8_t last[64], const uint8_t *p, const uint8_t *end, VECTOR *to) { \
         if (end - p < 448) return p;                                                                                     \
         const VECTOR far = REPEAT(_mm_set_epi64x(BY_2048)), near = REPEAT(_mm_set_epi64x(BY_512));                       \
-        VECTOR x[COUNT];                                                                                                 \
+        VECTOR x[COUNT], new;                                                                                            \
         for (int i = 0; i < COUNT; i++) x[i] = LOAD(i < STEP ? (void *)((VECTOR *)last + i) : (void *)((VECTOR *)p + i - STEP)); \
-        for (p += 192; end - p >= 256; p += 256)                                                                         \
+        for (p += 192; end - p >= 256 && !to; p += 256)                                                                  \
             for (int i = 0; i < COUNT; i++) x[i] = MOVED(x[i], far, LOAD((void *)((VECTOR *)p + i)));                    \
+        for (; end - p >= 256; p += 256)                                                                                 \
+            for (int i = 0; i < COUNT; i++) STREAM((void *)to++, new = LOAD((void *)((VECTOR *)p + i))), x[i] = MOVED(x[i], far, new); \
         for (int i = 0; i + STEP < COUNT; i++) x[i + STEP] = MOVED(x[i], near, x[i + STEP]);                             \
         for (int i = 0; i < STEP; i++) STORE((void *)((VECTOR *)last + i), x[COUNT - STEP + i]);                         \
         return p;                                                                                                        \
     }
 #define MOVED_256(x, k, onto) _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(x, k, 0x00), _mm256_clmulepi64_epi128(x, k, 0x11)), onto)
 #define MOVED_512(x, k, onto) _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), onto, 0x96)
-FOLD(fold_256, "avx2,vpclmulqdq", __m256i, 8, 2, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_broadcastsi128_si256, MOVED_256)
-FOLD(fold_512, "avx512f,vpclmulqdq", __m512i, 4, 1, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_broadcast_i32x4, MOVED_512)
+FOLD(fold_256, "avx2,vpclmulqdq", __m256i, 8, 2, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm256_broadcastsi128_si256, MOVED_256)
+FOLD(fold_512, "avx512f,vpclmulqdq", __m512i, 4, 1, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512, _mm512_broadcast_i32x4, MOVED_512)
 #endif
 
 static int able; /* to multiply without carries so many bits at a time */
@@ -68,17 +75,22 @@ static void prepare(void) {
     }
 }
 
-static uint32_t go_on(uint32_t crc, const uint8_t *p, size_t n) { /* all bits inverted */
-    const uint8_t *end = p + n;
+/* All bits inverted. With `to`, at a multiple of 64, the bytes are copied there. */
+static uint32_t go_on(uint32_t crc, const uint8_t *p, size_t n, uint8_t *to) {
+    const uint8_t *begin = p, *end = p + n;
 #if defined(__x86_64__)
     if (able && n >= 128) {
         uint8_t last[64];
         memcpy(last, p, 64), p += 64;
         for (int i = 0; i < 4; i++) last[i] ^= (uint8_t)(crc >> 8 * i);
-        p = fold(last, able == 512 ? fold_512(last, p, end) : able == 256 ? fold_256(last, p, end) : p, end);
+        void *stream = to && n >= 2 * FIRST ? (uint8_t *)memcpy(to, begin, FIRST) + FIRST : NULL;
+        p = able == 512 ? fold_512(last, p, end, stream) : able == 256 ? fold_256(last, p, end, stream) : p;
+        if (stream && able > 128) to += p - begin, begin = p, _mm_sfence();
+        p = fold(last, p, end);
         crc = bytewise(0, last, 64);
     }
 #endif
+    if (to) memcpy(to, begin, (size_t)(end - begin));
     return bytewise(crc, p, (size_t)(end - p));
 }
 
@@ -90,7 +102,7 @@ PyObject *fl_crc32(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
     prepare();
     Py_BEGIN_ALLOW_THREADS
-    crc = go_on(crc, buffer.buf, (size_t)buffer.len);
+    crc = go_on(crc, buffer.buf, (size_t)buffer.len, NULL);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&buffer);
     return able ? PyLong_FromUnsignedLong(~crc & 0xffffffffu) : Py_NewRef(Py_NotImplemented);
@@ -113,10 +125,47 @@ PyObject *fl_read_summed(PyObject *module, PyObject *const *args, Py_ssize_t nar
         got = pread(descriptor, (char *)buffer.buf + done, (size_t)Py_MIN(buffer.len - done, CHUNK), (off_t)(place + done));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
-        crc = go_on(crc, (const uint8_t *)buffer.buf + done, (size_t)got), done += got;
+        crc = go_on(crc, (const uint8_t *)buffer.buf + done, (size_t)got, NULL), done += got;
     }
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&buffer);
     if (got < 0) return PyErr_SetFromErrno(PyExc_OSError);
     return Py_BuildValue("nk", done, (unsigned long)(~crc & 0xffffffffu));
+}
+
+/* The pages of a mapped file are gone when somebody cuts the file short, or its disk fails: reading them is a SIGBUS, which ends the copy
+   and not the process. A signal that was not ours goes to whoever had it before. */
+static _Thread_local sigjmp_buf *volatile rescue;
+static struct sigaction others;
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    if (rescue) siglongjmp(*rescue, 1);
+    sigaction(number, &others, NULL);
+    raise(number);
+}
+
+static void watch(void) {
+    struct sigaction now, ours = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, NULL, &now);
+    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_bus_error) others = now, sigaction(SIGBUS, &ours, NULL);
+}
+
+/* copy_summed(mapped, place, buffer) -> the checksum of what was copied, None if the file could not be read to the end. */
+PyObject *fl_copy_summed(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    Py_buffer from, to;
+    if (!fl_takes("copy_summed(mapped, place, buffer)", 3, nargs)) return NULL;
+    Py_ssize_t place = PyLong_AsSsize_t(args[1]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &from, PyBUF_SIMPLE) < 0) return NULL;
+    if (PyObject_GetBuffer(args[2], &to, PyBUF_WRITABLE) < 0) return PyBuffer_Release(&from), NULL;
+    bool fits = place >= 0 && place <= from.len - to.len && (uintptr_t)to.buf % 64 == 0;
+    volatile uint32_t crc = 0;
+    volatile bool done = false;
+    prepare(), watch();
+    Py_BEGIN_ALLOW_THREADS
+    sigjmp_buf here;
+    if (fits && !sigsetjmp(here, 1)) rescue = &here, crc = go_on(~crc, (uint8_t *)from.buf + place, (size_t)to.len, to.buf), done = true;
+    rescue = NULL;
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&from), PyBuffer_Release(&to);
+    return done ? PyLong_FromUnsignedLong(~crc & 0xffffffffu) : Py_NewRef(Py_None);
 }

@@ -118,6 +118,7 @@ static PyMethodDef methods[] = {
     FAST("fold_all", fl_fold_all, "fold_all(name, x): the fold of all elements as a fresh array (); NotImplemented unless x is contiguous and there is one."),
     FAST("crc32", fl_crc32, "crc32(buffer, crc): zlib.crc32, faster; NotImplemented where this machine has no instruction for it."),
     FAST("read_summed", fl_read_summed, "read_summed(descriptor, place, buffer, crc) -> (bytes read, crc): fills the buffer from a file, and sums it."),
+    FAST("copy_summed", fl_copy_summed, "copy_summed(mapped, place, buffer) -> crc: fills the buffer from a mapped file, and sums it; None if it cannot."),
     {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values, for the first n slots of a new object."},
     {"recorder", fl_recorder, METH_VARARGS, "recorder(make, plans, next, store, classes, slots): a function of a result and its operands, see eager/record.py."},
     {"draw", fl_draw, METH_VARARGS, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."},
