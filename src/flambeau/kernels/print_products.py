@@ -23,8 +23,12 @@ enum { VECTOR = 16 };
 #endif
 #if defined(__AVX2__) && !defined(__AVX512F__)
 enum { STRIP = 64 };
+#define PITCH(n) ((n) + (n) / 4)
+#define APART(n) 0
 #else
 enum { STRIP = 256 };
+#define PITCH(n) (n)
+#define APART(n) (n)
 #endif
 """
 
