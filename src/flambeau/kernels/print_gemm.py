@@ -50,7 +50,7 @@ class Unit:
 
 UNITS = (
     Unit("__AVX512F__", 512, {1: 12, 2: 12, 3: 6, 4: 6}, {1: 8, 2: 8, 3: 4, 4: 4, 5: 4, 6: 4}, 528, True),
-    Unit("__AVX2__", 256, {1: 12, 2: 6}, {1: 8, 2: 4, 3: 4, 4: 2, 5: 2, 6: 2}, 384, False),
+    Unit("__AVX2__", 256, {1: 12, 2: 6}, {1: 8, 2: 4, 3: 2, 4: 2, 5: 2, 6: 2}, 384, False),
 )
 
 
@@ -177,23 +177,38 @@ def _dots(unit: Unit, kind: str):
         cells = [f"c{i}_{j}" for i in range(rows) for j in range(cols)]
         lines = [f"{vector} " + ", ".join(f"{c} = {call}setzero_{suffix}()" for c in cells) + ";", "int64_t q = 0;"]
 
-        def step(load: str, rows=rows, cols=cols) -> list[str]:
-            found = [f"    {vector} b{j} = {load.format(f'b + {j} * ldb + q')};" for j in range(cols)]
-            found += [f'    __asm__("" : "+v"(b{j}));' for j in range(cols)]  # or the compiler would read it again for every row
-            for i in range(rows):
-                found.append(f"    const {vector} a{i} = {load.format(f'a + {i} * down + q')};")
-                found += [f"    c{i}_{j} = {call}fmadd_{suffix}(a{i}, b{j}, c{i}_{j});" for j in range(cols)]
-            return [*found, "}"]
+        # Two loads a cycle are what a loop of short vectors waits for: the fewer of A and B stay in registers, and the others are read once.
+        short = unit.bits == 256
+        once = short and rows > 1  # of a single row everything is used once anyway
+        held, passing = (("a", rows), ("b", cols)) if short and rows < cols else (("b", cols), ("a", rows))
+
+        def step(load: str, at: str = "q", held=held, passing=passing, once=once) -> list[str]:
+            places = {"a": "a + {} * down + " + at, "b": "b + {} * ldb + " + at}
+            read = lambda name, i, how="": f"    {how}{vector} {name}{i} = {load.format(places[name].format(i))};"  # noqa: E731
+            kept = '    __asm__("" : "+v"({}{}));'  # or the compiler would read it again where it is used next
+            found = [read(held[0], j) for j in range(held[1])] + [kept.format(held[0], j) for j in range(held[1])]
+            for i in range(passing[1]):
+                found += [read(passing[0], i, "" if once else "const ")] + [kept.format(passing[0], i)] * once
+                for j in range(held[1]):
+                    cell = f"c{i}_{j}" if held[0] == "b" else f"c{j}_{i}"
+                    found.append(f"    {cell} = {call}fmadd_{suffix}({passing[0]}{i}, {held[0]}{j}, {cell});")
+            return found
 
         # Of the rows that come next: each is long, and a new one takes the prefetcher by surprise.
         ahead = [f"    __builtin_prefetch(b + {cols + j} * ldb + q);" for j in range(cols)]
-        lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(f"{call}loadu_{suffix}({{}})")]
+        whole = f"{call}loadu_{suffix}({{}})"
+        if short:  # a line of memory at a time
+            lines += [f"for (; q + {2 * width} <= depth; q += {2 * width}) {{", *ahead, "{", *step(whole), "} {"]
+            lines += [*step(whole, f"q + {width}"), "}", "}"]
+            lines += [f"if (q + {width} <= depth) {{", *step(whole), f"q += {width};", "}"]
+        else:
+            lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(whole), "}"]
         if unit.bits == 512:
             some, part = f"const __mmask{width} some = (1u << (depth - q)) - 1;", f"{call}maskz_loadu_{suffix}(some, {{}})"
         else:
             some = f"const __m256i some = _mm256_loadu_si256((const __m256i *)(some_{kind} + {width} - (depth - q)));"
             part = f"{call}maskload_{suffix}({{}}, some)"
-        lines += ["if (q < depth) {", f"    {some}", *step(part)]
+        lines += ["if (q < depth) {", f"    {some}", *step(part), "}"]
         group, store = _at_once(unit, kind), "_mm512_store" if unit.bits == 512 else "_mm_store"
         lines.append(f"FL_ALIGNED {real} sums[{-(-len(cells) // group) * group}];")
         for first in range(0, len(cells), group):
