@@ -272,7 +272,7 @@ static bool plan_strips(Product *p) {
     int64_t step = p->b.ld * p->size;
     bool whole = !p->b.transposed && p->n * p->size % 64 == 0, aligned = ((uintptr_t)p->b.data | (uintptr_t)step) % 64 == 0;
     bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
-    bool in_place = whole && (p->loops->panel < WIDEST ? p->k * step <= NEAR / 2 || p->m <= 2 * TILE /* a line of a row here, a line there */
+    bool in_place = whole && (p->loops->panel < WIDEST ? p->k * step <= NEAR / 2 || p->m <= (apart && step < 4096 && p->k <= 256 ? BLOCK : 2 * TILE) /* lines here and there */
                               : p->k * step <= NEAR || (apart && (p->k <= 256 || p->m <= 336)) || p->m <= (apart ? 128 : step % 4096 ? 48 : 16));
     p->packs = !in_place && !p->c.transposed && (whole || p->m >= 2 * MOST_ROWS);
     cut(p);
