@@ -247,6 +247,30 @@ def test_every_number_of_rows(dtype, depth, width):
             np.testing.assert_allclose(got.numpy(), want[:n], rtol=0, atol=(2e-4 if dtype == np.float32 else 1e-12))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_edges_of_tiles(dtype):
+    """Sizes that fill no tile, either operand transposed; beside the operands lie NaNs, which nobody may read into a sum or write over."""
+    generator = np.random.default_rng(0)
+    for m, n, k in [(1, 9, 17), (3, 50, 50), (5, 7, 33), (13, 64, 100), (16, 80, 64), (20, 31, 70), (37, 37, 37), (50, 50, 50), (65, 23, 49), (100, 130, 60)]:  # fmt: skip
+        for turn_a, turn_b in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+            wide_a, wide_b = (
+                np.full((rows + 3, cols + 3), np.nan, dtype) for rows, cols in ((m, k)[:: 1 - 2 * turn_a], (k, n)[:: 1 - 2 * turn_b])
+            )
+            a, b = wide_a[1:-2, 1:-2], wide_b[1:-2, 1:-2]
+            a[:], b[:] = generator.standard_normal(a.shape), generator.standard_normal(b.shape)
+            a, b = a.T if turn_a else a, b.T if turn_b else b
+            found = []
+            for threads in (1, 2, 5):
+                before = flambeau.get_num_threads()
+                flambeau.set_num_threads(threads)
+                found.append((flambeau.from_numpy(a) @ flambeau.from_numpy(b)).numpy())
+                flambeau.set_num_threads(before)
+            wanted = a.astype(np.longdouble) @ b.astype(np.longdouble)
+            np.testing.assert_allclose(found[0], wanted, 1e-4 if dtype is np.float32 else 1e-12, 1e-5 if dtype is np.float32 else 1e-13)
+            assert all(np.array_equal(found[0], other) for other in found[1:]), (m, n, k, turn_a, turn_b)
+            assert np.isnan(wide_a).sum() == wide_a.size - a.size and np.isnan(wide_b).sum() == wide_b.size - b.size
+
+
 def test_meta():
     """On the meta device products have shapes and dtypes, and no data."""
     a, b = flambeau.empty(5, 2, 3, device="meta"), flambeau.empty(3, 4, device="meta")

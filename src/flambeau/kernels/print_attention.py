@@ -22,7 +22,7 @@ KEYS = 128  # keys to a block
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = print_products.texts(), [], []
+    texts, declarations, rows = [*print_products.texts(), _EXP], [], []
     for kind, (real, _, wide) in print_products.REALS.items():
         sizes = {"kind": kind, "real": real, "wide": wide, "half": wide // 2, "block": KEYS, "whole": wide // 4, "far": 8 * wide}
         passes = {name: _PASS.replace("{body}", text).format(**sizes) for name, text in _PASSES.items()}
@@ -48,37 +48,49 @@ def _each(real: str, operands: tuple[str, ...]) -> str:
     return "".join(f"    {line}\n" for line in lines)
 
 
+# e^x where x is at most about 0: nothing can overflow, and what is too small for a normal number is 0 beside the 1 of the greatest score.
+_EXP = """
+static inline float fl_exp_down_f32(float x) {
+    const float t = x * 1.442695f + 12582912.0f, n = t - 12582912.0f; /* 1.5 * 2^23: n is rounded, and stands in the last bits of t */
+    const float r = fl_fma_f32(n, 0.00021219444f, fl_fma_f32(n, -0.6933594f, x));
+    const float p = ((((0.0013921546f * r + 0.008367026f) * r + 0.0416666f) * r + 0.16666539f) * r + 0.5f) * r;
+    const float y = ((p + 1.0f) * r + 1.0f) * fl_from_bits_u32((fl_bits_f32(t) << 23) + 0x3f800000u);
+    return x < -87.0f ? 0.0f : y;
+}
+#define fl_exp_down_f64 fl_exp_f64
+"""
+
 # Products over a block of keys and queries, from (keys, features), (features, queries) or (keys, queries). Where later keys are hidden from
 # earlier queries, the keys from number `split` on are hidden from the first half of the queries: that corner is neither made nor read. Of few
 # queries there is only the first half: `upto`.
 _PRODUCTS = """
 static void scored_{kind}(int64_t some, int64_t split, int64_t upto, int64_t depth, const {real} *k, int64_t ldk, const {real} *qt, {real} *s) {{
-    fl_product_{kind}(split, upto, depth, k, ldk, 1, qt, {wide}, 0, s, {wide});
-    fl_product_{kind}(some - split, {half}, depth, k + split * ldk, ldk, 1, qt + {half}, {wide}, 0, s + split * {wide} + {half}, {wide});
+    fl_product_{kind}(split, upto, depth, k, ldk, 1, qt, {wide}, 0, s, PITCH({wide}));
+    fl_product_{kind}(some - split, {half}, depth, k + split * ldk, ldk, 1, qt + {half}, {wide}, 0, s + split * PITCH({wide}) + {half}, PITCH({wide}));
 }}
 static void gathered_{kind}(int64_t some, int64_t split, int64_t upto, int64_t n, const {real} *v, int64_t ldv, const {real} *p, int add, {real} *ot) {{
-    FL_ALIGNED {real} near[{block} * {wide}]; /* every tile goes down the rows of V: if they lie far apart, they drive each other out of the cache */
-    if (ldv > {far} && n <= {wide}) {{
-        for (int64_t r = 0; r < some; r++) FL_IVDEP for (int64_t d = 0; d < n; d++) near[r * n + d] = v[r * ldv + d];
-        v = near, ldv = n;
+    FL_ALIGNED {real} near[{block} * PITCH({wide})]; /* every tile goes down the rows of V: if they lie far apart, they drive each other out of the cache */
+    if (ldv > APART({far}) && n <= {wide}) {{
+        for (int64_t r = 0; r < some; r++) FL_IVDEP for (int64_t d = 0; d < n; d++) near[r * PITCH({wide}) + d] = v[r * ldv + d];
+        v = near, ldv = PITCH({wide});
     }}
-    fl_product_{kind}(n, split < some ? {half} : upto, split, v, 1, ldv, p, {wide}, add, ot, {wide});
-    if (split < some) fl_product_{kind}(n, {half}, some, v, 1, ldv, p + {half}, {wide}, add, ot + {half}, {wide});
+    fl_product_{kind}(n, split < some ? {half} : upto, split, v, 1, ldv, p, PITCH({wide}), add, ot, {wide});
+    if (split < some) fl_product_{kind}(n, {half}, some, v, 1, ldv, p + {half}, PITCH({wide}), add, ot + {half}, {wide});
 }}
 static void spread_{kind}(int64_t some, int64_t split, int64_t lanes, int64_t n, const {real} *p, const {real} *g, int64_t ldg, int add, {real} *dv,
     int64_t ld) {{
-    fl_product_{kind}(split, n, lanes, p, {wide}, 1, g, ldg, add, dv, ld);
-    fl_product_{kind}(some - split, n, lanes - {half}, p + split * {wide} + {half}, {wide}, 1, g + {half} * ldg, ldg, add, dv + split * ld, ld);
+    fl_product_{kind}(split, n, lanes, p, PITCH({wide}), 1, g, ldg, add, dv, ld);
+    fl_product_{kind}(some - split, n, lanes - {half}, p + split * PITCH({wide}) + {half}, PITCH({wide}), 1, g + {half} * ldg, ldg, add, dv + split * ld, ld);
 }}
 /* Sᵀ, with what the mask adds; `first` and `start` are the numbers of the first key and query. */
 static void scores_{kind}(int64_t some, int64_t split, int64_t upto, int64_t e, const {real} *k, int64_t ldk, const {real} *qt, const {real} *mask,
     int64_t across, int64_t down, int64_t lanes, int causal, int64_t first, int64_t start, {real} *s) {{
     scored_{kind}(some, split, upto, e, k, ldk, qt, s);
     for (int64_t r = 0; mask && r < some; r++)
-        if (across == 1) FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * {wide} + l] += mask[(first + r) * down + l];
-        else FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * {wide} + l] += mask[(first + r) * down];
+        if (across == 1) FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * PITCH({wide}) + l] += mask[(first + r) * down + l];
+        else FL_IVDEP for (int64_t l = 0; l < lanes; l++) s[r * PITCH({wide}) + l] += mask[(first + r) * down];
     for (int64_t r = causal && start >= first ? start - first + 1 : 0; causal && r < some; r++) {{
-        {real} *const at = s + r * {wide} + (r < split ? 0 : {half});
+        {real} *const at = s + r * PITCH({wide}) + (r < split ? 0 : {half});
         const {integer} hidden = ({integer})(first + r - start - (r < split ? 0 : {half}));
         FL_IVDEP for ({integer} l = 0; l < {half}; l++) at[l] = l < hidden ? -({real})INFINITY : at[l];
     }}
@@ -103,15 +115,15 @@ _PASS = """
             for (int64_t r = split; r < some; r++) FL_IVDEP for (int l = {half}; l < {wide}; l++) {{ {body} }}
 """
 _PASSES = {
-    "greatest": "now[l] = p[r * {wide} + l] > now[l] ? p[r * {wide} + l] : now[l];",
-    "powers": "const {real} x = fl_exp_{kind}(p[r * {wide} + l] - base[l]); p[r * {wide} + l] = x, sum[l] += x;",
-    "slopes": "const {real} x = fl_exp_{kind}(p[r * {wide} + l] - less[l]), y = ds[r * {wide} + l] - delta[l]; p[r * {wide} + l] = x, ds[r * {wide} + l] = x * scale * y;",
+    "greatest": "now[l] = p[r * PITCH({wide}) + l] > now[l] ? p[r * PITCH({wide}) + l] : now[l];",
+    "powers": "const {real} x = fl_exp_down_{kind}(p[r * PITCH({wide}) + l] - base[l]); p[r * PITCH({wide}) + l] = x, sum[l] += x;",
+    "slopes": "const {real} x = fl_exp_down_{kind}(p[r * PITCH({wide}) + l] - less[l]), y = ds[r * PITCH({wide}) + l] - delta[l]; p[r * PITCH({wide}) + l] = x, ds[r * PITCH({wide}) + l] = x * scale * y;",
 }
 
 _FORWARD = """
         const int64_t lanes = queries - start < {wide} ? queries - start : {wide}, end = causal && start + lanes < keys ? start + lanes : keys;
         const int64_t upto = lanes <= {half} ? {half} : {wide};
-        FL_ALIGNED {real} qt[e * {wide}], ot[w * {wide}], p[{block} * {wide}], most[{wide}], total[{wide}];
+        FL_ALIGNED {real} qt[e * {wide}], ot[w * {wide}], p[{block} * PITCH({wide})], most[{wide}], total[{wide}];
         for (int l = 0; l < {wide}; l++) most[l] = -INFINITY, total[l] = 0;
         called_{kind}(end < {block} ? end : {block}, e, k, ldk), called_{kind}(end < {block} ? end : {block}, w, v, ldv);
         turned_{kind}(lanes, e, q, ldq, scale, qt);
@@ -143,7 +155,7 @@ _FORWARD = """
 _BACKWARD = """
         const int64_t ep = (e + {whole} - 1) / {whole} * {whole}, wp = (w + {whole} - 1) / {whole} * {whole};
         FL_ALIGNED {real} qt[e * {wide}], gt[w * {wide}], qr[ep * {wide}], gr[wp * {wide}], dqt[e * {wide}];
-        FL_ALIGNED {real} p[{block} * {wide}], ds[{block} * {wide}], less[{wide}], delta[{wide}];
+        FL_ALIGNED {real} p[{block} * PITCH({wide})], ds[{block} * PITCH({wide})], less[{wide}], delta[{wide}];
         const bool copy_q = e < ep || ldq > {far}, copy_g = w < wp || ldg > {far};
         const int64_t upto = {wide};
         for (int64_t i = 0; i < queries; i += {wide}) {{

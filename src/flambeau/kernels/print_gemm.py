@@ -50,7 +50,7 @@ class Unit:
 
 UNITS = (
     Unit("__AVX512F__", 512, {1: 12, 2: 12, 3: 6, 4: 6}, {1: 8, 2: 8, 3: 4, 4: 4, 5: 4, 6: 4}, 528, True),
-    Unit("__AVX2__", 256, {1: 12, 2: 6}, {1: 8, 2: 4, 3: 4, 4: 2, 5: 2, 6: 2}, 384, False),
+    Unit("__AVX2__", 256, {1: 12, 2: 6}, {1: 8, 2: 4, 3: 2, 4: 2, 5: 2, 6: 2}, 384, False),
 )
 
 
@@ -88,7 +88,19 @@ def _strips(unit: Unit, kind: str):
         tiles=", ".join(tiles),
         wide=unit.vectors * width,
         soon=SOON,
+        part=_part(unit, kind),
     )
+
+
+def _part(unit: Unit, kind: str) -> str:
+    """The first elements of a row, less than a tile is wide; a call would cost more than the few vectors of a narrow one."""
+    real, size = TYPES[kind]
+    most = unit.vectors * unit.size // size
+    lines = [f"    memcpy(to, from, {size} * (size_t)n);"]
+    if unit.bits == 256:
+        lines = [f"    if (n & {some}) memcpy(to, from, {some * size}), from += {some}, to += {some};" for some in _groups(most)]
+        lines.append("    if (n & 1) *to = *from;")
+    return f"static inline void part_{kind}(int64_t n, const {real} *from, {real} *to) {{\n" + "\n".join(lines) + "\n}\n"
 
 
 def _tile(unit: Unit, kind: str, rows: int, vectors: int) -> str:
@@ -165,23 +177,38 @@ def _dots(unit: Unit, kind: str):
         cells = [f"c{i}_{j}" for i in range(rows) for j in range(cols)]
         lines = [f"{vector} " + ", ".join(f"{c} = {call}setzero_{suffix}()" for c in cells) + ";", "int64_t q = 0;"]
 
-        def step(load: str, rows=rows, cols=cols) -> list[str]:
-            found = [f"    {vector} b{j} = {load.format(f'b + {j} * ldb + q')};" for j in range(cols)]
-            found += [f'    __asm__("" : "+v"(b{j}));' for j in range(cols)]  # or the compiler would read it again for every row
-            for i in range(rows):
-                found.append(f"    const {vector} a{i} = {load.format(f'a + {i} * down + q')};")
-                found += [f"    c{i}_{j} = {call}fmadd_{suffix}(a{i}, b{j}, c{i}_{j});" for j in range(cols)]
-            return [*found, "}"]
+        # Two loads a cycle are what a loop of short vectors waits for: the fewer of A and B stay in registers, and the others are read once.
+        short = unit.bits == 256
+        once = short and rows > 1  # of a single row everything is used once anyway
+        held, passing = (("a", rows), ("b", cols)) if short and rows < cols else (("b", cols), ("a", rows))
+
+        def step(load: str, at: str = "q", held=held, passing=passing, once=once) -> list[str]:
+            places = {"a": "a + {} * down + " + at, "b": "b + {} * ldb + " + at}
+            read = lambda name, i, how="": f"    {how}{vector} {name}{i} = {load.format(places[name].format(i))};"  # noqa: E731
+            kept = '    __asm__("" : "+v"({}{}));'  # or the compiler would read it again where it is used next
+            found = [read(held[0], j) for j in range(held[1])] + [kept.format(held[0], j) for j in range(held[1])]
+            for i in range(passing[1]):
+                found += [read(passing[0], i, "" if once else "const ")] + [kept.format(passing[0], i)] * once
+                for j in range(held[1]):
+                    cell = f"c{i}_{j}" if held[0] == "b" else f"c{j}_{i}"
+                    found.append(f"    {cell} = {call}fmadd_{suffix}({passing[0]}{i}, {held[0]}{j}, {cell});")
+            return found
 
         # Of the rows that come next: each is long, and a new one takes the prefetcher by surprise.
         ahead = [f"    __builtin_prefetch(b + {cols + j} * ldb + q);" for j in range(cols)]
-        lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(f"{call}loadu_{suffix}({{}})")]
+        whole = f"{call}loadu_{suffix}({{}})"
+        if short:  # a line of memory at a time
+            lines += [f"for (; q + {2 * width} <= depth; q += {2 * width}) {{", *ahead, "{", *step(whole), "} {"]
+            lines += [*step(whole, f"q + {width}"), "}", "}"]
+            lines += [f"if (q + {width} <= depth) {{", *step(whole), f"q += {width};", "}"]
+        else:
+            lines += [f"for (; q + {width} <= depth; q += {width}) {{", *ahead, *step(whole), "}"]
         if unit.bits == 512:
             some, part = f"const __mmask{width} some = (1u << (depth - q)) - 1;", f"{call}maskz_loadu_{suffix}(some, {{}})"
         else:
             some = f"const __m256i some = _mm256_loadu_si256((const __m256i *)(some_{kind} + {width} - (depth - q)));"
             part = f"{call}maskload_{suffix}({{}}, some)"
-        lines += ["if (q < depth) {", f"    {some}", *step(part)]
+        lines += ["if (q < depth) {", f"    {some}", *step(part), "}"]
         group, store = _at_once(unit, kind), "_mm512_store" if unit.bits == 512 else "_mm_store"
         lines.append(f"FL_ALIGNED {real} sums[{-(-len(cells) // group) * group}];")
         for first in range(0, len(cells), group):
@@ -248,16 +275,42 @@ def _copies(unit: Unit, kind: str) -> str:
     """How B comes into panels, and A into tiles."""
     real, size = TYPES[kind]
     width = unit.size // size
-    copy = "{ " + " ".join(f"((vec_{kind} *)at)[{j}] = here[{j}];" for j in range(unit.vectors)) + " }"  # a call would cost more
-    if unit.bits == 512:
-        vector, call = (unit.name(kind), unit.call) if kind == "f64" else ("__m256", "_mm256_")  # 6 elements
-        move = f"""const __mmask8 some = (1u << (rows - s < {ROWS} ? rows - s : {ROWS})) - 1;
+    # A call would cost more.
+    copy = " ".join(f"((vec_{kind} *)at)[{j}] = ((const vec_{kind} *)here)[{j}];" for j in range(unit.vectors))
+    calls = " ".join(f"__builtin_prefetch(here + 4 * ld + {k});" for k in range(0, unit.vectors * width, 64 // size))
+    parts = (_copies_by_masks if unit.bits == 512 else _copies_in_parts)(unit, kind)
+    sizes = {"kind": kind, "real": real, "size": size, "panel": unit.vectors * width, "tile": ROWS, "vector": unit.size}
+    return _COPIES.format(copy=copy, calls=calls, **parts, **sizes)
+
+
+def _copies_by_masks(unit: Unit, kind: str) -> dict[str, str]:
+    """How a row of a last panel is copied, and one of a tile, where not all of a vector need be written."""
+    size = TYPES[kind][1]
+    vector, call = (unit.name(kind), unit.call) if kind == "f64" else ("__m256", "_mm256_")  # 6 elements
+    last = f"""const size_t used = {size} * (size_t)rest;
+        if (!turned) memcpy(at, here, used);
+        if (used % 64) memset((char *)at + used, 0, -used & 63);"""
+    move = f"""const __mmask8 some = (1u << (rows - s < {ROWS} ? rows - s : {ROWS})) - 1;
             const {vector} x = {call}maskz_loadu_{SUFFIXES[kind]}(some, from);
             {call}mask_storeu_{SUFFIXES[kind]}(to, some, x);"""
-    else:
-        move = f"""if (rows - s >= {ROWS}) memcpy(to, from, {ROWS * size});
+    return {"last": last, "fast": "0", "quick": "", "move": move}
+
+
+def _copies_in_parts(unit: Unit, kind: str) -> dict[str, str]:
+    """The same for AVX2, which reads by masks quickly, but does not write so. What is written past a row of a tile the next row takes back."""
+    size = TYPES[kind][1]
+    width = unit.size // size
+    last = []
+    for j in range(unit.vectors):
+        used = f"(rest < {j * width} ? 0 : rest - {j * width} < {width} ? rest - {j * width} : {width})"
+        some = f"_mm256_loadu_si256((const __m256i *)(some_{kind} + {width} - {used}))"
+        last.append(f"_mm256_storeu_{SUFFIXES[kind]}(at + {j * width}, _mm256_maskload_{SUFFIXES[kind]}(here + {j * width}, {some}));")
+    fast, quick = f"rows / {ROWS} * {ROWS}", f"memcpy(to, from, {ROWS * size});"
+    if width > ROWS:
+        fast, quick = f"r + 1 < depth ? (rows - {width - ROWS}) / {ROWS} * {ROWS} : 0", f"*(vec_{kind} *)to = *(const vec_{kind} *)from;"
+    move = f"""if (rows - s >= {ROWS}) memcpy(to, from, {ROWS * size});
             else memcpy(to, from, {size} * (size_t)(rows - s));"""
-    return _COPIES.format(copy=copy, kind=kind, real=real, size=size, panel=unit.vectors * width, tile=ROWS, vector=unit.size, move=move)
+    return {"last": "\n        ".join(last), "fast": fast, "quick": quick, "move": move}
 
 
 _TINY = """
@@ -307,17 +360,20 @@ static void pack_{kind}(int64_t depth, int64_t cols, const void *b, int64_t ld, 
     {real} *const to = panels;
     for (int64_t s = 0; turned && s < cols; s += {panel})
         fl_turn({size}, cols - s < {panel} ? cols - s : {panel}, depth, (const char *)(from + s * ld), ld, (char *)(to + s * deep), {panel});
-    if (turned && cols * {size} % 64 == 0) return;
-    for (int64_t r = 0; r < depth; r++)
-        for (int64_t s = turned ? cols / {panel} * {panel} : 0; s < cols; s += {panel}) {{
-            char *const at = (char *)(to + s * deep + r * {panel});
-            const size_t used = {size} * (size_t)(cols - s < {panel} ? cols - s : {panel});
-            for (size_t k = 0; !turned && k < used; k += 64) __builtin_prefetch((const char *)(from + (r + 4) * ld + s) + k);
-            const vec_{kind} *const here = (const vec_{kind} *)(from + r * ld + s);
-            if (!turned && cols - s >= {panel}) {copy}
-            else if (!turned) memcpy(at, here, used);
-            if (used % 64) memset(at + used, 0, -used & 63);
+    const int64_t rest = cols % {panel}, whole = cols - rest; /* columns */
+    for (int64_t r = 0; r < depth && !turned; r++) {{
+        const {real} *here = from + r * ld;
+        char *at = (char *)(to + r * {panel});
+        for (int64_t s = 0; s < whole; s += {panel}, here += {panel}, at += {panel} * {size} * deep) {{
+            {calls}
+            {copy}
         }}
+    }}
+    for (int64_t r = 0; r < depth && rest; r++) {{
+        {real} *const at = to + whole * deep + r * {panel};
+        const {real} *const here = turned ? at : from + r * ld + whole;
+        {last}
+    }}
 }}
 /* Every row of `to` full of one number of `from`, to the end of its last vector: what would else be there could be slow to add. */
 static void spread_{kind}(int64_t rows, int64_t cols, const void *from, void *to, int64_t ld) {{
@@ -329,9 +385,11 @@ static void spread_{kind}(int64_t rows, int64_t cols, const void *from, void *to
 static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, void *tiles, int64_t deep) {{
     for (int64_t r = 0; r < depth; r++) {{
         for (int64_t s = 0; s < rows; s += 64 / {size}) __builtin_prefetch((const {real} *)a + (r + 4) * ld + s);
-        for (int64_t s = 0; s < rows; s += {tile}) {{
-            const {real} *const from = (const {real} *)a + r * ld + s;
-            {real} *const to = ({real} *)tiles + s * deep + r * {tile};
+        const {real} *from = (const {real} *)a + r * ld;
+        {real} *to = ({real} *)tiles + r * {tile};
+        int64_t s = 0;
+        for (const int64_t fast = {fast}; s < fast; s += {tile}, from += {tile}, to += {tile} * deep) {{ {quick} }}
+        for (; s < rows; s += {tile}, from += {tile}, to += {tile} * deep) {{
             {move}
         }}
     }}
@@ -341,7 +399,7 @@ static void cut_{kind}(int64_t depth, int64_t rows, const void *a, int64_t ld, v
 
 # All rows of one panel of columns. Where the last vector of a row is not whole, a tile works in a corner of its own.
 _STRIP = """
-static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
+{part}static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, int64_t next,
     const void *later, int64_t lines, const void *b, int64_t ldb, const void *soon, const void *alpha, const void *beta, const void *d, int64_t ldd, void *c, int64_t ldc) {{
     static void (*const tiles[{most} + 1][{vectors}])(int64_t, const {real} *, int64_t, int64_t, int64_t, const {real} *, int64_t, const {real} *, int64_t, const {real} *,
         const {real} *, const {real} *, const {real} *, int64_t, {real} *, int64_t) = {{{tiles}}};
@@ -355,9 +413,9 @@ static void strip_{kind}(int64_t rows, int64_t cols, int64_t depth, const void *
     const int64_t most = tall[vectors - 1], parts = (rows + most - 1) / most;
     for (int64_t i = 0, part = 1, some; i < rows; i += some, part++) {{
         some = right == 1 ? rows * part / parts - i : rows - i < most ? rows - i : most; /* tiles of one height, or as A was cut */
-        for (int64_t r = 0; !whole && beta && r < some; r++) memcpy(corner + r * {wide}, with + r * ldd, sizeof({real}) * (size_t)cols);
+        for (int64_t r = 0; !whole && beta && r < some; r++) part_{kind}(cols, with + r * ldd, corner + r * {wide});
         tiles[some][vectors - 1](depth, from, down, right, next, (const {real} *)later + i * down, lines, b, ldb, i < ahead ? near + i / {rows} * {soon} * ((depth + 15) / 16) * ldb : 0, alpha, beta, whole ? with : corner, whole ? ldd : {wide}, whole ? to : corner, whole ? ldc : {wide});
-        for (int64_t r = 0; !whole && r < some; r++) memcpy(to + r * ldc, corner + r * {wide}, sizeof({real}) * (size_t)cols);
+        for (int64_t r = 0; !whole && r < some; r++) part_{kind}(cols, corner + r * {wide}, to + r * ldc);
         from += right == 1 ? some * down : some / {rows} * next, with += some * ldd, to += some * ldc;
     }}
 }}

@@ -23,8 +23,13 @@ enum { VECTOR = 16 };
 #endif
 #if defined(__AVX2__) && !defined(__AVX512F__)
 enum { STRIP = 64 };
+/* From row to row of a matrix whose strips are narrower than its rows: an odd number of lines, or a strip would crowd into few sets of the cache. */
+#define PITCH(n) ((n) + (n) / 4)
+#define APART(n) 0 /* elements between rows from which on they are brought together */
 #else
 enum { STRIP = 256 };
+#define PITCH(n) (n)
+#define APART(n) (n)
 #endif
 """
 

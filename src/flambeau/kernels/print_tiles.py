@@ -8,7 +8,8 @@ A tile of N rows is turned in log2 N rounds. Each round interleaves rows that li
     m n o p      g o h p      d h l p
 
 N is 4, vectors of 16 bytes, which every x86-64 and aarch64 has; with AVX-512 it is as many elements as fill 64 bytes, and tiles that are
-not whole are read and written through masks.
+not whole are read and written through masks. With AVX2 it is as many as fill 32 bytes; the first round is done by reading: rows half a
+tile apart share a vector, and what is left stays within its halves.
 """
 
 from __future__ import annotations
@@ -39,10 +40,15 @@ typedef float fl_tile __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t fl_picks __attribute__((vector_size(16)));
 #define FL_PICK(a, b, ...) __builtin_shuffle(a, b, (fl_picks){__VA_ARGS__})
 #endif
+#if defined(__AVX2__)
+#define FL_TURN_SMALL fl_turn_small
+#else
+#define FL_TURN_SMALL fl_turn
+#endif
 static inline void fl_turn_tile(const char *from, int64_t step, char *to, int64_t leap) {
 %(small)s}
 /* 16 rows at a time: so many lines the nearest cache holds easily. */
-static inline void fl_turn(int64_t size, int64_t rows, int64_t cols, const char *from, int64_t ld, char *to, int64_t ld_to) {
+static inline void FL_TURN_SMALL(int64_t size, int64_t rows, int64_t cols, const char *from, int64_t ld, char *to, int64_t ld_to) {
     const int64_t step = size * ld, leap = size * ld_to;
     for (int64_t strip = 0; strip < rows; strip += 16)
         for (int64_t j = 0; j < cols; j += 4)
@@ -55,6 +61,23 @@ static inline void fl_turn(int64_t size, int64_t rows, int64_t cols, const char 
                             if (size == 4) memcpy(to + c * leap + r * 4, from + r * step + c * 4, 4);
                             else memcpy(to + c * leap + r * 8, from + r * step + c * 8, 8);
 }
+#if defined(__AVX2__)
+#include <immintrin.h>
+%(middle)s/* 64 bytes of a row of `to` at a time: a whole line. What is left of a tile is turned as elsewhere. */
+static inline void fl_turn(int64_t size, int64_t rows, int64_t cols, const char *from, int64_t ld, char *to, int64_t ld_to) {
+    const int64_t step = size * ld, leap = size * ld_to, n = 32 / size;
+    for (int64_t strip = 0; strip < rows; strip += 2 * n)
+        for (int64_t j = 0; j < cols; j += n)
+            for (int64_t i = strip; i < rows && i < strip + 2 * n; i += n) {
+                const int64_t r = rows - i < n ? rows - i : n, c = cols - j < n ? cols - j : n;
+                const char *const x = from + i * step + j * size;
+                char *const y = to + j * leap + i * size;
+                if (r < n || c < n) fl_turn_small(size, r, c, x, ld, y, ld_to);
+                else if (size == 4) fl_turn_tile_4(x, step, y, leap);
+                else fl_turn_tile_8(x, step, y, leap);
+            }
+}
+#endif
 #endif
 """
 
@@ -66,7 +89,8 @@ def header() -> str:
     picks, rows = _rounds(rows, "fl_tile {name} = FL_PICK({a}, {b}, {picks});")
     small = read + picks + [f"*(fl_tile *)(to + {i} * leap) = {row};" for i, row in enumerate(rows)]
     wide = _wide_tile(4, "__m512", "ps", "epi32") + _wide_tile(8, "__m512d", "pd", "epi64")
-    return TILES % {"small": "".join(f"    {line}\n" for line in small), "wide": wide}
+    middle = _middle_tile(4, "__m256", "ps") + _middle_tile(8, "__m256d", "pd")
+    return TILES % {"small": "".join(f"    {line}\n" for line in small), "middle": middle, "wide": wide}
 
 
 def _rounds(rows: list[str], text: str) -> tuple[list[str], list[str]]:
@@ -98,4 +122,25 @@ def _wide_tile(size: int, vector: str, kind: str, index: str) -> str:
     lines += rounds + [f"if ({i} < cols) _mm512_mask_storeu_{kind}(to + {i} * leap, tall, {column});" for i, column in enumerate(columns)]
     head = f"static inline __attribute__((always_inline)) void fl_turn_tile_{size}"
     head += "(const char *from, int64_t step, char *to, int64_t leap, int64_t rows, int64_t cols)"
+    return head + " {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+
+
+def _middle_tile(size: int, vector: str, kind: str) -> str:
+    """Turning a whole tile of 32 bytes each way by AVX2: vectors of 16 bytes from rows half a tile apart are turned side by side."""
+    n = 32 // size
+    real = "float" if size == 4 else "double"
+    lines = []
+    for half in (0, 1):
+        rows = [f"r{half}_{i}" for i in range(n // 2)]
+        for i, row in enumerate(rows):
+            low, high = (f"_mm_loadu_{kind}((const {real} *)(from + {k} * step + {16 * half}))" for k in (i, i + n // 2))
+            lines.append(f"const {vector} {row} = _mm256_insertf128_{kind}(_mm256_cast{kind}128_{kind}256({low}), {high}, 1);")
+        for number in range(len(rows).bit_length() - 1):
+            fresh = [f"s{half}_{number}_{i}" for i in range(len(rows))]
+            for i, name in enumerate(fresh):
+                call = f"_mm256_unpack{'hi' if i % 2 else 'lo'}_{kind}"
+                lines.append(f"const {vector} {name} = {call}({rows[i // 2]}, {rows[i // 2 + len(rows) // 2]});")
+            rows = fresh
+        lines += [f"_mm256_storeu_{kind}(({real} *)(to + {half * n // 2 + i} * leap), {row});" for i, row in enumerate(rows)]
+    head = f"static inline void fl_turn_tile_{size}(const char *from, int64_t step, char *to, int64_t leap)"
     return head + " {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"

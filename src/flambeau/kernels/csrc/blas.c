@@ -21,12 +21,10 @@
 
 enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
-enum { WIDEST = 256, TILE = 6, SLICE = 48 };                      /* Note [panels]: bytes of one, rows, K of a copy */
+enum { WIDEST = 256, TILE = 6, SLICE = 48, BLOCK = 48 };          /* Note [panels]: bytes of one, rows, K of a copy, rows of A that stay near */
 enum { MOST_ROWS = 96, SOME = 16, SHARE = 1024, MANY = 3072 };    /* of a piece of C^T; panels or tiles of a copy; bytes of a row of B that a piece packs, or reads in place */
-enum { BLOCK = 48 };                                              /* rows of A that stay near */
 enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; or that vectors across them had better be full */
-enum { MOST_PACKED = 16 << 20 };                                  /* bytes of all copies */
-enum { NEAR = 32 << 10 };                                         /* bytes that stay in the nearest cache beside other things */
+enum { MOST_PACKED = 16 << 20, NEAR = 32 << 10 };                 /* bytes of all copies, and what stays in the nearest cache beside other things */
 enum { WORTH_A_THREAD = 1000000, WORTH_A_COPY = 1 << 17 };         /* flops, bytes: 5 to 10 us */
 enum { TINY = 80 };                                               /* multiplications that take less time than a plan */
 
@@ -218,7 +216,7 @@ static void run_plain(Product *p) {
    shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
     const int64_t enough = (p->packs ? 3 : 4) * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
-    const int64_t most = p->c.transposed ? p->panel : (p->packs ? SHARE : MANY) / p->size;
+    const int64_t most = (p->c.transposed ? WIDEST : p->packs ? SHARE : MANY) / p->size;
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
     const bool at_once = p->rows <= 2 * MOST_ROWS || (p->packs && p->loops->panel == WIDEST); /* rows of A are not read often */
@@ -260,7 +258,8 @@ static void run_strips(Product *p) {
 static bool plan_strips(Product *p) {
     if (p->type > F64 || !loops || !loops->strip || p->k == 0) return false;
     p->loops = loops + p->type;
-    const bool few = p->m <= FEW_ROWS || (p->m <= SOME_ROWS && 16 * p->m <= 13 * in_vectors(p, p->m));
+    const bool few = p->m <= 2 * TILE || (p->m <= FEW_ROWS && (p->loops->panel == WIDEST || p->n <= 2 * p->m)) ||
+                     (p->m <= SOME_ROWS && 16 * p->m <= 13 * in_vectors(p, p->m));
     if (few && p->b.transposed && !p->a.transposed && !p->c.transposed) {
         p->cols = ceil_div(WORTH_A_THREAD, 32 * p->m * p->k) * 16;
         p->kc = even(p->k, NEAR / (p->m * p->size), 64 / p->size);
@@ -273,7 +272,7 @@ static bool plan_strips(Product *p) {
     int64_t step = p->b.ld * p->size;
     bool whole = !p->b.transposed && p->n * p->size % 64 == 0, aligned = ((uintptr_t)p->b.data | (uintptr_t)step) % 64 == 0;
     bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
-    bool in_place = whole && (p->loops->panel < WIDEST ? p->k * step <= NEAR / 2 || p->m <= 2 * TILE /* a line of a row here, a line there */
+    bool in_place = whole && (p->loops->panel < WIDEST ? p->k * step <= NEAR / 2 || p->m <= (apart && step < 4096 && p->k <= 256 ? BLOCK : 2 * TILE) /* lines here and there */
                               : p->k * step <= NEAR || (apart && (p->k <= 256 || p->m <= 336)) || p->m <= (apart ? 128 : step % 4096 ? 48 : 16));
     p->packs = !in_place && !p->c.transposed && (whole || p->m >= 2 * MOST_ROWS);
     cut(p);
