@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import weakref
 import zipfile
 import zlib
 
@@ -151,6 +152,9 @@ def test_large_cached_files_are_read_either_way(tmp_path):
             assert source.read_summed(0, memoryview(memory)) == zlib.crc32(data)
             assert memory.tobytes() == data
         assert source._is_cached(0) is False or len(source.pace) == 2  # both were tried
+        gone = weakref.ref(source)
+        del source
+        assert gone() is None  # with it the mapping, which holds a descriptor
 
 
 CUT_SHORT = """

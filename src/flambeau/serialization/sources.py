@@ -91,9 +91,9 @@ class FileSource(Source):
             on how the system keeps them (in large pages, copying from the mapped file saves a third of the time; in small ones, nothing)."""
             if len(memory) < WORTH_MAPPING or not self._is_cached(at + len(memory) - 1):
                 return self._read_and_sum(at, memory)
-            way = min((self._read_and_sum, self._copy_and_sum), key=lambda way: self.pace.get(way, 0.0))
+            way = min((FileSource._read_and_sum, FileSource._copy_and_sum), key=lambda way: self.pace.get(way, 0.0))
             start = perf_counter()
-            total = way(at, memory)
+            total = way(self, at, memory)
             self.pace[way] = min((perf_counter() - start) / len(memory), self.pace.get(way, math.inf))
             return total
 
