@@ -53,7 +53,7 @@ static void fold_block(void *job, int64_t block) {
     else for (; unit < end; unit++) fold_part(j, unit, 0, acc), finish(j, unit, acc);
 }
 
-static bool run(Job *j) {
+static PyObject *run(Job *j, PyObject *result) {
     int64_t all = j->n * j->again;
     j->width = j->beside ? WIDTH : Py_MAX(1, Py_MIN(WIDTH, GRAIN / (all + 1)));
     int64_t side = Py_MIN(j->inner, j->width), work = all * side; /* elements of a unit */
@@ -62,7 +62,8 @@ static bool run(Job *j) {
     j->per_block = GRAIN / (work + 1) + 1, j->part = cut ? Py_MAX((GRAIN + side - 1) / side, all * j->units / 64) : all;
     j->parts = cut ? (all + j->part - 1) / j->part : 1;
     size_t size = (size_t)(j->units * j->parts) * sizeof *j->partial;
-    if (cut && !(j->partial = fl_alloc(size))) return false;
+    if (cut && !(j->partial = fl_alloc(size))) return PyErr_NoMemory();
+    PyThreadState *state = (double)j->outer * (double)j->inner * (double)all > GRAIN ? PyEval_SaveThread() : NULL;
     fl_parallel(fold_block, j, cut ? j->units * j->parts : (j->units + j->per_block - 1) / j->per_block);
     for (int64_t unit = 0; cut && unit < j->units; unit++) {
         int64_t (*acc)[WIDTH] = j->partial + unit * j->parts;
@@ -70,7 +71,8 @@ static bool run(Job *j) {
         finish(j, unit, acc[0]);
     }
     fl_free(j->partial, size); /* NULL is nothing */
-    return true;
+    if (state) PyEval_RestoreThread(state);
+    return Py_NewRef(result);
 }
 
 /* None, or a contiguous array of this type with a place for each result. */
@@ -89,13 +91,6 @@ static const fl_fold *find(const char *name, int type) {
     return NULL;
 }
 
-static PyObject *run_unlocked(Job *j, PyObject *result) {
-    PyThreadState *state = (double)j->outer * (double)j->inner * (double)j->n * (double)j->again > GRAIN ? PyEval_SaveThread() : NULL;
-    bool done = run(j);
-    if (state) PyEval_RestoreThread(state);
-    return done ? Py_NewRef(result) : PyErr_NoMemory();
-}
-
 PyObject *fl_fold_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (!fl_takes("fold_all(name, x)", 2, nargs)) return NULL;
     const char *name = PyUnicode_AsUTF8(args[0]);
@@ -104,7 +99,7 @@ PyObject *fl_fold_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     Job j = {find(name, fl_type_of(x)), PyArray_BYTES(x), .outer = 1, .n = PyArray_SIZE(x), .inner = 1, .step = PyArray_ITEMSIZE(x), .again = 1};
     if (!j.fold || j.fold->out != j.fold->key) Py_RETURN_NOTIMPLEMENTED;
     PyObject *out = fl_new_array(PyArray_DESCR(x), 0, NULL, NULL), *done = NULL;
-    if (out) j.out = PyArray_BYTES((PyArrayObject *)out), j.count = (double)j.n, done = run_unlocked(&j, out);
+    if (out) j.out = PyArray_BYTES((PyArrayObject *)out), j.count = (double)j.n, done = run(&j, out);
     Py_XDECREF(out);
     return done;
 }
@@ -122,5 +117,5 @@ PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     j.x = PyArray_BYTES(x);
     if (j.inner == 1) j.inner = j.outer, j.inner_step = j.outer_step, j.outer = 1;
     j.beside = j.inner > 1 && (j.step == 0 || Py_ABS(j.step) > Py_ABS(j.inner_step));
-    return run_unlocked(&j, Py_True);
+    return run(&j, Py_True);
 }

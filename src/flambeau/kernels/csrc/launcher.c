@@ -184,14 +184,13 @@ static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *con
 /* An input that lies across the grain, along another dimension than the rows, is turned tile by tile: rows are cut into equal pieces, a piece goes
    through all of that dimension before the next one starts, and what is left of the rows is a dimension of its own. */
 static void cut_tiles(Launch *l) {
-    int along = 0;
-    int64_t wide = Py_MIN(WIDE, l->dim[0].size);
+    int64_t along = 0, wide = Py_MIN(WIDE, l->dim[0].size);
     for (int o = 1; !along && o < l->n_operands; o++)
         for (int d = 1; d < l->ndim && Py_ABS(l->dim[0].step[o]) >= 64; d++)
             if (l->dim[d].size >= 8 && (l->dim[d].step[o] == 4 || l->dim[d].step[o] == 8)) along = d, l->turned = o;
     while (wide >= 16 && l->dim[0].size % wide) wide--;
     l->turn = !fl_tables[0]->products ? NULL : fl_tables[0]->products[along && l->dim[along].step[l->turned] == 8].turn;
-    if (wide < 16 || !l->turn || l->ndim == MAX_DIM || l->dim[0].step[l->turned] % l->dim[along].step[l->turned]) along = l->turned = 0;
+    if (wide < 16 || !l->turn || l->ndim == MAX_DIM || (along && l->dim[0].step[l->turned] % l->dim[along].step[l->turned])) along = l->turned = 0;
     if (!along) return;
     Dim turned = l->dim[along], left = l->dim[0];
     memmove(l->dim + along + 2, l->dim + along + 1, sizeof(Dim) * (size_t)(l->ndim - along - 1));
@@ -241,15 +240,12 @@ static void run_block(void *launch, int64_t block) {
     for (int64_t n; begin < end; begin += n) {
         n = Py_MIN(l->dim[0].size - index[0], end - begin);
         char *here = *turned;
-        if (l->turned) {
-            if (!ready) {
-                ready = Py_MIN(TALL, Py_MIN(l->dim[1].size - index[1], (end - begin) / n)), next = (char *)tile;
-                l->turn(n, ready, here, l->dim[0].step[l->turned] / step[l->turned], tile, n);
-            }
-            *turned = next, next += n * step[l->turned], ready--;
+        if (l->turned && !ready) {
+            ready = Py_MIN(TALL, Py_MIN(l->dim[1].size - index[1], (end - begin) / n)), next = (char *)tile;
+            l->turn(n, ready, here, l->dim[0].step[l->turned] / step[l->turned], tile, n);
         }
-        l->loop(at, step, n, l->param);
-        *turned = here;
+        if (l->turned) *turned = next, next += n * step[l->turned], ready--;
+        l->loop(at, step, n, l->param), *turned = here;
         for (int o = 0; o < l->n_operands; o++) at[o] -= index[0] * l->dim[0].step[o];
         index[0] = 0;
         for (int d = 1; d < l->ndim; d++) { /* an odometer: a dimension at its end starts again, and the next one moves */
