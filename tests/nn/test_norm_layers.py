@@ -195,3 +195,19 @@ def test_instance_norm_with_averages_of_another_dtype(train):
         np.testing.assert_allclose(made[0][0], made[1][0], atol=1e-6)
         np.testing.assert_allclose(made[0][1], made[1][1], atol=1e-6)
         assert made[0][2] == made[1][2]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("length", [1, 5, 64, 300, 5000])
+def test_layer_norm_of_which_nothing_is_recorded(dtype, length):
+    """The loop that only normalises gives other numbers than the one that also keeps mean and deviation for a gradient."""
+    x = flambeau.randn(7, length).to(getattr(flambeau, dtype))
+    w, b = (flambeau.randn(length).to(x.dtype) for _ in range(2))
+    for weight, bias in ((w, b), (None, None), (w, None)):
+        for given in (x, x.T.contiguous().T, x[::2]):
+            expected = flambeau.nn.functional.layer_norm(given.clone().requires_grad_(), (length,), weight, bias).detach()
+            got = flambeau.nn.functional.layer_norm(given, (length,), weight, bias)
+            assert got.dtype is x.dtype and not got.requires_grad
+            wide = [t.double() for t in (got, expected)]
+            room = {"float64": 1e-12, "float32": 2e-6}.get(dtype, 0.02)
+            assert flambeau.allclose(*wide, rtol=room, atol=room)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -250,3 +251,25 @@ def test_fractional_windows_keep_their_room():
         f.nn.functional.fractional_max_pool2d(f.ones(1, 1, 5, 5), 3, output_size=3)
         with pytest.raises(RuntimeError, match="too large relative to input"):
             f.nn.functional.fractional_max_pool3d(f.ones(1, 1, 5, 5, 5), 3, output_size=3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_the_greatest_without_their_places(dtype):
+    """Max pooling that nobody asks for places or gradients gives other values than the one with them, in some window."""
+    geometries = list(itertools.product((1, 2, 3, 4, 5), (1, 2, 3, 4), (0, 1), (1, 2)))
+    for (kernel, stride, padding, dilation), length in itertools.product(geometries, (6, 23, 70)):
+        if padding > kernel // 2 or dilation * (kernel - 1) >= length:
+            continue
+        for n, shape in ((1, (2, 3, length)), (2, (2, 2, 7, length)), (3, (1, 2, 5, 4, length))):
+            if dilation * (kernel - 1) >= min(shape[2:]):
+                continue
+            x = flambeau.randn(*shape)
+            x[..., length // 2] = float("nan")
+            x = x.to(getattr(flambeau, dtype))
+            pool = getattr(flambeau.nn.functional, f"max_pool{n}d")
+            for ceil_mode in (False, True):
+                expected, _ = pool(x, kernel, stride, padding, dilation, ceil_mode, True)
+                for _ in range(2):  # the second call is a remembered one
+                    got = pool(x, kernel, stride, padding, dilation, ceil_mode)
+                assert got.stride() == expected.stride()
+                assert flambeau.equal(got.nan_to_num(99.0), expected.nan_to_num(99.0)), (shape, kernel, stride, padding, dilation)

@@ -64,11 +64,12 @@ def _without_numpy_scalars(values: tuple) -> tuple:
 
 
 def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
-    """`front` with a short cut for calls while nothing is recorded."""
+    """`front` with a short cut for calls of which nothing is recorded."""
     state = modes.state
 
     def unrecorded(*args, **kwargs):
-        if not modes.special and not state.grad:
+        needed = state.grad and any([type(a) in PLAIN and (a._needs or (a._base is not None and a.requires_grad)) for a in args])
+        if not modes.special and not needed:
             try:
                 found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
             except TypeError:  # arguments that are wrong: the long way says so in the operation's words

@@ -36,11 +36,14 @@ class Fold:
     dtypes: tuple[str, ...] = ALL
     lanes: str = "+"  # the operator by which the lanes of a vector are combined
     short: bool = False  # whether some contributions may be added as float32 before they meet the accumulator
+    fours: bool = False  # the same, for four of them, in rows long enough to be worth it
     exact: bool = False  # whether accumulators are of the dtype the elements are computed in
     find: bool = False  # whether a GPU can be asked for the position of the result (on the CPU: scan_loops.py)
 
 
 SIZES = {"double": 8, "float": 4, "int64_t": 8, "int32_t": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1}
+WALK = "const char *x, int64_t step, int64_t n, int64_t apart, int64_t count, const double *shift, void *acc"
+MOST_SHORT = 256  # elements of a row for which sixteen lanes of float32 will do
 LONG = 4096  # bytes of a row that are worth more lanes than those of a vector
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 LOWEST = {"int64": -(2**63), "int32": -(2**31), "int16": -(2**15), "int8": -128, "uint8": 0, "bool": 0}
@@ -64,7 +67,7 @@ FOLDS = [
     Fold("isum", 0, _sum, out="int64", dtypes=INTEGERS),
     Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS, short=True),
     Fold("mean", 0, _sum, finish=_mean, dtypes=FLOATS, short=True),
-    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*"),
+    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*", fours=True),
     Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=INTEGERS, lanes="*"),
     Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", exact=True, find=True),
     Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, lanes="min", exact=True, find=True),
@@ -81,8 +84,8 @@ FOLDS = [
         lanes="max",
         exact=True,
     ),
-    Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS),
-    Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS),
+    Fold("norm1", 0, _sum, map=lambda x, shift: abs(x), dtypes=FLOATS, short=True),
+    Fold("norm2", 0, _sum, map=lambda x, shift: x * x, finish=lambda acc, count, shift: e.sqrt(acc), dtypes=FLOATS, short=True),
     Fold("off", 0, _sum, map=lambda x, shift: x - shift, finish=_mean, dtypes=("float64",)),
     Fold("var", 0, _sum, map=_squared, finish=_mean, dtypes=FLOATS),
     Fold("std", 0, _sum, map=_squared, finish=lambda acc, count, shift: e.sqrt(acc / count), dtypes=FLOATS),
@@ -105,31 +108,31 @@ def print_fold(fold: Fold, dtype: str) -> str:
     if dtype == "float16":
         walks = _widened(fold.name, wide, storage)
     else:
+        formula = fold.map(x, y)
+        plain = e.lift(formula) is x
+        fours = fold.fours and narrow == "float"
+        first = _short_lanes(name, element, plain) if short else _fours(name, element, accumulator.literal(init)) if fours else ""
+        least = 4 if plain and {wide, storage} <= set(VECTORS) else 16
         walks = f"""
-{inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, fold.map(x, y))}
+{inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, formula)}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
-void FL_NAME({name}_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
-    if (step != sizeof({storage})) {{ /* block by block through a buffer */
-        {storage} buffer[FL_BLOCK];
-        for (int64_t done = 0; done < n; done += FL_BLOCK) {{
-            const int64_t m = n - done < FL_BLOCK ? n - done : FL_BLOCK;
-            FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, x + done * step, step, m);
-            FL_NAME({name}_row)((const char *)buffer, sizeof *buffer, m, shift, acc);
-        }}
-        return;
-    }}
-    const {storage} *const a = (const {storage} *)x;
-    const {narrow} s = ({narrow})shift;
-    {wide} total = *({wide} *)acc;
+static void {name}_row(const {storage} *a, int64_t n, {narrow} s, {wide} *acc) {{
+    {wide} total = *acc;
     int64_t from = 0;
-{_short_lanes(name, element, fold.map(x, y) is x) if short else ""}{_lanes(name, accumulator, fold.lanes, accumulator.literal(init), element.read("T", "a[{}]"))}    *({wide} *)acc = total;
+{first}{_lanes(name, accumulator, fold.lanes, accumulator.literal(init), element.read("T", "a[{}]"))}    *acc = total;
 }}
-void FL_NAME({name}_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
+{_in_lanes(name, element if short else accumulator, fold.lanes, accumulator.literal(init), element, plain, fours)}
+void FL_NAME({name}_columns)({WALK}) {{
     {wide} *const total = ({wide} *)acc;
     int64_t r = 0;
     (void)shift;
-{_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(fold.map(x, y))))}}}"""
+    if (apart != sizeof({storage})) {{
+        packed(FL_NAME({name}_columns), sizeof({storage}), sizeof({wide}), x, step, n, apart, count, shift, acc);
+        return;
+    }}
+{_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(formula)))}}}
+{_rows(name, element, wide, narrow if short else wide, least, f"n <= {MOST_SHORT}" if short else f"n * sizeof({storage}) < {LONG}")}"""
     return f"""{walks}
 {inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
 void FL_NAME({name}_init)(void *acc, int64_t n) {{
@@ -144,26 +147,40 @@ void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const doubl
 def _widened(name: str, wide: str, storage: str) -> str:
     """Rows and columns of float16 are widened, a block at a time, and folded as float32, see Note [float16 in blocks] in print_c.py."""
     return f"""{CONVERT}
-void FL_NAME(fold_{name}_f32_row)({PARTS["row"]});
-void FL_NAME(fold_{name}_f32_columns)({PARTS["columns"]});
-void FL_NAME(fold_{name}_f16_row)(const char *x, int64_t step, int64_t n, double shift, void *acc) {{
+void FL_NAME(fold_{name}_f32_rows)({WALK});
+void FL_NAME(fold_{name}_f32_columns)({WALK});
+void FL_NAME(fold_{name}_f16_rows)({WALK}) {{
     {storage} buffer[1024];
     FL_ALIGNED float w[1024];
-    for (int64_t m; n > 0; n -= m, x += m * step) {{
-        m = n < 1024 ? n : 1024;
-        if (step != sizeof *buffer) FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, x, step, m);
-        FL_NAME(fl_widen)(w, step == sizeof *buffer ? (const {storage} *)x : buffer, m);
-        FL_NAME(fold_{name}_f32_row)((const char *)w, sizeof *w, m, shift, acc);
+    const int dense = step == sizeof *buffer;
+    for (int64_t r = 0, rows = 1; r < count; r += rows, x += rows * apart) {{
+        const double *const of = shift ? shift + r : NULL;
+        const int64_t together = n * count < 1024 ? count : n < 512 ? 1024 / (n + 1) : 1;
+        rows = count - r < together ? count - r : together;
+        for (int64_t i = 0, m; i < n; i += m) {{ /* as many rows as fit, or a part of one */
+            m = n - i < 1024 ? n - i : 1024;
+            const int at_once = dense && apart == n * (int64_t)sizeof *buffer;
+            for (int64_t k = 0; k < (at_once ? 1 : rows); k++) {{
+                const char *const from = x + k * apart + i * step;
+                if (!dense) FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, from, step, m);
+                FL_NAME(fl_widen)(w + k * m, dense ? (const {storage} *)from : buffer, at_once ? rows * m : m);
+            }}
+            FL_NAME(fold_{name}_f32_rows)((const char *)w, sizeof *w, m, m * (int64_t)sizeof *w, rows, of, ({wide} *)acc + r);
+        }}
     }}
 }}
-void FL_NAME(fold_{name}_f16_columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc) {{
+void FL_NAME(fold_{name}_f16_columns)({WALK}) {{
     FL_ALIGNED float w[8][FL_BLOCK];
-    for (int64_t r = 0, some; r < rows; r += some, x += some * step) {{
-        some = rows - r < 8 ? rows - r : 8;
-        for (int64_t c = 0, m; c < columns; c += m) {{
-            m = columns - c < FL_BLOCK ? columns - c : FL_BLOCK;
+    if (apart != sizeof({storage})) {{
+        packed(FL_NAME(fold_{name}_f16_columns), sizeof({storage}), sizeof({wide}), x, step, n, apart, count, shift, acc);
+        return;
+    }}
+    for (int64_t r = 0, some; r < n; r += some, x += some * step) {{
+        some = n - r < 8 ? n - r : 8;
+        for (int64_t c = 0, m; c < count; c += m) {{
+            m = count - c < FL_BLOCK ? count - c : FL_BLOCK;
             for (int64_t k = 0; k < some; k++) FL_NAME(fl_widen)(w[k], (const {storage} *)(x + k * step) + c, m);
-            FL_NAME(fold_{name}_f32_columns)((const char *)w, sizeof w[0], some, m, shift ? shift + c : NULL, ({wide} *)acc + c);
+            FL_NAME(fold_{name}_f32_columns)((const char *)w, sizeof w[0], some, sizeof **w, m, shift ? shift + c : NULL, ({wide} *)acc + c);
         }}
     }}
 }}"""
@@ -194,12 +211,12 @@ def _columns(name: str, element: LoopPrinter, shifted: bool) -> str:
             value = "total[c]"
             for k in range(rows):
                 value = f"{name}_combine({value}, {name}_map({element.read('T', f'a{k}[c]')}, {shift}))"
-            loops.append(f"{{ FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] = {value}; }}\n")
+            loops.append(f"{{ FL_IVDEP for (int64_t c = 0; c < count; c++) total[c] = {value}; }}\n")
         starts = "".join(
             f"        const {element.storage} *const a{k} = (const {element.storage} *)(x + {k} * step);\n" for k in range(rows)
         )
         choice = f"        if (shift) {loops[0]}        else {loops[1]}" if shifted else f"        {loops[0]}"
-        text += f"    for (; r + {rows} <= rows; r += {rows}, x += {rows} * step) {{\n{starts}{choice}    }}\n"
+        text += f"    for (; r + {rows} <= n; r += {rows}, x += {rows} * step) {{\n{starts}{choice}    }}\n"
     return text
 
 
@@ -208,39 +225,221 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 """
 
 
-_SIXTEEN = """    if (n >= 16 && n < 256) {
-        own_float lanes[PARTS_float];
-        for (int k = 0; k < PARTS_float; k++) lanes[k] = ((const own_float *)a)[k];
-        for (from = 16; n - from >= 16; from += 16) for (int k = 0; k < PARTS_float; k++) lanes[k] += ((const own_float *)(a + from))[k];
-        const float *const lane = (const float *)lanes;
-        double part[8];
-        for (int k = 0; k < 8; k++) part[k] = (double)lane[k] + lane[k + 8];
-        total += ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
-        for (; from < n; from++) total += a[from];
+VECTORS = {"float": "int32_t", "double": "int64_t", "int32_t": "int32_t", "int64_t": "int64_t"}
+_FRESH = "static const {bits} fresh_{t}[32] = {{" + "0, " * 16 + "-1, " * 16 + "}}; /* from [n] on: the last n of sixteen are set */\n"
+HEAD = (
+    """#define FL_EITHER(vector, bits, mask, a, b) ((vector)(((bits)(a) & (mask)) | ((bits)(b) & ~(mask))))
+#define SIMD _Pragma("omp simd")
+/* gcc does not know that to put vectors together from single elements takes longer. */
+static inline int64_t one_by_one(int64_t i) { __asm__("" : "+r"(i)); return i; }
+#define PACK(T) for (int64_t i = 0; i < width; i++) ((T *)to)[one_by_one(i)] = *(const T *)(from + i * apart)
+typedef void fold_walk(WALK);
+/* Columns some distance apart, or the elements of short rows, brought side by side. */
+static void packed(fold_walk *columns, int64_t size, int64_t wide, WALK) {
+    FL_ALIGNED char buffer[32768];
+    for (int64_t c = 0, width; c < count; c += width, x += width * apart) {
+        width = count - c < 256 ? count - c : 256;
+        const int64_t line = width * size, most = (int64_t)sizeof buffer / line / 8 * 8;
+        for (int64_t done = 0, rows; done < n; done += rows) {
+            rows = n - done < most ? n - done : most;
+            for (int64_t r = 0; r < rows; r++) {
+                char *const to = buffer + r * line;
+                const char *const from = x + (done + r) * step;
+                if (size == 4) PACK(uint32_t);
+                else if (size == 8) PACK(uint64_t);
+                else if (size == 2) PACK(uint16_t);
+                else PACK(uint8_t);
+            }
+            columns(buffer, line, rows, size, width, shift ? shift + c : NULL, (char *)acc + c * wide);
+        }
     }
+}
+""".replace("WALK", WALK)
+    + "".join(_FRESH.format(t=t, bits=bits) for t, bits in VECTORS.items())
+)
+
+
+def _in_lanes(name: str, lane: LoopPrinter, operator: str, init: str, element: LoopPrinter, plain: bool, fours: bool) -> str:
+    """A function for a row of sixteen elements or more in as many lanes, and these as four; and one for shorter rows, if it has their vectors."""
+    t, few = lane.compute, ""
+    if plain and {t, element.storage} <= set(VECTORS):
+        few = _four(name, t, operator, init, element)
+        if t == element.storage and operator == "+":
+            return _SIXTEEN_ADDED.replace("NAME", name).replace("REAL", t) + few
+    sign = ">" if operator == "max" else "<"
+    both = f"lane[k] {operator} v"
+    if operator in ("max", "min"):
+        both = f"(v {sign} lane[k]) | (v != v) ? v : lane[k]" if lane.is_float else f"{name}_combine(lane[k], v)"
+    value = f"{name}_map({element.read('T', 'a[{}]')}, s)"
+    last = f"k < seen ? {init} : w" if operator in "+*" else "w"
+    return f"""static inline void {name}_sixteen(const {element.storage} *a, int64_t n, {element.compute} s, {t} *to) {{
+    FL_ALIGNED {t} lane[16];
+    const {t} start = {init} + ({t})fl_zero(); /* a copy of the first elements gcc would make in pieces, and wait for them to come together */
+    for (int k = 0; k < 16; k++) lane[k] = start;
+    int64_t from = 0;
+{f"    for (; n - from >= 64; from += 64) SIMD for (int k = 0; k < 16; k++) lane[k] *= {_product_of_four(element)};{chr(10)}" if fours else ""}\
+    for (; n - from >= 16; from += 16) {{
+        SIMD for (int k = 0; k < 16; k++) {{ const {t} v = {value.format("from + k")}; lane[k] = {both}; }}
+    }}
+    if (from < n) {{ /* the last ones, less those that have been counted, if that matters */
+        const int seen = (int)(from + 16 - n);
+        (void)seen;
+        SIMD for (int k = 0; k < 16; k++) {{ const {t} w = {value.format("n - 16 + k")}, v = {last}; lane[k] = {both}; }}
+    }}
+    SIMD for (int k = 0; k < 8; k++) {{ const {t} v = lane[k + 8]; lane[k] = {both}; }}
+    SIMD for (int k = 0; k < 4; k++) {{ const {t} v = lane[k + 4]; to[k] = {both}; }}
+}}
+{few}"""
+
+
+# The same where elements are only added up, in the CPU's vectors.
+_SIXTEEN_ADDED = """static inline void NAME_sixteen(const REAL *a, int64_t n, REAL s, REAL *to) {
+    enum { PARTS = 16 * sizeof(REAL) / FL_VECTOR };
+    own_REAL lane[PARTS];
+    (void)s;
+    for (int k = 0; k < PARTS; k++) lane[k] = ((const own_REAL *)a)[k];
+    int64_t from = 16;
+    for (; n - from >= 16; from += 16) for (int k = 0; k < PARTS; k++) lane[k] += ((const own_REAL *)(a + from))[k];
+    if (from < n) {
+        const own_bits_REAL *const fresh = (const own_bits_REAL *)(fresh_REAL + (n - from));
+        for (int k = 0; k < PARTS; k++) lane[k] += (own_REAL)((own_bits_REAL)((const own_REAL *)(a + n - 16))[k] & fresh[k]);
+    }
+    const four_REAL *const x = (const four_REAL *)lane;
+    *(four_REAL *)to = (x[0] + x[1]) + (x[2] + x[3]);
+}
 """
+
+
+def _four(name: str, t: str, operator: str, init: str, element: LoopPrinter) -> str:
+    """The function for a row of four elements or more, in one vector."""
+    vector, bits = f"four_{t}", f"four_bits_{t}"
+    value = f"__builtin_convertvector(*(const four_{element.storage} *)({{}}), {vector})"
+    both, last = f"lane = lane {operator} v;", f"v = FL_EITHER({vector}, {bits}, fresh, v, none);"
+    if operator in ("max", "min"):
+        both = f"lane = FL_EITHER({vector}, {bits}, ({bits})(v {'>' if operator == 'max' else '<'} lane) | ({bits})(v != v), v, lane);"
+        last = "(void)fresh, (void)none;"
+    return f"""static inline void {name}_four(const {element.storage} *a, int64_t n, {element.compute} s, {t} *to) {{
+    {vector} lane = {value.format("a")}, v;
+    int64_t from = 4;
+    (void)s;
+    for (; n - from >= 4; from += 4) {{ v = {value.format("a + from")}; {both} }}
+    if (from < n) {{
+        const {vector} none = {{{", ".join([init] * 4)}}};
+        const {bits} fresh = *(const {bits} *)(fresh_{t} + 12 + (n - from));
+        v = {value.format("a + n - 4")};
+        {last}
+        {both}
+    }}
+    *({vector} *)to = lane;
+}}
+"""
+
+
+def _rows(name: str, element: LoopPrinter, wide: str, lane: str, least: int, is_short: str) -> str:
+    """The function for rows: short ones many at a time, so that the last lanes of all are combined together."""
+    storage, narrow = element.storage, element.compute
+    each = f"            for (int64_t k = 0; k < some; k++, x += apart) {name}_sixteen((const {storage} *)x, n, shift ? ({narrow})shift[r + k] : 0, few[k]);"
+    tiny = ""
+    if least < 16:
+        for n in (2, 3):
+            value = "total[r]"
+            for k in range(n):
+                value = f"{name}_combine({value}, a[{n} * r + {k}])"
+            tiny += f"""    if (n == {n} && step == sizeof({storage}) && apart == {n} * sizeof({storage})) {{
+        const {storage} *const a = (const {storage} *)x;
+        FL_IVDEP for (int64_t r = 0; r < count; r++) total[r] = {value};
+        return;
+    }}
+"""
+        each = f"            if (n < 16) {each.replace('sixteen', 'four').strip()}\n            else {each.strip()}"
+    last = f"{name}_combine({name}_combine(few[k][0], few[k][2]), {name}_combine(few[k][1], few[k][3]))"
+    return f"""void FL_NAME({name}_rows)({WALK}) {{
+    {wide} *const total = ({wide} *)acc;
+{tiny}    if (count > 1 && (n < {least} || (n < 48 && step != sizeof({storage})))) {{
+        packed(FL_NAME({name}_columns), sizeof({storage}), sizeof({wide}), x, step, n, apart, count, shift, acc);
+        return;
+    }}
+    if (step != sizeof({storage})) {{ /* block by block through a buffer */
+        {storage} buffer[FL_BLOCK];
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t i = 0, m; i < n; i += m) {{
+                m = n - i < FL_BLOCK ? n - i : FL_BLOCK;
+                FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, x + r * apart + i * step, step, m);
+                {name}_row(buffer, m, shift ? ({narrow})shift[r] : 0, total + r);
+            }}
+        return;
+    }}
+    if (n >= {least} && {is_short}) {{
+        FL_ALIGNED {lane} few[64][4];
+        for (int64_t r = 0, some; r < count; r += some) {{
+            some = count - r < 64 ? count - r : 64;
+{each}
+            FL_IVDEP for (int64_t k = 0; k < some; k++) total[r + k] = {name}_combine(total[r + k], {last});
+        }}
+        return;
+    }}
+    for (int64_t r = 0; r < count; r++, x += apart) {name}_row((const {storage} *)x, n, shift ? ({narrow})shift[r] : 0, total + r);
+}}"""
 
 
 def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
     """The greater part of a row, 64 lanes wide: sixteen elements of a lane are added as float32, then four lanes, then doubles.
 
-    A short row of float32 that is only added up (`plain`) has sixteen lanes, which stay in registers.
-    """
-    return f"""{_SIXTEEN if element.storage == "float" and plain else ""}    if (n >= 256) {{ /* fewer are not worth so many lanes */
+    Where float32 is only added up (`plain`), lanes are carried in the CPU's vectors."""
+    if plain and element.storage == "float":
+        lanes, ready = "own_float lane[4 * PARTS_float]", "((const float *)lane)[k]"
+        first = "for (int k = 0; k < 4 * PARTS_float; k++) lane[k] = ((const own_float *)(a + from))[k];"
+        more = "for (int k = 0; k < 4 * PARTS_float; k++) lane[k] += ((const own_float *)(a + i))[k];"
+        last = f"""FL_ALIGNED float v[64];
+                SIMD for (int k = 0; k < 64; k++) {{ const float w = a[end - 64 + k]; v[k] = k < seen ? 0 : w; }}
+                {more.replace("(a + i)", "v")}"""
+        four = "for (int k = 0, p = PARTS_float; k < p; k++) lane[k] = (lane[k] + lane[k + p]) + (lane[k + 2 * p] + lane[k + 3 * p]);"
+    else:
+        lanes, ready = "FL_ALIGNED float lane[64]", "(lane[k] + lane[k + 16]) + (lane[k + 32] + lane[k + 48])"
+        first = f"FL_IVDEP for (int k = 0; k < 64; k++) lane[k] = {name}_map({element.read('T', 'a[from + k]')}, s);"
+        more = f"FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read('T', 'a[i + k]')}, s);"
+        last = f"SIMD for (int k = 0; k < 64; k++) {{ const float v = {name}_map({element.read('T', 'a[end - 64 + k]')}, s); lane[k] += k < seen ? 0 : v; }}"
+        four = ""
+    return f"""    if (n > {MOST_SHORT}) {{ /* fewer are not worth so many lanes */
         FL_ALIGNED double part[16] = {{0}};
-        const float zero = (float)fl_zero();
-        for (int64_t end; n - from >= 64; from = end) {{
-            end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;
-            FL_ALIGNED float lane[64];
-            for (int k = 0; k < 64; k++) lane[k] = zero;
-    {AHEAD}            for (int64_t i = from; i < end; i += 64) {{
-                FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read("T", "a[i + k]")}, s);
+        for (int64_t i, end; from < n; from = end) {{
+            end = n - from < 1088 ? n : from + 1024;
+            {lanes};
+            {first}
+    {AHEAD}            for (i = from + 64; i + 64 <= end; i += 64) {{
+                {more}
             }}
-            FL_IVDEP for (int k = 0; k < 16; k++) part[k] += (lane[k] + lane[k + 16]) + (lane[k + 32] + lane[k + 48]);
+            if (i < end) {{ /* the last 64, less those that have been counted */
+                const int seen = (int)(i + 64 - end);
+                {last}
+            }}
+            {four}
+            FL_IVDEP for (int k = 0; k < 16; k++) part[k] += {ready};
         }}
 {"".join(f"        for (int k = 0; k < {w}; k++) part[k] += part[k + {w}];{chr(10)}" for w in (8, 4, 2))}        total += part[0] + part[1];
     }}
 """
+
+
+def _fours(name: str, element: LoopPrinter, init: str) -> str:
+    """The greater part of a row, sixteen lanes wide: products of four in float32, which seldom leave its range, then doubles."""
+    return f"""    if (n >= {MOST_SHORT}) {{
+        FL_ALIGNED double part[16];
+        for (int k = 0; k < 16; k++) part[k] = {init};
+        for (int64_t end; n - from >= 64; from = end) {{
+            end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;
+    {AHEAD}            for (int64_t i = from; i < end; i += 64) {{
+                FL_IVDEP for (int k = 0; k < 16; k++) part[k] *= {_product_of_four(element).replace("from", "i")};
+            }}
+        }}
+        for (int k = 0; k < 16; k++) total *= part[k];
+    }}
+"""
+
+
+def _product_of_four(element: LoopPrinter) -> str:
+    a, b, c, d = [element.read("T", f"a[from + {16 * k} + k]") for k in range(4)]
+    return f"({a} * {b}) * ({c} * {d})"
 
 
 def _short_columns(name: str, element: LoopPrinter) -> str:
@@ -248,8 +447,8 @@ def _short_columns(name: str, element: LoopPrinter) -> str:
     terms = [f"{name}_map({element.read('T', f'((const {element.storage} *)(x + {k} * step))[c]')}, 0)" for k in range(8)]
     while len(terms) > 1:
         terms = [f"({a} + {b})" for a, b in zip(terms[::2], terms[1::2], strict=True)]
-    return f"""    for (; r + 8 <= rows; r += 8, x += 8 * step)
-        FL_IVDEP for (int64_t c = 0; c < columns; c++) total[c] += {terms[0]};
+    return f"""    for (; r + 8 <= n; r += 8, x += 8 * step)
+        FL_IVDEP for (int64_t c = 0; c < count; c++) total[c] += {terms[0]};
 """
 
 
@@ -325,7 +524,7 @@ def table() -> tuple[list[str], list[str], list[tuple[str, str]]]:
 PARTS = {
     "init": "void *, int64_t",
     "merge": "void *, const void *, int64_t",
-    "row": "const char *, int64_t, int64_t, double, void *",
-    "columns": "const char *, int64_t, int64_t, int64_t, const double *, void *",
+    "rows": WALK,
+    "columns": WALK,
     "store": "const void *, int64_t, double, const double *, char *",
 }

@@ -211,7 +211,12 @@ def write_all(directory: Path) -> list[Path]:
     rows["hot"] += entries
     fold_declarations, fold_rows, fold_instances = fold.table()
     folds = {f.name: f for f in fold.FOLDS}
-    texts["folds.c"] = [*lanes.texts(), *(fold.print_fold(folds[name], dtype) for name, dtype in fold_instances)]
+    texts["folds.c"] = [
+        *lanes.texts(),
+        *(lanes.vectors(t, t) for t in ("int32_t", "int64_t")),
+        fold.HEAD,
+        *(fold.print_fold(folds[name], dtype) for name, dtype in fold_instances),
+    ]
     texts["gemm_loops.c"] = print_gemm.texts()
     declared.append("extern const fl_products FL_NAME(fl_products)[2];\n")
     texts["table.c"] = [print_c.IN_BLOCKS, *declared, *fold_declarations, table_of(rows, fold_rows)]

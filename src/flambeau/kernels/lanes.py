@@ -16,9 +16,13 @@ def texts() -> list[str]:
 
 
 def _texts(real: str, bits: str) -> str:
-    vectors = "".join(_vector(real, bits, kind, size.format(real=real)) for kind, size in KINDS.items())
-    return f"""{vectors}enum {{ PARTS_{real} = 16 * sizeof({real}) / FL_VECTOR }}; /* own vectors of sixteen lanes */
+    return f"""{vectors(real, bits)}enum {{ PARTS_{real} = 16 * sizeof({real}) / FL_VECTOR }}; /* own vectors of sixteen lanes */
 {_together(real, "sum")}{_together(real, "max")}{_of_rows(real)}"""
+
+
+def vectors(real: str, bits: str) -> str:
+    """The vectors of a type of numbers, and those of as many integers."""
+    return "".join(_vector(real, bits, kind, size.format(real=real)) for kind, size in KINDS.items())
 
 
 def _vector(real: str, bits: str, kind: str, size: str) -> str:
@@ -28,7 +32,7 @@ def _vector(real: str, bits: str, kind: str, size: str) -> str:
     """
     vector, mask = f"{kind}_{real}", f"{kind}_bits_{real}"
     return f"""typedef {real} {vector} __attribute__((vector_size({size}), aligned(sizeof({real})), may_alias));
-typedef {bits} {mask} __attribute__((vector_size({size})));
+typedef {bits} {mask} __attribute__((vector_size({size}), aligned(sizeof({real})), may_alias));
 #define {kind}_sum_{real}(a, b) ((a) + (b))
 #define {kind}_max_{real}(a, b) ({{ \\
     const {vector} a_ = (a), b_ = (b); \\

@@ -4,7 +4,7 @@
 Planes of numbers side by side: a vector holds neighbouring outputs, their greatest so far and where those were, while all numbers of the
 window pass. Windows that stick out, and rows shorter than a vector, are read from a copy of their rows between walls of -infinity, which is
 greater than nothing. Averages add up the rows of a window first, whole rows at a time, then neighbours in that sum. In channels-last images
-a vector holds channels of one output. A window has KD x KH x KW numbers; KW = 0 for adaptive windows, as equal as the sizes allow.
+a vector holds channels of one output. Without `at`, of windows that slide over planes, only values are found. A window has KD x KH x KW numbers; KW = 0 for adaptive windows, as equal as the sizes allow.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ def _orders() -> str:
             every_other = [2 * i if 2 * i < n else 2 * i + 1 for i in range(n)]
             lines += [f"enum {{ LANES_{kind} = {n} }};", f"#define COUNT_{kind} {', '.join(map(str, range(n)))}"]
             lines.append(f"#define EVEN_{kind} {', '.join(map(str, every_other))}")
+            lines += [
+                f"#define {name}_{kind} {', '.join([str(2 * i + odd) for i in range(n)])}" for odd, name in enumerate(("EVENS", "ODDS"))
+            ]
     return "\n".join([*lines, "#endif"])
 
 
@@ -63,6 +66,7 @@ typedef char bytes __attribute__((vector_size(32)));
 #undef EITHER
 #define EITHER(mask, a, b) ((__typeof__(mask))__builtin_ia32_pblendvb256((bytes)(b), (bytes)(a), (bytes)(mask)))
 #endif
+#define GREATER(v, best) ({ const __typeof__(best) best_ = (best), v_ = (v); (v_ > best_) | (v_ != v_) ? v_ : best_; })
 enum { COPY = 4096 }; /* numbers of rows that are copied at a time, if one row is not more */
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -91,6 +95,11 @@ typedef struct { int64_t first, end; } Windows;
 static inline Windows windows(int64_t i, int64_t size, int64_t outputs, int64_t kernel, int64_t stride, int64_t pad) {
     if (!kernel) return (Windows){i * outputs / size, ((i + 1) * outputs + size - 1) / size};
     return (Windows){most(i + pad - kernel + stride, 0) / stride, least((i + pad) / stride + 1, outputs)};
+}
+/* A row of windows some of which stick out to the left and right: where those begin that do not, and where they end. */
+static inline Windows inner(const Pool *p) {
+    const int64_t first = least((p->pw + p->sw - 1) / p->sw, p->OW), room = p->W + p->pw - (p->KW - 1) * p->dw - 1;
+    return (Windows){first, room < 0 ? first : most(least(room / p->sw + 1, p->OW), first)};
 }
 """
 
@@ -193,8 +202,79 @@ static inline void max_row_KIND(const Pool *p, const REAL *x, int64_t xd, int64_
         keep_KIND(&best, least(n, LANES_KIND), y + j, at_y + j);
     }
 }
+/* The same where nobody asks for places. */
+static inline numbers_KIND greater_KIND(numbers_KIND v, numbers_KIND best) {
+    return (numbers_KIND)EITHER((places_KIND)(v > best) | (places_KIND)(v != v), (places_KIND)v, (places_KIND)best);
+}
+static inline void max_values_KIND(const Pool *p, const REAL *x, int64_t xd, int64_t xh, int64_t nd, int64_t nh, int64_t n, int64_t step, int64_t wide, REAL *y) {
+    for (int64_t i = 0; i < n; i += LANES_KIND) {
+        const int64_t j = n < LANES_KIND ? 0 : least(i, n - LANES_KIND);
+        numbers_KIND best = -(REAL)INFINITY - (numbers_KIND){0};
+        for (int64_t d = 0; d < nd; d++)
+            for (int64_t h = 0; h < nh; h++)
+                for (int64_t k = 0; k < wide; k++) {
+                    const REAL *const from = x + j * step + d * xd + h * xh + k * p->dw;
+                    if (step == 2 && p->dw == 1 && k + 1 < wide) { /* two neighbours of each window, from two vectors */
+                        const numbers_KIND a = *(const numbers_KIND *)from, b = *(const numbers_KIND *)(from + LANES_KIND);
+                        best = greater_KIND(PICK(a, b, EVENS_KIND, places_KIND), best), best = greater_KIND(PICK(a, b, ODDS_KIND, places_KIND), best), k++;
+                    } else best = greater_KIND(every_KIND(from, step), best);
+                }
+        if (n >= LANES_KIND) *(numbers_KIND *)(y + j) = best;
+        else for (int64_t k = 0; k < n; k++) y[k] = best[k];
+    }
+}
+/* Windows of one row, at least a vector of them; with constants in place of numbers gcc needs no loop for the numbers of a window. */
+static inline void max_line_KIND(const REAL *x, int64_t n, int64_t step, int64_t wide, int64_t apart, REAL *restrict y) {
+    for (int64_t i = 0; i < n; i += LANES_KIND) {
+        const REAL *const from = x + least(i, n - LANES_KIND) * step;
+        numbers_KIND best;
+        int64_t k = 1;
+        if (step == 2 && wide > 1 && apart == 1) {
+            const numbers_KIND a = *(const numbers_KIND *)from, b = *(const numbers_KIND *)(from + LANES_KIND);
+            best = greater_KIND(PICK(a, b, ODDS_KIND, places_KIND), PICK(a, b, EVENS_KIND, places_KIND)), k = 2;
+        } else best = every_KIND(from, step);
+        for (; k < wide; k++) best = greater_KIND(every_KIND(from + k * apart, step), best);
+        *(numbers_KIND *)(y + least(i, n - LANES_KIND)) = best;
+    }
+}
+static void max_values_as_KIND(const Pool *p, const REAL *x, int64_t xd, int64_t xh, int64_t nd, int64_t nh, int64_t n, REAL *y) {
+    const int line = nd == 1 && nh == 1 && n >= LANES_KIND, near = p->dw == 1;
+    if (line && near && p->sw == 2 && p->KW == 2) max_line_KIND(x, n, 2, 2, 1, y);
+    else if (line && near && p->sw == 2 && p->KW == 3) max_line_KIND(x, n, 2, 3, 1, y);
+    else if (line && near && p->sw == 1 && p->KW == 3) max_line_KIND(x, n, 1, 3, 1, y);
+    else if (line && near && p->sw == 3 && p->KW == 3)
+        _Pragma("omp simd") for (int64_t c = 0; c < n; c++) y[c] = GREATER(x[3 * c + 2], GREATER(x[3 * c + 1], x[3 * c]));
+    else if (line && near && p->sw == 4 && p->KW == 4)
+        _Pragma("omp simd") for (int64_t c = 0; c < n; c++) y[c] = GREATER(x[4 * c + 3], GREATER(x[4 * c + 2], GREATER(x[4 * c + 1], x[4 * c])));
+    else if (line && p->sw == 2) max_line_KIND(x, n, 2, p->KW, p->dw, y);
+    else if (line && p->sw == 1) max_line_KIND(x, n, 1, p->KW, p->dw, y);
+    else if (line) max_line_KIND(x, n, p->sw, p->KW, p->dw, y);
+    else if (p->sw == 2 && p->KW == 2) max_values_KIND(p, x, xd, xh, nd, nh, n, 2, 2, y);
+    else if (p->sw == 2 && p->KW == 3) max_values_KIND(p, x, xd, xh, nd, nh, n, 2, 3, y);
+    else if (p->sw == 1 && p->KW == 3) max_values_KIND(p, x, xd, xh, nd, nh, n, 1, 3, y);
+    else if (p->sw == 2) max_values_KIND(p, x, xd, xh, nd, nh, n, 2, p->KW, y);
+    else if (p->sw == 1) max_values_KIND(p, x, xd, xh, nd, nh, n, 1, p->KW, y);
+    else max_values_KIND(p, x, xd, xh, nd, nh, n, p->sw, p->KW, y);
+}
+static void max_bare_KIND(const Pool *p, const REAL *x, int64_t xd, int64_t xh, int64_t nd, int64_t nh, Windows in, REAL *y) {
+    for (int64_t c = 0; c < p->OW; c = c + 1 == in.first ? in.end : c + 1) {
+        if (c == in.first) c = in.end;
+        if (c == p->OW) break;
+        const Span w = span_w(p, c);
+        REAL best = -(REAL)INFINITY;
+        for (int64_t d = 0; d < nd; d++)
+            for (int64_t h = 0; h < nh; h++)
+                for (int64_t k = 0; k < w.count; k++) {
+                    const REAL v = x[d * xd + h * xh + w.first + k * p->dw];
+                    best = (v > best) | (v != v) ? v : best;
+                }
+        y[c] = best;
+    }
+    max_values_as_KIND(p, x + in.first * p->sw - p->pw, xd, xh, nd, nh, in.end - in.first, y + in.first);
+}
 static void max_row_as_KIND(const Pool *p, const REAL *x, int64_t xd, int64_t xh, Span d, Span h, int64_t c, int64_t n, REAL *y, int64_t *at_y) {
-    if (p->sw == 2 && p->KW == 2) max_row_KIND(p, x, xd, xh, d, h, c, n, 2, 2, y, at_y);
+    if (!p->at) max_values_as_KIND(p, x, xd, xh, d.count, h.count, n, y);
+    else if (p->sw == 2 && p->KW == 2) max_row_KIND(p, x, xd, xh, d, h, c, n, 2, 2, y, at_y);
     else if (p->sw == 2 && p->KW == 3) max_row_KIND(p, x, xd, xh, d, h, c, n, 2, 3, y, at_y);
     else if (p->sw == 2) max_row_KIND(p, x, xd, xh, d, h, c, n, 2, p->KW, y, at_y);
     else if (p->sw == 1) max_row_KIND(p, x, xd, xh, d, h, c, n, 1, p->KW, y, at_y);
@@ -250,16 +330,17 @@ static void max_copied_KIND(const Pool *p, const REAL *x, int64_t od, int64_t r,
 /* Rows of outputs t * block and on. */
 static int64_t max_KIND(const Pool *p, int64_t t) {
     const int64_t end = least((t + 1) * p->block, p->planes * p->OD * p->OH), reach = (p->KW - 1) * p->dw + 1, tall = (p->KH - 1) * p->dh + 1;
-    const int near = p->KW && p->xw == 1 && !p->pw && p->OW >= LANES_KIND && (p->OW - 1) * p->sw + reach <= p->W, copied = p->KW && !near && !p->last;
+    const int near = p->KW && p->xw == 1 && !p->pw && p->OW >= LANES_KIND && (p->OW - 1) * p->sw + reach <= p->W, bare = !p->at && p->KW && p->xw == 1 && !p->last && inner(p).end - inner(p).first >= LANES_KIND, copied = p->KW && !near && !bare && !p->last;
+    const Windows in = bare ? inner(p) : (Windows){0, 0};
     const int64_t cols = least(p->OW, most((COPY - reach) / p->sw, 4 * LANES_KIND)), pitch = (most(cols, LANES_KIND) - 1) * p->sw + reach;
     const int64_t stripe = copied ? least(p->OH, most((COPY / pitch - tall) / p->sh + 1, 1)) : 1, deep = ((stripe - 1) * p->sh + tall) * pitch;
     const size_t bytes = copied ? sizeof(REAL) * (size_t)(p->KD * deep) : 0;
     REAL *const copy = copied ? fl_alloc(bytes) : NULL;
-    Span *const spans = copied || near ? NULL : spans_of(p);
-    if (!copy && !spans && !near) return 2;
+    Span *const spans = copied || near || bare ? NULL : spans_of(p);
+    if (!copy && !spans && !near && !bare) return 2;
     for (int64_t i = t * p->block, count; i < end; i += count) {
-        const int64_t r = i % p->OH, od = i / p->OH % p->OD, plane = i / p->OH / p->OD;
-        const int64_t n = p->last ? plane : plane / p->channels, channel = p->last ? 0 : plane % p->channels;
+        const int64_t flat = p->OH * p->OD == 1, r = flat ? 0 : i % p->OH, od = flat ? 0 : i / p->OH % p->OD, plane = flat ? i : i / p->OH / p->OD;
+        const int64_t n = p->last ? plane : plane / p->channels, channel = p->last ? 0 : plane - n * p->channels;
         const int64_t at = n * p->yn + channel * p->yc + od * p->yd + r * p->yh;
         const REAL *const x = (const REAL *)p->x + n * p->xn + channel * p->xc;
         REAL *const y = (REAL *)p->y + at;
@@ -273,7 +354,8 @@ static int64_t max_KIND(const Pool *p, int64_t t) {
         for (int64_t j = 0, to = 0; j < count; j++, to += p->yh) {
             q.h = span_h(p, r + j);
             const REAL *const row = x + q.d.first * p->xd + q.h.first * p->xh;
-            if (near) max_row_as_KIND(p, row, q.xd, q.xh, q.d, q.h, 0, p->OW, y + to, p->at + at + to);
+            if (bare) max_bare_KIND(p, row, q.xd, q.xh, q.d.count, q.h.count, in, y + to);
+            else if (near) max_row_as_KIND(p, row, q.xd, q.xh, q.d, q.h, 0, p->OW, y + to, p->at + at + to);
             else if (!p->last) max_uneven_KIND(p, &q, spans, row, y + to, p->at + at + to);
             else
                 for (int64_t o = 0, here = to; o < p->OW; o++, here += p->yw) {

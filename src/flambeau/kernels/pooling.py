@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau.kernels import arrays, conv_plans, gather, gemm, layout, native
-from flambeau.kernels.pool_loops import plan
+from flambeau.kernels.pool_loops import FIELDS, plan
 
 Array = Any
 Sizes = tuple[int, ...]
@@ -113,6 +113,16 @@ def greatest_sliding(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, paddi
     return like(x, value, n), like(x, index, n)
 
 
+def greatest_alone(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Array:
+    """The first of `greatest_sliding`, where nobody asks for the second."""
+    windows = Windows(kernel, stride, padding, dilation)
+    if type(x) is np.ndarray and not _is_half(x):
+        known = _max_plan(x.shape, x.strides, x.dtype, sizes, windows)
+        if known is not None and not known[3][FIELDS.index("last")]:
+            return _run_max(x, known, False)[0]
+    return greatest_sliding(x, sizes, kernel, stride, padding, dilation)[0]
+
+
 def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
     """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
     n = len(sizes)
@@ -133,10 +143,15 @@ def _greatest_at_once(x: np.ndarray, sizes: Sizes, windows: Windows) -> tuple[np
     known = _max_plan(x.shape, x.strides, x.dtype, sizes, windows)
     if known is None:
         return None
+    return _run_max(x, known, True)
+
+
+def _run_max(x: np.ndarray, known: tuple, with_places: bool) -> tuple:
     name, shape, strides, fields, tasks, work = known
-    value, index = native.empty_strided(shape, strides, x.dtype), native.empty_strided(shape, strides, INT64)
+    value = native.empty_strided(shape, strides, x.dtype)
+    index = native.empty_strided(shape, strides, INT64) if with_places else None
     fields = fields.copy()
-    fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index)  # x, y, at
+    fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index) if with_places else 0  # x, y, at
     conv_plans.run(name, fields, tasks, work)
     return value, index
 

@@ -128,6 +128,11 @@ def _layer_norm(x, weight, bias, n, eps):
     return off * rstd * weight + bias, mean, rstd
 
 
+def _layer_norm_bare(x, n, eps):
+    off = x - row_sum(x) / n
+    return off * e.rsqrt(row_sum(off * off) / n + eps)
+
+
 def _layer_norm_backward(grad, x, weight, mean, rstd, n):
     scaled, normal = grad * weight, (x - mean) * rstd
     return rstd * (scaled - row_sum(scaled) / n - normal * (row_sum(scaled * normal) / n))
@@ -151,14 +156,15 @@ def _rms_norm_gradients(grad, x, weight, rstd, n):
     return _rms_norm_backward(grad, x, weight, rstd, n), grad * (x * rstd)
 
 
-NORMS = ("float32", "float64")  # half precision is normalised in float32
+NORMS = ("float32", "float64")  # half precision is normalised in float32, by casts, where a gradient is wanted
 PROGRAMS = [
     RowProgram("softmax", _softmax, ("row",)),
     RowProgram("softmax_backward", lambda grad, result: result * (grad - row_sum(grad * result)), ("row", "row")),
     RowProgram("log_softmax", _log_softmax, ("row",)),
     RowProgram("log_softmax_backward", lambda grad, result: grad - e.exp(result) * row_sum(grad), ("row", "row")),
     RowProgram("layer_norm", _layer_norm, ("row", "shared", "shared", "made", "made"), 2, NORMS),
-    RowProgram("layer_norm_alone", lambda *given: _layer_norm(*given)[0], ("row", "shared", "shared"), 2, NORMS),
+    RowProgram("layer_norm_alone", lambda *given: _layer_norm(*given)[0], ("row", "shared", "shared"), 2),
+    RowProgram("layer_norm_bare", _layer_norm_bare, ("row",), 2),
     RowProgram("layer_norm_backward", _layer_norm_backward, ("row", "row", "shared", "each", "each"), 1, NORMS),
     RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
     RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),

@@ -120,13 +120,15 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array,
         return tuple(dense(a, x.dtype, x) for a in (off * rstd * weight + bias, mean, rstd))
 
 
-def layer_norm_alone(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
-    """The first of what `layer_norm` gives, where nobody will ask for the others."""
+def layer_norm_alone(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float):
+    """The first of what `layer_norm` gives, where nobody will ask for the others; in half precision too, without weight and bias too. NotImplemented
+    where there is no loop for that."""
     if native.lib is not None and x.flags.c_contiguous and x.size:
-        out = native.kernel("rows.layer_norm_alone")(x, weight, bias, float(x.shape[-1]), float(eps))
+        given = () if weight is None else (weight, bias)
+        out = native.kernel("rows.layer_norm_alone" if given else "rows.layer_norm_bare")(x, *given, float(x.shape[-1]), float(eps))
         if out is not NotImplemented:
             return out
-    return layer_norm(x, weight, bias, eps)[0]
+    return NotImplemented if weight is None or x.itemsize == 2 else layer_norm(x, weight, bias, eps)[0]
 
 
 def layer_norm_backward(grad: Array, x: Array, weight: Array, mean: Array, rstd: Array) -> Array:

@@ -209,6 +209,8 @@ class ArrayOp(Op):
     kind = "array"
     # The derivative does not read the input, and yet the second may be asked for: it is "zero", or "nothing" arrives.
     straight: str | None = None
+    # The function for the first result alone, where that is less work: nobody asks for the others, or for a gradient.
+    alone: Callable | None = None
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)

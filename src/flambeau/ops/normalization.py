@@ -220,16 +220,22 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
 
 
-def _is_usual(x, normalized_shape, w, b) -> bool:
-    """Of arrays: over the last dimension, with weight and bias, all float32 or all float64: nothing to ask or to adapt."""
+_WIDE = frozenset((dtypes.float32.numpy, dtypes.float64.numpy))
+_FLOATING = _WIDE | {dtypes.float16.numpy, dtypes.bfloat16.numpy}
+
+
+def _is_usual(x, normalized_shape, w, b, among=_WIDE) -> bool:
+    """Of arrays: over the last dimension, with weight and bias, all of one dtype among these: nothing to ask or to adapt."""
     if w is None or b is None or type(normalized_shape) is not tuple or len(normalized_shape) != 1:
         return False
-    return x.shape[-1:] == normalized_shape == w.shape == b.shape and x.dtype.char in "fd" and x.dtype == w.dtype == b.dtype
+    return x.shape[-1:] == normalized_shape == w.shape == b.shape and x.dtype in among and x.dtype == w.dtype == b.dtype
 
 
 def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
-    if type(input) is type(weight) is type(bias) is np.ndarray and _is_usual(input, normalized_shape, weight, bias):
+    if type(input) is type(weight) is type(bias) is np.ndarray and _is_usual(input, normalized_shape, weight, bias, _FLOATING):
         return rowwise.layer_norm_alone(input, weight, bias, eps)
+    if type(input) is np.ndarray and weight is bias is None and input.shape[-1:] == normalized_shape and input.dtype in _FLOATING:
+        return rowwise.layer_norm_alone(input, None, None, eps)
     return NotImplemented
 
 

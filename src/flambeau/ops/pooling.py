@@ -42,6 +42,7 @@ def _max_pool_op(n: int):
     )
     op.meta(lambda input, sizes, **_: _both(input, sizes, n))
     op.straight = "zero"
+    op.alone = kernels.greatest_alone
     return op
 
 

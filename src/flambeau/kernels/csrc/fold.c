@@ -1,14 +1,12 @@
 /* Drives the generated folds: an array seen as (outer, n, inner) becomes one result for each (outer, inner). The n may repeat,
    `again` times, some distance apart: the height and width of all images, for each of their channels.
 
-   A unit of work is one result, folded along its row; or, where neighbouring results come from neighbouring columns, up to WIDTH
-   of them. Columns some distance apart, and the elements of short rows, are brought side by side for that. If there are few units and
+   A unit of work is some neighbouring results: up to WIDTH columns, or rows of about GRAIN elements together. If there are few units and
    they are long, each is cut into parts that are merged in order at the end. All this depends on the array's shape and strides alone:
    same bits with any number of threads. */
 #include "launcher.h"
 
-/* Columns folded side by side, and where they must be brought there first; elements worth a block of their own; of a short row. */
-enum { WIDTH = 1024, PACKED = 256, GRAIN = 32768, SHORT = 48 };
+enum { WIDTH = 1024, GRAIN = 32768 }; /* results of a unit at most; elements worth a block of their own */
 
 typedef struct {
     const fl_fold *fold;
@@ -16,7 +14,7 @@ typedef struct {
     long long outer, n, inner, outer_step, step, inner_step, again, again_step; /* steps in bytes */
     double count;
     int64_t width, across, units, per_block; /* results of a unit, units side by side, all units, units of a block */
-    int size;                                /* of an element, where columns must be packed, else 0 */
+    bool beside;                             /* whether results lie nearer to each other than the elements of one */
     int64_t parts, part;                     /* of a unit: how many, and how long */
     int64_t (*partial)[WIDTH];               /* accumulators of the parts */
 } Job;
@@ -29,21 +27,6 @@ static int64_t results(const Job *j, int64_t unit, int64_t *width, const double 
     return first;
 }
 
-#define PACK(T) for (int64_t c = 0; c < width; c++) ((T *)to)[c] = *(const T *)(x + c * j->inner_step)
-static void fold_packed(const Job *j, const char *x, int64_t n, int64_t width, const double *shift, int64_t *acc) {
-    int64_t buffer[4096], line = width * j->size, most = (int64_t)sizeof buffer / line / 8 * 8; /* rows of the buffer */
-    for (int64_t rows; n > 0; n -= rows) {
-        char *to = (char *)buffer;
-        rows = Py_MIN(most, n);
-        for (int64_t r = 0; r < rows; r++, x += j->step, to += line)
-            if (j->size == 4) PACK(uint32_t);
-            else if (j->size == 8) PACK(uint64_t);
-            else if (j->size == 2) PACK(uint16_t);
-            else PACK(uint8_t);
-        j->fold->columns((char *)buffer, line, rows, width, shift, acc);
-    }
-}
-
 static void fold_part(const Job *j, int64_t unit, int64_t part, int64_t *acc) {
     const double *shift;
     int64_t width, first = results(j, unit, &width, &shift), from = part * j->part, end = Py_MIN(from + j->part, j->n * j->again);
@@ -51,9 +34,7 @@ static void fold_part(const Job *j, int64_t unit, int64_t part, int64_t *acc) {
     for (int64_t n; from < end; from += n) {
         const char *x = j->x + first / j->inner * j->outer_step + first % j->inner * j->inner_step + from / j->n * j->again_step + from % j->n * j->step;
         n = Py_MIN(j->n - from % j->n, end - from);
-        if (j->size) fold_packed(j, x, n, width, shift, acc);
-        else if (j->width > 1) j->fold->columns(x, j->step, n, width, shift, acc);
-        else j->fold->row(x, j->step, n, shift ? *shift : 0, acc);
+        (j->beside ? j->fold->columns : j->fold->rows)(x, j->step, n, j->inner_step, width, shift, acc);
     }
 }
 
@@ -67,27 +48,22 @@ static void finish(const Job *j, int64_t unit, const int64_t *acc) {
 static void fold_block(void *job, int64_t block) {
     const Job *j = job;
     int64_t acc[WIDTH];
-    int64_t unit = block * j->per_block, end = Py_MIN(unit + j->per_block, j->units), at = unit / j->inner, i = unit % j->inner;
+    int64_t unit = block * j->per_block, end = Py_MIN(unit + j->per_block, j->units);
     if (j->parts > 1) fold_part(j, block / j->parts, block % j->parts, j->partial[block]);
-    else if (j->width > 1 || j->again > 1)
-        for (; unit < end; unit++) fold_part(j, unit, 0, acc), finish(j, unit, acc);
-    else /* the same without a division for each row */
-        for (; unit < end; unit++, at += i + 1 == j->inner, i = i + 1 == j->inner ? 0 : i + 1) {
-            const double *shift = j->shift ? (const double *)j->shift + unit : NULL;
-            j->fold->init(acc, 1);
-            j->fold->row(j->x + at * j->outer_step + i * j->inner_step, j->step, j->n, shift ? *shift : 0, acc);
-            j->fold->store(acc, 1, j->count, shift, j->out + unit * fl_itemsize[j->fold->out]);
-        }
+    else for (; unit < end; unit++) fold_part(j, unit, 0, acc), finish(j, unit, acc);
 }
 
-static bool run(Job *j) {
-    int64_t side = Py_MIN(j->inner, j->width), all = j->n * j->again, work = all * side; /* elements of a unit */
+static PyObject *run(Job *j, PyObject *result) {
+    int64_t all = j->n * j->again;
+    j->width = j->beside ? WIDTH : Py_MAX(1, Py_MIN(WIDTH, GRAIN / (all + 1)));
+    int64_t side = Py_MIN(j->inner, j->width), work = all * side; /* elements of a unit */
     j->across = (j->inner + j->width - 1) / j->width, j->units = j->outer * j->across;
     bool cut = j->units < 16 && work >= 2 * GRAIN;
     j->per_block = GRAIN / (work + 1) + 1, j->part = cut ? Py_MAX((GRAIN + side - 1) / side, all * j->units / 64) : all;
     j->parts = cut ? (all + j->part - 1) / j->part : 1;
     size_t size = (size_t)(j->units * j->parts) * sizeof *j->partial;
-    if (cut && !(j->partial = fl_alloc(size))) return false;
+    if (cut && !(j->partial = fl_alloc(size))) return PyErr_NoMemory();
+    PyThreadState *state = (double)j->outer * (double)j->inner * (double)all > GRAIN ? PyEval_SaveThread() : NULL;
     fl_parallel(fold_block, j, cut ? j->units * j->parts : (j->units + j->per_block - 1) / j->per_block);
     for (int64_t unit = 0; cut && unit < j->units; unit++) {
         int64_t (*acc)[WIDTH] = j->partial + unit * j->parts;
@@ -95,7 +71,8 @@ static bool run(Job *j) {
         finish(j, unit, acc[0]);
     }
     fl_free(j->partial, size); /* NULL is nothing */
-    return true;
+    if (state) PyEval_RestoreThread(state);
+    return Py_NewRef(result);
 }
 
 /* None, or a contiguous array of this type with a place for each result. */
@@ -114,22 +91,15 @@ static const fl_fold *find(const char *name, int type) {
     return NULL;
 }
 
-static PyObject *run_unlocked(Job *j, PyObject *result) {
-    PyThreadState *state = (double)j->outer * (double)j->inner * (double)j->n * (double)j->again > GRAIN ? PyEval_SaveThread() : NULL;
-    bool done = run(j);
-    if (state) PyEval_RestoreThread(state);
-    return done ? Py_NewRef(result) : PyErr_NoMemory();
-}
-
 PyObject *fl_fold_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (!fl_takes("fold_all(name, x)", 2, nargs)) return NULL;
     const char *name = PyUnicode_AsUTF8(args[0]);
     PyArrayObject *x = (PyArrayObject *)args[1];
     if (!name || !PyArray_CheckExact(x) || !PyArray_IS_C_CONTIGUOUS(x)) return name ? Py_NewRef(Py_NotImplemented) : NULL;
-    Job j = {find(name, fl_type_of(x)), PyArray_BYTES(x), .outer = 1, .n = PyArray_SIZE(x), .inner = 1, .step = PyArray_ITEMSIZE(x), .again = 1, .width = 1};
+    Job j = {find(name, fl_type_of(x)), PyArray_BYTES(x), .outer = 1, .n = PyArray_SIZE(x), .inner = 1, .step = PyArray_ITEMSIZE(x), .again = 1};
     if (!j.fold || j.fold->out != j.fold->key) Py_RETURN_NOTIMPLEMENTED;
     PyObject *out = fl_new_array(PyArray_DESCR(x), 0, NULL, NULL), *done = NULL;
-    if (out) j.out = PyArray_BYTES((PyArrayObject *)out), j.count = (double)j.n, done = run_unlocked(&j, out);
+    if (out) j.out = PyArray_BYTES((PyArrayObject *)out), j.count = (double)j.n, done = run(&j, out);
     Py_XDECREF(out);
     return done;
 }
@@ -145,11 +115,7 @@ PyObject *fl_fold_into(PyObject *module, PyObject *args) {
     if (!(j.fold = find(name, fl_type_of(x))) || !read_array(&j, out, j.fold->out, &j.out) || !j.out || !read_array(&j, shift, FL_F64, &j.shift)) Py_RETURN_FALSE;
     if (j.outer * j.inner == 0) Py_RETURN_TRUE;
     j.x = PyArray_BYTES(x);
-    int size = (int)PyArray_ITEMSIZE(x);
-    if (j.inner == 1 && j.outer > 1 && (j.n * j.again <= SHORT || (j.outer_step == size && j.step == 0)))
-        j.inner = j.outer, j.inner_step = j.outer_step, j.outer = 1, j.outer_step = 0; /* short rows, or a number each */
-    bool beside = j.inner > 1 && (j.n * j.again <= SHORT || j.step == 0 || Py_ABS(j.step) > Py_ABS(j.inner_step));
-    bool packed = beside && (j.inner_step != size || (j.step && Py_ABS(j.step) <= size));
-    j.size = packed ? size : 0, j.width = packed ? PACKED : beside ? WIDTH : 1;
-    return run_unlocked(&j, Py_True);
+    if (j.inner == 1) j.inner = j.outer, j.inner_step = j.outer_step, j.outer = 1;
+    j.beside = j.inner > 1 && (j.step == 0 || Py_ABS(j.step) > Py_ABS(j.inner_step));
+    return run(&j, Py_True);
 }

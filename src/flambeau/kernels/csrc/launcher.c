@@ -8,7 +8,7 @@
    Whatever is no such case is answered with NotImplemented, and Python takes its slower path. */
 #include "launcher.h"
 
-enum { MAX_DIM = 32, MAX_OPERANDS = 1 + FL_MAX_IN, MAX_PARAM = 12, INLINE_UP_TO = 32768, BLOCK = 16384 }; /* the last two: elements */
+enum { MAX_DIM = 32, MAX_OPERANDS = 1 + FL_MAX_IN, MAX_PARAM = 12, INLINE_UP_TO = 32768, BLOCK = 16384, WIDE = 128, TALL = 32 }; /* the last four: elements; of a tile */
 
 typedef struct {
     PyObject_HEAD
@@ -26,6 +26,8 @@ typedef struct {
 
 typedef struct { /* all that the blocks of one launch need */
     fl_loop loop;
+    void (*turn)(int64_t rows, int64_t cols, const void *from, int64_t ld, void *to, int64_t ld_to); /* see cut_tiles */
+    int turned; /* the operand that this is for, or 0 */
     int n_operands, ndim, rows; /* rows: 1 if dimension 0 is a row that must stay whole, else 0 */
     int64_t numel, block, line; /* line: how many elements of work an element stands for */
     char *data[MAX_OPERANDS];
@@ -179,6 +181,24 @@ static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *con
     return out;
 }
 
+/* An input that lies across the grain, along another dimension than the rows, is turned tile by tile: rows are cut into equal pieces, a piece goes
+   through all of that dimension before the next one starts, and what is left of the rows is a dimension of its own. */
+static void cut_tiles(Launch *l) {
+    int64_t along = 0, wide = Py_MIN(WIDE, l->dim[0].size);
+    for (int o = 1; !along && o < l->n_operands; o++)
+        for (int d = 1; d < l->ndim && Py_ABS(l->dim[0].step[o]) >= 64; d++)
+            if (l->dim[d].size >= 8 && (l->dim[d].step[o] == 4 || l->dim[d].step[o] == 8)) along = d, l->turned = o;
+    while (wide >= 16 && l->dim[0].size % wide) wide--;
+    l->turn = !fl_tables[0]->products ? NULL : fl_tables[0]->products[along && l->dim[along].step[l->turned] == 8].turn;
+    if (wide < 16 || !l->turn || l->ndim == MAX_DIM || (along && l->dim[0].step[l->turned] % l->dim[along].step[l->turned])) along = l->turned = 0;
+    if (!along) return;
+    Dim turned = l->dim[along], left = l->dim[0];
+    memmove(l->dim + along + 2, l->dim + along + 1, sizeof(Dim) * (size_t)(l->ndim - along - 1));
+    memmove(l->dim + 3, l->dim + 1, sizeof(Dim) * (size_t)(along - 1));
+    for (int o = 0; o < l->n_operands; o++) left.step[o] *= wide;
+    left.size /= wide, l->dim[0].size = wide, l->dim[1] = turned, l->dim[2] = left, l->ndim++;
+}
+
 /* Put the dimensions in order, leave out those of size 1, and join those that continue the one before. */
 static void collapse(Launch *l, const int *perm) {
     Dim from[MAX_DIM];
@@ -201,6 +221,7 @@ static void collapse(Launch *l, const int *perm) {
         if (l->dim[d].size > 2 * l->dim[inner].size) inner = d;
     Dim first = l->dim[0];
     l->dim[0] = l->dim[inner], l->dim[inner] = first;
+    if (!l->rows && l->line == 1 && l->numel >= BLOCK && Py_ABS(l->dim[0].step[0]) < 64) cut_tiles(l);
 }
 
 /* One block of the iteration space, dimension 0 fastest. */
@@ -208,14 +229,23 @@ static void run_block(void *launch, int64_t block) {
     const Launch *l = launch;
     char *at[MAX_OPERANDS];
     int64_t begin = block * l->block, end = Py_MIN(begin + l->block, l->numel), index[MAX_DIM], rest = begin;
-    memcpy(at, l->data, sizeof at);
+    int64_t step[MAX_OPERANDS], ready = 0, tile[WIDE * TALL]; /* rows of the turned operand */
+    memcpy(at, l->data, sizeof at), memcpy(step, l->dim[0].step, sizeof step);
+    char **turned = &at[l->turned], *next = NULL;
+    if (l->turned) step[l->turned] = l->dim[1].step[l->turned];
     for (int d = 0; d < l->ndim; rest /= l->dim[d++].size) {
         index[d] = rest % l->dim[d].size;
         for (int o = 0; o < l->n_operands; o++) at[o] += index[d] * l->dim[d].step[o];
     }
     for (int64_t n; begin < end; begin += n) {
         n = Py_MIN(l->dim[0].size - index[0], end - begin);
-        l->loop(at, l->dim[0].step, n, l->param);
+        char *here = *turned;
+        if (l->turned && !ready) {
+            ready = Py_MIN(TALL, Py_MIN(l->dim[1].size - index[1], (end - begin) / n)), next = (char *)tile;
+            l->turn(n, ready, here, l->dim[0].step[l->turned] / step[l->turned], tile, n);
+        }
+        if (l->turned) *turned = next, next += n * step[l->turned], ready--;
+        l->loop(at, step, n, l->param), *turned = here;
         for (int o = 0; o < l->n_operands; o++) at[o] -= index[0] * l->dim[0].step[o];
         index[0] = 0;
         for (int d = 1; d < l->ndim; d++) { /* an odometer: a dimension at its end starts again, and the next one moves */
@@ -237,7 +267,7 @@ static void run(Launch *l) {
         return;
     }
     int64_t blocks = (l->numel * l->line + BLOCK - 1) / BLOCK, apart = l->line > 1 && Py_ABS(l->dim[0].step[0]) >= 64;
-    int64_t unit = l->rows ? l->dim[0].size : apart ? 1 : 64;               /* whole rows, or whole cache lines */
+    int64_t unit = l->rows || l->turned ? l->dim[0].size : apart ? 1 : 64;               /* whole rows, or whole cache lines */
     l->block = ((l->numel + blocks - 1) / blocks + unit - 1) / unit * unit;                  /* about equal */
     Py_BEGIN_ALLOW_THREADS
     fl_parallel(run_block, l, (l->numel + l->block - 1) / l->block);
@@ -276,7 +306,7 @@ static PyObject *launch(Kernel *k, PyArrayObject *out, PyObject *const *args, Py
     PyArrayObject *op[MAX_OPERANDS] = {out}, *widest = NULL;
     const fl_pointwise *e = gather(k, args, op, &l);
     if (!e) Py_RETURN_NOTIMPLEMENTED;
-    l.loop = e->loop, l.n_operands = 1 + k->n_in, l.rows = e->rows & 1, l.line = e->rows == FL_LINES ? (int64_t)l.param[0] : 1;
+    l.loop = e->loop, l.turned = 0, l.n_operands = 1 + k->n_in, l.rows = e->rows & 1, l.line = e->rows == FL_LINES ? (int64_t)l.param[0] : 1;
     for (int o = 1; o < l.n_operands; o++)
         if (op[o] && (!widest || PyArray_NDIM(op[o]) > PyArray_NDIM(widest))) widest = op[o];
     if (!widest || (out && !may_write(op, l.n_operands, e))) Py_RETURN_NOTIMPLEMENTED;

@@ -28,8 +28,9 @@ typedef struct {
     uint8_t key, out;
     void (*init)(void *acc, int64_t n);
     void (*merge)(void *acc, const void *more, int64_t n);
-    void (*row)(const char *x, int64_t step, int64_t n, double shift, void *acc);
-    void (*columns)(const char *x, int64_t step, int64_t rows, int64_t columns, const double *shift, void *acc);
+    /* The n elements of each of `count` results; elements are `step` bytes from one to the next, results `apart`. */
+    void (*rows)(const char *x, int64_t step, int64_t n, int64_t apart, int64_t count, const double *shift, void *acc);
+    void (*columns)(const char *x, int64_t step, int64_t n, int64_t apart, int64_t count, const double *shift, void *acc);
     void (*store)(const void *acc, int64_t n, double count, const double *shift, char *out);
 } fl_fold;
 
