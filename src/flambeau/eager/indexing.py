@@ -35,8 +35,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         seen = _seen(array, index)
         if seen is not None:
             result = over(self, seen)
-            if (self._needs or (result._base._needs and self._is_float())) and modes.state.grad:
-                record_view(VIEWS[_kind(index)], result, self, (self, index, None))
+            if (self._needs or (result._base._needs and self._is_float())) and (not modes.paused or modes.state.grad):
+                record_view(VIEWS["select" if type(index) is int else _kind(index)], result, self, (self, index, None))
             return result
         plain = _plain_indices(index, array)
         if plain is not None:

@@ -70,7 +70,7 @@ def _bind_unary(op) -> Callable:
             if array is not NotImplemented:
                 result = wrap(array)
                 wants = records and (input._needs or (input._base is not None and input.requires_grad))
-                if wants and state.grad and record(result, input) is NotImplemented:
+                if wants and (not modes.paused or state.grad) and record(result, input) is NotImplemented:
                     record_pointwise(op, result, (input,))
                 return result
         return general(op, (input,), (), out)
@@ -102,7 +102,7 @@ def _bind_binary(op, rest: Callable) -> Callable:
                             or (input._base is not None and input.requires_grad)
                             or (other._base is not None and other.requires_grad)
                         )
-                        if wants and state.grad and record(result, input, other) is NotImplemented:
+                        if wants and (not modes.paused or state.grad) and record(result, input, other) is NotImplemented:
                             record_pointwise(op, result, (input, other))
                         return result
                     return rest(op, (input, other), (), out)
@@ -118,7 +118,7 @@ def _bind_binary(op, rest: Callable) -> Callable:
                 return rest(op, (input, other), (), out)
             if array is not NotImplemented:
                 result = wrap(array)
-                if needs and records and state.grad and record(result, input, other) is NotImplemented:
+                if needs and records and (not modes.paused or state.grad) and record(result, input, other) is NotImplemented:
                     record_pointwise(op, result, (input, other))
                 return result
         return rest(op, (input, other), (), out)
@@ -237,7 +237,7 @@ def _remember(op, operands: tuple, ready: list, key, out_dtype) -> None:
 
 def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
     """Record the operation if a gradient is wanted."""
-    if not modes.state.grad:
+    if modes.paused and not modes.state.grad:
         result._inference = modes.state.inference
     elif op.differentiable and any(map(_wants, operands)) and result._is_float():
         record_pointwise(op, result, operands, options)

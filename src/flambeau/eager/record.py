@@ -488,8 +488,14 @@ def _by_operations(grads: tuple) -> bool:
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
-    recipe = _view_recipe(op, values)
-    _of_view(op, recipe, result, input).saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
+    cls = op.node_class
+    recipe = cls.recipes.get("view") or _view_recipe(op, values)
+    node = cls.record(result, input) if not modes.special else NotImplemented
+    if node is NotImplemented:
+        node = _started(cls, recipe, (edge_of(input),), result)
+    node.saved = saved = []
+    for kind, at, fact in recipe.keep:
+        saved.append(values[at] if kind == OPTION else fact(values[at]))
 
 
 def record_again(found, result: Tensor, input: Tensor) -> None:
@@ -498,27 +504,24 @@ def record_again(found, result: Tensor, input: Tensor) -> None:
         values = (input, *found.values)
         found.recipe = _view_recipe(found.op, values)
         found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in found.recipe.keep]
-    _of_view(found.op, found.recipe, result, input).saved = found.saved
-
-
-def _of_view(op, recipe: ArrayRecipe, result: Tensor, input: Tensor) -> Any:
-    """The node of one view of `input`."""
-    node = op.node_class.record(result, input) if not modes.special else NotImplemented
-    return _started(op.node_class, recipe, (edge_of(input),), result) if node is NotImplemented else node
+        found.record = found.op.node_class.record
+    node = found.record(result, input)
+    if node is NotImplemented:
+        node = _started(found.op.node_class, found.recipe, (edge_of(input),), result)
+    node.saved = found.saved
 
 
 def _view_recipe(op, values: tuple) -> ArrayRecipe:
     cls = op.node_class
-    recipe = cls.recipes.get("view")
-    if recipe is None:
-        recipe = cls.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+    if "view" not in cls.recipes:
+        cls.recipes["view"] = recipe = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
         cls.plans[1] = recipe, ()
-    return recipe
+    return cls.recipes["view"]
 
 
 def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
     """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
-    if state.grad:
+    if not modes.paused or state.grad:
         cls = op.node_class
         node = cls.record(result, *operands)
         if node is not NotImplemented:
@@ -538,7 +541,7 @@ def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple)
 def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: Sequence[Tensor], pattern: int | None) -> None:
     """`record_array` where no mode is active; `outputs` are the results that are floating, `tensors` those among the arguments, and `pattern`
     says where among them (None: it is not to be remembered)."""
-    if not state.grad:
+    if modes.paused and not state.grad:
         return
     cls = op.node_class
     found = cls.recorders.get(pattern)
