@@ -224,7 +224,7 @@ class Tensor(Methods):
         """Note an in-place write."""
         storage = self._storage or self._shared_storage()
         storage.version += 1
-        if modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
+        if not modes.paused or modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()
 
     def untyped_storage(self):
@@ -379,10 +379,7 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""
-        alias = wrap(self._array)
-        alias._storage = self._shared_storage()
-        alias._inference = self._inference
-        return alias
+        return _alias(self._array, self._storage or self._shared_storage(), self._inference)
 
     def detach_(self) -> Tensor:
         """Forget this tensor's own history."""
@@ -432,4 +429,7 @@ PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __t
 # wrap(array): a new tensor over an array, without history.
 wrap: Callable[[Any], Tensor] = maker(
     Tensor, ("_array",), _storage=None, _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _inference=False, _view_mode=None
+)
+_alias: Callable[[Any, Storage, bool], Tensor] = maker(
+    Tensor, ("_array", "_storage", "_inference"), _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _view_mode=None
 )

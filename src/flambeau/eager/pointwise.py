@@ -409,14 +409,18 @@ def _just_runs(input: Tensor, *others) -> bool:
     """Whether a write over `input` has nothing to record and nothing to ask: whatever else is wrong with it, the loop refuses."""
     if modes.special or input._inference:
         return False
+    recording = not modes.paused or state.grad
+    if recording and (input._needs or (input._base is not None and input.requires_grad)):
+        return False
     storage = input._storage
     for v in others:
-        # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
-        if type(v) in PLAIN and (
-            (storage is not None and v._storage is storage and v is not input) or (modes.state.grad and v.requires_grad)
-        ):
-            return False
-    return not (input._needs or (input._base is not None and input.requires_grad)) or not modes.state.grad
+        if type(v) in PLAIN:
+            # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
+            if storage is not None and v._storage is storage and v is not input:
+                return False
+            if recording and (v._needs or (v._base is not None and v.requires_grad)):
+                return False
+    return True
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:

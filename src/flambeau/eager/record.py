@@ -519,17 +519,19 @@ def _view_recipe(op, values: tuple) -> ArrayRecipe:
     return cls.recipes["view"]
 
 
-def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
-    """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
+def record_few(op, tensors: tuple[Tensor, ...], options: tuple) -> None:
+    """Make the first of the tensors, the only result, the output of a node of `op`, unless nothing is being recorded; the others are its
+    arguments, before the options."""
     if not modes.paused or state.grad:
         cls = op.node_class
-        node = cls.record(result, *operands)
+        node = cls.record(*tensors)
         if node is not NotImplemented:
             saved = node.saved
             for i, kind, at, fact in node.recipe.rest:
-                saved[i] = fact(operands[at]) if kind == FACT else options[at - len(operands)]
+                saved[i] = fact(tensors[at + 1]) if kind == FACT else options[at + 1 - len(tensors)]
             return
-        record_array(op, (result,), operands + options)
+        result, *operands = tensors
+        record_array(op, (result,), (*operands, *options))
         recipe = result._node.recipe
         if not any(kind in (OPERANDS, ALL_RESULTS) for kind, _, _ in recipe.keep):
             later = len(operands) + 1  # the places of what is left to the loop above
