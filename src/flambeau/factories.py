@@ -136,6 +136,8 @@ def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
 
 def device_of(device: Any) -> devices.device:
     """The device= argument; 'cuda' means the current GPU."""
+    if device is None and (found := devices.get_default_device()) is devices.cpu:
+        return found
     found = devices.usable(devices.resolve(device))
     if found.index is None and found.type == "cuda":
         return devices.device("cuda", arrays.cuda().current_device())

@@ -135,18 +135,30 @@ def _bind_general(op) -> Callable:
     launch = op.kernel.launch
     sort = _sorter(op)
     tensors_only = not op.takes_numbers
+    records, record = op.differentiable, op.node_class.record
 
     def front(*args, out=None, **kwargs):
         operands, options = sort(args, kwargs)
         if tensors_only and not all(isinstance(v, Tensor) for v in operands):
             return general(op, operands, options, out)
         if out is None and type(operands[0]) in PLAIN and not modes.special:
-            given = [v._array if type(v) in PLAIN else v for v in operands]
+            given, wants = [], False
+            for v in operands:
+                if type(v) in PLAIN:
+                    given.append(v._array)
+                    if v._needs or (v._base is not None and v.requires_grad):
+                        wants = records
+                else:
+                    given.append(v)
             array = launch(*given, *options)
             if array is not NotImplemented:
                 result = wrap(array)
-                if op.differentiable and any(map(_wants, operands)):
-                    record_pointwise(op, result, operands, options)
+                if wants and (not modes.paused or state.grad):
+                    node = record(result, *operands)
+                    if node is NotImplemented:
+                        record_pointwise(op, result, operands, options)
+                    elif options:
+                        node.options = options
                 return result
         return general(op, operands, options, out)
 
