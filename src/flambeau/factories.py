@@ -98,6 +98,11 @@ def shape_of(name: str, size: tuple) -> tuple[int, ...]:
         raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = tuple(size[0])
+    for n in size:
+        if type(n) is not int or n < 0:
+            break
+    else:
+        return size
     return tuple([n if type(n) is int and n >= 0 else _length(name, n) for n in size])
 
 
@@ -476,7 +481,7 @@ def eye(n, m=None, *, out=None, **options) -> Tensor:
     return made("eye", make, out, **options)
 
 
-def _triangle(name: str, places: Callable, meaning: str) -> Callable:
+def _triangle(name: str, lower: bool, meaning: str) -> Callable:
     def indices(row, col, offset=0, **options):
         if row < 0 or col < 0:
             raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {row if row < 0 else col}")
@@ -484,16 +489,27 @@ def _triangle(name: str, places: Callable, meaning: str) -> Callable:
         def make(dtype: dtypes.dtype, where: devices.device):
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
-            seen = places(np.arange(col) - offset, np.arange(row)[:, None])
-            return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
+            rows = np.arange(row)
+            if row * col < arrays.MANY:  # few enough to look at each
+                seen = (np.less_equal if lower else np.greater_equal)(np.arange(col) - offset, rows[:, None])
+                return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
+            # Where in each row the part ends that is below the diagonal, or begins that is above it.
+            diagonal = np.minimum(np.maximum(rows + (offset + lower), 0), col)
+            counts = diagonal if lower else col - diagonal
+            ends = np.cumsum(counts)
+            found = np.empty((2, int(ends[-1])), dtype.numpy)
+            found[0] = np.repeat(rows, counts)
+            found[1] = np.arange(found.shape[1])
+            found[1] -= np.repeat((ends - counts if lower else ends - col).astype(dtype.numpy, copy=False), counts)
+            return arrays.to_device(found, where)
 
         return made(name, make, default=dtypes.int64, **options)
 
     return factory(indices, name, f"Row and column numbers of the elements on and {meaning} a diagonal, row by row. -> (2, n)")
 
 
-tril_indices = _triangle("tril_indices", np.less_equal, "below")
-triu_indices = _triangle("triu_indices", np.greater_equal, "above")
+tril_indices = _triangle("tril_indices", True, "below")
+triu_indices = _triangle("triu_indices", False, "above")
 
 
 # -- like another tensor -------------------------------------------------------------------------------------------

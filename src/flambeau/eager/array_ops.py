@@ -417,10 +417,10 @@ def bind_choice(op, in_place: bool = False) -> Callable:
     arguments = Arguments(op)
 
     def front(*args, out=None, **kwargs):
-        if out is None and not kwargs and not row_major and not modes.special and args and type(args[0]) in PLAIN:
-            if not overrides.any_foreign(args):
-                chosen, *operands = forward(*args)
-                return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
+        usual = out is None and not kwargs and not row_major and not modes.special and args and type(args[0]) in PLAIN
+        if usual and not overrides.any_foreign(args):
+            chosen, *operands = forward(*args)
+            return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
         kwargs = kwargs and arguments.known(kwargs)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
