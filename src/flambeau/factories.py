@@ -519,8 +519,14 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
     """A fresh tensor with the shape of `input`, and its dtype, device and order of memory unless told otherwise; `write(array)` fills it."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    shape = input._array.shape
-    strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(input._array))
+    own = input._array
+    shape = own.shape
+    usual = not options and memory_format is formats.preserve_format and type(own) is np.ndarray and own.flags.c_contiguous
+    if usual and own.size and 1 not in shape:  # the everyday call, without detours; sizes of 1 would have their own say in the strides
+        array = arrays.empty(shape, own.dtype, devices.cpu)
+        write(array)
+        return finish(array)
+    strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(own))
 
     def make(dtype: dtypes.dtype, where: devices.device):
         array = arrays.empty_strided(shape, strides, dtype.numpy, where)

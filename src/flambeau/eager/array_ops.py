@@ -126,7 +126,7 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
                 if found is not NotImplemented:
                     array, options = found if gives_options else (found, nothing)
                     result = wrap(array)
-                    for v in args:
+                    for v in args if not modes.paused or modes.state.grad else ():
                         if v._needs or (v._base is not None and v.requires_grad):
                             record_few(op, (result, a, b, c), options)
                             break

@@ -331,9 +331,11 @@ class ArrayRecipe:
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
-        self.rest = [(i, *slot) for i, slot in enumerate(self.keep) if self.plain[i]]
+        # What `record_few` leaves to Python: (where in `saved`, where among the result and the operands, fact), (where, which argument).
+        self.facts = [(i, at + 1, fact) for i, (kind, at, fact) in enumerate(self.keep) if kind == FACT]
+        self.options = [(i, at) for i, (kind, at, _) in enumerate(self.keep) if kind == OPTION]
         self.frees = not all(self.plain)
-        self.later: list[tuple] = []  # as `rest`, of what `record_usual` leaves to Python
+        self.later: list[tuple] = []  # (where in `saved`, *what is kept), of what `record_usual` leaves to Python
 
     def _call(self, op, name: str, key: tuple) -> tuple:
         derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
@@ -526,9 +528,11 @@ def record_few(op, tensors: tuple[Tensor, ...], options: tuple) -> None:
         cls = op.node_class
         node = cls.record(*tensors)
         if node is not NotImplemented:
-            saved = node.saved
-            for i, kind, at, fact in node.recipe.rest:
-                saved[i] = fact(tensors[at + 1]) if kind == FACT else options[at + 1 - len(tensors)]
+            saved, recipe = node.saved, node.recipe
+            for i, at, fact in recipe.facts:
+                saved[i] = fact(tensors[at])
+            for i, at in recipe.options:
+                saved[i] = options[at + 1 - len(tensors)]
             return
         result, *operands = tensors
         record_array(op, (result,), (*operands, *options))
