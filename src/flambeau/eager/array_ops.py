@@ -417,11 +417,11 @@ def bind_choice(op, in_place: bool = False) -> Callable:
     arguments = Arguments(op)
 
     def front(*args, out=None, **kwargs):
-        usual = out is None and not kwargs and not row_major and not modes.special and args and type(args[0]) in PLAIN
-        if usual and not overrides.any_foreign(args):
-            chosen, *operands = forward(*args)
-            return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
         kwargs = kwargs and arguments.known(kwargs)
+        usual = out is None and not row_major and not modes.special and args and type(args[0]) in PLAIN
+        if usual and not overrides.any_foreign(args if not kwargs else (*args, *kwargs.values())):
+            chosen, *operands = forward(*args, **kwargs)
+            return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
             if overrides.needed(relevant):
