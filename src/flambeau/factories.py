@@ -490,7 +490,7 @@ def _triangle(name: str, lower: bool, meaning: str) -> Callable:
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
             rows = np.arange(row)
-            if row * col < arrays.MANY:  # few enough to look at each
+            if row * col < 1024:  # few enough to look at each
                 seen = (np.less_equal if lower else np.greater_equal)(np.arange(col) - offset, rows[:, None])
                 return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
             # Where in each row the part ends that is below the diagonal, or begins that is above it.
