@@ -290,6 +290,7 @@ def test_from_file(tmp_path):
     lambda t: t.tril_indices(4, 2, -1, dtype=t.int32),
     lambda t: t.triu_indices(3, 2, 1),
     lambda t: t.triu_indices(0, 2),
+    *[lambda t, k=k: (t.tril_indices(200, 300, k), t.triu_indices(300, 200, k, dtype=t.int32)) for k in (-250, -7, 0, 30, 250)],
     lambda t: t.tril_indices(-1, 3),
     lambda t: t.tril_indices(3, 3, dtype=t.float32),
 )

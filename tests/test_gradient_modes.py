@@ -9,6 +9,7 @@ import pytest
 from history_oracle import agree, leaf, name, plain, questions, weigh
 
 import flambeau
+from flambeau.autograd import modes
 
 torch = pytest.importorskip("torch")
 
@@ -346,3 +347,31 @@ def test_gradients_handed_out_can_be_written_to():
         for create_graph in (False, True):
             (grad,) = t.autograd.grad(x.mean(), x, create_graph=create_graph)
             assert grad.view(-1).detach().mul_(6).tolist() == [1] * 6
+
+
+def test_recording_is_counted_over_all_threads():
+    """While one thread records nothing, the others go on recording; and when all modes are left, by whatever way, nobody is counted any more."""
+    x, before = flambeau.ones(2, requires_grad=True), modes.paused
+    inside, done, seen = threading.Event(), threading.Event(), []
+
+    def without():
+        with flambeau.no_grad():
+            inside.set()
+            done.wait(10)
+            seen.append((x * 2).requires_grad)
+
+    thread = threading.Thread(target=without)
+    thread.start()
+    inside.wait(10)
+    assert modes.paused == before + 1
+    assert (x * 2).requires_grad and x.view(2, 1).requires_grad and x[0].requires_grad and (x @ x).requires_grad
+    done.set()
+    thread.join()
+    assert seen == [False]
+    with pytest.raises(KeyError), flambeau.no_grad(), flambeau.no_grad(), flambeau.enable_grad(), flambeau.inference_mode():
+        raise KeyError
+    with flambeau.set_grad_enabled(False):
+        flambeau.set_grad_enabled(True)
+    (x * x).sum().backward(create_graph=True)
+    flambeau.optim.SGD([x], lr=0.1).step()
+    assert modes.paused == before and flambeau.is_grad_enabled()

@@ -819,3 +819,28 @@ def test_copying_a_number():
     x = flambeau.ones(2, requires_grad=True)
     (x * 2).copy_(5.0).sum().backward()
     assert x.grad.tolist() == [0.0, 0.0]
+
+
+def test_views_asked_for_again():
+    """A view, a copy or the tensor itself: the second call gives what the first one gave, with a history of its own."""
+
+    def asked(T):
+        w = leaf(T, 3, 4)
+        x, found = w * 1, []
+        for _ in range(2):
+            turned = x.t()
+            found += [turned.reshape(12), turned.reshape(12)._is_view(), x.flatten(1) is x, x.flatten(), x.reshape(2, -1), turned.t()]
+            found += [x.view(size=(6, 2)), x.unsqueeze(dim=1), x.squeeze(0), x.expand(2, -1, -1), x.chunk(2, 1)]
+            with T.no_grad():
+                found += [x.view(12), x.flatten(1) is x]
+        weigh(T, *[v for v in found if isinstance(v, T.Tensor)]).backward()
+        return [list(v) if isinstance(v, tuple) else v for v in found], w.grad
+
+    agree(asked)
+
+
+def test_sizes_are_torchs():
+    """x.shape is the same kind of tuple every time, whatever the tensor is made of."""
+    for x in (flambeau.ones(2, 3), flambeau.ones(3, 2).t(), flambeau.ones(2, 3, device="meta"), flambeau.ones(2, 3).to_sparse()):
+        for shape in (x.shape, x.shape, x.size()):
+            assert type(shape) is flambeau.Size and shape == (2, 3) and [type(n) for n in shape] == [int, int]

@@ -49,6 +49,8 @@ class device:
 
     def __enter__(self) -> device:
         usable(self)
+        global _asked
+        _asked = True
         _state.stack.append(self)
         return self
 
@@ -104,10 +106,13 @@ class _State(threading.local):
 
 
 _state = _State()
+_asked = False  # whether any thread ever had another default than the CPU
 
 
 def set_default_device(device) -> None:
     """Factories without `device=` create their tensors here. None means the CPU."""
+    global _asked
+    _asked = True
     _state.default = cpu if device is None else usable(_Device(device))
 
 
@@ -116,11 +121,13 @@ _Device = device  # the class, where a parameter of PyTorch's takes its name
 
 def get_default_device() -> device:
     """The device of tensors that nobody gave a device."""
+    if not _asked:  # to read a setting of the thread takes longer
+        return cpu
     return _state.stack[-1] if _state.stack else _state.default
 
 
 def resolve(d) -> device:
     """What a `device=` argument means, None being the default device."""
     if d is None:
-        return _state.stack[-1] if _state.stack else _state.default
+        return get_default_device()
     return d if type(d) is device else device(d)

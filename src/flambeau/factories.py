@@ -98,6 +98,11 @@ def shape_of(name: str, size: tuple) -> tuple[int, ...]:
         raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = tuple(size[0])
+    for n in size:
+        if type(n) is not int or n < 0:
+            break
+    else:
+        return size
     return tuple([n if type(n) is int and n >= 0 else _length(name, n) for n in size])
 
 
@@ -136,6 +141,8 @@ def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
 
 def device_of(device: Any) -> devices.device:
     """The device= argument; 'cuda' means the current GPU."""
+    if device is None and (found := devices.get_default_device()) is devices.cpu:
+        return found
     found = devices.usable(devices.resolve(device))
     if found.index is None and found.type == "cuda":
         return devices.device("cuda", arrays.cuda().current_device())
@@ -474,7 +481,7 @@ def eye(n, m=None, *, out=None, **options) -> Tensor:
     return made("eye", make, out, **options)
 
 
-def _triangle(name: str, places: Callable, meaning: str) -> Callable:
+def _triangle(name: str, lower: bool, meaning: str) -> Callable:
     def indices(row, col, offset=0, **options):
         if row < 0 or col < 0:
             raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {row if row < 0 else col}")
@@ -482,16 +489,27 @@ def _triangle(name: str, places: Callable, meaning: str) -> Callable:
         def make(dtype: dtypes.dtype, where: devices.device):
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
-            seen = places(np.arange(col) - offset, np.arange(row)[:, None])
-            return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
+            rows = np.arange(row)
+            if row * col < 1024:  # few enough to look at each
+                seen = (np.less_equal if lower else np.greater_equal)(np.arange(col) - offset, rows[:, None])
+                return arrays.to_device(np.array(seen.nonzero(), dtype.numpy), where)
+            # Where in each row the part ends that is below the diagonal, or begins that is above it.
+            diagonal = np.minimum(np.maximum(rows + (offset + lower), 0), col)
+            counts = diagonal if lower else col - diagonal
+            ends = np.cumsum(counts)
+            found = np.empty((2, int(ends[-1])), dtype.numpy)
+            found[0] = np.repeat(rows, counts)
+            found[1] = np.arange(found.shape[1])
+            found[1] -= np.repeat((ends - counts if lower else ends - col).astype(dtype.numpy, copy=False), counts)
+            return arrays.to_device(found, where)
 
         return made(name, make, default=dtypes.int64, **options)
 
     return factory(indices, name, f"Row and column numbers of the elements on and {meaning} a diagonal, row by row. -> (2, n)")
 
 
-tril_indices = _triangle("tril_indices", np.less_equal, "below")
-triu_indices = _triangle("triu_indices", np.greater_equal, "above")
+tril_indices = _triangle("tril_indices", True, "below")
+triu_indices = _triangle("triu_indices", False, "above")
 
 
 # -- like another tensor -------------------------------------------------------------------------------------------
@@ -501,8 +519,14 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
     """A fresh tensor with the shape of `input`, and its dtype, device and order of memory unless told otherwise; `write(array)` fills it."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    shape = input._array.shape
-    strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(input._array))
+    own = input._array
+    shape = own.shape
+    usual = not options and memory_format is formats.preserve_format and type(own) is np.ndarray and own.flags.c_contiguous
+    if usual and own.size and 1 not in shape:  # the everyday call, without detours; sizes of 1 would have their own say in the strides
+        array = arrays.empty(shape, own.dtype, devices.cpu)
+        write(array)
+        return finish(array)
+    strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(own))
 
     def make(dtype: dtypes.dtype, where: devices.device):
         array = arrays.empty_strided(shape, strides, dtype.numpy, where)

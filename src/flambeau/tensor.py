@@ -59,6 +59,18 @@ class Size(tuple):
         return Size, (tuple(self),)
 
 
+_sizes: dict[tuple, Size] = {}  # shapes as Sizes: to look one up takes a third of the time that making it takes
+
+
+def _remembered(shape: tuple) -> Size:
+    size = Size(shape)
+    if all([type(n) is int for n in shape]):
+        if len(_sizes) > 1000:
+            _sizes.clear()
+        _sizes[shape] = size
+    return size
+
+
 class Tensor(Methods):
     """A multi-dimensional array whose history can be differentiated.
 
@@ -109,12 +121,18 @@ class Tensor(Methods):
     @property
     def shape(self) -> Size:
         """The size of every dimension."""
-        return Size(self._array.shape)
+        shape = self._array.shape
+        try:
+            return _sizes[shape]
+        except (KeyError, TypeError):  # the latter: a list, where there is no data
+            return _remembered(tuple(shape))
 
     def size(self, dim: int | None = None):
         """The shape, or the size of one dimension."""
+        if dim is None:
+            return self.shape
         shape = self._array.shape
-        return Size(shape) if dim is None else shape[layout.wrap_dim(dim, len(shape), scalar_ok=False)]
+        return shape[layout.wrap_dim(dim, len(shape), scalar_ok=False)]
 
     def stride(self, dim: int | None = None):
         """The step, in elements, to the next element along every dimension, or along one."""
@@ -147,7 +165,7 @@ class Tensor(Methods):
     def is_contiguous(self, memory_format=None) -> bool:
         """Whether the elements lie in memory in the order of their indices (or in channels-last order, if asked)."""
         array = self._array
-        if memory_format is None and type(array) is np.ndarray and array.size:
+        if type(array) is np.ndarray and array.size and (memory_format is None or memory_format is formats.contiguous_format):
             return array.flags.c_contiguous
         return formats.holds(*arrays.view_of(array), memory_format)
 
@@ -224,7 +242,7 @@ class Tensor(Methods):
         """Note an in-place write."""
         storage = self._storage or self._shared_storage()
         storage.version += 1
-        if modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
+        if not modes.paused or modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()
 
     def untyped_storage(self):
@@ -379,10 +397,7 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""
-        alias = wrap(self._array)
-        alias._storage = self._shared_storage()
-        alias._inference = self._inference
-        return alias
+        return _alias(self._array, self._storage or self._shared_storage(), self._inference)
 
     def detach_(self) -> Tensor:
         """Forget this tensor's own history."""
@@ -432,4 +447,7 @@ PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __t
 # wrap(array): a new tensor over an array, without history.
 wrap: Callable[[Any], Tensor] = maker(
     Tensor, ("_array",), _storage=None, _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _inference=False, _view_mode=None
+)
+_alias: Callable[[Any, Storage, bool], Tensor] = maker(
+    Tensor, ("_array", "_storage", "_inference"), _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _view_mode=None
 )

@@ -491,3 +491,32 @@ def test_meta_tensors():
     assert tuple(x[:, flambeau.zeros(4, dtype=flambeau.int64, device="meta")].shape) == (2, 4)
     with pytest.raises(NotImplementedError):
         x[flambeau.zeros(2, 3, dtype=flambeau.bool, device="meta")]
+
+
+def test_new_dimensions_again():
+    """x[:, None] and its kind, asked for twice, of views and leaves; what is wrong stays wrong."""
+    for index in (
+        (slice(None), None),
+        None,
+        (..., None),
+        (None, 1),
+        (None, slice(None), ..., -1),
+        (None, 7),
+        (None, ..., ...),
+        (0, 0, 0, None),
+    ):
+        answers = []
+        for module in (torch, flambeau):
+            x = module.arange(12.0).reshape(3, 4).requires_grad_()
+            for source in (x, x.t(), x.detach(), x):
+                try:
+                    y = source[index]
+                except IndexError:
+                    answers.append((module, "IndexError"))
+                    continue
+                if y.requires_grad:
+                    (y * y).sum().backward()
+                node = type(y.grad_fn).__name__
+                answers.append((module, y.tolist(), y.stride(), y.storage_offset(), node, None if x.grad is None else x.grad.tolist()))
+        theirs, ours = ([a[1:] for a in answers if a[0] is module] for module in (torch, flambeau))
+        assert ours == theirs, index

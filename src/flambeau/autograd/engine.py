@@ -40,7 +40,7 @@ def run_backward(
     """
     goal = None if capture is None and only is None else Goal(roots, capture, only)
     before, outer = state.grad, state.task if modes.watched else None
-    state.grad = create_graph
+    modes.set_recording(create_graph)
     if modes.watched:
         state.task = (roots, goal)  # so that hooks can ask `receivers` who takes part
     try:
@@ -56,7 +56,7 @@ def run_backward(
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
     finally:
-        state.grad = before
+        modes.set_recording(before)
         if modes.watched:
             state.task = outer
 

@@ -47,7 +47,7 @@ def enter_dual_level() -> int:
         raise RuntimeError("Nested forward mode AD is not supported at the moment: use torch.func.jvp, which nests")
     _levels.append([])
     _before.append(modes.state.grad)
-    modes.state.grad = not modes.state.inference
+    modes.set_recording(not modes.state.inference)
     printing.unpack = unpack_dual
     return 0
 
@@ -60,7 +60,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
         if dual.is_leaf:
             dual.requires_grad_(False)
     printing.unpack = None
-    modes.state.grad = _before.pop()
+    modes.set_recording(_before.pop())
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:

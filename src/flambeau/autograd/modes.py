@@ -2,7 +2,8 @@
 
 The hot path asks one question, `modes.special`: is any mode in any thread other than it is at start? Only then does it look at the
 thread's own settings. So the common case costs one global read, and threads stay independent of each other. Whether gradients are recorded
-(`state.grad`) is not counted: it changes with every `no_grad`, and matters only to operations on tensors that require a gradient.
+(`state.grad`) is not counted among them: it changes with every `no_grad`, and matters only to operations on tensors that require a gradient.
+Those ask `not modes.paused or state.grad`, because to read a setting of the thread takes ten times as long as to read a global.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Modes(threading.local):
 
 state = Modes()
 special = 0  # number of settings, over all threads, that are not as they start: see Note [counting without a lock]
+paused = 0  # number of threads in which nothing is recorded; those that ended so are still counted
 leaf_hooks = False  # whether a hook was ever registered on a leaf: see engine.py
 watched = False  # whether a hook was ever registered that asks who takes part in a backward pass
 
@@ -67,6 +69,15 @@ def leave() -> None:
     """Note that one setting is back as it started."""
     global special
     special -= 1
+
+
+def set_recording(on: bool) -> None:
+    """Record operations in this thread, or stop recording them. Nobody else writes `state.grad`."""
+    global paused
+    before = state.grad
+    if before is (not on):
+        state.grad = not before
+        paused += 1 if before else -1
 
 
 def is_grad_enabled() -> bool:
@@ -137,10 +148,10 @@ class _GradMode(_Decorator):
 
     def __enter__(self):
         self.before = state.grad
-        state.grad = self.value
+        set_recording(self.value)
 
     def __exit__(self, *exc) -> None:
-        state.grad = self.before
+        set_recording(self.before)
 
 
 class no_grad(_GradMode):
@@ -193,6 +204,12 @@ class set_grad_enabled(_Switch):
             raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
         super().__init__(mode)
 
+    def __enter__(self):
+        set_recording(self.value)
+
+    def __exit__(self, *exc) -> None:
+        set_recording(self.before)
+
     def __repr__(self):
         return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.value})"
 
@@ -238,7 +255,7 @@ class inference_mode(_Decorator):
 
     @staticmethod
     def _set(grad: bool, inference: bool) -> None:
-        state.grad = grad
+        set_recording(grad)
         if inference != state.inference:
             state.inference = inference
             enter() if inference else leave()

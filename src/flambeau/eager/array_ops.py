@@ -96,7 +96,7 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
                 array, options = found if gives_options else (found, nothing)
                 result = wrap(array)
                 if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, result, (input,), options)
+                    record_few(op, (result, input), options)
                 return result
         return front(input, *args, **kwargs)
 
@@ -111,7 +111,7 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
                     array, options = found if gives_options else (found, nothing)
                     result = wrap(array)
                     if a._needs or b._needs or (a._base is not None and a.requires_grad) or (b._base is not None and b.requires_grad):
-                        record_few(op, result, args, options)
+                        record_few(op, (result, a, b), options)
                         if notice is not None:
                             notice(*args)
                     return result
@@ -127,8 +127,10 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
                 if found is not NotImplemented:
                     array, options = found if gives_options else (found, nothing)
                     result = wrap(array)
-                    if modes.state.grad and (a.requires_grad or b.requires_grad or c.requires_grad):
-                        record_few(op, result, args, options)
+                    for v in args if not modes.paused or modes.state.grad else ():
+                        if v._needs or (v._base is not None and v.requires_grad):
+                            record_few(op, (result, a, b, c), options)
+                            break
                     return result
         return front(*args, **kwargs)
 
@@ -152,7 +154,7 @@ def shortened_over(front: Callable, op, launch: Callable) -> Callable:
                 array, dims = found
                 result = wrap(array)
                 if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, result, (input,), (dims, keepdim, *nothing))
+                    record_few(op, (result, input), (dims, keepdim, *nothing))
                 return result
         return front(*args, **kwargs)
 
@@ -336,9 +338,11 @@ def promote(op, by_name: dict[str, Any]) -> dict[str, Any]:
 def bind_inplace(op) -> Callable:
     """Tensor.<name>_ of an array operation: computed, then written over the first argument."""
     arguments = op.arguments
+    most, least = op.n_positional, len(op.parameters) - len(op.defaults)
+    may_write = op.write is not None and not op.promote
 
     def front(*args, **kwargs):
-        if not kwargs and not modes.special and _writes_at_once(op, args):
+        if may_write and not kwargs and least <= len(args) <= most and not modes.special and _writes_at_once(op, args):
             return args[0]
         values = _without_numpy_scalars(arguments.values(args, kwargs))
         if op.draws and modes.special and modes.state.draw is not None:
@@ -372,24 +376,25 @@ def bind_inplace(op) -> Callable:
 
 def _writes_at_once(op, args: tuple) -> bool:
     """The usual case of a write: tensors in main memory and plain options, with nothing to record. False: nothing has been done yet."""
-    if op.write is None or op.promote or not args:
-        return False
     given: list = []
-    recording = modes.state.grad
+    recording = not modes.paused or modes.state.grad
     for v in args:
         kind = type(v)
         if kind in PLAIN:
-            if type(v._array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
+            array = v._array
+            if type(array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
                 return False
-            given.append(v._array)
-        elif given and kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of
-            given.append([t if t is None else t._array for t in v])
-        elif given and kind in _OPTIONS:
+            given.append(array)
+        elif not given:
+            return False
+        elif kind in _OPTIONS:
             given.append(v)
+        elif kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of
+            given.append([t if t is None else t._array for t in v])
         else:
             return False
     self = args[0]
-    if not given or self._inference or 0 in given[0].strides or not op.n_positional >= len(args) >= len(op.parameters) - len(op.defaults):
+    if self._inference or 0 in given[0].strides:
         return False
     if op.draws:
         op.write(**{**op.defaults, **dict(zip(op.parameters, given, strict=False))})
@@ -414,6 +419,10 @@ def bind_choice(op, in_place: bool = False) -> Callable:
 
     def front(*args, out=None, **kwargs):
         kwargs = kwargs and arguments.known(kwargs)
+        usual = out is None and not row_major and not modes.special and args and type(args[0]) in PLAIN
+        if usual and not overrides.any_foreign(args if not kwargs else (*args, *kwargs.values())):
+            chosen, *operands = forward(*args, **kwargs)
+            return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
             if overrides.needed(relevant):

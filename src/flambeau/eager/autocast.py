@@ -123,7 +123,7 @@ def _to(value: Tensor, to: dtypes.dtype) -> Tensor:
     result = wrap(arrays.cast(value._array, to.numpy))
     if state.grad and value.requires_grad:
         _to_copy.bind()
-        record_few(_to_copy, result, (value,), (to, devices.cpu, None, False))
+        record_few(_to_copy, (result, value), (to, devices.cpu, None, False))
     return result
 
 

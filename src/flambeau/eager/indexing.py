@@ -13,8 +13,8 @@ import numpy as np
 from flambeau import dtypes, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
-from flambeau.eager.record import record_array, record_usual, record_view
-from flambeau.eager.views import make, over
+from flambeau.eager.record import record_again, record_array, record_usual, record_view
+from flambeau.eager.views import Remembered, make, over
 from flambeau.kernels import arrays, layout, native
 from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
@@ -35,9 +35,13 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         seen = _seen(array, index)
         if seen is not None:
             result = over(self, seen)
-            if (self._needs or (result._base._needs and self._is_float())) and modes.state.grad:
-                record_view(VIEWS[_kind(index)], result, self, (self, index, None))
+            if (self._needs or (result._base._needs and self._is_float())) and (not modes.paused or modes.state.grad):
+                record_view(VIEWS["select" if type(index) is int else _kind(index)], result, self, (self, index, None))
             return result
+        key = _key(array, index) if not modes.special else None
+        view = None if key is None else _remembered(self, index, key)
+        if view is not None:
+            return view
         plain = _plain_indices(index, array)
         if plain is not None:
             return _gathered(self, plain)
@@ -125,6 +129,40 @@ def _seen(array: np.ndarray, index: Any) -> np.ndarray | None:
     except IndexError:
         return None
     return found
+
+
+def _key(array: np.ndarray, index: Any) -> tuple | None:
+    """What x[:, None] and others of ints, whole dimensions, None and `...` are remembered by, together with where they look."""
+    key: list = [array.shape, array.strides, array.dtype]
+    for item in index if type(index) is tuple else (index,):
+        if item is None or item is ... or type(item) is int:
+            key.append(item)
+        elif type(item) is slice and item.start is None and item.stop is None and item.step is None:
+            key.append(":")
+        else:
+            return None
+    return tuple(key)
+
+
+_known: dict[tuple, Remembered] = {}
+
+
+def _remembered(self: Tensor, index: Any, key: tuple) -> Tensor | None:
+    """The view of such an index, whose geometry is worked out once; None if there is no such view."""
+    array = self._array
+    found = _known.get(key)
+    if found is None:
+        place = basic_view(index, array.shape, layout.contiguous_strides(array.shape), 0)
+        geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
+        if geometry is None or place is None:
+            return None
+        if len(_known) > 1000:
+            _known.clear()
+        found = _known[key] = Remembered(VIEWS[_kind(index)], geometry, (None, place))
+    result = over(self, native.strided_view(array, *found.geometry))
+    if (self._needs or (result._base._needs and self._is_float())) and (not modes.paused or modes.state.grad):
+        record_again(found, result, self)
+    return result
 
 
 def _window(self: Tensor, geometry: tuple, index: Any) -> Tensor:

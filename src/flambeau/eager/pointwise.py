@@ -70,7 +70,7 @@ def _bind_unary(op) -> Callable:
             if array is not NotImplemented:
                 result = wrap(array)
                 wants = records and (input._needs or (input._base is not None and input.requires_grad))
-                if wants and state.grad and record(result, input) is NotImplemented:
+                if wants and (not modes.paused or state.grad) and record(result, input) is NotImplemented:
                     record_pointwise(op, result, (input,))
                 return result
         return general(op, (input,), (), out)
@@ -102,7 +102,7 @@ def _bind_binary(op, rest: Callable) -> Callable:
                             or (input._base is not None and input.requires_grad)
                             or (other._base is not None and other.requires_grad)
                         )
-                        if wants and state.grad and record(result, input, other) is NotImplemented:
+                        if wants and (not modes.paused or state.grad) and record(result, input, other) is NotImplemented:
                             record_pointwise(op, result, (input, other))
                         return result
                     return rest(op, (input, other), (), out)
@@ -118,7 +118,7 @@ def _bind_binary(op, rest: Callable) -> Callable:
                 return rest(op, (input, other), (), out)
             if array is not NotImplemented:
                 result = wrap(array)
-                if needs and records and state.grad and record(result, input, other) is NotImplemented:
+                if needs and records and (not modes.paused or state.grad) and record(result, input, other) is NotImplemented:
                     record_pointwise(op, result, (input, other))
                 return result
         return rest(op, (input, other), (), out)
@@ -135,18 +135,30 @@ def _bind_general(op) -> Callable:
     launch = op.kernel.launch
     sort = _sorter(op)
     tensors_only = not op.takes_numbers
+    records, record = op.differentiable, op.node_class.record
 
     def front(*args, out=None, **kwargs):
         operands, options = sort(args, kwargs)
         if tensors_only and not all(isinstance(v, Tensor) for v in operands):
             return general(op, operands, options, out)
         if out is None and type(operands[0]) in PLAIN and not modes.special:
-            given = [v._array if type(v) in PLAIN else v for v in operands]
+            given, wants = [], False
+            for v in operands:
+                if type(v) in PLAIN:
+                    given.append(v._array)
+                    if v._needs or (v._base is not None and v.requires_grad):
+                        wants = records
+                else:
+                    given.append(v)
             array = launch(*given, *options)
             if array is not NotImplemented:
                 result = wrap(array)
-                if op.differentiable and any(map(_wants, operands)):
-                    record_pointwise(op, result, operands, options)
+                if wants and (not modes.paused or state.grad):
+                    node = record(result, *operands)
+                    if node is NotImplemented:
+                        record_pointwise(op, result, operands, options)
+                    elif options:
+                        node.options = options
                 return result
         return general(op, operands, options, out)
 
@@ -237,7 +249,7 @@ def _remember(op, operands: tuple, ready: list, key, out_dtype) -> None:
 
 def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
     """Record the operation if a gradient is wanted."""
-    if not modes.state.grad:
+    if modes.paused and not modes.state.grad:
         result._inference = modes.state.inference
     elif op.differentiable and any(map(_wants, operands)) and result._is_float():
         record_pointwise(op, result, operands, options)
@@ -409,14 +421,18 @@ def _just_runs(input: Tensor, *others) -> bool:
     """Whether a write over `input` has nothing to record and nothing to ask: whatever else is wrong with it, the loop refuses."""
     if modes.special or input._inference:
         return False
+    recording = not modes.paused or state.grad
+    if recording and (input._needs or (input._base is not None and input.requires_grad)):
+        return False
     storage = input._storage
     for v in others:
-        # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
-        if type(v) in PLAIN and (
-            (storage is not None and v._storage is storage and v is not input) or (modes.state.grad and v.requires_grad)
-        ):
-            return False
-    return not (input._needs or (input._base is not None and input.requires_grad)) or not modes.state.grad
+        if type(v) in PLAIN:
+            # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
+            if storage is not None and v._storage is storage and v is not input:
+                return False
+            if recording and (v._needs or (v._base is not None and v.requires_grad)):
+                return False
+    return True
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:

@@ -331,9 +331,11 @@ class ArrayRecipe:
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
-        self.rest = [(i, *slot) for i, slot in enumerate(self.keep) if self.plain[i]]
+        # What `record_few` leaves to Python: (where in `saved`, where among the result and the operands, fact), (where, which argument).
+        self.facts = [(i, at + 1, fact) for i, (kind, at, fact) in enumerate(self.keep) if kind == FACT]
+        self.options = [(i, at) for i, (kind, at, _) in enumerate(self.keep) if kind == OPTION]
         self.frees = not all(self.plain)
-        self.later: list[tuple] = []  # as `rest`, of what `record_usual` leaves to Python
+        self.later: list[tuple] = []  # (where in `saved`, *what is kept), of what `record_usual` leaves to Python
 
     def _call(self, op, name: str, key: tuple) -> tuple:
         derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
@@ -488,8 +490,14 @@ def _by_operations(grads: tuple) -> bool:
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
-    recipe = _view_recipe(op, values)
-    _of_view(op, recipe, result, input).saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
+    cls = op.node_class
+    recipe = cls.recipes.get("view") or _view_recipe(op, values)
+    node = cls.record(result, input) if not modes.special else NotImplemented
+    if node is NotImplemented:
+        node = _started(cls, recipe, (edge_of(input),), result)
+    node.saved = saved = []
+    for kind, at, fact in recipe.keep:
+        saved.append(values[at] if kind == OPTION else fact(values[at]))
 
 
 def record_again(found, result: Tensor, input: Tensor) -> None:
@@ -498,35 +506,36 @@ def record_again(found, result: Tensor, input: Tensor) -> None:
         values = (input, *found.values)
         found.recipe = _view_recipe(found.op, values)
         found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in found.recipe.keep]
-    _of_view(found.op, found.recipe, result, input).saved = found.saved
-
-
-def _of_view(op, recipe: ArrayRecipe, result: Tensor, input: Tensor) -> Any:
-    """The node of one view of `input`."""
-    node = op.node_class.record(result, input) if not modes.special else NotImplemented
-    return _started(op.node_class, recipe, (edge_of(input),), result) if node is NotImplemented else node
+        found.record = found.op.node_class.record
+    node = found.record(result, input)
+    if node is NotImplemented:
+        node = _started(found.op.node_class, found.recipe, (edge_of(input),), result)
+    node.saved = found.saved
 
 
 def _view_recipe(op, values: tuple) -> ArrayRecipe:
     cls = op.node_class
-    recipe = cls.recipes.get("view")
-    if recipe is None:
-        recipe = cls.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
+    if "view" not in cls.recipes:
+        cls.recipes["view"] = recipe = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
         cls.plans[1] = recipe, ()
-    return recipe
+    return cls.recipes["view"]
 
 
-def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple) -> None:
-    """Make the only result the output of a node of `op`, unless nothing is being recorded; tensors come first among its arguments."""
-    if state.grad:
+def record_few(op, tensors: tuple[Tensor, ...], options: tuple) -> None:
+    """Make the first of the tensors, the only result, the output of a node of `op`, unless nothing is being recorded; the others are its
+    arguments, before the options."""
+    if not modes.paused or state.grad:
         cls = op.node_class
-        node = cls.record(result, *operands)
+        node = cls.record(*tensors)
         if node is not NotImplemented:
-            saved = node.saved
-            for i, kind, at, fact in node.recipe.rest:
-                saved[i] = fact(operands[at]) if kind == FACT else options[at - len(operands)]
+            saved, recipe = node.saved, node.recipe
+            for i, at, fact in recipe.facts:
+                saved[i] = fact(tensors[at])
+            for i, at in recipe.options:
+                saved[i] = options[at + 1 - len(tensors)]
             return
-        record_array(op, (result,), operands + options)
+        result, *operands = tensors
+        record_array(op, (result,), (*operands, *options))
         recipe = result._node.recipe
         if not any(kind in (OPERANDS, ALL_RESULTS) for kind, _, _ in recipe.keep):
             later = len(operands) + 1  # the places of what is left to the loop above
@@ -538,7 +547,7 @@ def record_few(op, result: Tensor, operands: tuple[Tensor, ...], options: tuple)
 def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: Sequence[Tensor], pattern: int | None) -> None:
     """`record_array` where no mode is active; `outputs` are the results that are floating, `tensors` those among the arguments, and `pattern`
     says where among them (None: it is not to be remembered)."""
-    if not state.grad:
+    if modes.paused and not state.grad:
         return
     cls = op.node_class
     found = cls.recorders.get(pattern)

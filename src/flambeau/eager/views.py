@@ -51,9 +51,9 @@ def bind(op) -> Callable:
 
 class Remembered:
     """What a call came down to: one view operation with these arguments, which gave this geometry (a list of them, if it makes several views);
-    and what its node saves, once known."""
+    and how its node is made and what it saves, once known."""
 
-    __slots__ = ("geometry", "op", "recipe", "saved", "values")
+    __slots__ = ("geometry", "op", "recipe", "record", "saved", "values")
 
     def __init__(self, op, geometry: tuple | list, values: tuple):
         self.op, self.geometry, self.values, self.recipe = op, geometry, values, None
@@ -62,43 +62,61 @@ class Remembered:
 def remembering(op, front: Callable) -> Callable:
     """`front`, which runs `op` and makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
     same few geometries again and again."""
-    known: dict[tuple, Remembered] = {}  # dtype, geometry and arguments -> what they came down to
+    known: dict[tuple, Remembered | str] = {}  # geometry, dtype and arguments -> what they came down to
 
     def with_memory(input, *args, **kwargs):
         if modes.special:
             return overrides.noted(op, front, (input, *args), kwargs)
-        if type(input) in PLAIN and (type(input._array) is ndarray or arrays.on_gpu(input._array)):
-            array = input._array
-            given = args if not kwargs else (*args, *kwargs.values())
-            for value in given:
-                if type(value) not in _EXACT:
-                    break
-            else:
-                key = (array.shape, array.strides, array.dtype, given, *kwargs)
-                found = known.get(key)
-                if found is None:
-                    return watched(known, key, front, input, args, kwargs)
-                if type(found.geometry) is list:
-                    return several(found.op, input, found.geometry, (input, *found.values))
-                view = strided_view if type(array) is ndarray else arrays.strided_view
-                result = over(input, view(array, *found.geometry))
-                if (input._needs or (result._base._needs and input._is_float())) and state.grad:
-                    record_again(found, result, input)
-                if watching:
-                    note(input, result, found)
-                return result
-        return front(input, *args, **kwargs)
+        if type(input) not in PLAIN:
+            return front(input, *args, **kwargs)
+        array = input._array
+        given = args if not kwargs else (*args, *kwargs.values())
+        for value in given:
+            if type(value) not in _EXACT:
+                return front(input, *args, **kwargs)
+        if type(array) is ndarray:
+            view = strided_view
+        elif arrays.on_gpu(array):
+            view = arrays.strided_view
+        else:
+            return front(input, *args, **kwargs)
+        key = (array.shape, array.strides, array.dtype, given if not kwargs else (*given, *kwargs))
+        try:
+            found = known[key]
+        except KeyError:
+            return watched(known, key, front, input, args, kwargs)
+        except TypeError:  # a tuple of lists, say
+            return front(input, *args, **kwargs)
+        if type(found) is str:
+            return input if found is ITSELF else front(input, *args, **kwargs)
+        geometry = found.geometry
+        if type(geometry) is list:
+            return several(found.op, input, geometry, (input, *found.values))
+        # `over`, without the call
+        shape, strides, offset = geometry
+        storage, base = input._storage or input._shared_storage(), input._base
+        recording = not modes.paused or state.grad
+        mode = input._view_mode if recording else "inference" if state.inference else "no_grad"
+        result = _wrap_view(
+            view(array, shape, strides, offset), storage, input if base is None else base, storage.version, mode, input._inference
+        )
+        if recording and (input._needs or (base is not None and base._needs and input._is_float())):
+            record_again(found, result, input)
+        if watching:
+            note(input, result, found)
+        return result
 
     return with_memory
 
 
 _EXACT = frozenset({int, tuple, Size, type(None)})  # types of arguments that can be looked up: 1 == True, but they are not the same request
+ITSELF, MORE = "itself", "more"  # what calls come down to that do not make one view: the input is returned, or there is more to do
 watching = 0  # how many calls, over all threads, want to know which views are made
 _counting = threading.Lock()
 
 
 def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple, kwargs: dict):
-    """Run `front`, and note in `known` what it came down to, if that was one view of `input`."""
+    """Run `front`, and note in `known` what it came down to: one view of `input`, `input` itself, or more than that."""
     global watching
     outer, state.views_made = state.views_made, []
     with _counting:
@@ -110,10 +128,10 @@ def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple
         with _counting:
             watching -= 1
         state.views_made = outer
-    if len(made) == 1 and made[0][0] is input and made[0][1] is result:
-        if len(known) > 1000:
-            known.clear()
-        known[key] = made[0][2]
+    if len(known) > 1000:
+        known.clear()
+    one_view = len(made) == 1 and made[0][0] is input and made[0][1] is result
+    known[key] = made[0][2] if one_view else ITSELF if result is input else MORE
     if outer is not None:
         outer += made
     return result
@@ -142,7 +160,7 @@ def over(input: Tensor, array) -> Tensor:
     """A tensor over `array`, which is a view of the memory of `input`."""
     storage = input._storage or input._shared_storage()
     base = input._base
-    mode = input._view_mode if state.grad else "inference" if state.inference else "no_grad"
+    mode = input._view_mode if not modes.paused or state.grad else "inference" if state.inference else "no_grad"
     return _wrap_view(array, storage, input if base is None else base, storage.version, mode, input._inference)
 
 
@@ -158,7 +176,7 @@ def several(op, input: Tensor, found: list, values: tuple) -> tuple[Tensor, ...]
     array, storage = input._array, input._storage or input._shared_storage()
     view = strided_view if type(array) is ndarray else arrays.strided_view
     base = input if input._base is None else input._base
-    mode = (input._view_mode or "multi") if state.grad else "inference" if state.inference else "no_grad"
+    mode = (input._view_mode or "multi") if not modes.paused or state.grad else "inference" if state.inference else "no_grad"
     results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in found])
     if results and input.requires_grad and input._is_float():
         if modes.special:

@@ -20,6 +20,8 @@ INLINE, BLOCK = 65536, 16384  # elements: what is not worth a second thread; wha
 NOTHING, SUM, MEAN = 0, 1, 2  # what is made of the losses of all rows
 FLOAT32, FLOAT64, INT64 = dtypes.float32.numpy, dtypes.float64.numpy, dtypes.int64.numpy
 NAMES = {d.numpy: d.name for d in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)}
+ROOM = {d: FLOAT64 if d == FLOAT64 else FLOAT32 for d in NAMES}
+LOSSES, SUMMARIES = ({d: native.kernel(f"classes.{what}_{name}") for d, name in NAMES.items()} for what in ("losses", "summary"))
 ONE = {FLOAT32: np.ones((), FLOAT32), FLOAT64: np.ones((), FLOAT64)}
 
 
@@ -29,9 +31,12 @@ def losses(x: Array, target: Array, ignore: int, smoothing: float, how: int) -> 
     The room is of float64 for that dtype, else of float32.
     """
     n, c = x.shape
-    if arrays.on_gpu(x):
+    found = None
+    if type(x) is np.ndarray:
+        if native.lib is not None and x.size:
+            found = _by_loops(x, target, ignore, smoothing, how)
+    elif arrays.on_gpu(x):
         return arrays.cuda_room.class_losses(x, target, None, ignore, smoothing, "mean" if how == MEAN else "sum")
-    found = _by_loops(x, target, ignore, smoothing, how) if type(x) is np.ndarray and native.lib is not None and x.size else None
     if found is None:
         check(target, c, ignore)
         found = _by_numpy(x, target, ignore, smoothing, how)
@@ -41,9 +46,8 @@ def losses(x: Array, target: Array, ignore: int, smoothing: float, how: int) -> 
 
 
 def _by_loops(x, target, ignore, smoothing, how):
-    (n, c), name, view = x.shape, NAMES[x.dtype], native.strided_view
-    room, result = native.empty((n + 1, 3), FLOAT64 if x.dtype == FLOAT64 else FLOAT32), native.empty((), x.dtype)
-    kernel = native.kernel(f"classes.losses_{name}")
+    (n, c), dtype, view = x.shape, x.dtype, native.strided_view
+    kernel, room, result = LOSSES[dtype], native.empty((n + 1, 3), ROOM[dtype]), native.empty((), dtype)
     source = x if x.flags.writeable else x.copy()  # what the launcher cuts into blocks is for it an output
     if n * c <= INLINE:
         shape, still = (n * c,), (0,)
@@ -56,7 +60,7 @@ def _by_loops(x, target, ignore, smoothing, how):
         return None
     labels = target if target.flags.writeable else target.copy()
     numbers = (view(room, (n,), (0,), 0), view(result, (n,), (0,), 0))
-    return None if native.kernel(f"classes.summary_{name}").into(labels, *numbers, c, ignore, how) is NotImplemented else (result, room)
+    return None if SUMMARIES[dtype].into(labels, *numbers, c, ignore, how) is NotImplemented else (result, room)
 
 
 def _by_numpy(x, target, ignore, smoothing, how):

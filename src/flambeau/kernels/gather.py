@@ -48,10 +48,21 @@ def out_of_bounds(index: np.ndarray, size: int) -> int | None:
         outside = folding.fold("outside", index, tuple(range(index.ndim)), False, np.dtype(bool), shift=np.array(float(size)))
         if outside is not None and not outside:
             return None
-    elif np.maximum.reduce(index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32), None) < size:
-        return None  # read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass
+    elif _is_within(index, size):
+        return None
     wrong = (index < 0) | (index >= size)
     return int(index[wrong][0]) if wrong.any() else None
+
+
+_lowest, _highest = folding.whole("min"), folding.whole("max")
+
+
+def _is_within(index: np.ndarray, size: int) -> bool:
+    lowest = _lowest(index)
+    if lowest is not NotImplemented:  # a fifth of the time that NumPy takes
+        return lowest.item() >= 0 and _highest(index).item() < size
+    # Read as unsigned, a negative number is a huge one: one comparison finds both kinds of trespass.
+    return np.maximum.reduce(index.view(np.uint64 if index.dtype.itemsize == 8 else np.uint32), None) < size
 
 
 def check(index: Array, size: int, dim: int, kind: int = trespass.INDEX) -> None:

@@ -9,6 +9,7 @@ Each has a backward form. Half precision is computed in float32 and rounded once
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -44,9 +45,9 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
 def _rows(function: Callable, dim: int, *operands: Array) -> Array:
     first = operands[0]
     if type(first) is np.ndarray and first.size and dim in (-1, first.ndim - 1) and first.flags.c_contiguous:  # the usual case
-        name = function.__name__[1:]
-        short = first.ndim and first.shape[-1] <= SHORT[name] and first.size >= FEW * first.shape[-1]
-        found = _short(name, *operands) if short else native.kernel(f"rows.{name}")(*operands)
+        name, kernel, most = _known(function)
+        width = first.shape[-1] if first.ndim else most + 1
+        found = _short(name, *operands) if width <= most and first.size >= FEW * width else kernel(*operands)
         if found is not NotImplemented:
             return found
     compiled = folding.rows(function.__name__[1:], dim, operands)
@@ -59,6 +60,13 @@ def _rows(function: Callable, dim: int, *operands: Array) -> Array:
     with np.errstate(all="ignore"):
         found = function(xp, dim, *rows)
     return dense(found.reshape(first.shape), first.dtype, first)
+
+
+@cache
+def _known(function: Callable) -> tuple[str, Callable, int]:
+    """The name of a function of rows, its kernel, and how many elements a short row has."""
+    name = function.__name__[1:]
+    return name, native.kernel(f"rows.{name}"), SHORT[name]
 
 
 def _short(name: str, *operands: np.ndarray):

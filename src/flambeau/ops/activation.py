@@ -31,8 +31,9 @@ def run(op, inplace: bool, *arguments):
 def functional(op):
     """Declare nn.functional.<name>: what the operation does, its arguments followed by an `inplace` flag."""
     shown = ", ".join(f"{p}=defaults[{p!r}]" if p in op.defaults else p for p in op.parameters)
-    known = {"run": run, "op": op, "defaults": op.defaults}
-    call = eval(f"lambda {shown}, inplace=False: run(op, inplace, {', '.join(op.parameters)})", known)
+    given = ", ".join(op.parameters)
+    known = {"op": op, "defaults": op.defaults}
+    call = eval(f"lambda {shown}, inplace=False: op.call_inplace({given}) if inplace else op.call({given})", known)
     call.__doc__, call.__module__ = op.__doc__, __name__
     return composite(name=f"nn.functional.{op.short}", method=False)(call)
 

@@ -120,11 +120,11 @@ def clamp_max(input, max):
 
 def check_bounds(input, min, max) -> None:
     """Raise if there is no bound, or one that the dtype of the result cannot hold."""
-    given = [b for b in (min, max) if b is not None]
-    if not given:
+    if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if input.is_floating_point():
         return
+    given = [b for b in (min, max) if b is not None]
     common = promoted(input, *given)
     if common.category != dtypes.INTEGER:
         return

@@ -43,7 +43,7 @@ def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
     if input.is_contiguous(memory_format=memory_format):
         return input
-    return clone(input, memory_format=memory_format)
+    return _clone.call(input, strides_for(memory_format, *arrays.view_of(input._array)))
 
 
 @on_arrays
@@ -65,7 +65,7 @@ _to_copy.meta(lambda input, dtype, device, strides, non_blocking=False: (input.s
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
     if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
-        return input if args[0] is input.dtype else _to_copy(input, args[0], input.device, None)
+        return input if args[0] is input.dtype else _to_copy.call(input, args[0], input.device, None)
     if len(args) == 1 and not kwargs and type(args[0]) is str and args[0] == "cpu" and type(input._array) is np.ndarray:
         return input
     dtype, device, copy, memory_format, non_blocking = parse_to(*args, **kwargs)
@@ -152,7 +152,7 @@ def _conversion(name: str, dtype: dtypes.dtype) -> None:
     @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
         if memory_format is preserve_format:
-            return input if input.dtype is dtype else _to_copy(input, dtype, input.device, None)
+            return input if input.dtype is dtype else _to_copy.call(input, dtype, input.device, None)
         return to(input, dtype, memory_format=memory_format)
 
 

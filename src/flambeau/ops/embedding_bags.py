@@ -48,6 +48,16 @@ def embedding_bag(
     return total.to(rows.dtype), bag, sizes, sizes
 
 
+def _combined(rows, mode: str, per_sample_weights):
+    """The sums, means or maxima of bags that have as many rows each. (B, N, D), weights (B, N) -> (B, D)."""
+    if mode == "max":
+        return rows.max(1)[0]
+    wide = rows.float() if rows.dtype.itemsize == 2 else rows
+    if per_sample_weights is not None:
+        wide = wide * per_sample_weights.to(wide.dtype).unsqueeze(-1)
+    return (wide.sum(1) if mode == "sum" else wide.mean(1)).to(rows.dtype)
+
+
 def _largest(rows, bag, bags: int):
     """(the largest elements of each bag, the places of their rows); zeros for an empty bag. Of equal ones, the first."""
     shape = (bags, rows.shape[1])
@@ -102,10 +112,6 @@ def functional_embedding_bag(
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None: each row is a bag of its own")
-        offsets = input.new_tensor(range(0, input.numel(), input.shape[1]) if input.shape[1] else [0] * input.shape[0], dtype=input.dtype)
-        include_last_offset = False
-        input = input.reshape(-1)
-        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     elif input.dim() != 1:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
     elif offsets is None:
@@ -129,6 +135,14 @@ def functional_embedding_bag(
         padding_idx %= weight.shape[0]
     if max_norm is not None:
         embedding_renorm_(weight, input, max_norm, norm_type)
+    if input.dim() == 2:
+        bags, each = input.shape
+        if each and padding_idx is None:
+            return _combined(embedding(weight, input, -1, scale_grad_by_freq, sparse), mode, per_sample_weights)
+        offsets = input.new_tensor(range(0, bags * each, each) if each else [0] * bags, dtype=input.dtype)
+        include_last_offset = False
+        input = input.reshape(-1)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     number = MODES.index(mode)
     return embedding_bag(weight, input, offsets, scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset, padding_idx)[
         0

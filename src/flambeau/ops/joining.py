@@ -17,9 +17,12 @@ from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, who
 def _cat(tensors, dim):
     """Arrays one after the other along a dimension; all other dimensions agree."""
     first = tensors[0]
-    shape = list(first.shape)
-    shape[dim] = sum([a.shape[dim] for a in tensors])
-    rows = type(first) is np.ndarray and all([a.flags.c_contiguous for a in tensors])
+    shape, length = list(first.shape), 0
+    rows = type(first) is np.ndarray
+    for a in tensors:
+        length += a.shape[dim]
+        rows = rows and a.flags.c_contiguous
+    shape[dim] = length
     if rows and prod(shape) < len(tensors) * arrays.MANY:  # not worth several threads
         return np.concatenate(tensors, dim, out=native.empty(tuple(shape), first.dtype))
     strides = layout.contiguous_strides(tuple(shape)) if rows else joined_strides(tuple(shape), [arrays.view_of(a) for a in tensors])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.autograd.modes import set_recording
 from flambeau.autograd.modes import state as modes
 from flambeau.eager import updates
 from flambeau.factories import tensor, zeros, zeros_like
@@ -50,7 +51,8 @@ class Elementwise(Optimizer):
 
     def step(self, closure=None):
         """Move all parameters once, by their gradients; a closure computes these anew, and its loss is returned."""
-        before, modes.grad = modes.grad, bool(self.defaults.get("differentiable"))
+        before = modes.grad
+        set_recording(bool(self.defaults.get("differentiable")))
         try:
             loss = evaluated(closure)
             for group in self.param_groups:
@@ -69,7 +71,7 @@ class Elementwise(Optimizer):
                 elif params:
                     self._move(group, params, grads)
         finally:
-            modes.grad = before
+            set_recording(before)
         return loss
 
     def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:

@@ -15,6 +15,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau import dtypes, errors
+from flambeau.autograd.modes import set_recording
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.legacy import typename
@@ -296,11 +297,12 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
     """What the closure returns, with gradients recorded; None without one."""
     if closure is None:
         return None
-    before, modes.grad = modes.grad, True
+    before = modes.grad
+    set_recording(True)
     try:
         return closure()
     finally:
-        modes.grad = before
+        set_recording(before)
 
 
 def one_element(value, name: str = "lr") -> None:

@@ -52,12 +52,16 @@ class State:
         metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]] = metadata
-        for hook in self._state_dict_pre_hooks.values():
-            hook(self, prefix, keep_vars)
+        if self._state_dict_pre_hooks:
+            for hook in self._state_dict_pre_hooks.values():
+                hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
-        for name, module in self._modules.items():
-            if module is not None:
-                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        if self._modules:
+            for name, module in self._modules.items():
+                if module is not None:
+                    module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        if not self._state_dict_hooks:
+            return destination
         for hook in self._state_dict_hooks.values():
             answer = hook(self, destination, prefix, metadata)
             if answer is not None:
@@ -71,7 +75,7 @@ class State:
         for name, parameter in self._parameters.items():
             if parameter is not None:
                 destination[prefix + name] = parameter if keep_vars else parameter.detach()
-        for name, buffer in self._buffers.items():
+        for name, buffer in self._buffers.items() if self._buffers else ():
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = buffer if keep_vars else buffer.detach()
         if type(self).get_extra_state is not State.get_extra_state:
