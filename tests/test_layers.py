@@ -38,6 +38,7 @@ FLOORS: dict[str, int] = {
             "cuda",
             "distributions",
             "func",
+            "functorch",
             "hub",
             "jit",
             "library",

@@ -67,3 +67,19 @@ def test_refusals():
     check_errors(lambda t, x: t.nn.functional.dropout(x, -0.1), (3,))
     check_errors(lambda t, x: t.dropout(x, 1.1, True), (3,))
     check_errors(lambda t, x: t.nn.functional.dropout1d(x), (3,))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_integers_cannot_be_scaled(dtype, p):
+    """RuntimeError, unless there is nothing to scale."""
+    found = []
+    for package in (flambeau, torch):
+        x = package.ones(2, 3, dtype=getattr(package, dtype))
+        for function in (package.nn.functional.dropout, package.nn.functional.dropout1d):
+            for inplace in (False, True):
+                try:
+                    found.append(function(x.clone(), p, inplace=inplace).tolist())
+                except RuntimeError as problem:
+                    found.append(type(problem))
+    assert found[:4] == found[4:]

@@ -84,6 +84,8 @@ def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False,
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not train or not input.numel():
         return input
+    if p < 1 and input.dtype.category < dtypes.FLOAT:
+        raise RuntimeError(f"dropout: result type Float can't be cast to {input.dtype}: the rest would be scaled. Try input.float()")
     if p == 1:
         nothing = input.new_zeros(())
         return input.mul_(nothing) if inplace else input * nothing
