@@ -32,6 +32,7 @@ FLOORS: dict[str, int] = {
             "_C",
             "_dynamo",
             "_higher_order_ops",
+            "_jit_internal",
             "accelerator",
             "backends",
             "cpu",

@@ -147,3 +147,72 @@ def test_where_tensor_lives():
     from flambeau._tensor import Tensor
 
     assert Tensor is flambeau.Tensor
+
+
+def test_names_that_copied_layers_import():
+    """What stands in PyTorch's files besides their subject, and what layers copied from them ask for."""
+    from flambeau._jit_internal import BroadcastingList2, List, Optional, boolean_dispatch
+    from flambeau.cuda.amp.grad_scaler import OptState
+    from flambeau.distributions.utils import _standard_normal, _sum_rightmost
+    from flambeau.functional import Tensor
+    from flambeau.nn.modules.normalization import _shape_t
+
+    functional = flambeau.nn.functional
+    assert Tensor is functional.Tensor is flambeau.Tensor
+    assert functional._pair(3) == (3, 3)
+    assert functional._Reduction.get_enum("sum") == 2
+    assert not functional.has_torch_function((flambeau.ones(1),))
+    assert tuple(_sum_rightmost(_standard_normal((2, 3, 4), flambeau.float32, "cpu"), 2).shape) == (2,)
+    assert OptState.READY.value == 0 and _shape_t and BroadcastingList2[int] is None and Optional[List[int]]
+    either = boolean_dispatch("flag", 1, False, lambda x, flag=False: x, lambda x, flag=False: -x, "here", "either")
+    assert (either(1), either(1, True), either(1, flag=True), either.__name__) == (-1, 1, 1, "either")
+    with pytest.raises(AttributeError):
+        _ = functional._no_such_name
+
+
+def test_operations_of_copied_recurrent_layers():
+    """_VF.lstm and its relatives, as PyTorch's own layers call them."""
+    found = []
+    for package in (flambeau, torch):
+        package.manual_seed(0)
+        _vf = package._VF
+        lstm, gru, cell = package.nn.LSTM(3, 4, 2, bidirectional=True), package.nn.GRU(3, 4), package.nn.LSTMCell(3, 4)
+        x, zeros = package.randn(5, 2, 3), package.zeros(4, 2, 4)
+        packed = package.nn.utils.rnn.pack_padded_sequence(x, [5, 2])
+        weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+        found.append((
+            *_vf.lstm(x, (zeros, zeros), lstm._flat_weights, True, 2, 0.0, False, True, False),
+            *_vf.gru(packed.data, packed.batch_sizes, zeros[:1], gru._flat_weights, True, 1, 0.0, False, False),
+            *_vf.lstm_cell(x[0], (zeros[0], zeros[1]), *weights), package._C._VariableFunctions.relu(x),
+            package.nn.modules.rnn._apply_permutation(x, package.tensor([1, 0])),
+        ))  # fmt: skip
+    assert_same(*found, strides=False, tolerance=1e-5)
+
+
+def test_parts_of_copied_attention():
+    found = []
+    for package in (flambeau, torch):
+        package.manual_seed(0)
+        functional = package.nn.functional
+        q, kv, w, b = package.randn(5, 2, 8), package.randn(3, 2, 8), package.randn(24, 8), package.randn(24)
+        mask = package.tensor([[False, True]])
+        found.append((
+            tuple(functional._in_projection_packed(q, q, q, w, b)), tuple(functional._in_projection_packed(q, kv, kv, w)),
+            tuple(functional._in_projection_packed(q, kv, kv.clone(), w, b)), tuple(functional._in_projection(q, kv, kv, *w.chunk(3))),
+            functional._canonical_mask(mask, "mask", functional._none_or_dtype(None), "", package.float32), functional._none_or_dtype(None),
+        ))  # fmt: skip
+        with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
+            assert [functional._get_softmax_dim("softmax", n, 2) for n in (1, 2, 3, 4)] == [0, 1, 0, 1]
+    assert_same(*found, strides=False, tolerance=1e-5)
+
+
+def test_arithmetic_as_a_layer():
+    """nn.quantized.FloatFunctional, which models made for quantization add and join with."""
+    found = []
+    for package in (flambeau, torch):
+        f, x, y = package.ao.nn.quantized.FloatFunctional(), *operands(package)
+        answers = f.add(x, y), f.mul(x, y), f.add_scalar(x, 2.0), f.mul_scalar(x, 2.0), f.cat([x, y], 1), f.add_relu(x, -y), f.matmul(x, y)
+        found.append((*answers, repr(f), list(f.state_dict())))
+        with pytest.raises(RuntimeError):
+            f(x)
+    assert_same(*found)
