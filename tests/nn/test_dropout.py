@@ -83,3 +83,16 @@ def test_integers_cannot_be_scaled(dtype, p):
                 except RuntimeError as problem:
                     found.append(type(problem))
     assert found[:4] == found[4:]
+
+
+@pytest.mark.parametrize("function", ["dropout", "dropout2d", "alpha_dropout"])
+def test_a_probability_that_is_a_tensor(function):
+    """A rate that is scheduled or learned as a 0-d tensor drops the same elements as the number."""
+    found = []
+    for package in (flambeau, torch):
+        for p in (0.4, package.tensor(0.4), package.tensor(0.4, dtype=package.float64), np.float32(0.4)):
+            package.manual_seed(0)
+            found.append(getattr(package.nn.functional, function)(package.ones(2, 5, 3, 1), p, True).tolist())
+        found.append(package.rand(1).tolist())
+    for ours, theirs in zip(found[:5], found[5:], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
