@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from flambeau import cuda, import_only
+from flambeau import _VF, cuda, import_only
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
@@ -16,6 +16,7 @@ from flambeau.tensor import Size, Tensor
 __all__ = ["DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]
 
 TensorBase = Tensor
+_VariableFunctions = _VF
 _TensorMeta = type(Tensor)
 
 

@@ -116,6 +116,10 @@ def set_flush_denormal(mode: bool, /) -> bool:
     return False
 
 
+# -- transformers --------------------------------------------------------------------------------------------------
+
+encoder_fastpath = True  # see torch.backends.mha
+
 # -- warnings ------------------------------------------------------------------------------------------------------
 
 _warn_always = False

@@ -294,3 +294,16 @@ def test_moments_that_do_not_exist():
     np.testing.assert_allclose(*[d.mean.numpy() for d in found])
     np.testing.assert_allclose(*[d.variance.numpy() for d in found], rtol=1e-6)
     assert not any(f.distributions.relaxed_bernoulli.LogitRelaxedBernoulli.has_rsample for f in FRAMEWORKS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 0)])
+def test_gamma_of_one_number(dtype: str, shape: tuple):
+    """A single shape parameter has no dimensions, and NumPy makes a scalar of such an array on the way."""
+    found = []
+    for package in (flambeau, torch):
+        package.manual_seed(3)
+        given = package.full(shape, 1.5, dtype=getattr(package, dtype))
+        drawn = package.distributions.Gamma(given, given).sample()
+        found.append((tuple(drawn.shape), str(drawn.dtype), drawn.float().tolist()))
+    assert found[0] == found[1]

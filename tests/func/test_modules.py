@@ -117,3 +117,34 @@ def test_jacobians(case):
     expected = flambeau.autograd.functional.jacobian(lambda s: f(params, s), x[0])
     close(jacrev(f, argnums=1)(params, x[0]), expected)
     close(jacfwd(f, argnums=1)(params, x[0]), expected)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_functorch():
+    """Modules taken apart into functions, as programs of 2022 have it: values, gradients, ensembles, shared weights, errors."""
+    torch, theirs = pytest.importorskip("torch"), pytest.importorskip("functorch")
+
+    import flambeau.functorch as ours
+
+    found = []
+    for package, functorch in ((flambeau, ours), (torch, theirs)):
+        nn = package.nn
+        package.manual_seed(0)
+        net, x = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)), package.randn(5, 2)
+        model, params = functorch.make_functional(net)
+        per_sample = functorch.vmap(functorch.grad(lambda params, x, model=model: model(params, x).sum()), (None, 0))(params, x)
+        norm, weights, buffers = functorch.make_functional_with_buffers(nn.BatchNorm1d(2))
+        many, stacked, _ = functorch.combine_state_for_ensemble([nn.Linear(2, 3) for _ in range(3)])
+        answers = [model(params, x), *per_sample, norm(weights, buffers, x), functorch.vmap(many, (0, 0, None))(stacked, (), x), *params]
+        net[2] = nn.Linear(4, 4)
+        net.append(nn.Linear(4, 4))
+        net[3].weight = net[2].weight
+        shared, few = functorch.make_functional(net, disable_autograd_tracking=True)
+        answers.append(shared(few, x))
+        found.append([a.detach().numpy() for a in answers] + [len(few), few[0].requires_grad, repr(model), repr(norm)])
+        for mistake in (lambda f=functorch, nn=nn: f.make_functional(nn.BatchNorm1d(2)), lambda m=model, p=params, x=x: m(p[:2], x)):
+            with pytest.raises(RuntimeError):
+                mistake()
+    for mine, other in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6) if isinstance(mine, np.ndarray) else None
+        assert isinstance(mine, np.ndarray) or mine == other

@@ -119,3 +119,20 @@ def test_a_letter_that_is_none():
     """A target outside of the classes is refused (PyTorch reads beyond the array)."""
     with pytest.raises(RuntimeError, match="target 7 is out of bounds"):
         F.ctc_loss(mine(LOGS), mine(TEXTS + 6), (6, 6), (3, 3))
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("shape", [(12, 3, 6), (12, 6)])
+def test_last_step(shape, reduction, zero_infinity):
+    """print(loss) says the grad_fn that PyTorch's says."""
+    names = []
+    for package in (flambeau, torch):
+        log_probs = package.randn(*shape, requires_grad=True).log_softmax(-1)
+        if len(shape) == 3:
+            given = package.ones(3, 5, dtype=package.int64), package.tensor([12] * 3), package.tensor([4, 3, 5])
+        else:
+            given = package.ones(5, dtype=package.int64), package.tensor(12), package.tensor(5)
+        loss = package.nn.functional.ctc_loss(log_probs, *given, reduction=reduction, zero_infinity=zero_infinity)
+        names.append(loss.grad_fn.name())
+    assert names[0] == names[1]

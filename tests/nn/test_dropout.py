@@ -67,3 +67,32 @@ def test_refusals():
     check_errors(lambda t, x: t.nn.functional.dropout(x, -0.1), (3,))
     check_errors(lambda t, x: t.dropout(x, 1.1, True), (3,))
     check_errors(lambda t, x: t.nn.functional.dropout1d(x), (3,))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_integers_cannot_be_scaled(dtype, p):
+    """RuntimeError, unless there is nothing to scale."""
+    found = []
+    for package in (flambeau, torch):
+        x = package.ones(2, 3, dtype=getattr(package, dtype))
+        for function in (package.nn.functional.dropout, package.nn.functional.dropout1d):
+            for inplace in (False, True):
+                try:
+                    found.append(function(x.clone(), p, inplace=inplace).tolist())
+                except RuntimeError as problem:
+                    found.append(type(problem))
+    assert found[:4] == found[4:]
+
+
+@pytest.mark.parametrize("function", ["dropout", "dropout2d", "alpha_dropout"])
+def test_a_probability_that_is_a_tensor(function):
+    """A rate that is scheduled or learned as a 0-d tensor drops the same elements as the number."""
+    found = []
+    for package in (flambeau, torch):
+        for p in (0.4, package.tensor(0.4), package.tensor(0.4, dtype=package.float64), np.float32(0.4)):
+            package.manual_seed(0)
+            found.append(getattr(package.nn.functional, function)(package.ones(2, 5, 3, 1), p, True).tolist())
+        found.append(package.rand(1).tolist())
+    for ours, theirs in zip(found[:5], found[5:], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)

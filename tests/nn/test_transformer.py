@@ -133,6 +133,7 @@ def test_custom_parts():
     assert model(x, x) is x
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 def test_copies_are_apart():
     """The layers of an encoder start equal and share nothing."""
     layer = flambeau.nn.TransformerEncoderLayer(8, 2, 16)
@@ -167,3 +168,48 @@ def test_training_goes_as_in_pytorch():
                     p -= 0.05 * p.grad
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+PLAIN = {"nhead": 2, "batch_first": True}
+ENCODERS = [
+    PLAIN, PLAIN | {"norm_first": True}, PLAIN | {"activation": "gelu"}, PLAIN | {"bias": False}, PLAIN | {"nhead": 1}, {"nhead": 2},
+]  # fmt: skip
+MASKS = {
+    "at the end": [[False, False, True, True], [False, True, True, True]], "all of one": [[False] * 4, [True] * 4],
+    "in front": [[True, True, False, False], [False] * 4], "none": [[False] * 4] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", ENCODERS, ids=repr)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True", "ignore:The PyTorch API of nested tensors")
+def test_padding_in_evaluation(options, mask):
+    """Where PyTorch leaves padding out of its computations, the results there are zero (then comes the norm); elsewhere they are numbers."""
+    if mask == "all of one" and options.get("norm_first"):
+        pytest.skip("PyTorch's quick layer makes NaN of a sample that is nothing but padding, its slow one does not")
+    found = []
+    for package in (flambeau, torch):
+        nn = package.nn
+        package.manual_seed(0)
+        encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, dim_feedforward=16, **options), 2, nn.LayerNorm(8)).eval()
+        for p in encoder.norm.parameters():
+            nn.init.constant_(p, 0.5)
+        x, padding = package.randn(2, 4, 8), package.tensor(MASKS[mask])
+        x = x if options.get("batch_first") else x.transpose(0, 1)
+        with package.no_grad():
+            answers = [encoder(x, src_key_padding_mask=padding)]
+            package.backends.mha.set_fastpath_enabled(False)
+            answers.append(encoder(x, src_key_padding_mask=padding))
+            package.backends.mha.set_fastpath_enabled(True)
+        answers.append(encoder(x, src_key_padding_mask=padding))
+        found.append([a.detach().numpy() for a in answers] + [encoder.use_nested_tensor])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_layer_that_computes_padding_is_named():
+    """The warning of most first transformers: batch_first was forgotten."""
+    for package in (flambeau, torch):
+        layer = package.nn.TransformerEncoderLayer(8, 2, 16)
+        with pytest.warns(UserWarning, match=r"self.use_nested_tensor is False because encoder_layer.self_attn.batch_first was not True"):
+            package.nn.TransformerEncoder(layer, 1)

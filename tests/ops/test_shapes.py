@@ -193,6 +193,8 @@ def test_joins_line_by_line():
         torch.cat([x, x.double()])
         torch.cat([x, torch.tensor([])])
         torch.cat([x.int(), torch.tensor([])])
+        torch.cat([torch.tensor([]), torch.tensor([])], dim=1)
+        torch.cat([torch.tensor([])], dim=-3)
         torch.stack([x, x.int()])
         torch.stack([g, x.int()])
         torch.hstack([torch.tensor(1), torch.tensor(2)])

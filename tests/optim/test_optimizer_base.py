@@ -282,3 +282,33 @@ def test_layers_in_a_plain_list_are_noticed():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         flambeau.optim.SGD(nn.Sequential(nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 2)])).parameters(), lr=0.1)
+
+
+def test_order_and_numbers_of_state_dicts():
+    """What is printed of a state is in PyTorch's order, and a parameter given twice has PyTorch's number."""
+    found = []
+    for package in (flambeau, torch):
+        package.manual_seed(0)
+        w = package.nn.Parameter(package.randn(3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            twice = package.optim.Adam([w, package.nn.Parameter(package.ones(1)), w]).state_dict()["param_groups"][0]["params"]
+        lbfgs = package.optim.LBFGS([w], max_iter=4, line_search_fn="strong_wolfe")
+
+        def closure(w=w, lbfgs=lbfgs):
+            lbfgs.zero_grad()
+            loss = (w**4 - w).sum()
+            loss.backward()
+            return loss
+
+        lbfgs.step(closure)
+        lbfgs.step(closure)
+        schedules = package.optim.lr_scheduler
+        sgd = package.optim.SGD([w], lr=0.1, momentum=0.9)
+        states = [
+            schedules.LambdaLR(sgd, lambda e: 0.9),
+            schedules.MultiplicativeLR(sgd, lambda e: 0.9),
+            schedules.CyclicLR(sgd, 0.01, 0.1),
+        ]
+        found.append([twice, list(lbfgs.state_dict()["state"][0]), *[list(s.state_dict()) for s in states]])
+    assert found[0] == found[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau import errors
 from flambeau.tensor import Tensor
 
 __all__ = ["Variable", "VariableMeta"]
@@ -24,5 +25,7 @@ class Variable(metaclass=VariableMeta):
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: Any = None) -> Tensor:  # type: ignore[misc]
+        if volatile:
+            errors.warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
         found = Tensor([]) if data is None else data.detach()
         return found.requires_grad_(requires_grad)

@@ -1,16 +1,15 @@
-"""The short cut of transformer layers in evaluation mode."""
+"""The short cut of transformer encoders in evaluation mode: nothing is computed for padding, whose results are zero then."""
 
 from __future__ import annotations
 
-_fastpath = True
+from flambeau import settings
 
 
 def get_fastpath_enabled() -> bool:
-    """Whether layers may take it. Every way gives the same result here."""
-    return _fastpath
+    """Whether encoders may take it."""
+    return settings.encoder_fastpath
 
 
 def set_fastpath_enabled(value: bool) -> None:
-    """Remember the answer of `get_fastpath_enabled`."""
-    global _fastpath
-    _fastpath = value
+    """Let encoders take it, or not."""
+    settings.encoder_fastpath = value

@@ -289,8 +289,8 @@ def _(op, input, dtype, device, strides, non_blocking):
 
 
 @rule("copy")
-def _(op, input, src, non_blocking):
-    return op.call(front(input), front(src, input.dim()) if src.batched else src.value, non_blocking)
+def _(op, input, other, non_blocking):
+    return op.call(front(input), front(other, input.dim()) if other.batched else other.value, non_blocking)
 
 
 @rule("fill")

@@ -33,5 +33,5 @@ class Pretended(Distribution):
 
 def pretended(package: str) -> Iterator[Distribution]:
     """The distribution of this name, if Flambeau has the package it stands for."""
-    if find(PACKAGES[package]) is not None:
+    if package in VERSIONS and find(PACKAGES[package]) is not None:
         yield Pretended(package)

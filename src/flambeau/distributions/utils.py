@@ -48,6 +48,9 @@ def sum_rightmost(value: Tensor, dim: int) -> Tensor:
     return value if dim == 0 else value.reshape((*value.shape[: value.dim() - dim], -1)).sum(-1)
 
 
+_standard_normal, _sum_rightmost = standard_normal, sum_rightmost  # by which distributions of others import them
+
+
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """Probabilities from log odds, or from unnormalized log probabilities along the last dimension."""
     return logits.sigmoid() if is_binary else logits.softmax(-1)

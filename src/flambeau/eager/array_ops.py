@@ -9,9 +9,9 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
-from flambeau.eager import inplace, overrides, settled, views
+from flambeau.eager import inplace, older_calls, overrides, settled, views
 from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
-from flambeau.eager.pointwise import common_device
+from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.eager.settled import as_array
@@ -415,10 +415,13 @@ def bind_choice(op, in_place: bool = False) -> Callable:
     """The function that runs the operation a choice names; or Tensor.<name>_, which runs its in-place form."""
     forward, strict = op.forward, in_place or not op.number_first
     row_major = op.row_major and not in_place
+    has_older, of_numbers = op.name in older_calls.ORDERS, op.short in OF_NUMBERS and not in_place
     arguments = Arguments(op)
 
     def front(*args, out=None, **kwargs):
         kwargs = kwargs and arguments.known(kwargs)
+        if has_older and len(args) > op.n_positional:
+            args, kwargs = older_calls.reordered(op, op.short + "_" * in_place, args, kwargs)
         usual = out is None and not row_major and not modes.special and args and type(args[0]) in PLAIN
         if usual and not overrides.any_foreign(args if not kwargs else (*args, *kwargs.values())):
             chosen, *operands = forward(*args, **kwargs)
@@ -428,6 +431,8 @@ def bind_choice(op, in_place: bool = False) -> Callable:
             if overrides.needed(relevant):
                 function = op.call_inplace if in_place else op.call
                 return overrides.call(function, relevant, args, kwargs if out is None else kwargs | {"out": out})
+        if of_numbers and args and not isinstance(args[0], Tensor):
+            args = with_a_tensor(args)
         if strict and args and not isinstance(args[0], Tensor):
             raise not_a_tensor(op, args[0])
         chosen, *operands = forward(*args, **kwargs)

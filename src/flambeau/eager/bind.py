@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from flambeau import ops
 from flambeau.autograd import modes
-from flambeau.eager import array_ops, indexing, overrides, pointwise, record, views
+from flambeau.eager import array_ops, indexing, older_calls, overrides, pointwise, record, views
 from flambeau.ops import OPS, contents
 from flambeau.ops.declare import Op
 from flambeau.tensor import PLAIN, Tensor
@@ -148,9 +148,9 @@ def bind(op: Op) -> None:
         kind = record.StraightNode if op.kind == "array" and op.straight else NODES[op.kind]
         op.node_class = type(str(name), (kind,), {"op": op, "called": op.called})
     in_a_room = op.name.startswith(("linalg.", "special.", "fft."))
-    op.call = _named(BINDERS[op.kind](op), op, op.name.replace(".", "_") if in_a_room else op.short)
+    op.call = _named(older_calls.accepting(op, BINDERS[op.kind](op), op.short), op, op.name.replace(".", "_") if in_a_room else op.short)
     if hasattr(op, "call_inplace"):
-        op.call_inplace = _named(INPLACE[op.kind](op), op, op.short + "_")
+        op.call_inplace = _named(older_calls.accepting(op, INPLACE[op.kind](op), op.short + "_"), op, op.short + "_")
     public = OPS.get(op.short)
     if public is not None and public is not op and public.public and not op.public:
         public.bind()

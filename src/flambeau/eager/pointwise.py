@@ -200,6 +200,8 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     if overrides.needed((*operands, out)):
         kwargs = dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
         return overrides.call(op.call, (*operands, out), operands, kwargs)
+    if op.short in OF_NUMBERS:
+        operands = with_a_tensor(operands)
     if not op.number_first and not isinstance(operands[0], Tensor):
         raise not_a_tensor(op, operands[0])
     operands = tuple([tensor_or_number(op, v) for v in operands])
@@ -253,6 +255,16 @@ def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
         result._inference = modes.state.inference
     elif op.differentiable and any(map(_wants, operands)) and result._is_float():
         record_pointwise(op, result, operands, options)
+
+
+OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # torch.add(1, 2) is a tensor, too
+
+
+def with_a_tensor(operands: tuple) -> tuple:
+    """The operands, the first of them as a tensor if all are Python numbers."""
+    if not all(type(v) in NUMBERS for v in operands):
+        return operands
+    return wrap(np.asarray(operands[0], promoted(operands[0]).numpy)), *operands[1:]
 
 
 def tensor_or_number(op, value):
@@ -371,11 +383,12 @@ def bind_inplace(op) -> Callable:
         return _bind_binary_inplace(op)
     launch_into = op.kernel.launch_into
     sort = _sorter(op)
+    numbers = op.takes_numbers
 
     def front(*args, **kwargs):
         operands, options = sort(args, kwargs)
         input = operands[0]
-        if type(input) in PLAIN and _just_runs(input, *operands[1:]):
+        if type(input) in PLAIN and (numbers or all(isinstance(v, Tensor) for v in operands)) and _just_runs(input, *operands[1:]):
             given = [v._array if type(v) in PLAIN else v for v in operands]
             if launch_into(input._array, *given, *options) is not NotImplemented or _into_gpu(op, operands, options):
                 input._bump()

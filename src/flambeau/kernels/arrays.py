@@ -141,6 +141,8 @@ def cast(array: Array, dtype: np.dtype) -> Array:
         found = CASTS[dtypes.OF_NUMPY[dtype].name].launch(array)
         if found is not NotImplemented:
             return found
+    elif isinstance(array, np.generic):  # what NumPy's functions make of an array without dimensions
+        return cast(np.asarray(array), dtype)
     return run(CASTS[dtypes.OF_NUMPY[dtype].name], (array,), (), array.dtype, dtype)
 
 

@@ -21,7 +21,7 @@ __all__ = sorted(
     [*_HOMES, "Buffer", "Module", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs", "functional", "init"]
 )
 __all__ += ["DataParallel", "modules", "parallel", "parameter", "utils"]
-_ROOMS = frozenset({"attention", "common_types", "grad", "parallel", "quantized", "utils"})
+_ROOMS = frozenset({"_reduction", "attention", "common_types", "grad", "parallel", "quantized", "utils"})
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:

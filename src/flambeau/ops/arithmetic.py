@@ -117,13 +117,13 @@ def mul(input, other):
     return input * other
 
 
-@pointwise(inplace=True, dtypes="number")
+@pointwise(inplace=True, dtypes="number", numbers=False)
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     return input + value * tensor1 * tensor2
 
 
-@block(dtypes="float")
+@block(dtypes="float", numbers=False)
 def _addcdiv(input, tensor1, tensor2, value=1):
     """input + value * tensor1 / tensor2."""
     return input + value * (tensor1 / tensor2)

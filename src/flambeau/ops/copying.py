@@ -125,18 +125,18 @@ parse_to.__qualname__ = "to"  # what a user has called, for Python's own errors
 
 
 @on_arrays(onto=arrays.empty_like, public=False, method=False, name="copy", inplace=True, grad_name="CopyBackwards")
-def _copy(input, src, non_blocking=False):
-    """`src` broadcast to the shape of `input`, in its dtype."""
+def _copy(input, other, non_blocking=False):
+    """`other` broadcast to the shape of `input`, in its dtype."""
     try:
-        same = input.shape == src.shape
+        same = input.shape == other.shape
     except AttributeError:
-        src, same = _number(src), False
-    if not same and layout.broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
-        layout.expand(src.shape, arrays.element_strides(src), input.shape)  # raises, naming the dimension
-    if arrays.wrote(input, src):
+        other, same = _number(other), False
+    if not same and layout.broadcast_shapes(input.shape, other.shape) != tuple(input.shape):
+        layout.expand(other.shape, arrays.element_strides(other), input.shape)  # raises, naming the dimension
+    if arrays.wrote(input, other):
         return
-    src = arrays.to_device(src, arrays.device_of(input), non_blocking)
-    arrays.write(input, arrays.apart(input, src))
+    other = arrays.to_device(other, arrays.device_of(input), non_blocking)
+    arrays.write(input, arrays.apart(input, other))
 
 
 def _number(src) -> np.ndarray:
@@ -145,7 +145,7 @@ def _number(src) -> np.ndarray:
     return np.asarray(src)
 
 
-_copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), src=lambda grad, src_device: grad.to(src_device))
+_copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad, other_device: grad.to(other_device))
 
 
 def _conversion(name: str, dtype: dtypes.dtype) -> None:

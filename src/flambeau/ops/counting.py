@@ -215,7 +215,7 @@ def _counts(points, edges, weight, density):
 
 
 @composite(out=True)
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """(hist, bin_edges): how many elements lie in each interval. `bins` is their number, or a tensor of their edges.
 
     range    (low, high) of equal intervals;  weight  what each element counts;  density  scale so that the integral is 1

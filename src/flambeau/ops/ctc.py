@@ -133,7 +133,12 @@ _ctc_loss_backward.meta(lambda sent, log_probs, **_: (log_probs.shape, log_probs
 # -- the public function -----------------------------------------------------------------------------------------------------
 
 
-@composite(name="nn.functional.ctc_loss", method=False)
+def _last_step(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False) -> str | None:
+    """The name of the last step in the history: PyTorch replaces infinities after it has computed the losses."""
+    return "WhereBackward0" if zero_infinity and reduction == "none" and log_probs.dim() == 3 else None
+
+
+@composite(name="nn.functional.ctc_loss", method=False, grad_name=_last_step)
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """-log of the probability that the moments spell the target. log_probs (T, N, C) or (T, C): logarithms of probabilities, as of log_softmax.
 
@@ -152,11 +157,9 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     times, lengths = _lengths("input_lengths", input_lengths), _lengths("target_lengths", target_lengths)
     _check(log_probs, targets, times, lengths, blank)
     loss = _ctc_loss(log_probs, _texts(targets, lengths, log_probs.shape[2]), times, lengths, int(blank), bool(zero_infinity), {})
-    if single:
-        loss = loss.reshape(())
-    if reduction != "mean":
-        return reduced(loss, reduction)
-    return (loss / loss.new_tensor(lengths).clamp_min(1).reshape(loss.shape)).mean()
+    if reduction == "mean":
+        return (loss / loss.new_tensor(lengths).clamp_min(1)).mean()
+    return loss.squeeze(0) if single and reduction == "none" else reduced(loss, reduction)
 
 
 def _lengths(name: str, given) -> tuple[int, ...]:

@@ -80,10 +80,13 @@ _masked.meta(lambda input, kept, scale: (input.shape, input.dtype))
 
 def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False, alpha: bool = False):
     """What all of them are."""
+    p = float(p)  # a tensor of probabilities would be drawn from another way
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not train or not input.numel():
         return input
+    if p < 1 and input.dtype.category < dtypes.FLOAT:
+        raise RuntimeError(f"dropout: result type Float can't be cast to {input.dtype}: the rest would be scaled. Try input.float()")
     if p == 1:
         nothing = input.new_zeros(())
         return input.mul_(nothing) if inplace else input * nothing
@@ -125,6 +128,7 @@ _declare("feature_alpha_dropout", "The same with whole channels. (N, C, *).", fe
 @composite(method=False)
 def native_dropout(input, p, train):
     """(dropout of the input, what was kept as bool)."""
+    p = float(p)
     if not input.numel() or train is False or p == 0:
         return input.clone() if input.numel() else input, input.new_ones(input.shape, dtype=dtypes.bool)
     if p < 1 and _at_once(input._array):

@@ -86,7 +86,7 @@ def cat(tensors, dim=0):
     if (0,) in shapes:
         tensors, shapes = _without_empty(tensors)
     first = shapes[0]
-    dim = layout.wrap_dim(whole(dim), len(first))
+    dim = layout.wrap_dim(whole(dim), len(first)) if first != (0,) else 0
     for i, shape in enumerate(shapes):
         if shape != first and (len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]):
             if len(shape) != len(first):

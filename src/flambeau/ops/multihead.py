@@ -49,7 +49,7 @@ def multi_head_attention_forward(
         q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
     else:
         assert in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is None"
-        q, k, v = _projected(query, key, value, in_proj_weight, in_proj_bias)
+        q, k, v = projected(query, key, value, in_proj_weight, in_proj_bias)
     mask = _as_3d(mask, length, samples, num_heads, key.shape[0])
     if bias_k is not None and bias_v is not None:  # one more key and value, the same for all samples
         assert static_k is None and static_v is None, "bias_k and bias_v cannot be added to static_k and static_v"
@@ -139,7 +139,12 @@ def canonical_mask(mask, mask_name: str, other_type, other_name: str, target_typ
     return mask if mask.dtype is not dtypes.bool else mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
 
 
-def _projected(query, key, value, weight, bias):
+def none_or_dtype(mask):
+    """The dtype of a mask, if there is one."""
+    return None if mask is None else mask.dtype
+
+
+def projected(query, key, value, weight, bias=None):
     """One product for all that share an input: rows of `weight` are those of q, k and v."""
     features = query.shape[-1]
     if key is value and query is key:
@@ -151,7 +156,12 @@ def _projected(query, key, value, weight, bias):
         together = linear(key, kv_weight, kv_bias)
         return linear(query, q_weight, q_bias), *together.unflatten(-1, (2, features)).unbind(-2)
     biases = (None,) * 3 if bias is None else bias.chunk(3)
-    return tuple(linear(x, w, b) for x, w, b in zip((query, key, value), weight.chunk(3), biases, strict=True))
+    return projected_apart(query, key, value, *weight.chunk(3), *biases)
+
+
+def projected_apart(query, key, value, q_weight, k_weight, v_weight, q_bias=None, k_bias=None, v_bias=None):
+    """The same with weights of their own."""
+    return linear(query, q_weight, q_bias), linear(key, k_weight, k_bias), linear(value, v_weight, v_bias)
 
 
 SWAPPED = " Are batch and sequence swapped? (sequence, batch, features) is expected unless the layer was made with batch_first=True."

@@ -18,6 +18,8 @@ def pow(input, exponent):
     """input to the power of exponent, elementwise; one of them may be a number. Powers of integers are integers."""
     if is_tensor(exponent):
         return (_pow if is_tensor(input) else _power_of_number), input, exponent
+    if not is_tensor(input):
+        raise TypeError(f"pow(): expected at least one Tensor, found {type(input).__name__} and {type(exponent).__name__}")
     category = input.dtype.category
     if category >= dtypes.FLOAT or (category == dtypes.INTEGER and type(exponent) is int and exponent > 0):
         quick = QUICK.get(exponent)

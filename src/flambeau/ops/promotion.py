@@ -29,10 +29,10 @@ def promoted(*operands) -> dtypes.dtype:
 
 
 @composite(method=False)
-def result_type(tensor1, tensor2):
+def result_type(tensor, other):
     """The dtype of an arithmetic operation on two tensors or numbers.
 
     >>> torch.result_type(torch.tensor([1, 2]), 1.0)
     torch.float32
     """
-    return promoted(tensor1, tensor2)
+    return promoted(tensor, other)

@@ -73,13 +73,16 @@ _log_softmax_backward.derivative(
 
 def _guessed(name: str, input, dim, stacklevel: int) -> int:
     """The dimension old programs leave out: the first of 0-d, 1-d and 3-d tensors, else the second."""
-    if dim is not None:
-        return dim
+    return implicit_dim(name, input.dim(), stacklevel + 1) if dim is None else dim
+
+
+def implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
+    """The same by the number of dimensions, with a warning."""
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
         stacklevel=stacklevel + 2,
     )
-    return 0 if input.dim() in (0, 1, 3) else 1
+    return 0 if ndim in (0, 1, 3) else 1
 
 
 def _names_dim(input, dim=None, *options, **named) -> bool:

@@ -180,26 +180,26 @@ def _factor_gradient(of_a, L, upper):
 
 
 @from_lapack("cholesky_solve", method=True, integers=NotImplementedError)
-def cholesky_solve(input, L, upper=False):
-    """X with A X = input, given the Cholesky factor of A: A = L L^H, or U^H U if `upper`. (..., N, K), (..., N, N) -> (..., N, K)."""
-    check_system("cholesky_solve", L, input, names="A and b")
-    return matrices.solve_cholesky(L, input, upper)
+def cholesky_solve(input, input2, upper=False):
+    """X with A X = input, given the Cholesky factor of A, input2 = L: A = L L^H, or U^H U if `upper`. (..., N, K), (..., N, N) -> (..., N, K)."""
+    check_system("cholesky_solve", input2, input, names="A and b")
+    return matrices.solve_cholesky(input2, input, upper)
 
 
 @cholesky_solve.joint
-def _(grad, L, result, upper, needs):
-    of_b = cholesky_solve(grad, L, upper)
-    return {"input": of_b, "L": _factor_gradient(-(of_b @ adjoint(result)), L, upper) if needs["L"] else None}
+def _(grad, input2, result, upper, needs):
+    of_b = cholesky_solve(grad, input2, upper)
+    return {"input": of_b, "input2": _factor_gradient(-(of_b @ adjoint(result)), input2, upper) if needs["input2"] else None}
 
 
 @from_lapack("cholesky_inverse", square=True, method=True, integers=NotImplementedError)
-def cholesky_inverse(L, upper=False):
-    """The inverse of A, given its Cholesky factor: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
-    refuse("cholesky_inverse", matrices.first(arrays.module_of(L).diagonal(L, axis1=-2, axis2=-1) == 0), SINGULAR.format)
-    return matrices.solve_cholesky(L, None, upper)
+def cholesky_inverse(input, upper=False):
+    """The inverse of A, given its Cholesky factor, input = L: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
+    refuse("cholesky_inverse", matrices.first(arrays.module_of(input).diagonal(input, axis1=-2, axis2=-1) == 0), SINGULAR.format)
+    return matrices.solve_cholesky(input, None, upper)
 
 
-cholesky_inverse.derivative(L=lambda grad, L, result, upper: _factor_gradient(_inverse_gradient(grad, result), L, upper))
+cholesky_inverse.derivative(input=lambda grad, input, result, upper: _factor_gradient(_inverse_gradient(grad, result), input, upper))
 
 
 # -- least squares ---------------------------------------------------------------------------------------------------------

@@ -89,7 +89,9 @@ class LBFGS(Optimizer):
                 break
             if _largest(d * t) <= change or abs(loss - state["prev_loss"]) < change:
                 break
-        state |= {"d": d, "t": t, "prev_flat_grad": previous}
+        history = {name: state.pop(name) for name in ("old_dirs", "old_stps", "ro", "H_diag")}  # in PyTorch's order, for whoever prints it
+        state.pop("prev_flat_grad", None)
+        state |= {"d": d, "t": t, **history, "prev_flat_grad": previous, "prev_loss": state.pop("prev_loss")}
         return first_loss
 
     @staticmethod

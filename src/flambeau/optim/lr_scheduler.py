@@ -143,6 +143,7 @@ class _ByFunction(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         found = super().state_dict()
+        del found["lr_lambdas"]  # it comes last, as in PyTorch
         found["lr_lambdas"] = [None if isinstance(f, types.FunctionType) else f.__dict__.copy() for f in self.lr_lambdas]
         return found
 
@@ -436,7 +437,8 @@ class CyclicLR(_WithMomentum):
         return [base + (high - base) * part * height for base, high in zip(self.base_lrs, self.max_lrs, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        found, function = super().state_dict(), self._scale_fn_custom
+        found = super().state_dict()
+        function = found.pop("_scale_fn_custom")  # it comes last, as in PyTorch
         found["_scale_fn_custom"] = None if function is None or isinstance(function, types.FunctionType) else function.__dict__.copy()
         return found
 

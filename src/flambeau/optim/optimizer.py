@@ -143,8 +143,8 @@ class Optimizer:
         groups, start = [], 0
         for group in self.param_groups:
             params = group["params"]
-            for i, p in enumerate(params, start):
-                numbers.setdefault(id(p), i)
+            new = {id(p): i for i, p in enumerate(params, start) if id(p) not in numbers}  # one given twice has its last number
+            numbers |= new
             start += len(params)
             options = {name: value for name, value in group.items() if name != "params"}
             groups.append(options | {"params": [numbers[id(p)] for p in params]})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flambeau.amp.grad_scaler import OldSpelling
+from flambeau.amp.grad_scaler import OldSpelling, OptState
 
-__all__ = ["GradScaler"]
+__all__ = ["GradScaler", "OptState"]
 
 
 class GradScaler(OldSpelling):

@@ -9,9 +9,12 @@ from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.module import Module
 from flambeau.parameter import Parameter
-from flambeau.tensor import Tensor
+from flambeau.tensor import Size, Tensor
 
 __all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+
+
+_shape_t = int | list[int] | Size  # what normalized_shape may be
 
 
 def _learned(module: Module, shape: tuple[int, ...], device: Any, dtype: Any, **wanted: bool) -> None:

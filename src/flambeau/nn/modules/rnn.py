@@ -206,7 +206,15 @@ def _each(states: Any, change: Any) -> Any:
 
 
 def _reordered(states: Any, permutation: Tensor) -> Any:
-    return _each(states, lambda state: state.index_select(1, permutation))
+    return _each(states, lambda state: _apply_permutation(state, permutation))
+
+
+def _apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tensor:
+    """Samples in another order; layers copied from PyTorch's import it."""
+    return tensor.index_select(dim, permutation)
+
+
+apply_permutation = _apply_permutation
 
 
 class RNN(RNNBase):

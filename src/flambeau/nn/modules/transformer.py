@@ -12,9 +12,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import errors, settings
+from flambeau.autograd import modes
+from flambeau.autograd.modes import is_grad_enabled
 from flambeau.factories import full
 from flambeau.nn import functional as F
 from flambeau.nn import init
+from flambeau.nn.modules.activation import GELU, ReLU
 from flambeau.nn.modules.container import ModuleList
 from flambeau.nn.modules.dropout import Dropout
 from flambeau.nn.modules.linear import Linear
@@ -133,7 +137,11 @@ class TransformerEncoder(Module):
         super().__init__()
         self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm, self.enable_nested_tensor, self.mask_check = num_layers, norm, enable_nested_tensor, mask_check
-        self.use_nested_tensor = False  # padding is computed along and masked: the results are the same
+        self.use_nested_tensor = enable_nested_tensor
+        reason = _why_padding_stays(encoder_layer) if enable_nested_tensor else None
+        if reason is not None:
+            errors.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because encoder_layer{reason}")
+            self.use_nested_tensor = False
 
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None
@@ -143,7 +151,24 @@ class TransformerEncoder(Module):
         out = src
         for layer in self.layers:
             out = layer(out, src_mask=mask, is_causal=is_causal, src_key_padding_mask=padding)
+        if padding is not None and self._leaves_padding_out(src, mask, padding):
+            out = out.masked_fill((padding != 0).unsqueeze(-1), 0.0)
         return out if self.norm is None else self.norm(out)
+
+    def _leaves_padding_out(self, src: Tensor, mask: Tensor | None, padding: Tensor) -> bool:
+        """Whether PyTorch would compute nothing for the padding (N, S), in nested tensors, and return zeros there.
+
+        It does so in evaluation mode, where no gradient is wanted and all padding comes at the end. Here padding is computed along.
+        """
+        layer, casting = self.layers[0], modes.state.autocast
+        if not (settings.encoder_fastpath and self.use_nested_tensor) or layer.training or src.dim() != 3 or mask is not None:
+            return False
+        if casting is not None and casting.enabled.get("cuda"):
+            return False
+        if is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in layer.parameters())):
+            return False
+        kept = padding.logical_not()
+        return not self.mask_check or bool((kept[:, :-1] | ~kept[:, 1:]).all())
 
     def _batch_first(self) -> bool:
         return getattr(getattr(self.layers[0], "self_attn", None), "batch_first", False)
@@ -236,6 +261,23 @@ class Transformer(Module):
 
 def _get_clones(module: Module, n: int) -> ModuleList:
     return ModuleList([copy.deepcopy(module) for _ in range(n)])
+
+
+def _why_padding_stays(layer: Any) -> str | None:
+    """What about a layer keeps PyTorch from leaving padding out, if anything does."""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return " was not TransformerEncoderLayer"
+    attention, activation = layer.self_attn, layer.activation
+    reasons = {
+        ".norm_first was True": layer.norm_first,
+        ".self_attn.batch_first was not True (use batch_first for better inference performance)": not attention.batch_first,
+        ".self_attn._qkv_same_embed_dim was not True": not attention._qkv_same_embed_dim,
+        ".self_attn was passed bias=False": attention.in_proj_bias is None,
+        ".activation_relu_or_gelu was not True": activation not in (F.relu, F.gelu) and not isinstance(activation, (ReLU, GELU)),
+        ".norm1.eps was not equal to encoder_layer.norm2.eps": layer.norm1.eps != layer.norm2.eps,
+        ".self_attn.num_heads is odd": attention.num_heads % 2 == 1,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from flambeau.ao.nn.quantized import dynamic as dynamic
+from flambeau.ao.nn.quantized.functional_modules import FloatFunctional as FloatFunctional
 from flambeau.ao.nn.quantized.packed import LinearPackedParams as LinearPackedParams
 
 STATIC = frozenset(
     """BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d DeQuantize Dropout ELU Embedding
-    EmbeddingBag FXFloatFunctional FloatFunctional GroupNorm Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LayerNorm LeakyReLU
+    EmbeddingBag FXFloatFunctional GroupNorm Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LayerNorm LeakyReLU
     Linear MaxPool2d MultiheadAttention PReLU QFunctional Quantize ReLU6 Sigmoid Softmax functional modules""".split()
 )
 

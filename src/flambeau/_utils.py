@@ -1,0 +1,44 @@
+"""torch._utils: many tensors as one, as gradients are sent and master copies of weights kept (apex and its descendants import these)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from flambeau.factories import empty
+from flambeau.ops import OPS, contents
+from flambeau.tensor import Tensor
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements of tensors of one dtype, one tensor after another. -> (sum of their sizes)"""
+    for subject in contents.homes("cat"):
+        contents.load(subject)
+    return OPS["cat"]([t.contiguous().view(-1) for t in tensors]) if tensors else empty(0)
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Views of `flat` with the shapes of `tensors`, one after another."""
+    found, start = [], 0
+    for t in tensors:
+        found.append(flat.narrow(0, start, t.numel()).view_as(t))
+        start += t.numel()
+    return tuple(found)
+
+
+def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Iterator[list[Tensor]]:
+    """Lists of tensors of one type, each of `size_limit` bytes or more where there are as many; what remains of each type comes last."""
+    waiting: dict[str, tuple[list[Tensor], int]] = {}
+    for t in tensors:
+        group, size = waiting.get(t.type(), ([], 0))
+        size_of_one = t.numel() * t.element_size()
+        if group and size + size_of_one > size_limit:
+            yield group
+            group, size = [], 0
+        group.append(t)
+        waiting[t.type()] = group, size + size_of_one
+    yield from (group for group, _ in waiting.values() if group)
+
+
+def _element_size(dtype) -> int:
+    """Bytes of one element."""
+    return dtype.itemsize
