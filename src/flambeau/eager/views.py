@@ -72,7 +72,7 @@ def remembering(op, front: Callable) -> Callable:
         array = input._array
         given = args if not kwargs else (*args, *kwargs.values())
         for value in given:
-            if type(value) not in _EXACT:
+            if type(value) not in _EXACT or (type(value) is tuple and not all([type(n) is int for n in value])):
                 return front(input, *args, **kwargs)
         if type(array) is ndarray:
             view = strided_view
@@ -85,8 +85,6 @@ def remembering(op, front: Callable) -> Callable:
             found = known[key]
         except KeyError:
             return watched(known, key, front, input, args, kwargs)
-        except TypeError:  # a tuple of lists, say
-            return front(input, *args, **kwargs)
         if type(found) is str:
             return input if found is ITSELF else front(input, *args, **kwargs)
         geometry = found.geometry

@@ -183,11 +183,11 @@ static PyObject *new_output(Launch *l, const fl_pointwise *e, PyArrayObject *con
 
 /* An input that lies across the grain, along another dimension than the rows, is turned tile by tile: rows are cut into equal pieces, a piece goes
    through all of that dimension before the next one starts, and what is left of the rows is a dimension of its own. */
-static void cut_tiles(Launch *l) {
+static void cut_tiles(Launch *l, const fl_pointwise *e) {
     int64_t along = 0, wide = Py_MIN(WIDE, l->dim[0].size);
     for (int o = 1; !along && o < l->n_operands; o++)
-        for (int d = 1; d < l->ndim && Py_ABS(l->dim[0].step[o]) >= 64; d++)
-            if (l->dim[d].size >= 8 && (l->dim[d].step[o] == 4 || l->dim[d].step[o] == 8)) along = d, l->turned = o;
+        for (int d = 1, size = fl_itemsize[e->in[o - 1]]; d < l->ndim && Py_ABS(l->dim[0].step[o]) >= 64 && (size == 4 || size == 8); d++)
+            if (l->dim[d].size >= 8 && l->dim[d].step[o] == size) along = d, l->turned = o;
     while (wide >= 16 && l->dim[0].size % wide) wide--;
     l->turn = !fl_tables[0]->products ? NULL : fl_tables[0]->products[along && l->dim[along].step[l->turned] == 8].turn;
     if (wide < 16 || !l->turn || l->ndim == MAX_DIM || (along && l->dim[0].step[l->turned] % l->dim[along].step[l->turned])) along = l->turned = 0;
@@ -200,7 +200,7 @@ static void cut_tiles(Launch *l) {
 }
 
 /* Put the dimensions in order, leave out those of size 1, and join those that continue the one before. */
-static void collapse(Launch *l, const int *perm) {
+static void collapse(Launch *l, const fl_pointwise *e, const int *perm) {
     Dim from[MAX_DIM];
     int n = 0, inner = 0;
     memcpy(from, l->dim, sizeof(Dim) * (size_t)l->ndim);
@@ -221,7 +221,7 @@ static void collapse(Launch *l, const int *perm) {
         if (l->dim[d].size > 2 * l->dim[inner].size) inner = d;
     Dim first = l->dim[0];
     l->dim[0] = l->dim[inner], l->dim[inner] = first;
-    if (!l->rows && l->line == 1 && l->numel >= BLOCK && Py_ABS(l->dim[0].step[0]) < 64) cut_tiles(l);
+    if (!l->rows && l->line == 1 && l->numel >= BLOCK && Py_ABS(l->dim[0].step[0]) < 64) cut_tiles(l, e);
 }
 
 /* One block of the iteration space, dimension 0 fastest. */
@@ -323,7 +323,7 @@ static PyObject *launch(Kernel *k, PyArrayObject *out, PyObject *const *args, Py
         int perm[MAX_DIM];
         sort(&l, perm);
         if (!out) result = new_output(&l, e, op, perm);
-        if (result) collapse(&l, perm);
+        if (result) collapse(&l, e, perm);
     }
     if (result) l.data[0] = PyArray_BYTES((PyArrayObject *)result);
     if (result && l.numel) run(&l);
