@@ -168,6 +168,26 @@ def test_unpacked_sequences(lengths, batch_first):
     assert story(flambeau) == story(torch)
 
 
+EMPTY = {
+    "embedding": lambda f: f.nn.functional.embedding(f.zeros(0, 2, dtype=f.int64), f.ones(3, 4)),
+    "embedding of nothing": lambda f: f.nn.functional.embedding(f.tensor([1]), f.ones(3, 0)),
+    "layer_norm": lambda f: f.nn.functional.layer_norm(f.ones(0, 2, 4), (4,)),
+    "layer_norm with weights": lambda f: f.nn.functional.layer_norm(f.ones(0, 4), (4,), f.ones(4), f.ones(4)),
+    "attention": lambda f: f.nn.functional.scaled_dot_product_attention(*[f.ones(0, 2, 4)] * 3),
+    "index": lambda f: f.ones(3, 4)[f.zeros(0, dtype=f.int64)],
+    "max_pool1d": lambda f: f.nn.functional.max_pool1d(f.ones(0, 2, 4), 2),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize("recording", [True, False])
+def test_short_ways_to_nothing(name, recording):
+    """NumPy's own empty arrays have strides of 0."""
+    with flambeau.set_grad_enabled(recording):
+        found, wanted = EMPTY[name](flambeau), EMPTY[name](torch)
+    assert found.shape == wanted.shape and found.stride() == wanted.stride()
+
+
 def test_nothing_is_pooled():
     """Adaptive pooling to no places gives an empty result."""
     for f in (flambeau, torch):

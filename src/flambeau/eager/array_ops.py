@@ -74,7 +74,7 @@ def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
                 found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
             except TypeError:  # arguments that are wrong: the long way says so in the operation's words
                 found = NotImplemented
-            if found is not NotImplemented:
+            if found is not NotImplemented and found.size:  # NumPy's empty arrays have strides of their own
                 return wrap(found)
         return front(*args, **kwargs)
 
