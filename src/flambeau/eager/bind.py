@@ -195,7 +195,8 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
         else:
             operator = _with_other_side(op.call_inplace if in_place else op.call, method, swapped, own)
             if op.shortcut is not None and not swapped and not in_place:
-                operator = array_ops.shortened(op, operator, *op.shortcut)
+                whole, operator = operator, array_ops.shortened(op, operator, *op.shortcut)
+                operator.__wrapped__ = whole  # whose parameters `inspect` shows
         operator.__name__ = operator.__qualname__ = "__rdiv__" if method == "__rtruediv__" else method
         operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
     setattr(Tensor, method, operator)
