@@ -250,8 +250,14 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX, 
             check(index, array.shape[dim], dim, kind)
         return arrays.cuda_room.at("take", array, (*(None,) * dim, index), wrap=False, kind=kind)
     if native.lib is not None and index.size > SMALL:
-        shape = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :])
-        width, index = prod(array.shape[dim + 1 :]), index.reshape(-1)
+        shape, width = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :]), prod(array.shape[dim + 1 :])
+        if dim == 0 and width > 1 and array.size and array.flags.c_contiguous and index.flags.c_contiguous:  # a table: fewer steps
+            out, count, line = native.empty(shape, array.dtype), (index.size,), width * array.itemsize
+            lines = native.strided_view(out, count, (width,), 0)
+            operands = native.strided_view(array, count, (0,), 0), native.strided_view(arrays.cast(index, INT64), count, (1,), 0)
+            if _ran("index.rows", lines, operands, (width, line, line), array, dim, index, kind):
+                return out
+        index = index.reshape(-1)
         if width > 1 and array.size and array[(0,) * (dim + 1)].flags.c_contiguous:
             out = native.empty((*array.shape[:dim], index.size, width), array.dtype)
             first = array[(slice(None),) * dim + (slice(1),) + (0,) * (array.ndim - dim - 1)]  # of every line
