@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pathlib
@@ -114,17 +115,22 @@ def test_a_file_is_read_and_summed_in_one_call(tmp_path):
         source.read_summed(0, memoryview(bytearray(2)))
 
 
+@contextlib.contextmanager
+def random_source(path: pathlib.Path, size: int):
+    """(bytes, a file of them, an array of as many zeros)."""
+    data = np.random.default_rng(size).bytes(size)
+    path.write_bytes(data)
+    with open(path, "rb") as file:
+        yield data, sources.source_of(file), flambeau.zeros(size, dtype=flambeau.uint8).numpy()
+
+
 needs_compiled = pytest.mark.skipif(not checksum.is_compiled, reason="files are copied from memory by the compiled extension")
 
 
 @needs_compiled
 def test_a_mapped_file_is_copied_and_summed(tmp_path):
     """The copy or its checksum is wrong for some size, place or alignment; bytes around it are touched."""
-    data = np.random.default_rng(1).bytes(1 << 16)
-    (tmp_path / "x").write_bytes(data)
-    with open(tmp_path / "x", "rb") as file:
-        source = sources.source_of(file)
-        room = flambeau.zeros(1 << 16, dtype=flambeau.uint8).numpy()
+    with random_source(tmp_path / "x", 1 << 16) as (data, source, room):
         chance = random.Random(2)
         for size in [*range(0, 1100, 13), 4096, 50_003, 1 << 16]:
             at = chance.randint(0, len(data) - size)
@@ -142,19 +148,15 @@ def test_a_mapped_file_is_copied_and_summed(tmp_path):
 @needs_compiled
 def test_large_cached_files_are_read_either_way(tmp_path):
     """Whichever way of reading is chosen, other bytes come back, or damage is not seen."""
-    data = np.random.default_rng(3).bytes(5 << 20)
-    (tmp_path / "x").write_bytes(data)
-    with open(tmp_path / "x", "rb") as file:
-        source = sources.source_of(file)
-        memory = flambeau.zeros(5 << 20, dtype=flambeau.uint8).numpy()
+    with random_source(tmp_path / "x", 5 << 20) as (data, source, memory):
         for _ in range(4):
             memory[:] = 0
             assert source.read_summed(0, memoryview(memory)) == zlib.crc32(data)
             assert memory.tobytes() == data
         assert source._is_cached(0) is False or len(source.pace) == 2  # both were tried
-        gone = weakref.ref(source)
-        del source
-        assert gone() is None  # with it the mapping, which holds a descriptor
+    gone = weakref.ref(source)
+    del source
+    assert gone() is None  # with it the mapping, which holds a descriptor
 
 
 CUT_SHORT = """

@@ -36,7 +36,6 @@ class Fold:
     dtypes: tuple[str, ...] = ALL
     lanes: str = "+"  # the operator by which the lanes of a vector are combined
     short: bool = False  # whether some contributions may be added as float32 before they meet the accumulator
-    fours: bool = False  # the same, for four of them, in rows long enough to be worth it
     exact: bool = False  # whether accumulators are of the dtype the elements are computed in
     find: bool = False  # whether a GPU can be asked for the position of the result (on the CPU: scan_loops.py)
 
@@ -67,7 +66,7 @@ FOLDS = [
     Fold("isum", 0, _sum, out="int64", dtypes=INTEGERS),
     Fold("nansum", 0, _sum, map=lambda x, shift: e.where(e.isnan(x), e.const(0), x), dtypes=FLOATS, short=True),
     Fold("mean", 0, _sum, finish=_mean, dtypes=FLOATS, short=True),
-    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*", fours=True),
+    Fold("prod", 1, lambda a, b: a * b, dtypes=FLOATS, lanes="*"),
     Fold("iprod", 1, lambda a, b: a * b, out="int64", dtypes=INTEGERS, lanes="*"),
     Fold("max", lambda d: LOWEST.get(d, -INF), e.maximum, lanes="max", exact=True, find=True),
     Fold("min", lambda d: HIGHEST.get(d, INF), e.minimum, lanes="min", exact=True, find=True),
@@ -110,8 +109,7 @@ def print_fold(fold: Fold, dtype: str) -> str:
     else:
         formula = fold.map(x, y)
         plain = e.lift(formula) is x
-        fours = fold.fours and narrow == "float"
-        first = _short_lanes(name, element, plain) if short else _fours(name, element, accumulator.literal(init)) if fours else ""
+        first = _short_lanes(name, element, plain) if short else ""
         least = 4 if plain and {wide, storage} <= set(VECTORS) else 16
         walks = f"""
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, formula)}
@@ -122,7 +120,7 @@ static void {name}_row(const {storage} *a, int64_t n, {narrow} s, {wide} *acc) {
     int64_t from = 0;
 {first}{_lanes(name, accumulator, fold.lanes, accumulator.literal(init), element.read("T", "a[{}]"))}    *acc = total;
 }}
-{_in_lanes(name, element if short else accumulator, fold.lanes, accumulator.literal(init), element, plain, fours)}
+{_in_lanes(name, element if short else accumulator, fold.lanes, accumulator.literal(init), element, plain)}
 void FL_NAME({name}_columns)({WALK}) {{
     {wide} *const total = ({wide} *)acc;
     int64_t r = 0;
@@ -259,7 +257,7 @@ static void packed(fold_walk *columns, int64_t size, int64_t wide, WALK) {
 )
 
 
-def _in_lanes(name: str, lane: LoopPrinter, operator: str, init: str, element: LoopPrinter, plain: bool, fours: bool) -> str:
+def _in_lanes(name: str, lane: LoopPrinter, operator: str, init: str, element: LoopPrinter, plain: bool) -> str:
     """A function for a row of sixteen elements or more in as many lanes, and these as four; and one for shorter rows, if it has their vectors."""
     t, few = lane.compute, ""
     if plain and {t, element.storage} <= set(VECTORS):
@@ -277,7 +275,6 @@ def _in_lanes(name: str, lane: LoopPrinter, operator: str, init: str, element: L
     const {t} start = {init} + ({t})fl_zero(); /* a copy of the first elements gcc would make in pieces, and wait for them to come together */
     for (int k = 0; k < 16; k++) lane[k] = start;
     int64_t from = 0;
-{f"    for (; n - from >= 64; from += 64) SIMD for (int k = 0; k < 16; k++) lane[k] *= {_product_of_four(element)};{chr(10)}" if fours else ""}\
     for (; n - from >= 16; from += 16) {{
         SIMD for (int k = 0; k < 16; k++) {{ const {t} v = {value.format("from + k")}; lane[k] = {both}; }}
     }}
@@ -419,27 +416,6 @@ def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
 {"".join(f"        for (int k = 0; k < {w}; k++) part[k] += part[k + {w}];{chr(10)}" for w in (8, 4, 2))}        total += part[0] + part[1];
     }}
 """
-
-
-def _fours(name: str, element: LoopPrinter, init: str) -> str:
-    """The greater part of a row, sixteen lanes wide: products of four in float32, which seldom leave its range, then doubles."""
-    return f"""    if (n >= {MOST_SHORT}) {{
-        FL_ALIGNED double part[16];
-        for (int k = 0; k < 16; k++) part[k] = {init};
-        for (int64_t end; n - from >= 64; from = end) {{
-            end = n - from < 1024 ? n - (n - from) % 64 : from + 1024;
-    {AHEAD}            for (int64_t i = from; i < end; i += 64) {{
-                FL_IVDEP for (int k = 0; k < 16; k++) part[k] *= {_product_of_four(element).replace("from", "i")};
-            }}
-        }}
-        for (int k = 0; k < 16; k++) total *= part[k];
-    }}
-"""
-
-
-def _product_of_four(element: LoopPrinter) -> str:
-    a, b, c, d = [element.read("T", f"a[from + {16 * k} + k]") for k in range(4)]
-    return f"({a} * {b}) * ({c} * {d})"
 
 
 def _short_columns(name: str, element: LoopPrinter) -> str:

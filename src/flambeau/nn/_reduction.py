@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau import errors
-from flambeau.ops.loss_reduction import chosen
+from flambeau.ops.loss_reduction import by_flags, chosen
 
 NUMBERS = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
 
@@ -19,10 +19,8 @@ def get_enum(reduction: str) -> int:
 
 def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
     """The reduction that two flags mean: "none", "sum" or "mean"."""
-    average, reduces = size_average is None or size_average, reduce is None or reduce
-    if emit_warning:
-        return chosen("mean", average, reduces)
-    return "none" if not reduces else "mean" if average else "sum"
+    flags = size_average is None or bool(size_average), reduce is None or bool(reduce)
+    return chosen("mean", *flags) if emit_warning else by_flags(*flags)
 
 
 def legacy_get_enum(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> int:

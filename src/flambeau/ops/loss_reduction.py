@@ -13,9 +13,14 @@ def chosen(reduction: str, size_average=None, reduce=None) -> str:
         if reduction not in REDUCTIONS:
             raise ValueError(f"{reduction} is not a valid value for reduction. Try 'mean', 'sum' or 'none'")
         return reduction
-    found = "none" if reduce is False else "sum" if size_average is False else "mean"
+    found = by_flags(size_average, reduce)
     errors.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.")
     return found
+
+
+def by_flags(size_average, reduce) -> str:
+    """The reduction that two flags mean, None being True."""
+    return "none" if reduce is False else "sum" if size_average is False else "mean"
 
 
 def reduced(loss, reduction: str):
