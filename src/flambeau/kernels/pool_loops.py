@@ -4,7 +4,8 @@
 Planes of numbers side by side: a vector holds neighbouring outputs, their greatest so far and where those were, while all numbers of the
 window pass. Windows that stick out, and rows shorter than a vector, are read from a copy of their rows between walls of -infinity, which is
 greater than nothing. Averages add up the rows of a window first, whole rows at a time, then neighbours in that sum. In channels-last images
-a vector holds channels of one output. Without `at`, of windows that slide over planes, only values are found. A window has KD x KH x KW numbers; KW = 0 for adaptive windows, as equal as the sizes allow.
+a vector holds channels of one output. Without `at`, of windows that slide over planes, only values are found. A window has KD x KH x KW
+numbers; KW = 0 for adaptive windows, as equal as the sizes allow.
 """
 
 from __future__ import annotations

@@ -121,16 +121,16 @@ def _log_softmax(x):
     return shifted - e.log(row_sum(e.exp(shifted)))
 
 
-def _layer_norm(x, weight, bias, n, eps):
+def _normalised(x, n, eps):
     mean = row_sum(x) / n
     off = x - mean
     rstd = e.rsqrt(row_sum(off * off) / n + eps)
-    return off * rstd * weight + bias, mean, rstd
+    return off * rstd, mean, rstd
 
 
-def _layer_norm_bare(x, n, eps):
-    off = x - row_sum(x) / n
-    return off * e.rsqrt(row_sum(off * off) / n + eps)
+def _layer_norm(x, weight, bias, n, eps):
+    normal, mean, rstd = _normalised(x, n, eps)
+    return normal * weight + bias, mean, rstd
 
 
 def _layer_norm_backward(grad, x, weight, mean, rstd, n):
@@ -164,7 +164,7 @@ PROGRAMS = [
     RowProgram("log_softmax_backward", lambda grad, result: grad - e.exp(result) * row_sum(grad), ("row", "row")),
     RowProgram("layer_norm", _layer_norm, ("row", "shared", "shared", "made", "made"), 2, NORMS),
     RowProgram("layer_norm_alone", lambda *given: _layer_norm(*given)[0], ("row", "shared", "shared"), 2),
-    RowProgram("layer_norm_bare", _layer_norm_bare, ("row",), 2),
+    RowProgram("layer_norm_bare", lambda *given: _normalised(*given)[0], ("row",), 2),
     RowProgram("layer_norm_backward", _layer_norm_backward, ("row", "row", "shared", "each", "each"), 1, NORMS),
     RowProgram("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), ("row", "row", "each", "each"), 0, NORMS),
     RowProgram("rms_norm", _rms_norm, ("row", "shared", "made"), 2, NORMS),
