@@ -7,19 +7,21 @@ A matrix is stored column after column, and is one row of the launcher's (see li
 
 Note [the last bits of QR]. Every LAPACK finds the same reflections, and rounds in its own order. Where random numbers go through QR, as in
 nn.init.orthogonal_, a seed gives the same weights as in PyTorch only if that order is the same as well. PyTorch's is that of MKL, found by
-experiment on a CPU with AVX-512, where every bit agrees for up to 32 reflections in matrices of up to 12,500 elements (beyond 64 x 20 MKL
-rounds as it has threads: here as with one); for other CPUs MKL has other loops. The loops here round alike on all of them. Sizes decide
-between four ways:
+experiment: every bit agrees for up to 32 reflections in matrices of up to 12,500 elements (beyond 64 x 20 MKL rounds as it has threads: here
+as with one). MKL has two orders that are known here: that of Intel's CPUs with AVX-512, which all of Intel's take here, and a NARROW one for
+the CPUs of others, in vectors of 16 bytes, where nothing is fused. Sizes decide between four ways:
 
     SMALL    up to 20 x 20: norms with a running scale. In float32, one product after the other is added, and nothing is fused;
-             in float64, products are added in vectors of 8.
-    SQUARE   3 x 3 to 5 x 5 in float64: as SMALL, but short sums are chains of fused multiplications and additions.
+             in float64, products are added in vectors of 8 (narrow: of 2).
+    SQUARE   3 x 3 to 5 x 5 in float64: as SMALL, but short sums are chains of fused multiplications and additions. Not narrow.
     TALL     more rows than columns: the column's products with itself and all others in one go, before it is scaled to v. Where one of
              them is so small or large that digits may be lost, the step is done the PLAIN way.
-    PLAIN    the rest: norms with a running scale (float64: in 80 bits), then products with v.
+    PLAIN    the rest: norms with a running scale (float64, not narrow: in 80 bits), then products with v.
 
-In TALL and PLAIN, and for `product`, sums are carried in one or two vectors of 64 bytes. In float32 four columns go together, and begin
-with the element that is not in vectors; of up to three left over, the second has one vector of sums, and the others have two.
+In TALL and PLAIN, and for `product`, sums are carried in vectors, of 64 bytes: one or two. In float32 four columns go together, and begin
+with the element that is not in vectors; of up to three left over, the second has one vector of sums, and the others have two. In narrow
+vectors, four columns go together in float64 as well, and have one vector each; of those left over, a pair has two and one, and a last
+one as many as hold 8 elements. The first element, and those up to a multiple of 16 bytes, are added before all vectors.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ REALS = {
         "KIND": "f32",
         "DOUBLE": "0",
         "LANES": "16",
+        "WIDTH": "4",
         "FMA": "fmaf",
         "SQRT": "sqrtf",
         "TINY": "0x1p-102f",
@@ -45,6 +48,7 @@ REALS = {
         "KIND": "f64",
         "DOUBLE": "1",
         "LANES": "8",
+        "WIDTH": "2",
         "FMA": "fma",
         "SQRT": "sqrt",
         "TINY": "0x1p-969",
@@ -60,6 +64,12 @@ BEGINNING = """
 #pragma GCC optimize("fp-contract=off")
 #endif
 enum { SMALL, SQUARE, TALL, PLAIN };
+#if defined(__x86_64__) && defined(__GNUC__)
+#define NARROW (!__builtin_cpu_is("intel"))
+#else
+#define NARROW 0
+#endif
+#define FUSED(a, b, c) (NARROW ? (a) * (b) + (c) : fma(a, b, c))
 """
 
 TEXT = """
@@ -93,7 +103,28 @@ static REAL dot_KIND(REAL start, const REAL *a, const REAL *b, int n, int j, int
     return four ? lanes_KIND(s) : start + lanes_KIND(s);
 }
 
+/* c.v, or c.x, as dot, in narrow vectors */
+static REAL narrow_dot_KIND(const REAL *c, const REAL *v, int n, int j, int columns, int rows) {
+    const int fours = columns / 4 * 4, four = j < fours, last = j == columns - 1 && columns % 2, block = four ? WIDTH : 8;
+    const int vectors = four ? 1 : last ? 8 / WIDTH : j % 2 ? 1 : 2;
+    const REAL *aligned = four ? c + (3 - j % 4) * rows : v;
+    REAL s[4][WIDTH] = {{0}};
+    int i = 0;
+    for (; i < n && (i == 0 || (uintptr_t)(aligned + i) % 16); i++) s[0][0] += c[i] * v[i];
+    for (; i + block <= n; i += block)
+        for (int e = 0; e < block; e++) s[e / WIDTH % vectors][e % WIDTH] += c[i + e] * v[i + e];
+    for (int l = 0; l < WIDTH; l++) s[0][l] = (s[0][l] + s[1][l]) + (s[2][l] + s[3][l]);
+    REAL sum = halves_KIND(s[0], WIDTH);
+    for (; i < n; i++) sum += c[i] * v[i];
+    return sum;
+}
+
 static REAL short_dot_KIND(const REAL *a, const REAL *b, int n) {
+    if (DOUBLE && NARROW) {
+        REAL even = 0, odd = 0;
+        for (int i = 0; i + 1 < n; i += 2) even += a[i] * b[i], odd += a[i + 1] * b[i + 1];
+        return n % 2 ? (even + odd) + a[n - 1] * b[n - 1] : even + odd;
+    }
     REAL sum = a[0] * b[0];
     for (int i = 1; i < n && !DOUBLE; i++) sum += a[i] * b[i];
     for (int i = 0, taken; i < n && DOUBLE; i += taken) {
@@ -113,7 +144,7 @@ static REAL square_dot_KIND(const REAL *a, const REAL *b, int n) {
 }
 
 static REAL norm_KIND(const REAL *x, int n, int way) {
-    if (DOUBLE && way >= TALL) {
+    if (DOUBLE && way >= TALL && !NARROW) {
         long double s[4] = {0};
         int i = 0;
         for (; i + 4 <= n; i += 4)
@@ -128,8 +159,8 @@ static REAL norm_KIND(const REAL *x, int n, int way) {
     for (int i = 0; i < n; i++) {
         const REAL a = x[i] < 0 ? -x[i] : x[i], t = scale < a ? scale / a : a / scale;
         if (a == 0) continue;
-        if (scale < a) sum = DOUBLE ? FMA(sum, t * t, 1) : way >= TALL ? 1 + sum * (t * t) : 1 + sum * t * t, scale = a;
-        else sum = DOUBLE ? FMA(t, t, sum) : sum + t * t;
+        if (scale < a) sum = DOUBLE == (way >= TALL) ? 1 + sum * t * t : DOUBLE ? FUSED(sum, t * t, 1) : 1 + sum * (t * t), scale = a;
+        else sum = DOUBLE ? FUSED(t, t, sum) : sum + t * t;
     }
     return scale * SQRT(sum);
 }
@@ -137,7 +168,7 @@ static REAL norm_KIND(const REAL *x, int n, int way) {
 /* -sign(a) sqrt(a^2 + norm^2) */
 static REAL opposite_KIND(REAL a, REAL norm, int way) {
     const REAL size = a < 0 ? -a : a, low = size < norm ? size : norm, high = size < norm ? norm : size, t = low / high;
-    const REAL found = high * SQRT(DOUBLE && way < TALL ? FMA(t, t, 1) : 1 + t * t);
+    const REAL found = high * SQRT(DOUBLE && way < TALL ? FUSED(t, t, 1) : 1 + t * t);
     return a < 0 ? found : -found;
 }
 
@@ -150,16 +181,16 @@ static void reflect_KIND(const REAL *v, REAL tau, int n, REAL *c, int rows, int 
     }
     for (int j = 0; j < columns; j++, c += rows) {
         const REAL w = way == SMALL ? short_dot_KIND(c, v, n) : way == SQUARE ? square_dot_KIND(c, v, n) :
-                       way == TALL ? dots[j] * scale + c[0] : DOUBLE ? dot_KIND(0, c, v, n, j, columns) :
-                       dot_KIND(c[0], c + 1, v + 1, n - 1, j, columns);
+                       way == TALL ? dots[j] * scale + c[0] : NARROW ? narrow_dot_KIND(c, v, n, j, columns, rows) :
+                       DOUBLE ? dot_KIND(0, c, v, n, j, columns) : dot_KIND(c[0], c + 1, v + 1, n - 1, j, columns);
         const REAL by = tau * w;
-        if (way == SMALL && !DOUBLE) for (int i = 0; i < n; i++) c[i] -= by * v[i];
+        if (NARROW || (way == SMALL && !DOUBLE)) for (int i = 0; i < n; i++) c[i] -= by * v[i];
         else for (int i = 0; i < n; i++) c[i] = FMA(-by, v[i], c[i]);
     }
 }
 
 void FL_NAME(householder_factor_KIND)HEAD {
-    const int m = (int)param[0], n = (int)param[1], near = m > 50 && m <= 64, tiny = DOUBLE && m == n && m <= 5;
+    const int m = (int)param[0], n = (int)param[1], near = m > 50 && m <= 64, tiny = DOUBLE && m == n && m <= (NARROW ? 2 : 5);
     const int chosen = tiny && m > 2 ? SQUARE : m <= 20 && n <= 20 ? SMALL : m > n && !(near && n > 20) ? TALL : PLAIN;
     const int divide = chosen == SMALL && (!DOUBLE || tiny); /* rather than multiply by a reciprocal */
     REAL *v = (REAL *)ptr[0], *tau = (REAL *)ptr[1];
@@ -170,7 +201,8 @@ void FL_NAME(householder_factor_KIND)HEAD {
         tau[i] = 0;
         for (int j = 0; j < n - i && way == TALL; j++) {
             const REAL *c = v + j * m;
-            dots[j] = DOUBLE ? dot_KIND(0, c + 1, v + 1, left - 1, j, n - i) : dot_KIND(v[1] * c[1], c + 2, v + 2, left - 2, j, n - i);
+            dots[j] = NARROW ? narrow_dot_KIND(c + 1, v + 1, left - 1, j, n - i, m) :
+                      DOUBLE ? dot_KIND(0, c + 1, v + 1, left - 1, j, n - i) : dot_KIND(v[1] * c[1], c + 2, v + 2, left - 2, j, n - i);
             const REAL size = dots[j] < 0 ? -dots[j] : dots[j];
             if (!(size >= TINY && size <= LARGE)) way = PLAIN;
         }
