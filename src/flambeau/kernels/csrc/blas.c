@@ -49,7 +49,8 @@ struct Product {
     const char *row;                    /* takes the place of every row of C on the right side, unless it is NULL */
     const void *alpha, *beta;
     int64_t group;                      /* products of a batch to a block */
-    int64_t rows, cols, below;          /* size of a piece; pieces below each other, which come first: they read the same of B */
+    int64_t rows, cols;                 /* of a piece, at most */
+    int64_t below, beside;              /* pieces below each other, which come first: they read the same of B; and side by side */
     int64_t panel, kc;                  /* columns and depth of one call */
     const fl_products *loops;           /* NULL: OpenBLAS */
     char *panels, *tiles;               /* B in panels, A in tiles; NULL: use them as they are */
@@ -111,10 +112,13 @@ static void call(const Product *p, int64_t rows, int64_t cols, const void *a, co
     leave();
 }
 
+/* The first column of a piece: as many panels for each as for the others, or one more. */
+static int64_t first_column(const Product *p, int64_t piece) { return least(p->n, ceil_div(p->n, p->panel) * piece / p->beside * p->panel); }
+
 static void piece(void *ctx, int64_t t) {
     const Product *p = ctx;
     int64_t i = t % p->below * p->rows, rows = least(p->rows, p->m - i);
-    int64_t j = t / p->below * p->cols, cols = least(p->cols, p->n - j);
+    int64_t j = first_column(p, t / p->below), cols = first_column(p, t / p->below + 1) - j;
     _Alignas(64) char corner[MOST_ROWS * WIDEST]; /* C^T on its way into C */
     const int64_t panels = p->loops ? ceil_div(cols, p->panel) : 0;
     const size_t room = p->packs ? (size_t)(panels * p->kc * p->panel * p->size) : 0;
@@ -208,23 +212,25 @@ static void run_plain(Product *p) {
     while (p->rows * p->cols > area && (p->rows > 32 || p->cols > 64))
         if (p->rows > 32 && (p->rows >= p->cols || p->cols <= 64)) p->rows = ceil_div(p->rows, 32) * 16;
         else p->cols = ceil_div(p->cols, 128) * 64;
-    p->below = ceil_div(p->m, p->rows);
-    run(piece, p, p->below * ceil_div(p->n, p->cols), true);
+    p->below = ceil_div(p->m, p->rows), p->beside = ceil_div(p->n, p->cols), p->panel = least(p->cols, 64);
+    run(piece, p, p->below * p->beside, true);
 }
 
 /* Pieces for all threads, several for each; where each packs its part of B, fewer, and rows are cut last: they would pack it again. Not by
    shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
-    const int64_t enough = (p->packs ? 3 : 4) * fl_get_num_threads(), unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
+    const int64_t threads = fl_get_num_threads(), enough = (p->packs ? 3 : 4) * threads, unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
     const int64_t most = (p->c.transposed ? WIDEST : p->packs ? SHARE : MANY) / p->size;
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
     const bool at_once = p->rows <= 2 * MOST_ROWS || (p->packs && p->loops->panel == WIDEST); /* rows of A are not read often */
     const int64_t narrowest = at_once ? p->panel : SHARE / 2 / p->size;
-    for (int64_t count; p->below = ceil_div(p->m, p->rows), (count = p->below * ceil_div(p->n, p->cols)) < enough;)
+    for (int64_t count; p->below = ceil_div(p->m, p->rows), p->beside = ceil_div(p->n, p->cols), (count = p->below * p->beside) < enough;)
         if (p->cols > narrowest) p->cols = p->panel * ceil_div(p->cols, 2 * p->panel);
         else if (p->rows > 4 * TILE && p->rows > unit && !(small && 2 * count >= enough)) p->rows = ceil_div(ceil_div(p->rows, 2), unit) * unit;
         else break;
+    /* As many for each thread as for the others, unless there are so many that one more is no matter. */
+    while (p->below * p->beside % threads && p->below * p->beside < 8 * threads && p->beside < ceil_div(p->n, p->panel)) p->beside++;
 }
 
 static void run_tiny(Product *p) {
@@ -249,7 +255,7 @@ static void run_strips(Product *p) {
         part.k = least(deep, p->k - q);
         part.a.data = at(p, &p->a, 0, q), part.b.data = at(p, &p->b, q, 0);
         run(prepare, &part, (packs(&part) + cuts(&part)) * ceil_div(part.k, SLICE), part.k * (p->for_a + p->for_b) > WORTH_A_COPY);
-        run(piece, &part, p->below * ceil_div(p->n, p->cols), true);
+        run(piece, &part, p->below * p->beside, true);
     }
     fl_free(buffer, bytes);
 }
