@@ -37,7 +37,10 @@ def _blas() -> str:
     if native.lib is not None and gemm.library():
         from importlib import metadata
 
-        return f"OpenBLAS {metadata.version('scipy-openblas32')} (scipy-openblas32)"
+        try:
+            return f"OpenBLAS {metadata.version('scipy-openblas32')} (scipy-openblas32)"
+        except metadata.PackageNotFoundError:  # copied there by hand
+            return f"OpenBLAS ({gemm.library()})"
     found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     numpys = f"NumPy's, {found.get('name', 'unknown')} {found.get('version', '')}".rstrip()
     return f"{numpys}, beside our own loops for real matrices" if gemm.bound() else numpys
