@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from flambeau.kernels import native
+from flambeau.kernels import gemm, native
 from flambeau.settings import get_num_threads
 from flambeau.version import flambeau_version
 
@@ -33,11 +33,14 @@ def parallel_info() -> str:
 
 
 def _blas() -> str:
-    """OpenBLAS from its wheel where our own kernels use it, and NumPy's otherwise."""
-    from importlib import metadata
+    """OpenBLAS from its wheel where our own kernels use it, and NumPy's otherwise, be it for what our own loops cannot do."""
+    if native.lib is not None and gemm.library():
+        from importlib import metadata
 
-    try:
-        return f"OpenBLAS {metadata.version('scipy-openblas32')} (scipy-openblas32)"
-    except metadata.PackageNotFoundError:
-        found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-        return f"NumPy's, {found.get('name', 'unknown')} {found.get('version', '')}".rstrip()
+        try:
+            return f"OpenBLAS {metadata.version('scipy-openblas32')} (scipy-openblas32)"
+        except metadata.PackageNotFoundError:  # copied there by hand
+            return f"OpenBLAS ({gemm.library()})"
+    found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    numpys = f"NumPy's, {found.get('name', 'unknown')} {found.get('version', '')}".rstrip()
+    return f"{numpys}, beside our own loops for real matrices" if gemm.bound() else numpys

@@ -66,9 +66,11 @@ def test_networks(kind, layers, bidirectional, dtype, lengths, path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("batch", "hidden", "steps"), [(1, 1, 1), (37, 16, 3), (33, 64, 5), (16, 130, 2), (50, 520, 2)])
+@pytest.mark.parametrize(
+    ("batch", "hidden", "steps"), [(1, 1, 1), (37, 16, 3), (33, 64, 5), (16, 130, 2), (50, 520, 2), (1, 200, 6), (4, 150, 3)]
+)
 def test_sizes(kind, batch, hidden, steps, path):
-    """Around the sizes of the compiled blocks, and beyond what a core's cache holds."""
+    """Around the sizes of the compiled blocks, beyond what a core's cache holds, and few samples whose units are shared out."""
     ours, theirs = pair(kind, 3, hidden)
     compare(ours, theirs, (steps, batch, 3), state_shapes(kind, 1, 1, (batch,), hidden), tolerance=2e-3)
 
@@ -160,17 +162,57 @@ def test_partial_gradients(kind, path):
             assert_near(mine, other, f"{pick} {frozen}", 1e-4)
 
 
-@pytest.mark.skipif(native.lib is None, reason="without compiled kernels there is one thread")
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_do_not_change_bits(kind):
+def test_few_samples_of_different_lengths(kind, path):
+    """Steps of three, two and one sample, whose units are shared out among threads, in both directions."""
+    ours, theirs = pair(kind, 5, 150, 1, bidirectional=True)
+    compare(ours, theirs, (6, 3, 5), state_shapes(kind, 1, 2, (3,), 150), tolerance=2e-3, lengths=[6, 4, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"bias": False, "dtype": flambeau.float64}, {"batch_first": True, "num_layers": 2}, {"num_layers": 2, "bidirectional": True},
+        {"num_layers": 2, "dropout": 0.5}, {"bidirectional": True, "dtype": flambeau.float16},
+    ],
+)  # fmt: skip
+def test_unrecorded(kind, options):
+    """Where nothing is recorded, the bits, dtypes and strides are the same, without a history, and no result shares memory with another."""
+    layer, ways = getattr(flambeau.nn, kind)(6, 9, **options), 2 if options.get("bidirectional") else 1
+    dtype, layers = options.get("dtype", flambeau.float32), options.get("num_layers", 1)
+    x = flambeau.randn(4, 3, 6, dtype=dtype)
+    samples = 4 if options.get("batch_first") else 3
+    states = [flambeau.randn(*shape, dtype=dtype) for shape in state_shapes(kind, layers, ways, (samples,), 9)]
+    for train, given, seen in itertools.product(
+        (True, False), ([], states), (x, x[::2] if samples == 3 else x[:, ::2], x.mT.contiguous().mT)
+    ):
+        layer.train(train)
+        flambeau.manual_seed(1)
+        recorded = run(flambeau, layer, seen, given)
+        with flambeau.no_grad():
+            flambeau.manual_seed(1)
+            found = run(flambeau, layer, seen, given)
+        for mine, other in zip(found, recorded, strict=True):
+            assert not mine.requires_grad and mine.grad_fn is None and other.requires_grad
+            assert mine.dtype is other.dtype and mine.stride() == other.stride() and flambeau.equal(mine, other.detach())
+        before = [t.clone() for t in found[1:]]
+        found[0].zero_()
+        assert all(flambeau.equal(t, b) for t, b in zip(found[1:], before, strict=True))
+
+
+@pytest.mark.skipif(native.lib is None, reason="without compiled kernels there is one thread")
+@pytest.mark.parametrize(("samples", "hidden"), [(70, 48), (3, 150)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_do_not_change_bits(kind, samples, hidden):
     """Results and gradients are the same bits with 1, 2 and 5 threads."""
     before, found = flambeau.get_num_threads(), []
     try:
         for n in (1, 2, 5):
             flambeau.set_num_threads(n)
             flambeau.manual_seed(0)
-            layer = getattr(flambeau.nn, kind)(20, 48, 2)
-            (x,), _ = inputs((20, 70, 20))
+            layer = getattr(flambeau.nn, kind)(20, hidden, 2)
+            (x,), _ = inputs((20, samples, 20))
             out = layer(x)[0]
             out.square().sum().backward()
             found.append([out.detach(), x.grad, *(p.grad for p in layer.parameters())])

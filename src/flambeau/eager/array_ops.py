@@ -81,6 +81,26 @@ def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
     return unrecorded
 
 
+def shortened_unrecorded_groups(front: Callable, launch: Callable) -> Callable:
+    """The same where there are lists of tensors among the arguments, and several results."""
+    state = modes.state
+
+    def unrecorded(*args, **kwargs):
+        if not modes.special and not kwargs:
+            groups = [a if type(a) in (list, tuple) else (a,) for a in args]
+            needed = state.grad and any(
+                [type(t) in PLAIN and (t._needs or (t._base is not None and t.requires_grad)) for group in groups for t in group]
+            )
+            if not needed:
+                bare = [[t._array if type(t) in PLAIN else t for t in group] for group in groups]
+                found = launch(*[b if type(a) in (list, tuple) else b[0] for a, b in zip(args, bare, strict=True)])
+                if found is not NotImplemented:
+                    return tuple([wrap(array) for array in found])
+        return front(*args, **kwargs)
+
+    return unrecorded
+
+
 def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_options: bool) -> Callable:
     """`front`, which runs `outer`, with a short cut to `op` for calls with plain tensors and nothing else."""
     op.bind()
@@ -502,7 +522,8 @@ def bind_composite(op) -> Callable:
     if op.shortcut_over is not None:
         whole = shortened_over(whole, *op.shortcut_over)
     if op.shortcut_unrecorded is not None:
-        whole = shortened_unrecorded(whole, op.shortcut_unrecorded)
+        shorten = shortened_unrecorded_groups if op.shortcut_of_groups else shortened_unrecorded
+        whole = shorten(whole, op.shortcut_unrecorded)
     return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
 
 

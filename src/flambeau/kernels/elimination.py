@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import native
+from flambeau.kernels import gemm, native
 from flambeau.kernels.arrays import Array
-from flambeau.kernels.lapack import library
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 INT32 = np.dtype(np.int32)
 
 
 def applies(a: Array) -> bool:
-    """Whether there are loops for these matrices. (They need the library: its products are what the loops are made of.)"""
+    """Whether there are loops for these matrices. (They are made of products, which must be compiled too.)"""
     return (
         type(a) is np.ndarray
         and a.dtype in DTYPES
         and a.size > 0
         and max(a.shape[-2:]) > 1
         and native.kernel("elimination.solve_float32") is not native.not_compiled
-        and library() is not None
+        and gemm.bound()
     )
 
 

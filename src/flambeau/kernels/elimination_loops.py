@@ -49,7 +49,13 @@ static int64_t half_KIND(int64_t n) { return (n / 2 + 15) / 16 * 16; }
 static void less_KIND(int64_t m, int64_t n, int64_t k, const REAL *a, int64_t down, int64_t right, const REAL *b, REAL *c, int64_t ld) {
     const REAL minus = -1, one = 1;
     const fl_matrix left = {(char *)a, m, k, right == 1 ? down : right, 1, 0, right != 1};
-    fl_gemm(TYPE, left, (fl_matrix){(char *)b, k, n, ld, 1, 0, false}, (fl_matrix){(char *)c, m, n, ld, 1, 0, false}, &minus, &one, NULL);
+    const fl_matrix other = {(char *)b, k, n, ld, 1, 0, false}, from = {(char *)c, m, n, ld, 1, 0, false};
+    if (fl_gemm(TYPE, left, other, from, &minus, &one, NULL) == 0) return;
+    for (int64_t q = 0; q < k; q++) /* a single column, without a BLAS library */
+        for (int64_t i = 0; i < m; i++) {
+            const REAL factor = a[i * down + q * right];
+            for (int64_t j = 0; j < n; j++) c[i * ld + j] -= factor * b[q * ld + j];
+        }
 }
 
 /* So many rows of the solution, from row t on (counted from the last one if `upper`), in columns side by side. */

@@ -1,6 +1,7 @@
-"""Matrix products of arrays: BLAS on the CPU (see csrc/blas.c), cuBLAS through CuPy on CUDA.
+"""Matrix products of arrays: our loops and BLAS on the CPU (see csrc/blas.c), cuBLAS through CuPy on CUDA.
 
-Half precision is multiplied in float32 and rounded once. BLAS has no integers: product_loops.py has.
+Without a BLAS library our loops, where the CPU has them, multiply real numbers alone, and NumPy does the rest. Half precision is
+multiplied in float32 and rounded once. BLAS has no integers: product_loops.py has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from flambeau.kernels import arrays, native
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROWS = 16  # of a product of integers that are computed together
+FUNCTIONS = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")  # what csrc/blas.c calls
+NO_FUNCTIONS = (0,) * len(FUNCTIONS)
 PIECE = 1 << 14  # elements of a dot product that are added up by one thread
 LONG, SMALL, DEPTH = 1 << 14, 1 << 10, 1 << 12  # K and elements of C of a product that is cut along K (see csrc/gemm.c), and K of a piece
 
@@ -35,13 +38,12 @@ def library() -> str:
 
 
 @lru_cache(None)
-def blas() -> str:
-    """The BLAS library products run on, bound when first used; "" if products run on NumPy's own."""
+def bound() -> bool:
+    """Whether real products run compiled, on our loops or on a BLAS library, which is bound when first asked; else they run on NumPy."""
+    if native.lib is None:
+        return False
     path = library()
-    if not path or native.lib is None:
-        return ""
-    native.lib.blas_bind(*functions(path))
-    return path
+    return native.lib.blas_bind(*(functions(path) if path else NO_FUNCTIONS))
 
 
 def functions(path: str, prefix: str = "scipy_") -> tuple[int, ...]:
@@ -58,8 +60,7 @@ def functions(path: str, prefix: str = "scipy_") -> tuple[int, ...]:
         if before is not None:
             os.environ["OPENBLAS_NUM_THREADS"] = before
     opened[f"{prefix}openblas_set_num_threads"](1)  # it may have been loaded before us
-    names = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
-    return tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in names)
+    return tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in FUNCTIONS)
 
 
 def product(a, b):
@@ -153,7 +154,7 @@ def dot(a, b):
 def _bind_first(a, b):
     """`quick` before its first use: finds the library, then gives way to what it was bound to."""
     global quick
-    blas()
+    bound()
     quick = native.not_compiled if native.lib is None else native.lib.matmul
     return quick(a, b)
 
@@ -161,7 +162,7 @@ def _bind_first(a, b):
 def _bind_linear_first(input, weight, bias):
     """`quick_linear` before its first use."""
     global quick_linear
-    blas()
+    bound()
     quick_linear = native.not_compiled if native.lib is None else native.lib.linear
     return quick_linear(input, weight, bias)
 
@@ -194,7 +195,7 @@ def product_into(out, a, b, alpha, beta, addend=None):
         return out
     compiled = type(out) is np.ndarray and native.lib is not None
     if compiled:
-        blas()
+        bound()
         row = None if addend is None or beta == 0 else addend
         if (row is None or row.ndim == 1) and native.lib.gemm(a, b, out, alpha, beta, row) is not NotImplemented:
             return out

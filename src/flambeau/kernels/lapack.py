@@ -24,7 +24,8 @@ def library():
     """The library, or None where the package scipy-openblas32 is not installed."""
     import ctypes
 
-    path = gemm.blas() or gemm.library()  # bound for products first: that sets its number of threads
+    gemm.bound()  # for products first: that sets its number of threads
+    path = gemm.library()
     return ctypes.CDLL(path) if path else None
 
 

@@ -26,6 +26,11 @@ def _by_lapack(a: Array, small: int = SMALL) -> bool:
     return type(a) is np.ndarray and max(a.shape[-2:]) > small and library() is not None and a.size > 0
 
 
+def _compiled(a: Array) -> bool:
+    """Whether LAPACK, or loops of ours that need no library, had better take these matrices than NumPy."""
+    return _by_lapack(a) or (max(a.shape[-2:]) > SMALL and elimination.applies(a))
+
+
 def from_module(a: Array, name: str, *args, **options):
     """Call a function of NumPy's or CuPy's linalg so that it raises LinAlgError when it fails; CuPy has to be asked to."""
     if type(a) is np.ndarray:
@@ -49,7 +54,7 @@ def _succeed(info: Array) -> None:
 
 def inverse(a: Array) -> Array:
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
-    if not _by_lapack(a):
+    if not _compiled(a):
         try:
             return from_module(a, "inv")
         except np.linalg.LinAlgError:
@@ -76,7 +81,7 @@ def solve(a: Array, b: Array) -> Array:
     if batch != b.shape[:-2]:  # a b with fewer dimensions would be taken for vectors
         batch, xp = np.broadcast_shapes(batch, b.shape[:-2]), arrays.module_of(a)
         a, b = xp.broadcast_to(a, (*batch, n, n)), xp.broadcast_to(b, (*batch, n, k))
-    if not _by_lapack(a):
+    if not (_compiled(a) if b.size else _by_lapack(a)):
         try:
             return from_module(a, "solve", b)
         except np.linalg.LinAlgError:
@@ -266,7 +271,7 @@ def _size(x: Array) -> Array:
 def slogdet(a: Array) -> tuple[Array, Array]:
     """(sign, log |det|) of square matrices."""
     xp = arrays.module_of(a)
-    if not _by_lapack(a):
+    if not _compiled(a):
         return tuple(xp.asarray(x) for x in from_module(a, "slogdet"))
     diagonal, exchanges = _pivots_of(a)
     with np.errstate(all="ignore"):
@@ -277,7 +282,7 @@ def slogdet(a: Array) -> tuple[Array, Array]:
 
 def det(a: Array) -> Array:
     """The determinant of square matrices."""
-    if not _by_lapack(a):
+    if not _compiled(a):
         return from_module(a, "det")
     diagonal, exchanges = _pivots_of(a)
     with np.errstate(all="ignore"):
@@ -301,7 +306,7 @@ def _pivots_of(a: Array) -> tuple[Array, Array]:
 def cholesky(a: Array) -> tuple[Array, Array]:
     """(L, info) with L L^H = a, reading the lower triangle. info is 0, or the size of the first leading block that is not positive."""
     xp = arrays.module_of(a)
-    if not _by_lapack(a):
+    if not _compiled(a):
         try:
             factor = from_module(a, "cholesky")
             return factor, first(xp.isnan(xp.diagonal(factor, axis1=-2, axis2=-1)))  # NumPy lets NaN pass

@@ -1,7 +1,8 @@
 """Recurrent networks as loops over all steps of a few samples, printed as C.
 
 Samples do not meet: a thread takes some of them (`rows`) through all steps, so threads never wait for each other, and what a step reads was
-written by the same core. A step is a product of the states with the weights, which lie in panels (recurrent.py), and one pass over the gates.
+written by the same core. Very few samples are taken together, and the threads share out the units of a step: each reads its part of the weights,
+which stays in its core's own cache, and all wait for each other after a step. A step is a product of the states with the weights, which lie in panels (recurrent.py), and one pass over the gates.
 
     forward    A = H W_hhᵀ, then per element the formulas of a cell: the gates (kept for backward), the new c and h
     backward   the steps in the other order: gradients of the gates, then dH = dA W_hh
@@ -14,6 +15,8 @@ from __future__ import annotations
 from flambeau.kernels import print_products
 from flambeau.kernels.index_loops import LINES, PARAMETERS
 from flambeau.kernels.recurrent import BACKWARD, FACTS, FORWARD, GATES
+
+WORTH_A_THREAD = 1 << 15  # multiplications: 2 us, and to share out a step takes half of one
 
 # Per element k of a row of `h` elements. forward: x and a are the gates' two parts, s the state before (c, or h for a gru), keep what is kept.
 # backward: g and gc arrive at h and c, dh and dc are carried (dh must become what the product is added to), y is the new state.
@@ -44,7 +47,7 @@ CELLS = {
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = print_products.texts(), [], []
+    texts, declarations, rows = [*print_products.texts(), f"enum {{ WORTH_A_THREAD = {WORTH_A_THREAD} }};\n"], [], []
     for kind, (real, which, _) in print_products.REALS.items():
         texts.append(_DOTS.format(kind=kind, real=real, which=which))
         texts.append(f"#undef SIGMOID\n#undef TANH\n#define SIGMOID fl_sigmoid_{kind}\n#define TANH fl_tanh_{kind}\n")
@@ -55,11 +58,14 @@ def table() -> tuple[list[str], list[str], list[str]]:
             ):
                 function = f"FL_NAME(recurrent_{cell}_{name}_{kind})"
                 state = "cell" if cell == "lstm" else "out"
-                inner = body.format(
-                    kind=kind, real=real, gates=GATES[cell], formula=formula.format(real=real), state=state,
+                words = dict(
+                    kind=kind, real=real, gates=GATES[cell], formula=formula.format(real=real), state=state, cell=cell,
                     start="c0" if cell == "lstm" else "h0", added="1" if cell == "gru" else "0", da="da" if cell == "gru" else "dx",
                     lstm=int(cell == "lstm"),
                 )  # fmt: skip
+                if name == "forward":
+                    texts.append(_UNITS.format(**words))
+                inner = body.format(**words)
                 texts.append(f"void {function}{PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
                 declarations.append(f"void {function}{PARAMETERS};\n")
                 inputs = ", ".join([enum] * (len(operands) - 2) + ["FL_I64"])
@@ -85,19 +91,49 @@ _STEP = """
             if (some <= 0) continue;
 """
 
-# C = A Wᵀ or C += A Wᵀ, rows with rows: A (rows, depth), W (cols, depth), C (rows, cols).
+# C = A Wᵀ or C += A Wᵀ, rows with rows: A (rows, depth), W (cols, depth), C (rows, cols). And a step of few samples, in which units are shared out.
 _DOTS = """
-static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const {real} *a, const {real} *w, int add, {real} *c) {{
+static void dots_{kind}(int64_t rows, int64_t cols, int64_t depth, const {real} *a, const {real} *w, int add, {real} *c, int64_t ldc) {{
     static const {real} one = 1;
     fl_strip *const dots = FL_NAME(fl_products)[{which}].dots;
-    if (dots) {{ dots(rows, cols, depth, a, depth, 1, 0, 0, 0, w, depth, 0, &one, add ? &one : 0, c, cols, c, cols); return; }}
+    if (rows == 0) return;
+    if (dots) {{ dots(rows, cols, depth, a, depth, 1, 0, 0, 0, w, depth, 0, &one, add ? &one : 0, c, ldc, c, ldc); return; }}
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < cols; j++) {{
             {real} sum = 0;
             _Pragma("omp simd reduction(+:sum)")
             for (int64_t q = 0; q < depth; q++) sum += a[r * depth + q] * w[j * depth + q];
-            c[r * cols + j] = add ? c[r * cols + j] + sum : sum;
+            c[r * ldc + j] = add ? c[r * ldc + j] + sum : sum;
         }}
+}}
+struct step_{kind} {{
+    int64_t h, some, kept, units, biased, keeps;
+    const {real} *x, *before, *h0, *carried, *start, *weight, *bias; /* carried and start: the state that the formulas read */
+    {real} *sums, *unkept, *out, *cell, *keep;
+}};
+"""
+
+# The units from block * units on, of all samples of a step.
+_UNITS = """
+static void {cell}_units_{kind}(void *ctx, int64_t block) {{
+    const struct step_{kind} *const p = ctx;
+    const int64_t h = p->h, some = p->some, kept = p->kept, biased = p->biased, first = block * p->units;
+    const int64_t end = h - first < p->units ? h : first + p->units;
+    for (int64_t gate = 0; gate < {gates}; gate++) {{
+        const int64_t at = gate * h + first;
+        {real} *const sums = p->sums + at;
+        for (int64_t r = 0; biased && r < some; r++) memcpy(sums + r * {gates} * h, p->bias + at, sizeof({real}) * (size_t)(end - first));
+        dots_{kind}(kept, end - first, h, p->before, p->weight + at * h, (int)biased, sums, {gates} * h);
+        dots_{kind}(some - kept, end - first, h, p->h0 + kept * h, p->weight + at * h, (int)biased, sums + kept * {gates} * h, {gates} * h);
+    }}
+    for (int64_t r = 0; r < some; r++) {{
+        const {real} *const x = p->x + r * {gates} * h, *const a = p->sums + r * {gates} * h, *const s = (r < kept ? p->carried : p->start) + r * h;
+        {real} *const out = p->out + r * h, *const cell = p->cell + r * h, *const keep = p->keeps ? p->keep + r * 4 * h : p->unkept;
+        (void)s, (void)cell, (void)keep;
+        FL_IVDEP for (int64_t k = first; k < end; k++) {{
+            {formula}
+        }}
+    }}
 }}
 """
 
@@ -107,11 +143,17 @@ _FORWARD = (
         for (int64_t number = 0; number < steps; number++) {{"""
     + _STEP
     + """
-            for (int64_t r = 0; biased && r < some; r++) memcpy(sums + r * {gates} * h, bias_, sizeof({real}) * {gates} * (size_t)h);
             if (as_it_lies) {{
-                if (kept) dots_{kind}(kept, {gates} * h, h, out_ + at[before] * h, panels_, (int)biased, sums);
-                if (kept < some) dots_{kind}(some - kept, {gates} * h, h, h0_ + kept * h, panels_, (int)biased, sums + kept * {gates} * h);
-            }} else for (int64_t j = 0; j < {gates} * h; j += ldw) {{
+                const int64_t enough = (WORTH_A_THREAD / ({gates} * h * some) + 15) / 16 * 16; /* by shape alone: the same bits with any number of threads */
+                struct step_{kind} now = {{
+                    h, some, kept, enough, biased, keeps, gates_ + at[t] * {gates} * h, out_ + (kept ? at[before] * h : 0), h0_,
+                    {state}_ + (kept ? at[before] * h : 0), {start}_, panels_, bias_, sums, unkept, out_ + at[t] * h, cell_ + at[t] * h, keep_ + at[t] * 4 * h,
+                }};
+                fl_parallel({cell}_units_{kind}, &now, (h + enough - 1) / enough);
+                continue;
+            }}
+            for (int64_t r = 0; biased && r < some; r++) memcpy(sums + r * {gates} * h, bias_, sizeof({real}) * {gates} * (size_t)h);
+            for (int64_t j = 0; j < {gates} * h; j += ldw) {{
                 const int64_t columns = {gates} * h - j < ldw ? {gates} * h - j : ldw;
                 if (kept) fl_product_{kind}(kept, columns, h, out_ + at[before] * h, h, 1, panels_ + j * h, ldw, (int)biased, sums + j, {gates} * h);
                 fl_product_{kind}(some - kept, columns, h, h0_ + kept * h, h, 1, panels_ + j * h, ldw, (int)biased, sums + kept * {gates} * h + j, {gates} * h);

@@ -32,6 +32,65 @@ def compiled(cell: str, gates: Array, hidden: int) -> bool:
     return (on_cpu or on_gpu) and gates.dtype.char in "fd" and gates.size > 0 and hidden > 0
 
 
+def network(cell: str, input, hx, params, biased, layers, dropout, train, bidirectional, batch_first=None):
+    """(outputs (T, N, H) or, with batch_first, (N, T, H), last h, the lstm's last c) of whole sequences through all layers, with nothing kept for backward.
+
+    NotImplemented for anything but plain arrays that fit each other: the long way knows more, and says what is wrong.
+    """
+    ways, states = 2 if bidirectional else 1, hx if type(hx) is list else [hx]
+    each = 4 if biased else 2
+    if (
+        type(input) is not np.ndarray or input.ndim != 3 or type(params) is not list or len(params) != layers * ways * each
+        or (dropout and train and layers > 1) or len(states) != 1 + (cell == "lstm") or batch_first is None
+        or any([type(x) is not np.ndarray or x.dtype != input.dtype for x in states + params])
+    ):  # fmt: skip
+        return NotImplemented
+    rows, hidden = arrays.contiguous(input.swapaxes(0, 1) if batch_first else input), params[1].shape[-1]
+    steps, samples, features = rows.shape
+    if not compiled(cell, input, hidden) or any([x.shape != (layers * ways, samples, hidden) for x in states]):
+        return NotImplemented
+    wide = GATES[cell] * hidden
+    for i, x in enumerate(params):
+        across = features if i < ways * each else ways * hidden
+        if x.shape != ((wide, across) if i % each == 0 else (wide, hidden) if i % each == 1 else (wide,)):
+            return NotImplemented
+    sizes, x = (samples,) * steps, rows.reshape(steps * samples, features)
+    ends = [native.empty(s.shape, s.dtype) for s in states]
+    for layer in range(layers):
+        outs = []
+        for way in range(ways):
+            i = layer * ways + way
+            w_ih, w_hh, *biases = params[i * each : (i + 1) * each]
+            gates = _gates(cell, x, w_ih, biases)
+            b_hh = biases[1] if cell == "gru" and biased else None
+            out, cells, _ = forward(cell, gates, w_hh, b_hh, *[s[i] for s in states], *(None,) * (2 - len(states)), sizes, way == 1, False)
+            last = slice(0, samples) if way else slice((steps - 1) * samples, None)
+            for end, found in zip(ends, (out, cells), strict=False):
+                arrays.write(end[i], found[last])
+            outs.append(out)
+        x = outs[0]
+        if ways == 2:
+            x = native.empty((len(outs[0]), 2 * hidden), input.dtype)
+            for way, out in enumerate(outs):
+                arrays.write(x[:, way * hidden : (way + 1) * hidden], out)
+    found = x.reshape(steps, samples, ways * hidden)
+    return found.swapaxes(0, 1) if batch_first else found, *ends
+
+
+def _gates(cell: str, x: np.ndarray, weight: np.ndarray, biases: list[np.ndarray]) -> np.ndarray:
+    """The input's part of the gates of all steps, (rows, G H)."""
+    if not biases:
+        return gemm.product(x, weight.T)
+    bias = biases[0]
+    if cell != "gru":  # both only ever occur as a sum
+        with np.errstate(all="ignore"):
+            bias = biases[0] + biases[1]
+    found = gemm.quick_linear(x, weight, bias)
+    if found is NotImplemented:
+        found = gemm.product_into(native.empty((len(x), len(weight)), x.dtype), x, weight.T, 1, 1, bias)
+    return found
+
+
 def forward(
     cell: str, gates: Array, weight: Array, bias: Array | None, h0: Array, c0: Array | None, sizes, reverse: bool, keeps: bool
 ) -> tuple:
@@ -76,7 +135,8 @@ def _run(name: str, operands, sizes, reverse: bool, hidden: int, given: dict, fa
     """Launch a loop: an element is a group of samples, given by its first row; operands without samples are the same for all."""
     weights = given.get("panels", given.get("weight"))
     most = 16 if weights.nbytes <= NEAR else 24  # more rows for weights that come from farther away
-    most = min(most, max(2, -(-sizes[0] // native.lib.get_num_threads())))  # however they are grouped, each is the same sums
+    if not facts.get("as_it_lies"):  # in which case threads share out the units instead
+        most = min(most, max(2, -(-sizes[0] // native.lib.get_num_threads())))  # however they are grouped, each is the same sums
     each, table = _table(tuple(sizes), most, ("h", hidden), ("reverse", reverse), *facts.items())
     first, samples, views = weights.reshape(-1)[:1], sizes[0], []
     for n in operands[:-1]:

@@ -60,6 +60,7 @@ class Op:
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
     shortcut_over: tuple[ArrayOp, Callable] | None = None
     shortcut_unrecorded: Callable | None = None
+    shortcut_of_groups = False
     called: Callable | None = None  # node -> the name users see it by, where that depends on the operands and is not grad_name
     notice: Callable | None = None  # called with the tensors of a shortened call that was recorded: what people get wrong about it
 
@@ -119,10 +120,10 @@ class Op:
         launch(array, dim, keepdim) -> (array, dims), or NotImplemented where the long way is to be taken."""
         self.shortcut_over = op, launch
 
-    def usually_unrecorded(self, launch: Callable) -> None:
+    def usually_unrecorded(self, launch: Callable, groups: bool = False) -> None:
         """Say how most calls are answered while nothing is recorded: launch(*args, **kwargs) -> array, with arrays in the place of tensors, or
-        NotImplemented where the long way is to be taken."""
-        self.shortcut_unrecorded = launch
+        NotImplemented where the long way is to be taken. With `groups`, lists of tensors are lists of arrays, and there are several results."""
+        self.shortcut_unrecorded, self.shortcut_of_groups = launch, groups
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"

@@ -13,6 +13,8 @@ different lengths, the longest first. The reverse direction begins each sequence
 
 from __future__ import annotations
 
+from functools import partial
+
 from flambeau import dtypes
 from flambeau.kernels import recurrent
 from flambeau.ops.declare import composite, on_arrays
@@ -324,6 +326,10 @@ def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirect
     """(output, h) of a plain network with relu. For packed sequences: rnn_relu(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return run("rnn_relu", hasattr(params, "_array"), given)
+
+
+for _cell, _op in (("lstm", lstm), ("gru", gru), ("rnn_tanh", rnn_tanh), ("rnn_relu", rnn_relu)):
+    _op.usually_unrecorded(partial(recurrent.network, _cell), groups=True)
 
 
 # -- single steps ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn; if it has very few, dot
    products of rows with rows need nothing turned at all.
-   All else is OpenBLAS on one thread, called piece by piece. GFLOPS of an Ice Lake core (peak 178): OpenBLAS 132, MKL and ours 150 to 160. */
+   All else is OpenBLAS on one thread, called piece by piece; without it, these loops do all real products. GFLOPS of an Ice Lake core (peak 178): OpenBLAS 132, MKL and ours 150 to 160. */
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -26,7 +26,7 @@ enum { MOST_ROWS = 96, SOME = 16, SHARE = 1024, MANY = 3072 };    /* of a piece 
 enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; or that vectors across them had better be full */
 enum { MOST_PACKED = 16 << 20, NEAR = 32 << 10 };                 /* bytes of all copies, and what stays in the nearest cache beside other things */
 enum { WORTH_A_THREAD = 1000000, WORTH_A_COPY = 1 << 17 };         /* flops, bytes: 5 to 10 us */
-enum { TINY = 80 };                                               /* multiplications that take less time than a plan */
+enum { TINY = 80, MOST_IN_A_ROW = 1 << 16 };                      /* multiplications that take less time than a plan; of a row by panels, which any gemv beats */
 
 #define GEMM(T) (int, int, int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
 #define GEMV(T) (int, int, int, int, T, const void *, int, const void *, int, T, void *, int)
@@ -35,7 +35,7 @@ static union {
         void (*sgemm)GEMM(float), (*dgemm)GEMM(double), (*cgemm)GEMM(const void *), (*zgemm)GEMM(const void *);
         void (*sgemv)GEMV(float), (*dgemv)GEMV(double);
     };
-    void *all[6];
+    void *all[6]; /* NULL: there is no library */
 } blas;
 static const fl_products *loops; /* for float32 and float64, or NULL */
 
@@ -96,12 +96,24 @@ static const double zero[2];
 static const struct { float f; double d; } ones = {1, 1};
 static const void *one(const Product *p) { return p->type == F32 ? (const void *)&ones.f : &ones.d; }
 
+static void run_tiny(Product *p) {
+    const int64_t down = p->a.transposed ? 1 : p->a.ld, right = p->a.transposed ? p->a.ld : 1;
+    const int64_t under = p->b.transposed ? 1 : p->b.ld, beside = p->b.transposed ? p->b.ld : 1;
+    loops[p->type].tiny(p->m, p->n, p->k, p->a.data, down, right, p->b.data, under, beside, p->alpha, p->beta, p->row, p->c.data, p->c.ld);
+}
+
 static void call(const Product *p, int64_t rows, int64_t cols, const void *a, const void *b, void *c) {
     int ta = p->a.transposed ? TRANSPOSED : NOT_TRANSPOSED, la = (int)p->a.ld, m = (int)rows, k = (int)p->k;
     int tb = p->b.transposed ? TRANSPOSED : NOT_TRANSPOSED, lb = (int)p->b.ld, n = (int)cols, lc = (int)p->c.ld;
     const void *beta = p->beta ? p->beta : zero;
     const float *f = p->alpha, *fb = beta;
     const double *d = p->alpha, *db = beta;
+    if (!blas.all[0]) { /* there was no memory for copies */
+        Product part = *p;
+        part.m = rows, part.n = cols, part.a.data = (char *)a, part.b.data = (char *)b, part.c.data = c, part.row = NULL;
+        run_tiny(&part);
+        return;
+    }
     enter();
     switch (p->type) {
     case F32: blas.sgemm(ROW_MAJOR, ta, tb, m, n, k, *f, a, la, b, lb, *fb, c, lc); break;
@@ -233,11 +245,6 @@ static void cut(Product *p) {
     while (p->below * p->beside % threads && p->below * p->beside < 8 * threads && p->beside < ceil_div(p->n, p->panel)) p->beside++;
 }
 
-static void run_tiny(Product *p) {
-    const int64_t down = p->a.transposed ? 1 : p->a.ld, right = p->a.transposed ? p->a.ld : 1;
-    const int64_t under = p->b.transposed ? 1 : p->b.ld, beside = p->b.transposed ? p->b.ld : 1;
-    loops[p->type].tiny(p->m, p->n, p->k, p->a.data, down, right, p->b.data, under, beside, p->alpha, p->beta, p->row, p->c.data, p->c.ld);
-}
 static void run_vector(Product *p) { run(vector_piece, p, ceil_div(p->m, p->rows), true); }
 static void run_dots(Product *p) { run(dots_piece, p, ceil_div(p->n, p->cols), true); }
 
@@ -260,10 +267,18 @@ static void run_strips(Product *p) {
     fl_free(buffer, bytes);
 }
 
-/* Note [panels]. False if there are no such loops, or if most of their vectors would be empty. */
+/* A row is a column too, if its elements lie side by side. */
+static void lie(fl_matrix *x, bool transposed) {
+    if (x->ld == 1) x->transposed = transposed;
+}
+
+/* Note [panels]. False if there are no such loops, or if most of their vectors would be empty and the library has something better. */
 static bool plan_strips(Product *p) {
     if (p->type > F64 || !loops || !loops->strip || p->k == 0) return false;
     p->loops = loops + p->type;
+    if (p->n == 1 && p->m > 1) flip(p);
+    if (p->m == 1) lie(&p->a, false), lie(&p->c, false);
+    if (p->n == 1) lie(&p->b, true);
     const bool few = p->m <= 2 * TILE || (p->m <= FEW_ROWS && (p->loops->panel == WIDEST || p->n <= 2 * p->m)) ||
                      (p->m <= SOME_ROWS && 16 * p->m <= 13 * in_vectors(p, p->m));
     if (few && p->b.transposed && !p->a.transposed && !p->c.transposed) {
@@ -271,7 +286,7 @@ static bool plan_strips(Product *p) {
         p->kc = even(p->k, NEAR / (p->m * p->size), 64 / p->size);
         return p->execute = run_dots, true;
     }
-    if (p->n <= 8 && (!p->a.transposed || p->m <= 16)) return p->loops = NULL, false;
+    if (blas.all[0] ? p->n <= 8 && (!p->a.transposed || p->m <= 16) : p->m == 1 && p->k * p->n > MOST_IN_A_ROW) return p->loops = NULL, false;
     if (p->b.transposed && p->k * p->m + p->m * p->n < p->k * p->n) flip(p);
     else if (p->a.transposed && !p->b.transposed && !p->c.transposed && !p->row && p->m >= 2 * p->n) flip(p); /* panels cost less than tiles */
     p->panel = p->loops->panel / p->size;
@@ -289,15 +304,16 @@ static bool plan_strips(Product *p) {
     return p->execute = run_strips, true;
 }
 
-/* How to go about it: the same for all products of a batch. */
-static void plan(Product *p) {
-    bool is_row = p->m == 1 && p->n > 1;
+/* How to go about it: the same for all products of a batch. False if only the library could, and there is none. */
+static bool plan(Product *p) {
+    bool is_row = p->m == 1 && p->n > 1, bound = blas.all[0];
     if (loops && p->type <= F64 && p->m * p->n * p->k <= TINY) p->execute = run_tiny;
-    else if ((is_row || p->n == 1) && p->k > 0 && p->type <= F64) {
+    else if (bound && (is_row || p->n == 1) && p->k > 0 && p->type <= F64) {
         if (is_row) flip(p);
         p->rows = even(p->m, ceil_div(1 << 15, p->k) * 12, 12);
         p->execute = run_vector;
-    } else if (!plan_strips(p)) p->execute = run_plain;
+    } else if (!plan_strips(p)) p->execute = bound ? run_plain : NULL;
+    return p->execute;
 }
 
 static void batch_block(void *ctx, int64_t t) {
@@ -317,7 +333,7 @@ static bool fits(fl_matrix *x) {
 
 int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const void *row) {
     static const int sizes[] = {4, 8, 8, 16};
-    if (!blas.all[0] || !fits(&a) || !fits(&b) || !fits(&c)) return -1;
+    if (!fits(&a) || !fits(&b) || !fits(&c)) return -1;
     if (c.rows <= 0 || c.cols <= 0 || c.batch <= 0) return 0;
     Product p = {.type = type, .size = sizes[type], .a = a, .b = b, .c = c, .alpha = alpha, .beta = beta, .m = c.rows, .n = c.cols,
                  .k = a.cols, .row = row};
@@ -327,14 +343,14 @@ int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, 
     /* Few big products: one after the other, each with all threads. Else each thread takes a product, or several. */
     double flops = 2.0 * (double)p.m * (double)p.n * (double)p.k;
     p.group = c.batch < 16 && flops > 32.0 * WORTH_A_THREAD ? c.batch : 1 + (int64_t)(WORTH_A_THREAD / (flops + 1));
-    plan(&p);
+    if (!plan(&p)) return -1;
     if (c.batch <= p.group) batch_block(&p, 0);
     else fl_parallel(batch_block, &p, ceil_div(c.batch, p.group));
     return 0;
 }
 
 void fl_blas_bind(void *const functions[6], const fl_products ours[2]) {
-    if (!blas.all[0]) pthread_atfork(before_fork, after_fork, in_child);
+    if (!blas.all[0] && functions[0]) pthread_atfork(before_fork, after_fork, in_child);
     memcpy(blas.all, functions, sizeof blas.all);
     loops = ours;
 }

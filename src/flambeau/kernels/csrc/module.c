@@ -90,7 +90,7 @@ static PyObject *blas_bind(PyObject *module, PyObject *args) {
     unsigned long long f[6];
     if (!PyArg_ParseTuple(args, "KKKKKK:blas_bind", f, f + 1, f + 2, f + 3, f + 4, f + 5)) return NULL;
     fl_blas_bind((void *[]){(void *)f[0], (void *)f[1], (void *)f[2], (void *)f[3], (void *)f[4], (void *)f[5]}, fl_tables[0]->products);
-    Py_RETURN_NONE;
+    return PyBool_FromLong(f[0] || fl_tables[0]->products->strip);
 }
 
 static PyObject *address(PyObject *module, PyObject *array) {
@@ -110,7 +110,7 @@ static PyMethodDef methods[] = {
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
     {"address", address, METH_O, "The address of an array's first element: NumPy's own answers take 20 times as long."},
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory, whose bounds are the caller's care."),
-    {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses): see fl_blas_bind."},
+    {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses) -> whether real products run compiled: see fl_blas_bind. Addresses are 0 where there is no library."},
     FAST("gemm", fl_gemm_into, "gemm(a, b, out, alpha, beta, row): out = alpha a @ b + beta row (or out, if that is None), for (M, K) x (K, N) or batches."),
     FAST("matmul", fl_matmul, "matmul(a, b): a @ b in a fresh array, for (M, K) x (K, N) or batches of them."),
     FAST("linear", fl_linear, "linear(input, weight, bias): input @ weight.T + bias; NotImplemented unless all are dense and of one real dtype."),

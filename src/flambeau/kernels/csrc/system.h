@@ -43,8 +43,8 @@ typedef struct {
     void (*tiny)(int64_t rows, int64_t cols, int64_t depth, const void *a, int64_t down, int64_t right, const void *b, int64_t under, int64_t beside,
                  const void *alpha, const void *beta, const void *row, void *c, int64_t ldc);
 } fl_products;
-/* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread, and our loops for
-   float32 and float64, of which all but `tiny` are NULL where there are none. */
+/* cblas_sgemm, dgemm, cgemm, zgemm, sgemv and dgemv of a library with 32-bit integers that is set to one thread (all NULL: there is none),
+   and our loops for float32 and float64, of which all but `tiny` are NULL where there are none. */
 void fl_blas_bind(void *const functions[6], const fl_products loops[2]);
 
 typedef struct { /* (rows, cols), or a batch of such matrices */
@@ -56,5 +56,5 @@ typedef struct { /* (rows, cols), or a batch of such matrices */
 /* C = alpha A B + beta C; type 0 float32, 1 float64, 2 complex64, 3 complex128. beta = 0 ignores what C holds, NaN too.
    With a row, C = alpha A B + beta times that in every row; for real C with more than one row and column, not transposed.
    Work is cut by shape alone: same bits with any number of threads.
-   0, or -1 if no library is bound, a size exceeds 32 bits, or rows overlap (ld below their length). */
+   0, or -1 if a size exceeds 32 bits, rows overlap (ld below their length), or only a library could do it and none is bound. */
 int fl_gemm(int type, fl_matrix a, fl_matrix b, fl_matrix c, const void *alpha, const void *beta, const void *row);

@@ -289,8 +289,9 @@ class LSTM(RNNBase):
             raise RuntimeError(f"For {kind} input, hx and cx should also be {wanted}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors")
 
     def _zero_state(self, data: Tensor, batch_sizes: Tensor | None) -> Any:
-        shapes = self.get_expected_hidden_size(data, batch_sizes), self.get_expected_cell_size(data, batch_sizes)
-        return tuple(zeros(shape, dtype=data.dtype, device=data.device) for shape in shapes)
+        hidden = super()._zero_state(data, batch_sizes)
+        shape = self.get_expected_cell_size(data, batch_sizes)
+        return hidden, hidden if shape == tuple(hidden.shape) else zeros(shape, dtype=data.dtype, device=data.device)
 
 
 # -- cells -----------------------------------------------------------------------------------------------------------------
