@@ -443,8 +443,11 @@ def _header() -> Path:
 class Function:
     """A kernel, run thread by thread."""
 
+    known: list[Function] = []  # that of address n is the n-th
+
     def __init__(self, library, name: str, kinds: list[str]):
-        self.launch, self.kinds, self.ptr = getattr(library, f"launch_{name}"), kinds, 0
+        self.launch, self.kinds, self.ptr = getattr(library, f"launch_{name}"), kinds, len(self.known) + 1
+        self.known.append(self)
 
     def __call__(self, grid, block, args, shared=0):
         assert block[0] <= 1024 and shared <= 227 << 10
@@ -561,7 +564,16 @@ runtime = types.SimpleNamespace(
     deviceCanAccessPeer=lambda a, b: 1,
     getDeviceProperties=lambda index: dict.fromkeys(PROPERTIES, 1) | {"name": b"NumPy", "uuid": bytes(16)},
 )
-driver = types.SimpleNamespace(funcSetAttribute=lambda function, attribute, value: None)
+
+
+def _launch_kernel(function, across, down, deep, threads, *rest):
+    """The driver's launch: `pointers` is the address of the arguments' addresses."""
+    high, wide, shared, _, pointers, extra = rest
+    assert (deep, high, wide, extra) == (1, 1, 1, 0) and threads <= 1024 and shared <= 227 << 10
+    Function.known[function - 1].launch(*map(ctypes.c_uint, (across, down, threads)), ctypes.c_void_p(pointers))
+
+
+driver = types.SimpleNamespace(funcSetAttribute=lambda function, attribute, value: None, launchKernel=_launch_kernel)
 PROPERTIES = (
     "major minor totalGlobalMem multiProcessorCount warpSize maxThreadsPerMultiProcessor maxThreadsPerBlock sharedMemPerBlock l2CacheSize"
 ).split()

@@ -10,24 +10,28 @@ A launch has three parts, each remembered under what it depends on:
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import math
 import os
 import signal
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupy.cuda import Device, driver, runtime
+from cupy.cuda import Device, driver, get_current_stream, runtime
 from cupy.cuda.compiler import compile_using_nvrtc
 from cupy.cuda.function import Module
 
 from flambeau import dtypes
 from flambeau.kernels import layout, print_cuda
+from flambeau.kernels.native import address
 from flambeau.kernels.pointwise import Pointwise
 from flambeau.kernels.print_cuda import ARRAY, MAX_DIMS, NUMBER, ONE, THREADS, Instance
 
@@ -293,6 +297,53 @@ def where_it_is(position: int) -> Callable:
     return decorated
 
 
+class Kernel:
+    """A compiled kernel. Called as CuPy's are, in half the time: it lays out its arguments once, and later only writes the new numbers.
+
+    Numbers take 8 bytes, as kernels declare them. The driver is given the addresses of all arguments: those of structures, which are arrays,
+    and for numbers those of their places behind the addresses. One thread at a time writes and launches, which copies everything.
+    """
+
+    def __init__(self, function: Any):
+        self.ptr, self._function = function.ptr, function
+        self._room: bytearray | None = None
+        self._count = -1  # of arguments, if they are such as can be laid out
+        self._lock = Lock()
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int], args: Sequence, shared: int = 0) -> None:
+        if len(args) != self._count:
+            if self._room is None:
+                self._lay_out(args)
+            return self._function(grid, block, args, shared)
+        numbers = args if not self._structures else [args[i] for i in self._numbers]
+        across, down = grid if len(grid) == 2 else (*grid, 1)
+        try:
+            with self._lock:
+                self._write(self._room, self._start, *numbers)
+                for i in self._structures:
+                    _WRITE_ADDRESS(self._room, 8 * i, address(args[i]))
+                driver.launchKernel(self.ptr, across, down, 1, block[0], 1, 1, shared, get_current_stream().ptr, self._address, 0)
+        except (struct.error, TypeError):  # other arguments than the first time
+            self._function(grid, block, args, shared)
+
+    def _lay_out(self, args: Sequence) -> None:
+        with self._lock:
+            self._structures = [i for i, a in enumerate(args) if type(a) is np.ndarray]
+            self._numbers = [i for i in range(len(args)) if i not in self._structures]
+            known = all([type(args[i]) in _LETTERS for i in self._numbers])
+            self._start = 8 * len(args)
+            self._write = struct.Struct("".join([_LETTERS[type(args[i])] for i in self._numbers]) if known else "").pack_into
+            room = bytearray(self._start + 8 * len(self._numbers))
+            self._address = ctypes.addressof(ctypes.c_char.from_buffer(room))  # which now keeps its size, and so its place
+            for place, i in enumerate(self._numbers):
+                _WRITE_ADDRESS(room, 8 * i, self._address + self._start + 8 * place)
+            self._room = room
+            self._count = len(args) if known else -1
+
+
+_LETTERS = {int: "q", float: "d"}
+_WRITE_ADDRESS = struct.Struct("Q").pack_into
+
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
 
 
@@ -328,14 +379,14 @@ def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Varian
     instance = Instance(kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtype, out, *variant)
     options = ("--std=c++17", *(_complex_headers() if print_cuda.uses_complex(instance) else ()))
     module = load_source(instance.function, print_cuda.print_kernel(instance), options)
-    function = _functions[kernel, key, out_dtype, variant, device] = module.get_function(instance.function)
+    function = _functions[kernel, key, out_dtype, variant, device] = Kernel(module.get_function(instance.function))
     return function
 
 
 @lru_cache(None)
 def compiled(print_source: Callable, name: str, device: int, *what):
     """The kernel `name` in the CUDA C++ that print_source(*what) gives, for the current device; remembered."""
-    return load_source(name, print_source(*what)).get_function(name)
+    return Kernel(load_source(name, print_source(*what)).get_function(name))
 
 
 def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17",)) -> Module:

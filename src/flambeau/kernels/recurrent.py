@@ -63,7 +63,8 @@ def network(cell: str, input, hx, params, biased, layers, dropout, train, bidire
             w_ih, w_hh, *biases = params[i * each : (i + 1) * each]
             gates = _gates(cell, x, w_ih, biases)
             b_hh = biases[1] if cell == "gru" and biased else None
-            out, cells, _ = forward(cell, gates, w_hh, b_hh, *[s[i] for s in states], *(None,) * (2 - len(states)), sizes, way == 1, False)
+            h0, c0 = states[0][i], states[1][i] if cell == "lstm" else None
+            out, cells, _ = forward(cell, gates, w_hh, b_hh, h0, c0, sizes, way == 1, False)
             last = slice(0, samples) if way else slice((steps - 1) * samples, None)
             for end, found in zip(ends, (out, cells), strict=False):
                 arrays.write(end[i], found[last])

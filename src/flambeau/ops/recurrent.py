@@ -328,8 +328,8 @@ def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirect
     return run("rnn_relu", hasattr(params, "_array"), given)
 
 
-for _cell, _op in (("lstm", lstm), ("gru", gru), ("rnn_tanh", rnn_tanh), ("rnn_relu", rnn_relu)):
-    _op.usually_unrecorded(partial(recurrent.network, _cell), groups=True)
+for _kind, _op in (("lstm", lstm), ("gru", gru), ("rnn_tanh", rnn_tanh), ("rnn_relu", rnn_relu)):
+    _op.usually_unrecorded(partial(recurrent.network, _kind), groups=True)
 
 
 # -- single steps ----------------------------------------------------------------------------------------------------------
