@@ -331,7 +331,9 @@ def test_switches_of_libraries():
     with pytest.raises(AttributeError):
         matmul.allow_tf33 = True
     assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
-    with flambeau.backends.cuda.sdp_kernel(enable_flash=False):
+    with pytest.warns(FutureWarning, match="sdpa_kernel"):
+        without_flash = flambeau.backends.cuda.sdp_kernel(enable_flash=False)
+    with without_flash:
         assert not flambeau.backends.cuda.flash_sdp_enabled() and flambeau.backends.cuda.math_sdp_enabled()
     assert flambeau.backends.cuda.flash_sdp_enabled()
 

@@ -329,3 +329,25 @@ def test_transposed_to_nothing():
             y.sum().backward()
             found.append((tuple(y.shape), layer.weight.grad.tolist(), layer.bias.grad.tolist()))
         assert found[0] == found[1]
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        lambda t: t.nn.Conv2d(0, 4, 1),
+        lambda t: t.nn.Conv2d(4, 0, 1),
+        lambda t: t.nn.ConvTranspose1d(3, 0, 2),
+        lambda t: t.nn.Conv2d(3, 2, 3).to(memory_format=t.channels_last),
+        lambda t: t.nn.Conv3d(2, 3, 2, bias=False).to(memory_format=t.channels_last_3d),
+    ],
+)
+def test_new_weights_are_torchs_also_without_channels_and_with_channels_last(fresh):
+    """reset_parameters draws what PyTorch draws: a bias when there are no inputs, and in the order of a contiguous weight."""
+    found = []
+    for t in (flambeau, torch):
+        layer = fresh(t)
+        t.manual_seed(3)
+        layer.reset_parameters()
+        found.append([(p.tolist(), p.stride()) for p in layer.parameters()] + [t.rand(2).tolist()])
+    assert found[0] == found[1]

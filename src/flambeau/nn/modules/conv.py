@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flambeau.factories import empty
+from flambeau.autograd.modes import no_grad
+from flambeau.factories import empty, empty_like
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import UninitializedParameter
+from flambeau.ops.formats import contiguous_format
 from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
 
@@ -62,12 +64,15 @@ class _ConvNd(Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights, uniform in ±1/√(in_channels / groups · kernel)."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.weight.is_contiguous():
+            init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        else:  # a weight with its channels last gets the same numbers at the same places as any other
+            with no_grad():
+                self.weight.copy_(init.kaiming_uniform_(empty_like(self.weight, memory_format=contiguous_format), a=math.sqrt(5)))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
-            if fan_in != 0:
-                bound = 1 / math.sqrt(fan_in)
-                init.uniform_(self.bias, -bound, bound)
+            bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
