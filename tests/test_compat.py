@@ -330,6 +330,7 @@ def test_switches_of_libraries():
     matmul.fp32_precision = "none"
     with pytest.raises(AttributeError):
         matmul.allow_tf33 = True
+    assert flambeau.cuda._initialized is flambeau.cuda.is_initialized() is False
     assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
     with pytest.warns(FutureWarning, match="sdpa_kernel"):
         without_flash = flambeau.backends.cuda.sdp_kernel(enable_flash=False)
