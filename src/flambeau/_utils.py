@@ -9,8 +9,13 @@ from flambeau.factories import empty
 from flambeau.ops import OPS, contents
 from flambeau.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
 from flambeau.pickling import (  # noqa: F401
-    _rebuild_meta_tensor_no_storage, _rebuild_qtensor, _rebuild_sparse_tensor, _rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3,
-)  # fmt: skip
+    _rebuild_meta_tensor_no_storage,
+    _rebuild_qtensor,
+    _rebuild_sparse_tensor,
+    _rebuild_tensor,
+    _rebuild_tensor_v2,
+    _rebuild_tensor_v3,
+)
 from flambeau.tensor import Tensor
 
 
