@@ -330,8 +330,11 @@ def test_switches_of_libraries():
     matmul.fp32_precision = "none"
     with pytest.raises(AttributeError):
         matmul.allow_tf33 = True
+    assert flambeau.cuda._initialized is flambeau.cuda.is_initialized() is False
     assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
-    with flambeau.backends.cuda.sdp_kernel(enable_flash=False):
+    with pytest.warns(FutureWarning, match="sdpa_kernel"):
+        without_flash = flambeau.backends.cuda.sdp_kernel(enable_flash=False)
+    with without_flash:
         assert not flambeau.backends.cuda.flash_sdp_enabled() and flambeau.backends.cuda.math_sdp_enabled()
     assert flambeau.backends.cuda.flash_sdp_enabled()
 
@@ -521,3 +524,21 @@ def test_models_of_a_local_repository(tmp_path):
     with pytest.raises(NotImplementedError, match="git"):
         flambeau.hub.load("owner/repository", "made")
     assert str(tmp_path) not in sys.path
+
+
+def test_layers_copied_from_pytorchs_find_its_helpers():
+    """What copies of attention and of convolutions import from the files of the originals."""
+    conv = flambeau.nn.modules.conv
+    assert conv._pair(3) == (3, 3) and conv._reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1) and conv._size_2_t
+    for f in (flambeau, torch):
+        check, q = f.nn.functional._mha_shape_check, f.ones(4, 2, 6)
+        assert check(q, q, q, f.ones(2, 4), None, 2) is True and check(q[:, 0], q[:, 0], q[:, 0], None, f.ones(4, 4), 2) is False
+        for wrong in (
+            (q, q[0], q, None, None),
+            (q, q, q, f.ones(2), None),
+            (q[0, 0], q, q, None, None),
+            (q[0], q[0], q[0], None, f.ones(3, 2, 2)),
+        ):
+            with pytest.raises(AssertionError):
+                check(*wrong, 2)
+        assert f.nn.functional.has_torch_function_variadic(q, q) is False

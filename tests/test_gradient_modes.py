@@ -372,6 +372,7 @@ def test_recording_is_counted_over_all_threads():
         raise KeyError
     with flambeau.set_grad_enabled(False):
         flambeau.set_grad_enabled(True)
-    (x * x).sum().backward(create_graph=True)
+    (x * x).sum().backward(retain_graph=True)
+    flambeau.autograd.grad((x * x).sum(), x, create_graph=True)
     flambeau.optim.SGD([x], lr=0.1).step()
     assert modes.paused == before and flambeau.is_grad_enabled()

@@ -23,6 +23,7 @@ HOMES = [
     "flambeau.nn.attention.flex_attention",
     "flambeau.onnx",
     "flambeau.utils._python_dispatch",
+    "flambeau.utils.cpp_extension",
     "flambeau.vision.models",
 ]
 

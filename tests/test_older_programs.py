@@ -216,3 +216,26 @@ def test_arithmetic_as_a_layer():
         with pytest.raises(RuntimeError):
             f(x)
     assert_same(*found)
+
+
+@pytest.mark.parametrize(("name", "newer"), [("qr", "linalg.qr"), ("cholesky", "linalg.cholesky"), ("chain_matmul", "linalg.multi_dot")])
+def test_older_names_of_linear_algebra_name_the_newer_ones(name, newer):
+    """They work, and warn, as PyTorch's do."""
+    a = flambeau.eye(3) * 4
+    with pytest.warns(UserWarning, match=f"torch.{name} is deprecated in favor of torch.{newer}") as told:
+        getattr(flambeau, name)(*[a] * (2 if name == "chain_matmul" else 1))
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: (x * x).sum().backward(create_graph=True),
+    lambda x: (x * x).backward(flambeau.ones(2), create_graph=True),
+    lambda x: flambeau.autograd.backward([(x * x).sum()], create_graph=True),
+])  # fmt: skip
+def test_backward_that_keeps_its_graph_in_grad_warns(call):
+    """The gradient holds the graph, the graph holds the parameter: memory that is never given back. autograd.grad has no such cycle."""
+    x = flambeau.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="reference cycle") as told:
+        call(x)
+    assert len(told) == 1 and told[0].filename == __file__ and x.grad.requires_grad
+    flambeau.autograd.grad((x * x).sum(), x, create_graph=True)

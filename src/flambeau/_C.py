@@ -43,6 +43,10 @@ PyTorchFileReader, PyTorchFileWriter = import_only.classes(
     "PyTorchFileReader PyTorchFileWriter",
     "checkpoints are read by torch.load and written by torch.save, whose files are PyTorch's",
 )
+# Editors offer these when one types a common word, and so programs import them.
+Graph, Node, Value = import_only.classes(
+    "torch._C", "Graph Node Value", "they are parts of TorchScript programs, which Flambeau does not make"
+)
 
 
 def _are_functorch_transforms_active() -> bool:

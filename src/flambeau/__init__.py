@@ -11,6 +11,7 @@ little more than `import numpy`.
 
 import math as _math
 from importlib import import_module as _import_module
+from io import BytesIO as _BytesIO
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy as _numpy  # from here, not from a file imported by others: deep in a stack of imports CPython 3.11 needs 20 ms more for it
@@ -153,6 +154,8 @@ def _find(name: str):
 
 
 _errors.explain_memory = lambda *asked: _find("memory").explanation(*asked)
+# A plain pickle of PyTorch's (pickle.dump of a tensor) has each storage as a file of its own, and calls this to read it.
+untyped_storage._load_from_bytes = lambda raw: _find("load")(_BytesIO(raw), weights_only=False)
 
 
 def __dir__() -> list[str]:

@@ -1,3 +1,4 @@
-"""torch._tensor: where PyTorch's own code, and code copied from it, finds Tensor."""
+"""torch._tensor: where PyTorch's own code, code copied from it, and its pickles find Tensor."""
 
+from flambeau.pickling import _rebuild_from_type_v2 as _rebuild_from_type_v2
 from flambeau.tensor import Tensor as Tensor

@@ -1,4 +1,5 @@
-"""torch._utils: many tensors as one, as gradients are sent and master copies of weights kept (apex and its descendants import these)."""
+"""torch._utils: many tensors as one, as gradients are sent and master copies of weights kept (apex and its descendants import these);
+and the functions that pickles of PyTorch's name."""
 
 from __future__ import annotations
 
@@ -6,6 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flambeau.factories import empty
 from flambeau.ops import OPS, contents
+from flambeau.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
+from flambeau.pickling import (  # noqa: F401
+    _rebuild_meta_tensor_no_storage,
+    _rebuild_qtensor,
+    _rebuild_sparse_tensor,
+    _rebuild_tensor,
+    _rebuild_tensor_v2,
+    _rebuild_tensor_v3,
+)
 from flambeau.tensor import Tensor
 
 

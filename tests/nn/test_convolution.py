@@ -329,3 +329,66 @@ def test_transposed_to_nothing():
             y.sum().backward()
             found.append((tuple(y.shape), layer.weight.grad.tolist(), layer.bias.grad.tolist()))
         assert found[0] == found[1]
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        lambda t: t.nn.Conv2d(0, 4, 1),
+        lambda t: t.nn.Conv2d(4, 0, 1),
+        lambda t: t.nn.ConvTranspose1d(3, 0, 2),
+        lambda t: t.nn.Conv2d(3, 2, 3).to(memory_format=t.channels_last),
+        lambda t: t.nn.Conv3d(2, 3, 2, bias=False).to(memory_format=t.channels_last_3d),
+    ],
+)
+def test_new_weights_are_torchs_also_without_channels_and_with_channels_last(fresh):
+    """reset_parameters draws what PyTorch draws: a bias when there are no inputs, and in the order of a contiguous weight."""
+    found = []
+    for t in (flambeau, torch):
+        layer = fresh(t)
+        t.manual_seed(3)
+        layer.reset_parameters()
+        found.append([(p.tolist(), p.stride()) for p in layer.parameters()] + [t.rand(2).tolist()])
+    assert found[0] == found[1]
+
+
+def _own(t, base: str, transposed: bool, padding):
+    """A convolution of somebody's own, made as PyTorch's base classes want it: every option a tuple, in their order."""
+
+    class Own(getattr(t.nn.modules.conv, base)):
+        def __init__(self):
+            more = (1, 1) if transposed else (0, 0)
+            super().__init__(4, 2, (3, 3), (2, 2), padding, (1, 1), transposed, more, 2, True, "zeros")
+
+        def forward(self, x):
+            if not transposed:
+                return t.nn.functional.conv2d(
+                    t.nn.functional.pad(x, self._reversed_padding_repeated_twice), self.weight, self.bias, groups=2
+                )
+            more = self._output_padding(x, None, self.stride, self.padding, self.kernel_size, 2, self.dilation)
+            return t.nn.functional.conv_transpose2d(x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
+
+    return Own
+
+
+@pytest.mark.filterwarnings("ignore:`_ConvTransposeMixin`")
+@pytest.mark.parametrize(("base", "padding"), [
+    ("_ConvNd", (1, 2)), ("_ConvNd", (0, 0)), ("_ConvNd", "valid"), ("_ConvTransposeNd", (0, 1)), ("_ConvTransposeMixin", (1, 1)),
+])  # fmt: skip
+def test_convolutions_of_ones_own_inherit_as_in_pytorch(base, padding):
+    """Options, representation, first weights and results of a subclass of a base class are PyTorch's."""
+    found = []
+    for t in (torch, flambeau):
+        t.manual_seed(1)
+        layer = _own(t, base, "Transpose" in base, padding)()
+        y = layer(t.ones(1, 4, 5, 5))
+        found.append((repr(layer), layer._reversed_padding_repeated_twice, tuple(y.shape), isinstance(layer, t.nn.Module)))
+        found.append(y.flatten().tolist())
+    assert found[0] == found[2]
+    assert found[1] == pytest.approx(found[3], abs=1e-5)
+
+
+def test_the_older_base_of_transposed_convolutions_warns():
+    with pytest.warns(FutureWarning, match="deprecated internal class"):
+        _own(flambeau, "_ConvTransposeMixin", True, (0, 0))()

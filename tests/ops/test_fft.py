@@ -9,6 +9,7 @@ import pytest
 from matrix_oracle import COMPLEX, REAL, check, check_raises, numbers, ours, plain, torch
 
 import flambeau
+from flambeau.kernels import fourier
 
 NORMS = [None, "backward", "ortho", "forward"]
 COMPLEX_TO_COMPLEX, REAL_TO_HALF, HALF_TO_REAL = ("fft", "ifft"), ("rfft", "ihfft"), ("irfft", "hfft")
@@ -151,3 +152,27 @@ def test_stft_options():
         flambeau.stft(flambeau.ones(40), 9, return_complex=True)
     with pytest.warns(UserWarning, match="padded with zeros"):
         assert tuple(flambeau.istft(ours(numbers(5, 21, dtype=COMPLEX)), 8, length=60).shape) == (60,)
+
+
+ORDERS = [
+    lambda x: x, lambda x: x.permute(2, 0, 1), lambda x: x.transpose(0, 1), lambda x: x[:, ::2], lambda x: x.mT[1:],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", COMPLEX_TO_COMPLEX + REAL_TO_HALF + HALF_TO_REAL)
+def test_results_lie_in_memory_as_pytorchs_do(name, compiled, monkeypatch):
+    """A result has other strides than PyTorch's, so that whatever draws in the order of memory, such as dropout, draws otherwise."""
+    if not compiled:
+        monkeypatch.setattr(fourier, "_applies", lambda array: False)
+    for order in ORDERS:
+        for dim in (0, 1, 2):
+            found = []
+            for t in (torch, flambeau):
+                y = getattr(t.fft, name)(order(t.arange(4 * 6 * 10.0).reshape(4, 6, 10)), dim=dim)
+                t.manual_seed(0)
+                found.append((y.stride(), (t.nn.functional.dropout(y.abs() + 1) == 0).tolist()))
+            assert found[0] == found[1]
+        for dims in ((0, 1), (2, 0), (1, 2), (1, 0, 2)):
+            strides = [getattr(t.fft, name + "n")(order(t.ones(4, 6, 10)), dim=dims).stride() for t in (torch, flambeau)]
+            assert strides[0] == strides[1], (dims, strides)

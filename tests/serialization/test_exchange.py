@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import pathlib
 import pickle
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -376,3 +379,31 @@ def test_sparse_tensors_in_the_old_format(tmp_path, weights_only):
     torch.save(bad, tmp_path / "bad.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(RuntimeError, match="inconsistent with indices"):
         flambeau.load(tmp_path / "bad.pt", weights_only=weights_only)
+
+
+def test_a_plain_pickle_of_pytorchs_reads_under_the_alias(tmp_path):
+    """pickle.dump of tensors, parameters and modules, as caches on disk are written, is not understood where torch means Flambeau."""
+    known = {name: value for name, value in of_every_dtype(torch).items() if name not in ("uint16", "uint32", "uint64")}
+    theirs = [
+        known,
+        views(torch),
+        torch.nn.Linear(2, 3),
+        torch.nn.Parameter(torch.ones(2)),
+        torch.eye(3).to_sparse(),
+        torch.ones(2, device="meta"),
+    ]
+    theirs[3].note = "kept"
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(theirs))
+    program = """
+import pickle, torch
+known, views, layer, parameter, sparse, meta = pickle.load(open("x.pkl", "rb"))
+assert isinstance(parameter, torch.nn.Parameter) and parameter.note == "kept" and meta.device.type == "meta"
+torch.save([known, views, layer.state_dict(), parameter.detach(), sparse.to_dense()], "x.pt")
+"""
+    (tmp_path / "reads.py").write_text(program)
+    sources = os.environ | {"PYTHONPATH": str(pathlib.Path(flambeau.__file__).parents[1])}
+    run = [sys.executable, "-m", "flambeau", "run", "reads.py"]
+    done = subprocess.run(run, cwd=tmp_path, env=sources, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = [known, theirs[1], theirs[2].state_dict(), theirs[3].detach(), theirs[4].to_dense()]
+    assert_same(flambeau.load(tmp_path / "x.pt"), expected)

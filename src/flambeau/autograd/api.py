@@ -36,12 +36,26 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         if grad_tensors is not None:
             raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`")
         grad_tensors = grad_variables
+    if create_graph:
+        _warn_of_cycle()
+    _backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
+
+
+def _backward(tensors, grad_tensors, retain_graph, create_graph, inputs) -> None:
     outputs = _sequence(tensors)
     grads = _gradients(outputs, grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
     only = None if inputs is None else _aims(inputs)
     roots, seeds = _seeds(outputs, grads, create_graph)
     run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph, only=only)
+
+
+def _warn_of_cycle() -> None:
+    warnings.warn(
+        "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient: each keeps the other, "
+        "and the whole graph, in memory. autograd.grad makes none; if backward() it must be, set .grad to None when it has been used",
+        stacklevel=3,
+    )
 
 
 def _aims(inputs) -> list[tuple]:
@@ -62,9 +76,11 @@ def tensor_backward(
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:  # fmt: skip
     """Add to the `.grad` of every leaf the derivative of this tensor (weighted by `gradient`, if it is not a scalar)."""
+    if create_graph:
+        _warn_of_cycle()
     edge = self._edge()
     if gradient is not None or inputs is not None or edge is None:
-        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        _backward(self, gradient, retain_graph, create_graph, inputs)
         return
     keep = create_graph if retain_graph is None else retain_graph
     seed = _one(self)

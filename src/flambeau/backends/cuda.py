@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -111,6 +112,11 @@ def sdp_kernel(
     enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
 ) -> AbstractContextManager[Any]:
     """Allow these ways within a `with`; `torch.nn.attention.sdpa_kernel` is the newer form."""
+    warnings.warn(
+        "`torch.backends.cuda.sdp_kernel()` is deprecated: `torch.nn.attention.sdpa_kernel()` takes the list of the ways to allow",
+        FutureWarning,
+        stacklevel=2,
+    )
     chosen = {
         SDPBackend.FLASH_ATTENTION: enable_flash, SDPBackend.MATH: enable_math,
         SDPBackend.EFFICIENT_ATTENTION: enable_mem_efficient, SDPBackend.CUDNN_ATTENTION: enable_cudnn,

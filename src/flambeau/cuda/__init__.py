@@ -636,4 +636,6 @@ __all__ += [n for n, found in globals().items() if getattr(found, "__module__", 
 def __getattr__(name: str):
     if name == "amp":  # imported when asked for
         return importlib.import_module("flambeau.cuda.amp")
+    if name == "_initialized":  # layers that run twice ask, before they save the states of GPUs' random numbers
+        return is_initialized()
     raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")

@@ -248,20 +248,45 @@ def _chirp(n: int, dtype: np.dtype, backward: bool) -> tuple[int, np.ndarray, np
 # -- several dimensions ----------------------------------------------------------------------------------------------------
 
 
+@lru_cache(1024)
+def result_strides(shape: tuple[int, ...], strides: tuple[int, ...], dims: tuple[int, ...], last_stays: bool = False) -> tuple[int, ...]:
+    """The order in memory of a result of this shape, in elements, as PyTorch lays it out; dropout after a transform draws in this order.
+
+    The dimensions that are not transformed come first, then those that are, each kind as it was in the input (`strides`); with `last_stays`
+    the last of `dims` changes fastest.
+    """
+    first = [d for d in range(len(shape)) if d not in dims]
+    moving, end = (dims[:-1], dims[-1:]) if last_stays else (dims, ())
+    order = [*sorted(first, key=lambda d: -strides[d]), *sorted(moving, key=lambda d: -strides[d]), *end]
+    found, step = [0] * len(shape), 1
+    for d in reversed(order):
+        found[d], step = step, step * max(shape[d], 1)
+    return tuple(found)
+
+
+def _result(like: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, dims, last_stays: bool) -> np.ndarray:
+    return native.empty_strided(shape, result_strides(shape, like.strides, tuple(dims), last_stays), dtype)
+
+
+def _copied(found: np.ndarray, out: np.ndarray) -> np.ndarray:
+    out[...] = found
+    return out
+
+
 def _applies(array: Array) -> bool:
     compiled = type(array) is np.ndarray and native.kernel("fft.rows") is not native.not_compiled
     return compiled and array.size > 0 and array.flags.aligned
 
 
 def complex_to_complex(array: Array, dims, scale: float, forward: bool) -> Array | None:
-    """The transform over `dims`. Real or complex -> complex, C-contiguous."""
+    """The transform over `dims`. Real or complex -> complex."""
     if not _applies(array):
         return None
     dtype = array.dtype if array.dtype in REAL else COMPLEX.get(array.dtype)
     if dtype is None:
         return None
     source = arrays.cast(array, dtype) if array.dtype != dtype else array
-    out = native.empty(array.shape, dtype)
+    out = _result(source if len(dims) > 1 else array, array.shape, dtype, dims, False)
     for number, dim in enumerate(sorted(dims, reverse=True)):
         _along(out if number else source, out, dim, 1.0 if number else scale, not forward)
     return out
@@ -273,10 +298,10 @@ def real_to_half(array: Array, dims, scale: float) -> Array | None:
         return None
     *others, dim = dims
     n, dtype = array.shape[dim], COMPLEX[array.dtype]
+    out = _result(array, (*array.shape[:dim], n // 2 + 1, *array.shape[dim + 1 :]), dtype, dims, True)
     if n % 2 or n // 2 > min(ROW // array.itemsize, COLUMN) or radices(n) is None:
         whole = complex_to_complex(array, dims, scale, True)
-        return None if whole is None else arrays.contiguous(whole[(slice(None),) * dim + (slice(n // 2 + 1),)])
-    out = native.empty((*array.shape[:dim], n // 2 + 1, *array.shape[dim + 1 :]), dtype)
+        return None if whole is None else _copied(whole[(slice(None),) * dim + (slice(n // 2 + 1),)], out)
     _along(array, out, dim, scale, False, "half")
     for other in others:
         _along(out, out, other, 1.0, False)
@@ -291,6 +316,7 @@ def half_to_real(array: Array, dims, scale: float, n: int) -> Array | None:
     if others:
         array = complex_to_complex(array, others, 1.0, False)
     m, real = n // 2, REAL[array.dtype]
+    out = _result(array, (*array.shape[:dim], n, *array.shape[dim + 1 :]), real, (dim,), True)
     if n % 2 or m > min(ROW // real.itemsize, COLUMN) or radices(n) is None:
         rows = np.moveaxis(array, dim, -1)
         rows = np.concatenate([rows, rows[..., n - m - 1 : 0 : -1].conj()], -1)  # for n even the middle stands once
@@ -299,7 +325,6 @@ def half_to_real(array: Array, dims, scale: float, n: int) -> Array | None:
             rows[..., m].imag = 0
         found = complex_to_complex(rows, (rows.ndim - 1,), scale, False)
         assert found is not None
-        return arrays.contiguous(np.moveaxis(found.real, -1, dim))
-    out = native.empty((*array.shape[:dim], n, *array.shape[dim + 1 :]), real)
+        return _copied(np.moveaxis(found.real, -1, dim), out)
     _along(array, out, dim, scale, True, "whole")
     return out

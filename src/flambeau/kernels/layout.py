@@ -276,11 +276,12 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
 def _broadcast_two(a: Sizes, b: Sizes) -> Sizes:
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     result = list(longer)
-    for i, size in enumerate(shorter, len(longer) - len(shorter)):
-        if result[i] == 1:
-            result[i] = size
-        elif size != 1 and size != result[i]:
-            dim = i - len(longer)
+    for dim in range(-1, -len(shorter) - 1, -1):  # from the last dimension: if several do not fit, that is the one to name
+        size = shorter[dim]
+        if result[dim] == 1:
+            result[dim] = size
+        elif size != 1 and size != result[dim]:
+            i = dim + len(longer)
             raise RuntimeError(
                 f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at non-singleton dimension {i}\n    a  {a}\n"
                 f"    b  {b}\n    shapes are aligned at the last dimension, and only a size of 1 stretches: here dimension {dim} does not fit"

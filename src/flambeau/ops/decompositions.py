@@ -6,6 +6,8 @@ then solving for the factors' differentials. X^H is the conjugate transpose, ∘
 
 from __future__ import annotations
 
+import warnings
+
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite
 from flambeau.ops.matrix import adjoint, check_matrices, conj, diagonal, from_lapack, identity_like, refuse
@@ -56,7 +58,8 @@ def linalg_cholesky(A, *, upper=False):
 
 @composite(out="same", grad_name="CholeskyBackward0")
 def cholesky(input, upper=False):
-    """L with L L^H = input, or with `upper` U with U^H U = input. (..., N, N) -> (..., N, N)."""
+    """L with L L^H = input, or with `upper` U with U^H U = input; the older form of linalg.cholesky. (..., N, N) -> (..., N, N)."""
+    warnings.warn("torch.cholesky is deprecated in favor of torch.linalg.cholesky", stacklevel=4)
     return _cholesky(input, upper).L
 
 
@@ -114,6 +117,7 @@ linalg_qr.derivative(A=_qr_gradient)
 @composite(out=True, returns="Q R")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
+    warnings.warn("torch.qr is deprecated in favor of torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
     return linalg_qr(input, "reduced" if some else "complete")
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from math import prod, sqrt
 
+import numpy as np
+
 from flambeau import dtypes
 from flambeau.kernels import arrays, fourier, layout
 from flambeau.ops.declare import composite, on_arrays
@@ -35,7 +37,7 @@ def _c2c(input, dims, scale, forward):
         found = fft.fft(input, axis=dims[0]) if forward else fft.ifft(input, axis=dims[0], norm="forward")
     else:
         found = fft.fftn(input, axes=dims) if forward else fft.ifftn(input, axes=dims, norm="forward")
-    return _scaled(found, scale)
+    return _laid_out(_scaled(found, scale), dims, arrays.element_strides(input))
 
 
 @on_arrays(public=False, method=False, grad_name="FftR2CBackward0")
@@ -45,27 +47,42 @@ def _r2c(input, dims, scale):
     if compiled is not None:
         return compiled
     fft = arrays.module_of(input).fft
-    return _scaled(fft.rfft(input, axis=dims[0]) if len(dims) == 1 else fft.rfftn(input, axes=dims), scale)
+    found = fft.rfft(input, axis=dims[0]) if len(dims) == 1 else fft.rfftn(input, axes=dims)
+    return _laid_out(_scaled(found, scale), dims, arrays.element_strides(input), True)
 
 
 @on_arrays(public=False, method=False, grad_name="FftC2RBackward0")
 def _c2r(input, dims, scale, n):
     """The backward transform to real numbers, n of them along the last of `dims`, of which `input` has the first half of the spectrum."""
-    input = arrays.contiguous(input)  # so that what comes back is in row-major order too
     compiled = fourier.half_to_real(input, dims, scale, n)
     if compiled is not None:
         return compiled
     fft = arrays.module_of(input).fft
+    strides = layout.preserve_format_strides(input.shape, arrays.element_strides(input))
     if len(dims) == 1:
-        return _scaled(fft.irfft(input, n, axis=dims[0], norm="forward"), scale)
-    sizes = [input.shape[d] for d in dims[:-1]] + [n]
-    return _scaled(fft.irfftn(input, s=sizes, axes=dims, norm="forward"), scale)
+        found = fft.irfft(input, n, axis=dims[0], norm="forward")
+    else:
+        found = fft.irfftn(input, s=[input.shape[d] for d in dims[:-1]] + [n], axes=dims, norm="forward")
+        strides = fourier.result_strides(input.shape, strides, tuple(dims[:-1]))
+    return _laid_out(_scaled(found, scale), dims[-1:], strides)
 
 
 def _scaled(found, scale):
     if scale != 1:
         found *= scale
     return found
+
+
+def _laid_out(found, dims, strides, last_stays=False):
+    """What NumPy found, in the order in memory that the compiled transforms give it."""
+    if type(found) is not np.ndarray:
+        return found
+    wanted = fourier.result_strides(found.shape, strides, tuple(dims), last_stays)
+    if arrays.element_strides(found) == wanted:
+        return found
+    out = arrays.empty_strided(found.shape, wanted, found.dtype)
+    out[...] = found
+    return out
 
 
 @on_arrays(public=False, method=False)
@@ -176,8 +193,11 @@ def _to_half(name: str, input, dims, sizes, norm, forward: bool):
     if input.is_complex():
         raise RuntimeError(f"{name} expects a real input tensor, but got {input.dtype.name}. Try fft.fft, or x.real")
     x, sizes = _sized(_as_float(name, input), dims, sizes)
-    found = _r2c(x, dims, _scale(norm, sizes, forward))
-    return found if forward else conj(found)
+    scale = _scale(norm, sizes, forward)
+    if forward:
+        return _r2c(x, dims, scale)
+    found = conj(_r2c(x, dims[-1:], scale))
+    return _c2c(found, dims[:-1], 1.0, False) if dims[:-1] else found
 
 
 def _from_half(name: str, input, dims, sizes, norm, forward: bool):

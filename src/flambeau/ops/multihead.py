@@ -27,7 +27,7 @@ def multi_head_attention_forward(
     q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, is_causal=False,
 ):  # fmt: skip
     """(the result, the weights of attention or None). See `nn.MultiheadAttention`; is_causal is a hint that attn_mask is the causal one."""
-    batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
+    batched = check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
         query, key, value = _one_sample(query, key, value)
         key_padding_mask = key_padding_mask if key_padding_mask is None else key_padding_mask.unsqueeze(0)
@@ -86,7 +86,7 @@ def _by_head(x, heads: int):
     return x.unflatten(-1, (heads, x.shape[-1] // heads)).permute(1, 2, 0, 3)
 
 
-def _check_shapes(query, key, value, padding, mask, heads: int) -> bool:
+def check_shapes(query, key, value, padding, mask, heads: int) -> bool:
     """Whether there is a dimension of samples."""
     assert query.dim() in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
     n, kind = query.dim(), "batched" if query.dim() == 3 else "unbatched"

@@ -7,7 +7,7 @@ from flambeau.dtypes import finfo
 from flambeau.eager.updates import advance
 from flambeau.factories import tensor, zeros, zeros_like
 from flambeau.ops.formats import preserve_format
-from flambeau.optim.optimizer import Optimizer, _to_scalar, evaluated, one_element, scalar_dtype
+from flambeau.optim.optimizer import Optimizer, _get_scalar_dtype, _to_scalar, evaluated, one_element
 from flambeau.tensor import Tensor
 
 __all__ = ["Adafactor"]
@@ -40,7 +40,7 @@ class Adafactor(Optimizer):
             for p in group["params"]:
                 own = self.state.get(p, {})
                 if own and not isinstance(own["step"], Tensor):
-                    own["step"] = tensor(float(own["step"]), dtype=scalar_dtype())
+                    own["step"] = tensor(float(own["step"]), dtype=_get_scalar_dtype())
 
     @no_grad()
     def step(self, closure=None):
@@ -55,7 +55,7 @@ class Adafactor(Optimizer):
         return loss
 
     def _start(self, grad: Tensor) -> dict[str, Tensor]:
-        step = zeros((), dtype=scalar_dtype())
+        step = zeros((), dtype=_get_scalar_dtype())
         if grad.dim() < 2:
             return {"step": step, "variance": zeros_like(grad, memory_format=preserve_format)}
         *batch, rows, columns = grad.shape

@@ -40,6 +40,23 @@ class Adam(Elementwise):
         super().__init__(params, defaults)
         check_fused(fused, foreach, differentiable)
 
+    def _init_group(self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps):
+        """Begin what is to be remembered, and fill the lists that `adam` takes; whether a parameter is complex. For subclasses with a step of
+        their own."""
+        given = [p for p in group["params"] if p.grad is not None]
+        for p in given:
+            if p.grad.is_sparse:
+                self._move_sparsely(group, p, p.grad)
+        params_with_grad += given
+        grads += [p.grad for p in given]
+        for state in self._held(group, given):
+            exp_avgs.append(state["exp_avg"])
+            exp_avg_sqs.append(state["exp_avg_sq"])
+            state_steps.append(state["step"])
+            if group["amsgrad"]:
+                max_exp_avg_sqs.append(state["max_exp_avg_sq"])
+        return any(p.is_complex() for p in given)
+
     def _names(self, group):
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 

@@ -6,7 +6,7 @@ from flambeau.eager.updates import read, write
 from flambeau.factories import full, ones, tensor, zeros
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, like
-from flambeau.optim.optimizer import scalar_dtype
+from flambeau.optim.optimizer import _get_scalar_dtype
 
 __all__ = ["ASGD", "asgd"]
 
@@ -32,7 +32,7 @@ class ASGD(Elementwise):
         super().__init__(params, defaults)
 
     def _start(self, p, group):
-        where = {"dtype": scalar_dtype(), "device": p.device}
+        where = {"dtype": _get_scalar_dtype(), "device": p.device}
         return {"step": zeros((), **where), "eta": full((), float(group["lr"]), **where), "mu": ones((), **where), "ax": like(p)}
 
     def _keys(self, group, held, params):

@@ -16,7 +16,7 @@ from flambeau.eager import updates
 from flambeau.factories import tensor, zeros, zeros_like
 from flambeau.ops.formats import preserve_format
 from flambeau.ops.updates import Rule
-from flambeau.optim.optimizer import Optimizer, evaluated, one_element, scalar_dtype
+from flambeau.optim.optimizer import Optimizer, _get_scalar_dtype, evaluated, one_element
 from flambeau.tensor import Tensor
 
 # What groups saved by older versions may lack.
@@ -117,7 +117,7 @@ class Elementwise(Optimizer):
     def _counter(self, p: Tensor, group: dict[str, Any]) -> Tensor:
         """A step count of 0: in main memory, unless the step is to be captured."""
         fused = group.get("fused")
-        return zeros((), dtype=scalar_dtype(fused), device=p.device if fused or group.get("capturable") else "cpu")
+        return zeros((), dtype=_get_scalar_dtype(fused), device=p.device if fused or group.get("capturable") else "cpu")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -128,7 +128,7 @@ class Elementwise(Optimizer):
                 own = self.state.get(p, {})
                 for name in ("step", "eta", "mu", "mu_product"):  # once plain numbers
                     if name in own and not isinstance(own[name], Tensor):
-                        own[name] = tensor(float(own[name]), dtype=scalar_dtype(group.get("fused")))
+                        own[name] = tensor(float(own[name]), dtype=_get_scalar_dtype(group.get("fused")))
 
 
 def apply(cls: type[Elementwise], params: list[Tensor], grads: list[Tensor], states: dict[str, list], **group: Any) -> list[dict]:

@@ -18,8 +18,29 @@ from flambeau import dtypes, errors
 from flambeau.autograd.modes import set_recording
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
+from flambeau.kernels import arrays
 from flambeau.legacy import typename
 from flambeau.optim.mistakes import Watch
+from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
+    _capturable_doc,
+    _default_to_fused_or_foreach,
+    _device_dtype_check_for_fused,
+    _differentiable_doc,
+    _disable_dynamo_if_unsupported,
+    _foreach_doc,
+    _fused_doc,
+    _get_capturable_supported_devices,
+    _get_foreach_kernels_supported_devices,
+    _get_fused_kernels_supported_devices,
+    _get_scalar_dtype,
+    _get_value,
+    _group_tensors_by_device_and_dtype,
+    _maximize_doc,
+    _params_doc,
+    _stack_if_compiling,
+    _use_grad_for_differentiable,
+    _view_as_real,
+)
 from flambeau.tensor import Tensor
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
@@ -56,6 +77,7 @@ class Optimizer:
     OptimizerPreHook = Callable[..., "tuple[tuple, dict] | None"]
     OptimizerPostHook = Callable[..., None]
     _watch: Watch | None = None  # a copy has none: it does not know whose parameters it moves
+    _group_tensors_by_device_and_dtype = staticmethod(_group_tensors_by_device_and_dtype)
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -233,6 +255,15 @@ class Optimizer:
         """Call hook(optimizer) after load_state_dict()."""
         return _registered(self._optimizer_load_state_dict_post_hooks, hook, prepend)
 
+    def _cuda_graph_capture_health_check(self) -> None:
+        """RuntimeError while a CUDA graph is captured, unless all groups are capturable: the captured step would always be the same one."""
+        unready = [g for g in self.param_groups if not g["capturable"] and any(p.is_cuda for p in g["params"])]
+        if unready and arrays.cuda().cupy.cuda.get_current_stream().is_capturing():
+            name = type(self).__name__
+            raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {name} but param_groups' capturable is False.")
+
+    _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
+
     @staticmethod
     def profile_hook_step(func: Callable) -> Callable:
         """`step` with the hooks around it."""
@@ -309,11 +340,6 @@ def one_element(value, name: str = "lr") -> None:
     """Refuse a tensor of several elements where a number is expected."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"Tensor {name} must be 1-element, found shape {tuple(value.shape)}")
-
-
-def scalar_dtype(is_fused: bool | None = None) -> dtypes.dtype:
-    """What steps are counted in."""
-    return dtypes.float64 if not is_fused and dtypes.get_default_dtype() is dtypes.float64 else dtypes.float32
 
 
 def _to_scalar(x):

@@ -34,6 +34,15 @@ class SGD(Elementwise):
         super().__init__(params, defaults)
         check_fused(fused, foreach, differentiable)
 
+    def _init_group(self, group, params, grads, momentum_buffer_list):
+        """Fill the lists that `sgd` takes; whether a gradient is sparse. For subclasses with a step of their own."""
+        given = [p for p in group["params"] if p.grad is not None]
+        params += given
+        grads += [p.grad for p in given]
+        if group["momentum"] != 0:
+            momentum_buffer_list += [self.state[p].get("momentum_buffer") for p in given]
+        return any(p.grad.is_sparse for p in given)
+
     def _names(self, group):
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
 

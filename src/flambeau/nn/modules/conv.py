@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from flambeau.factories import empty
+from flambeau.autograd.modes import no_grad
+from flambeau.factories import empty, empty_like
 from flambeau.nn import functional as F
 from flambeau.nn import init
+from flambeau.nn.common_types import _size_1_t, _size_2_t, _size_3_t  # noqa: F401  (programs import these and the tuples from here)
 from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
+from flambeau.nn.modules.utils import _pair, _reverse_repeat_tuple, _single, _triple  # noqa: F401
 from flambeau.nn.parameter import UninitializedParameter
+from flambeau.ops.formats import contiguous_format
 from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
 
@@ -51,27 +57,30 @@ class _ConvNd(Module):
         else:
             self.register_parameter("bias", None)
 
-    def _around(self) -> list[int]:
+    def _around(self) -> Sequence[int]:
         """(before, after) of each dimension, the last one first: what F.pad takes."""
         if not isinstance(self.padding, str):
-            return [p for p in reversed(self.padding) for _ in range(2)]
+            return _reverse_repeat_tuple(self.padding, 2)
         if self.padding == "valid":
-            return [0] * 2 * self.dims
+            return [0] * 2 * len(self.kernel_size)
         totals = [d * (k - 1) for d, k in zip(reversed(self.dilation), reversed(self.kernel_size), strict=True)]
         return [part for total in totals for part in (total // 2, total - total // 2)]
 
     def reset_parameters(self) -> None:
         """Draw new weights, uniform in ±1/√(in_channels / groups · kernel)."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.weight.is_contiguous():
+            init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        else:  # a weight with its channels last gets the same numbers at the same places as any other
+            with no_grad():
+                self.weight.copy_(init.kaiming_uniform_(empty_like(self.weight, memory_format=contiguous_format), a=math.sqrt(5)))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
-            if fan_in != 0:
-                bound = 1 / math.sqrt(fan_in)
-                init.uniform_(self.bias, -bound, bound)
+            bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
-        n = self.dims
+        n = len(self.kernel_size)
         for name, usual in (("padding", (0,) * n), ("dilation", (1,) * n), ("output_padding", (0,) * n), ("groups", 1)):
             if getattr(self, name) != usual:
                 parts.append(f"{name}={getattr(self, name)}")
@@ -164,26 +173,15 @@ class _ConvTransposeNd(_ConvNd):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-        groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+        output_padding: Any, groups: int, bias: bool, padding_mode: str, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}, found {padding_mode!r}')
         super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            True,
-            output_padding,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
+            in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding, groups, bias, padding_mode,
+            device, dtype,
+        )  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self.dims, self.dilation)
@@ -216,17 +214,49 @@ class _ConvTransposeNd(_ConvNd):
         return tuple(size - low for size, low in zip(output_size, least, strict=True))
 
 
-class ConvTranspose1d(_ConvTransposeNd):
+class _ConvTransposeMixin(_ConvTransposeNd):
+    """The name that older programs inherit from."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        warnings.warn("`_ConvTransposeMixin` is a deprecated internal class. Inherit from nn.ConvTranspose2d", FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
+
+
+class _Spreading(_ConvTransposeNd):
+    """The options in the order that users give them."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+        groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            True,
+            output_padding,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
+
+
+class ConvTranspose1d(_Spreading):
     __doc__ = _ConvTransposeNd.__doc__
     dims = 1
 
 
-class ConvTranspose2d(_ConvTransposeNd):
+class ConvTranspose2d(_Spreading):
     __doc__ = _ConvTransposeNd.__doc__
     dims = 2
 
 
-class ConvTranspose3d(_ConvTransposeNd):
+class ConvTranspose3d(_Spreading):
     __doc__ = _ConvTransposeNd.__doc__
     dims = 3
 
