@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import linalg
 from flambeau.autograd import modes
 from flambeau.factories import empty_like
 from flambeau.random_factories import randperm
@@ -209,7 +210,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     rows = tensor.size(0)
     columns = tensor.numel() // rows
     noise = tensor.new_empty((rows, columns)).normal_(0, 1, generator=generator)
-    q, r = (noise.t() if rows < columns else noise).qr()
+    q, r = linalg.qr(noise.t() if rows < columns else noise)
     q *= r.diag().sign()  # makes the distribution uniform over all orthogonal matrices
     tensor.view_as(q.t() if rows < columns else q).copy_(q.t() if rows < columns else q)
     return tensor.mul_(gain)
