@@ -104,6 +104,8 @@ def zeros(shape: Sequence[int], dtype: np.dtype, device: devices.device = device
 
 def empty_like(array: Array, dtype: np.dtype | None = None) -> Array:
     """Uninitialised memory on the same device, dense, with the array's order of dimensions."""
+    if type(array) is ndarray and array.size and array.flags.c_contiguous and 1 not in array.shape:  # which have strides of their own
+        return native.empty(array.shape, array.dtype if dtype is None else dtype)
     strides = layout.preserve_format_strides(array.shape, element_strides(array))
     return empty_strided(array.shape, strides, array.dtype if dtype is None else dtype, device_of(array))
 
