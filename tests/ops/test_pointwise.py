@@ -561,3 +561,11 @@ def test_mixed_dtypes_meet_alike_every_time(name):
             found = getattr(flambeau, name)(a(flambeau), b(flambeau))
             assert str(found.dtype) == str(expected.dtype)
             np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3 if expected.dtype == torch.float16 else 1e-5)
+
+
+def test_clamp_at_bounds_that_are_not_numbers():
+    """NaN as an element or as a bound, bounds the wrong way round, zeros of both signs."""
+    edges = [0.0, -0.0, 1.0, -1.0, 0.5, INF, -INF, NAN]
+    for low, high in itertools.product(edges, repeat=2):
+        expected = torch.clamp(torch.tensor(edges), low, high)
+        np.testing.assert_array_equal(flambeau.clamp(flambeau.tensor(edges), low, high).numpy(), expected.numpy())

@@ -342,7 +342,7 @@ def bind_inplace(op) -> Callable:
     may_write = op.write is not None and not op.promote
 
     def front(*args, **kwargs):
-        if may_write and not kwargs and least <= len(args) <= most and not modes.special:
+        if may_write and (not kwargs or kwargs == NO_GENERATOR) and least <= len(args) <= most and not modes.special:
             given = _to_write(args)
             if given is not None:
                 op.write(*given)
@@ -376,6 +376,9 @@ def bind_inplace(op) -> Callable:
         return self
 
     return front
+
+
+NO_GENERATOR = {"generator": None}  # what is the default anyway, said in so many words
 
 
 def _to_write(args: tuple) -> list | None:
