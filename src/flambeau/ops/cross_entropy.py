@@ -262,7 +262,7 @@ _folds = {name: folding.whole(name) for name in ("sum", "mean")}
 
 def _sure_loss(picked, target, weight, reduction, input):
     """The loss of elements that all count, in their order."""
-    if weight is None and reduction != "none" and picked.size:
+    if weight is None and reduction != "none" and picked.size and picked.dtype == input.dtype:
         found = _folds[reduction](picked)
         if found is not NotImplemented:
             return np.negative(found, found)
