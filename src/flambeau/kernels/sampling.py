@@ -152,9 +152,7 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
             error = RuntimeError if _name(dtype) in _PLAIN_INTEGERS else NotImplementedError
             raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {_name(dtype)}")
         return _fill_integers(generator, out, 0, 2**64, True)
-    low, span, doubts = _integer_range(dtype, low, high)
-    for doubt in doubts:
-        warnings.warn(doubt, stacklevel=2)
+    low, span = _integer_range(dtype, low, high)
     # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
     return _fill_integers(generator, out, low, span, span >= 2**28)
 
@@ -612,9 +610,17 @@ def _check_uniform_range(dtype: np.dtype, low: float, high: float) -> None:
         raise RuntimeError(f"uniform_: {what}, but found from={low}, to={high}")
 
 
+def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int]:
+    """(low, number of values) for `randint`, after PyTorch's checks and, for floats, its correction of the ends."""
+    low, span, doubts = _checked_range(dtype, low, high)
+    for doubt in doubts:
+        warnings.warn(doubt, stacklevel=3)
+    return low, span
+
+
 @lru_cache(256)
-def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int, list[str]]:
-    """(low, number of values, what to warn of) for `randint`, after PyTorch's checks and, for floats, its correction of the ends."""
+def _checked_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int, list[str]]:
+    """The same, and what to warn of."""
     doubts = []
     smallest, largest, digits = _integer_limits(dtype)
     if high is not None and low >= high:
