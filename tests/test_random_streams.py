@@ -281,7 +281,7 @@ def test_words_are_torchs(path):
         twins = Twins(start)
         for n in (0, 1, 5, 623, 1, 624, 1248, 1000):
             expected = torch.zeros(n, dtype=torch.int64).random_(0, 2**28 - 1, generator=twins.torchs)
-            words = sampling._words(twins.ours, n, False)
+            words = sampling._words(twins.ours, n, False).view(np.uint32)
             twins.check((words % (2**28 - 1)).astype(np.int64), expected)
             expected = torch.zeros(n, dtype=torch.int64).random_(-(2**63), None, generator=twins.torchs)
             twins.check(sampling._words(twins.ours, n, True).view(np.int64), expected)
@@ -535,7 +535,12 @@ def compiled(folder: Path, flags: tuple[str, ...]):
 def test_no_compiler_flag_changes_a_bit(flags, tmp_path, monkeypatch):
     """The loops give the NumPy path's bits whether or not the compiler may fuse and whichever CPU it compiles for."""
     monkeypatch.setattr(sampling, "_run", compiled(tmp_path, flags))
-    monkeypatch.setattr(sampling, "_words", lambda generator, n, wide: generator.draw64(n) if wide else generator.draw32(n))
+
+    def draw(generator, out):
+        words = generator.draw64(out.size) if out.itemsize == 8 else generator.draw32(out.size)
+        out[...] = words.view(out.dtype).reshape(out.shape)
+
+    monkeypatch.setattr(sampling, "_draw", draw)
     for dtype in (np.float32, np.float64):
         for sample, a, b in ((sampling.normal, 0.3, 1.7), (sampling.uniform, 0.1, 0.7), (sampling.exponential, 1.5, None)):
             bits = []

@@ -222,11 +222,16 @@ def _integers(values: list, dtype: dtypes.dtype, kinds: set[type]) -> np.ndarray
 
 def stored_integer(value: Any, dtype: dtypes.dtype) -> Any:
     """One number as an integer dtype stores it; RuntimeError if it does not fit. Of an unsigned dtype -1 is the largest value, as in C."""
-    limits = np.iinfo(dtype.numpy)
+    limits = _limits(dtype)
     lowest = limits.min or (-limits.max if isinstance(value, (int, np.integer)) else 0)
     if not lowest <= value <= limits.max:  # nan compares false
         raise does_not_fit(value, dtype)
     return dtype.numpy.type(int(value) if limits.min else int(value) % (limits.max + 1))
+
+
+@lru_cache(None)
+def _limits(dtype: dtypes.dtype) -> np.iinfo:
+    return np.iinfo(dtype.numpy)
 
 
 def filling(value: Any, dtype: dtypes.dtype) -> Any:
@@ -239,6 +244,8 @@ def filling(value: Any, dtype: dtypes.dtype) -> Any:
 
 def stored(value: Any, dtype: dtypes.dtype) -> Any:
     """One number as `fill_` and `full` store it: what is beyond the dtype's range is an error instead of infinity."""
+    if type(value) is float and dtype is dtypes.float32 and -3e38 < value < 3e38:
+        return value
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise OverflowError(f"int too big to convert: {value} does not fit in 64 bits")
     if dtype is dtypes.bool:

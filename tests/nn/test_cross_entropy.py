@@ -222,3 +222,12 @@ def test_in_chunks(options, chunks):
             mine(sample(8, 3)), mine(sample(5, 3)), mine(t), label_smoothing=0.1, options=flambeau.nn.LinearCrossEntropyOptions()
         )
     assert repr(flambeau.nn.LinearCrossEntropyOptions()) == repr(torch.nn.LinearCrossEntropyOptions())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_the_loss_has_the_dtype_of_its_input(dtype):
+    """Also where it was computed in a wider one."""
+    for shape in ((4, 3), (4, 3, 2), (2, 3, 2, 2)):
+        for reduction in ("mean", "sum", "none"):
+            x, target = flambeau.randn(shape).to(getattr(flambeau, dtype)), flambeau.zeros((shape[0], *shape[2:]), dtype=flambeau.int64)
+            assert flambeau.nn.functional.nll_loss(x, target, reduction=reduction).dtype is x.dtype

@@ -520,3 +520,20 @@ def test_new_dimensions_again():
                 answers.append((module, y.tolist(), y.stride(), y.storage_offset(), node, None if x.grad is None else x.grad.tolist()))
         theirs, ours = ([a[1:] for a in answers if a[0] is module] for module in (torch, flambeau))
         assert ours == theirs, index
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.bfloat16, torch.uint8])
+def test_few_elements_are_written_as_many_are(dtype, accumulate):
+    """A number, a value for each, or rows, at a few places or at many, some of them named twice and some from the end."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (5, 400):
+        i, j = (torch.randint(-6, 6, (n,), generator=generator) for _ in range(2))
+        for indices, values in (((i, j), ()), ((i, j), (n,)), ((i,), ()), ((i,), (n, 6)), ((i,), (6,)), ((i.int(), j.int()), (n,))):
+            value = torch.randint(0, 3, values, generator=generator).to(dtype)
+            if not accumulate and value.dim():
+                value = value * 0 + 1  # of several writes to one place PyTorch keeps any
+            expected = torch.ones(6, 6, dtype=dtype).index_put_(indices, value, accumulate)
+            found = flambeau.ones(6, 6, dtype=getattr(flambeau, str(dtype)[6:]))
+            found.index_put_(tuple(map(twin, indices)), twin(value), accumulate)
+            assert found.tolist() == expected.tolist()

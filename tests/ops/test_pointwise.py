@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 
 import numpy as np
@@ -543,3 +544,28 @@ def test_a_number_divided_by_a_tensor_is_pytorchs_to_the_last_bit():
         np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
     assert repr(3 / flambeau.tensor([2, 4])) == repr(3 / torch.tensor([2, 4]))
     assert repr(flambeau.iinfo(flambeau.int32)) == repr(torch.iinfo(torch.int32))
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "div", "gt", "maximum", "atan2"])
+def test_mixed_dtypes_meet_alike_every_time(name):
+    """How operands of several dtypes are converted is remembered: the second call gives what the first gave, and what PyTorch gives."""
+    kinds = ("bool", "uint8", "int64", "float16", "float32", "float64")
+    makers = [lambda lib, d=d, v=v: lib.tensor(v).to(getattr(lib, d)) for d in kinds for v in ([0, 1, 3], 2)]
+    makers += [lambda lib, v=v: v for v in (True, 3, 2.5)]
+    for a, b in itertools.product(makers, repeat=2):
+        try:
+            expected = getattr(torch, name)(a(torch), b(torch))
+        except (RuntimeError, TypeError, NotImplementedError):
+            continue
+        for _ in range(2):
+            found = getattr(flambeau, name)(a(flambeau), b(flambeau))
+            assert str(found.dtype) == str(expected.dtype)
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3 if expected.dtype == torch.float16 else 1e-5)
+
+
+def test_clamp_at_bounds_that_are_not_numbers():
+    """NaN as an element or as a bound, bounds the wrong way round, zeros of both signs."""
+    edges = [0.0, -0.0, 1.0, -1.0, 0.5, INF, -INF, NAN]
+    for low, high in itertools.product(edges, repeat=2):
+        expected = torch.clamp(torch.tensor(edges), low, high)
+        np.testing.assert_array_equal(flambeau.clamp(flambeau.tensor(edges), low, high).numpy(), expected.numpy())

@@ -243,3 +243,21 @@ def test_kth_in_lines_of_any_length(n, dtype):
                 np.testing.assert_array_equal(found.values.double().numpy(), wanted.values.double().numpy())
                 picked = view(mine).gather(dim, found.indices.unsqueeze(dim)).squeeze(dim)
                 np.testing.assert_array_equal(picked.double().numpy(), wanted.values.double().numpy())
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"])
+def test_lines_of_any_length_are_sorted_in_order(name):
+    """Short lines are sorted in another way than long ones; equal elements, zeros of both signs and NaN keep their order in both."""
+    rng = np.random.default_rng(0)
+    values = [0.0, -0.0, 1.0, -2.5, float("inf"), -float("inf"), float("nan")] if name.startswith("float") else [0, 1, 2, 100, 2]
+    for n in (1, 2, 15, 16, 17, 64, 127, 128, 129):
+        far = rng.standard_normal((3, n)) * 1e4 if name.startswith("float") else rng.integers(0, 2**31, (3, n))
+        for array in (rng.choice(values, (3, n)).astype(name), far.astype(name)):
+            for descending in (False, True):
+                expected = torch.sort(torch.tensor(array), dim=1, descending=descending, stable=True)
+                found = flambeau.sort(flambeau.tensor(array), dim=1, descending=descending, stable=True)
+                assert found.indices.tolist() == expected.indices.tolist()
+                np.testing.assert_array_equal(found.values.numpy(), expected.values.numpy())
+                if name != "bool":
+                    some = flambeau.topk(flambeau.tensor(array), (n + 1) // 2, 1, largest=descending)
+                    assert some.indices.tolist() == expected.indices[:, : (n + 1) // 2].tolist()

@@ -362,8 +362,12 @@ def bind_inplace(op) -> Callable:
     may_write = op.write is not None and not op.promote
 
     def front(*args, **kwargs):
-        if may_write and not kwargs and least <= len(args) <= most and not modes.special and _writes_at_once(op, args):
-            return args[0]
+        if may_write and (not kwargs or kwargs == NO_GENERATOR) and least <= len(args) <= most and not modes.special:
+            given = _to_write(args)
+            if given is not None:
+                op.write(*given)
+                args[0]._bump()
+                return args[0]
         values = _without_numpy_scalars(arguments.values(args, kwargs))
         if op.draws and modes.special and modes.state.draw is not None:
             return modes.state.draw(op.call_inplace, args, kwargs)
@@ -394,8 +398,11 @@ def bind_inplace(op) -> Callable:
     return front
 
 
-def _writes_at_once(op, args: tuple) -> bool:
-    """The usual case of a write: tensors in main memory and plain options, with nothing to record. False: nothing has been done yet."""
+NO_GENERATOR = {"generator": None}  # what is the default anyway, said in so many words
+
+
+def _to_write(args: tuple) -> list | None:
+    """The arguments as arrays in the usual case of a write: tensors in main memory and plain options, with nothing to record. Else None."""
     given: list = []
     recording = not modes.paused or modes.state.grad
     for v in args:
@@ -403,25 +410,17 @@ def _writes_at_once(op, args: tuple) -> bool:
         if kind in PLAIN:
             array = v._array
             if type(array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
-                return False
+                return None
             given.append(array)
         elif not given:
-            return False
+            return None
         elif kind in _OPTIONS:
             given.append(v)
         elif kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of
             given.append([t if t is None else t._array for t in v])
         else:
-            return False
-    self = args[0]
-    if self._inference or 0 in given[0].strides:
-        return False
-    if op.draws:
-        op.write(**{**op.defaults, **dict(zip(op.parameters, given, strict=False))})
-    else:
-        op.write(*given)
-    self._bump()
-    return True
+            return None
+    return None if args[0]._inference or 0 in given[0].strides else given
 
 
 def _at_hand(tensor) -> bool:

@@ -21,6 +21,8 @@ from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dty
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.tensor import PLAIN, Tensor, wrap
 
+ORDINARY = PLAIN | {int, float, bool}  # types of values that have no say in how they are written
+
 
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
@@ -30,6 +32,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         return modes.state.recorder.run_whole(getitem, _shown(index), (self, index), {})
     array = self._array
     if type(array) is np.ndarray:
+        if type(index) is list:
+            index = _listed(index)
         if type(index) is Tensor and _is_plain_index(index._array, array):
             return _index(self, [index])
         seen = _seen(array, index)
@@ -55,7 +59,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
-    if (modes.special or type(self) not in PLAIN or type(value) not in PLAIN) and overrides.overridden((self, index, value)):
+    if (modes.special or type(self) not in PLAIN or type(value) not in ORDINARY) and overrides.overridden((self, index, value)):
         overrides.call(setitem, (self, index, value), (self, index, value), {})
         return
     if modes.special and modes.state.recorder is not None:
@@ -75,6 +79,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if target is not None:
         _store(self, target, _fitting(value, target.shape) if is_tensor else value, is_tensor)
         return
+    if type(index) is list:
+        index = _listed(index)
     if type(index) is Tensor and type(array) is np.ndarray and _is_plain_index(index._array, array):
         _put(self, [index], _fitting(value) if is_tensor else value)
         return
@@ -233,6 +239,11 @@ def _is_plain_index(index, array: np.ndarray) -> bool:
     if type(index) is not np.ndarray or not index.ndim or not array.ndim:
         return False
     return index.dtype == np.int64 or (index.dtype == np.bool_ and index.shape == array.shape)
+
+
+def _listed(index: list) -> Any:
+    """A list of numbers as an index tensor; any other list as it is."""
+    return wrap(np.array(index)) if index and all([type(i) is int for i in index]) else index
 
 
 def _plain_indices(index: Any, array) -> list[Tensor | None] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -189,6 +190,8 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
     if out is None and not modes.special:
         array = _on_gpu(op, operands, options)
+        if array is NotImplemented:
+            array = _converted(op, operands, options)
         if array is not NotImplemented:
             result = wrap(array)
             finish(op, result, operands, options)
@@ -217,7 +220,47 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
         selecting.after(op, (*operands, *options), result)
     if result.is_cuda:
         _remember(op, operands, ready, key, out_dtype)
+    elif known is None:
+        _remember_conversions(op, operands, key)
     return result
+
+
+_conversions: dict[tuple, list] = {}  # what `_kinds` tells of a call -> for each operand how it is converted, or None
+
+
+def _kinds(op, operands: tuple) -> tuple | None:
+    """All that decides in which dtype operands in main memory meet; None where somebody has to look closer."""
+    kinds = [op, dtypes.get_default_dtype()]
+    for v in operands:
+        if type(v) in PLAIN:
+            array = v._array
+            if type(array) is not np.ndarray:
+                return None
+            kinds += array.dtype, not array.ndim
+        elif type(v) in NUMBERS:
+            kinds.append(type(v))
+        else:
+            return None
+    return tuple(kinds)
+
+
+def _converted(op, operands: tuple, options: tuple):
+    """The result for operands of several dtypes, where `general` has seen such before; else NotImplemented."""
+    conversions = _conversions.get(_kinds(op, operands))
+    if conversions is None:
+        return NotImplemented
+    given = [v._array if type(v) in PLAIN else v for v in operands]
+    return op.kernel.launch(*[v if f is None else f(v) for v, f in zip(given, conversions, strict=True)], *options)
+
+
+def _remember_conversions(op, operands: tuple, key: np.dtype) -> None:
+    """Note how operands of these dtypes come to be of the dtype `key`."""
+    kinds = _kinds(op, operands)
+    if kinds is None or any(kind != "T" for kind in op.kernel.kinds) or not any(isinstance(v, Tensor) for v in operands):
+        return
+    cast = arrays.CASTS[dtypes.OF_NUMPY[key].name].launch
+    number = partial(as_number, key=dtypes.OF_NUMPY[key])
+    _conversions[kinds] = [number if not isinstance(v, Tensor) else None if v._array.dtype == key else cast for v in operands]
 
 
 _ready: dict[tuple, tuple] = {}  # (operation, dtypes of tensors and types of numbers) -> (dtype to compute in, dtype of the result)

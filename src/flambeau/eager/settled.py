@@ -123,8 +123,13 @@ def remembering_choice(op, front: Callable, form: str) -> Callable:
         key: list = []
         for v in args if not kwargs else (*args, *kwargs.values()):
             kind = type(v)
-            if kind in PLAIN and (type(v._array) is ndarray or arrays.on_gpu(v._array)):
-                key += v._array.shape, v._array.strides, v._array.dtype, type(v._array)
+            if kind in PLAIN:
+                array = v._array
+                key += array.shape, array.strides, array.dtype
+                if type(array) is not ndarray:
+                    if not arrays.on_gpu(array):
+                        return front(*args, **kwargs)
+                    key.append(type(array))
             elif kind in EXACT or (kind is float and v):  # not 0.0, which equals -0.0
                 key += v, kind
             else:

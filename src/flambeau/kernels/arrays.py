@@ -104,6 +104,8 @@ def zeros(shape: Sequence[int], dtype: np.dtype, device: devices.device = device
 
 def empty_like(array: Array, dtype: np.dtype | None = None) -> Array:
     """Uninitialised memory on the same device, dense, with the array's order of dimensions."""
+    if type(array) is ndarray and array.size and array.flags.c_contiguous and 1 not in array.shape:  # which have strides of their own
+        return native.empty(array.shape, array.dtype if dtype is None else dtype)
     strides = layout.preserve_format_strides(array.shape, element_strides(array))
     return empty_strided(array.shape, strides, array.dtype if dtype is None else dtype, device_of(array))
 
@@ -164,6 +166,9 @@ def contiguous(array: Array) -> Array:
 
 def contiguous_copy(array: Array) -> Array:
     """A C-contiguous copy."""
+    found = copied(array) if array.size else NotImplemented
+    if found is not NotImplemented:
+        return found
     out = native.empty(array.shape, array.dtype) if type(array) is ndarray else empty(array.shape, array.dtype, device_of(array))
     write(out, array)
     return out
@@ -236,7 +241,7 @@ def fill(out: Array, value) -> None:
     """Set every element to a number."""
     if type(out) is ndarray:
         if (type(value) is int and 0 <= value < 128) or (type(value) is float and out.dtype.char in "fd" and -3e38 < value < 3e38):
-            if out.size < MANY or not _spread(np.array([value], out.dtype), out):
+            if out.size < MANY or not _spread(value, out):
                 out.fill(value)  # it fits as it is: 0.2 us instead of 5
             return
         if out.dtype.kind in "iu" and isinstance(value, float):
@@ -250,9 +255,14 @@ def fill(out: Array, value) -> None:
 MANY = 1 << 15  # elements that are worth several threads
 
 
-def _spread(one: np.ndarray, out: np.ndarray) -> bool:
-    """Whether the compiled loop wrote the one element to all places of `out`."""
-    return copies.made(out, native.strided_view(one, out.shape, (0,) * out.ndim, 0))
+def _spread(value, out: np.ndarray) -> bool:
+    """Whether a compiled loop wrote the number to all places of `out`: as lines, where it has gaps between them."""
+    ndim = out.ndim
+    if ndim > 1 and out.strides[-1] == out.itemsize and not out.flags.c_contiguous:
+        line = native.empty(out.shape[-1:], out.dtype)
+        line.fill(value)
+        return copies.made(out, native.strided_view(line, out.shape, (*(0,) * (ndim - 1), 1), 0))
+    return copies.made(out, native.strided_view(np.array([value], out.dtype), out.shape, (0,) * ndim, 0))
 
 
 def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, out_dtype: np.dtype, out: Array | None = None) -> Array:

@@ -149,7 +149,7 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
         return None
     whole, shape = len(dims) == array.ndim, _kept_shape(array.shape, dims, keepdim)
     if engine is native.lib:
-        found = first_of_all(name, array) if whole else lines(name, array, dims[0], 1)
+        found = first_of_all(name, array) if whole else lines(name, array, dims[0], 1, drop=not keepdim)
     else:
         array = arrays.contiguous(array) if whole else array
         key = (name, array.dtype.num, array.shape, array.strides, dims)
@@ -166,7 +166,9 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
         found = found if engine.fold(name, array, sizes[:3], steps, found[0], None, 1.0, index=found[1]) else None
     if found is None:
         return None
-    values, places = found[0].reshape(shape), found[1].reshape(shape)
+    values, places = found
+    if values.shape != shape:
+        values, places = values.reshape(shape), places.reshape(shape)
     if not values.flags.c_contiguous:
         values, places = arrays.contiguous(values), arrays.contiguous(places)
     return values, places

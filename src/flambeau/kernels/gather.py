@@ -300,6 +300,11 @@ def replace_rows(array: Array, index: Array, rows: Array) -> None:
         raise in_pytorchs_words(problem) from None
 
 
+def increase_rows(array: np.ndarray, index: np.ndarray, rows: np.ndarray) -> None:
+    """array[index] += rows along the first dimension, every time it names them; otherwise as `replace_rows`."""
+    add_rows(array, 0, wrapped(arrays.cast(index, INT64), array.shape[0], 0), rows)
+
+
 def put_rows(array: Array, dim: int, index: Array, rows: Array) -> None:
     """Overwrite the slices of `dim` at the index; `rows` broadcasts to what take_rows would give."""
     if type(array) is not np.ndarray:
@@ -385,19 +390,35 @@ def read_simply(array: Array, indices: Sequence[Array | None]) -> Array | None:
         raise in_pytorchs_words(problem) from None
 
 
-def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.ndarray) -> bool:
-    """Whether array[indices] = values was one call of NumPy's: an index of few elements for every dimension, a value for each."""
+def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.ndarray, accumulate: bool) -> bool:
+    """Whether array[indices] = values (or += values) was one call of NumPy's: integers for some of the first dimensions, as many for each,
+    that name few elements, and a value for each or one for all."""
+    first = indices[0]
     if (
-        len(indices) != array.ndim
-        or values.size > 4096
-        or any([i is None or i.dtype.kind != "i" or i.shape != values.shape for i in indices])
+        first is None
+        or not array.size
+        or array.dtype.kind == "V"
+        or values.size > FEW
+        or first.size * prod(array.shape[len(indices) :]) > FEW
     ):
         return False
+    if any([i is None or i.dtype.kind != "i" or i.shape != first.shape for i in indices]):
+        return False
+    if values.ndim and values.shape != first.shape + array.shape[len(indices) :]:
+        return False
     try:
-        bits(array)[tuple(indices)] = bits(values)
+        if not accumulate:
+            array[tuple(indices)] = values
+        elif array.dtype.char in "fdil" and values.size <= SMALL:  # others it warns of, or converts
+            np.add.at(array, tuple(indices), values)
+        else:
+            return False
     except IndexError as problem:
         raise in_pytorchs_words(problem) from None
     return True
+
+
+FEW = 4096  # elements
 
 
 def write(array: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> None:

@@ -23,28 +23,41 @@ COLUMNS = 512  # lines walked side by side by loops that go from one element to 
 SIDE = 16  # lines sorted at a time where lines are columns: a cache line of float32
 
 
-def lines(name: str, array: Array, dim: int, k: int | None = None, *params: float, width: int = COLUMNS, indices: bool = True):
+def lines(
+    name: str, array: Array, dim: int, k: int | None = None, *params: float, width: int = COLUMNS, indices: bool = True, drop: bool = False
+):
     """[values, indices] or [values], `k` or all n of them along `dim`; None where there is no compiled loop.
 
-    Fresh and dense, with the array's order of dimensions in memory.
+    Fresh and dense, with the array's order of dimensions in memory. `drop`: the one of each line is given without the dimension.
     """
-    loop = native.kernel(f"lines.{name}")
-    if type(array) is not np.ndarray or loop is native.not_compiled or not array.size or array.shape[dim] >= 2**31:
+    loop = _loop(name)
+    if type(array) is not np.ndarray or loop is None or not array.size or array.shape[dim] >= 2**31:
         return None
     memory, shape, numbers, launches = _plan(array.shape, array.strides, dim, k, width)
     source = array if memory is None else array.transpose(memory)
-    if not source.flags.c_contiguous:
+    flags = source.flags
+    if not flags.c_contiguous:
         source = arrays.contiguous(source)
-    if not source.flags.writeable:  # what the launcher cuts into blocks is for it an output
+    elif not flags.writeable:  # what the launcher cuts into blocks is for it an output
         source = source.copy()
+    if drop and memory is None:
+        shape = shape[:dim] + shape[dim + 1 :]
     found = [native.empty(shape, array.dtype)]
     if indices:
         found.append(native.empty(shape, INT64))
     for sizes, steps, result_steps, first in launches:
         results = [native.strided_view(f, sizes, result_steps, first) for f in found]
-        if loop.into(native.strided_view(source, sizes, steps, first), *results, *numbers, *params) is NotImplemented:
+        if loop(native.strided_view(source, sizes, steps, first), *results, *numbers, *params) is NotImplemented:
             return None
-    return found if memory is None else [f.transpose([memory.index(d) for d in range(array.ndim)]) for f in found]
+    if memory is None:
+        return found
+    found = [f.transpose([memory.index(d) for d in range(array.ndim)]) for f in found]
+    return [f.reshape(f.shape[:dim] + f.shape[dim + 1 :]) for f in found] if drop else found
+
+
+@lru_cache(None)
+def _loop(name: str):
+    return getattr(native.kernel(f"lines.{name}"), "into", None)
 
 
 @lru_cache(maxsize=1024)  # programs walk arrays of the same few shapes again and again

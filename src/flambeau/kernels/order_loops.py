@@ -1,6 +1,7 @@
 """Sorting and selecting in C, on keys: unsigned integers in the order of the elements, made from their bits.
 
-    sort   least significant digit first, a pass for each, which keeps equal elements in order
+    sort   least significant digit first, a pass for each, which keeps equal elements in order. In a short line: an element goes to the place
+           that is as far from the first as there are smaller ones, equal ones one after another
     topk   a small sorted buffer of the best so far; whole blocks in which nothing beats its last are passed over. For large k: sort.
     mode   the longest run of equal elements in the sorted line
     kth    most significant digit first: count the digits of the keys that are left, keep those with the digit that holds the kth.
@@ -18,6 +19,7 @@ from flambeau.kernels.scan_loops import GEOMETRY, HEAD, entry
 
 BYTES = 1 << 15  # of memory that a loop has without asking: enough for 16 columns of 64 elements
 SHORT = 64  # a line of up to so many elements is compared with itself
+RANKED = 128  # a line of up to so many elements is sorted by counting smaller ones, 8 or 16 at a time
 FEW = 64  # up to so many results are kept sorted by insertion
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 BITS = {name: 8 * size for name, size, _, _ in DTYPES.values()}
@@ -85,8 +87,8 @@ static inline {u} key_{s}({u} x) {{
 
 def _sort_line(s: str, u: str, bits: int) -> str:
     """Keys are counted from the smallest of the line: where all are near each other, as integers often are, fewer digits matter."""
-    narrow = _items(s, u, "narrow", "uint64_t", "(uint64_t)key << 32 | (uint64_t)i", "(a[i] & 0xffffffffu)", "a[j - 1] > now", 32)
-    wide = _items(s, u, "wide", "pair", "(pair){key, (uint64_t)i}", "a[i].place", "a[j - 1].key > now.key", 0)
+    narrow = _items(s, u, "narrow", "uint64_t", "(uint64_t)key << 32 | (uint64_t)i", "(a[i] & 0xffffffffu)", 32)
+    wide = _items(s, u, "wide", "pair", "(pair){key, (uint64_t)i}", "a[i].place", 0)
     return f"""
 static void sort_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t k, int64_t down, void *memory) {{
     const {u} flip = down ? ({u})~({u})0 : 0;
@@ -101,18 +103,36 @@ static void sort_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t 
 {narrow}}}"""
 
 
-def _items(s: str, u: str, name: str, item: str, make: str, place: str, before: str, low: int) -> str:
-    return f"""    {item} *a = memory;
+def _ranked(s: str, u: str, word: str) -> str:
+    """A short line; `word` is a signed type of the size of its keys, because signed numbers are compared faster."""
+    return f"""    if (n <= {RANKED}) {{
+        {word} word[{RANKED}], smaller[{RANKED}] = {{0}};
+        uint8_t equal[{RANKED}] = {{0}};
+        const int64_t whole = (n + 15) & -16;
+        for (int64_t i = 0; i < whole; i++) {{
+            const {u} key = i < n ? (key_{s}(x[i]) ^ flip) - least : 0;
+            word[i] = ({word})((u{word})key ^ (u{word})1 << (8 * sizeof({word}) - 1));
+        }}
+        for (int64_t j = 0; j < n; j++) {{
+            const {word} now = word[j];
+            FL_IVDEP for (int64_t i = 0; i < whole; i++) smaller[i] += now < word[i];
+        }}
+        for (int64_t i = 0; i < n; i++) {{
+            const int64_t to = smaller[i] + equal[smaller[i]]++;
+            if (to < k) at[to] = i, y[to] = x[i];
+        }}
+        return;
+    }}
+"""
+
+
+def _items(s: str, u: str, name: str, item: str, make: str, place: str, low: int) -> str:
+    return f"""{_ranked(s, u, "int64_t" if name == "wide" else "int32_t")}    {item} *a = memory;
     for (int64_t i = 0; i < n; i++) {{
         const {u} key = (key_{s}(x[i]) ^ flip) - least;
         a[i] = {make};
     }}
-    if (n > 48) a = radix_{name}(a, a + n, n, {low}, most);
-    else for (int64_t i = 1, j; i < n; i++) {{
-        const {item} now = a[i];
-        for (j = i; j > 0 && {before}; j--) a[j] = a[j - 1];
-        a[j] = now;
-    }}
+    a = radix_{name}(a, a + n, n, {low}, most);
     for (int64_t i = 0; i < k; i++) at[i] = (int64_t){place}, y[i] = x[at[i]];
 """
 
@@ -120,7 +140,7 @@ def _items(s: str, u: str, name: str, item: str, make: str, place: str, before: 
 def _topk_line(s: str, u: str) -> str:
     return f"""
 static void topk_line_{s}(const {u} *x, {u} *y, int64_t *at, int64_t n, int64_t k, int64_t down, void *memory) {{
-    if (k > {FEW}) {{ sort_line_{s}(x, y, at, n, k, down, memory); return; }}
+    if (k > {FEW} || (n <= {RANKED} && 4 * k >= n)) {{ sort_line_{s}(x, y, at, n, k, down, memory); return; }}
     const {u} flip = down ? ({u})~({u})0 : 0;
     {u} best[{FEW}]; /* keys from the smallest up */
     int64_t held = 0;
@@ -202,7 +222,7 @@ def _loop(name: str, s: str, u: str, bits: int) -> str:
     scratch = {
         "mode": f"({items + 8 + bits // 8} * n + 7) & -8",
         "sort": f"{items} * n",
-        "topk": f"k > {FEW} ? {items} * n : 0",
+        "topk": f"k > {FEW} || n <= {RANKED} ? {items} * n : 0",
         "kth": f"({bits // 8} * n + 7) & -8",
     }[name]
     return f"""

@@ -1,7 +1,8 @@
 """The loops behind random numbers, in C: words to uniform, uniform to normal, and the C library's functions.
 
-    random.uniform_f32      (words int32; low, high) -> float32
-    random.normal_f32       (uniform float32; mean, std) -> float32, in blocks of 16: 8 r cos t, then the 8 r sin t that go with them
+    random.uniform_f32      (words; low, high) -> float32, the words lying in the memory of float32, as in `out` itself; float64 likewise
+    random.normal_f32       (words; mean, std) -> float32, in blocks of 16: 8 r cos t, then the 8 r sin t that go with them
+    random.pairs            (uniform float64) -> float64, of every two: r cos t, then r sin t, by the C library
     random.choice_f32       (words int64; threshold, value) -> float32: value where the lowest 53 bits are below the threshold, else 0
     random.exponential_f32  (words int64; scale) -> float32: scale log(1 - u), computed in float64
     random.race_f32         (words int64, weights float32) -> float32: weight / -log(1 - u)
@@ -16,18 +17,19 @@ from __future__ import annotations
 from flambeau.kernels.print_c import ENUM, TYPES, CPrinter
 from flambeau.kernels.vecmath.random_numbers import LIBM
 
-REALS = {"f32": ("float", "int32_t", "FL_F32", "FL_I32"), "f64": ("double", "int64_t", "FL_F64", "FL_I64")}
+REALS = {"f32": ("float", "int32_t", "FL_F32"), "f64": ("double", "int64_t", "FL_F64")}
 
 
 def table() -> tuple[list[str], list[str], list[str]]:
     """(C texts, declarations, rows of the launcher's table)."""
     loops: list[tuple[str, str, int, str, tuple[str, ...]]] = []  # name, text, number of parameters, dtypes of the result and of operands
-    for kind, (real, word, real_type, word_type) in REALS.items():
-        loops.append((f"uniform_{kind}", _uniform(kind, real, word), 2, real_type, (word_type,)))
-        loops.append((f"normal_{kind}", _normal(kind, real), 2, real_type, (real_type,)))
+    for kind, (real, word, real_type) in REALS.items():
+        loops.append((f"uniform_{kind}", _uniform(kind, real, word), 2, real_type, (real_type,)))
+        loops.append((f"normal_{kind}", _normal(kind, real, word), 2, real_type, (real_type,)))
         loops.append((f"choice_{kind}", _choice(kind, real), 2, real_type, ("FL_I64",)))
         loops.append((f"exponential_{kind}", _exponential(kind, real), 1, real_type, ("FL_I64",)))
         loops.append((f"race_{kind}", _race(kind, real), 0, real_type, ("FL_I64", real_type)))
+    loops.append(("pairs", _pairs(), 0, "FL_F64", ("FL_F64",)))
     for dtype in TYPES:
         loops += [(f"integers{b}_{dtype}", _integers(b, dtype), 0, ENUM[dtype], (f"FL_I{b}", "FL_I64", "FL_I64")) for b in (32, 64)]
     loops += [(f"libm_{name}", _libm(name), 0, "FL_F64", ("FL_F64",)) for name in LIBM]
@@ -58,19 +60,31 @@ def _head(name: str, real: str, *sources: str, single: int = 0) -> str:
 
 
 def _uniform(kind: str, real: str, word: str) -> str:
-    return f"""{_head(f"uniform_{kind}", real, word)}    const {real} low = ({real})param[0], high = ({real})param[1];
-    FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = fl_uniform_{kind}(a[i], low, high);
+    return f"""{_head(f"uniform_{kind}", real, real)}    const {word} *const words = (const {word} *)a;
+    const {real} low = ({real})param[0], high = ({real})param[1];
+    FL_IVDEP for (int64_t i = 0; i < n; i++) o[i] = fl_uniform_{kind}(words[i], low, high);
 }}
 """
 
 
-def _normal(kind: str, real: str) -> str:
-    return f"""{_head(f"normal_{kind}", real, real)}    const {real} mean = ({real})param[0], std = ({real})param[1];
+def _normal(kind: str, real: str, word: str) -> str:
+    return f"""{_head(f"normal_{kind}", real, real)}    const {word} *const words = (const {word} *)a;
+    const {real} mean = ({real})param[0], std = ({real})param[1];
     for (int64_t block = 0; block + 16 <= n; block += 16)
         FL_IVDEP for (int64_t i = block; i < block + 8; i++) {{
-            const {real} u = a[i], v = a[i + 8];
+            const {real} u = fl_uniform_{kind}(words[i], 0, 1), v = fl_uniform_{kind}(words[i + 8], 0, 1);
             o[i] = fl_normal_cos_{kind}(u, v, mean, std), o[i + 8] = fl_normal_sin_{kind}(u, v, mean, std);
         }}
+}}
+"""
+
+
+def _pairs() -> str:
+    return f"""{_head("pairs", "double", "double")}    (void)param;
+    for (int64_t i = 0; i + 2 <= n; i += 2) {{
+        const double radius = sqrt(-2.0 * log1p(-a[i + 1])), theta = 6.283185307179586 * a[i];
+        o[i] = radius * cos(theta), o[i + 1] = radius * sin(theta);
+    }}
 }}
 """
 

@@ -14,10 +14,11 @@ from flambeau.kernels.reduce import dense, unhalved, widest
 def scan(name: str, array: Array, dim: int, out_dtype: np.dtype) -> Array:
     """Running `cumsum`, `cumprod` or `logcumsumexp`: fresh, C-contiguous, carried in the widest dtype and rounded to `out_dtype`."""
     xp = arrays.module_of(array)
-    rows = arrays.cast(array, out_dtype).reshape(array.shape or (1,))
+    rows = arrays.cast(array, out_dtype)
+    rows = rows if rows.ndim else rows.reshape(1)
     compiled = lines(name, rows, dim, indices=False)
     if compiled is not None:
-        return arrays.contiguous(compiled[0].reshape(array.shape))
+        return arrays.contiguous(compiled[0] if array.ndim else compiled[0].reshape(()))
     rows = unhalved(rows)
     with np.errstate(all="ignore"):
         if name == "logcumsumexp":

@@ -21,14 +21,15 @@ def arithmetic(start, step, n: int, dtype: np.dtype, name: str) -> np.ndarray | 
 
 def spread(start, end, n: int, kind: np.dtype, name: str) -> np.ndarray:
     """n numbers from start to end, of a dtype: the lower half counted up from the start, the upper half down from the end."""
-    out = np.empty(n, kind)
+    real = kind.kind == "f" and kind.itemsize > 2  # half precision is computed in its own digits, as PyTorch does
     with np.errstate(all="ignore"):
-        first, last = np.array(start).astype(kind), np.array(end).astype(kind)
+        first, last = (kind.type(start), kind.type(end)) if real else (np.array(start).astype(kind), np.array(end).astype(kind))
         step = ((last - first) / kind.type(max(n - 1, 1))).astype(kind)
-        if kind.kind == "f" and kind.itemsize > 2:  # half precision is computed in its own digits, as PyTorch does
-            found = between(float(first), float(last), float(step), n, kind, name)
-            if found is not None:
-                return found
+        found = between(float(first), float(last), float(step), n, kind, name) if real else None
+        if found is not None:
+            return found
+        out = np.empty(n, kind)
+        if real:
             kind = np.dtype(np.float64)  # what is multiplied and added is rounded once
             first, last, step = first.astype(kind), last.astype(kind), step.astype(kind)
         index, half = np.arange(n), n // 2

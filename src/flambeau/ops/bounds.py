@@ -43,7 +43,9 @@ def fmin(input, other):
 @pointwise(public=False, method=False, complex=False, grad_name="ClampBackward1")
 def _clamp(input, min, max):
     """min(max(input, min), max)."""
-    return e.minimum(e.maximum(input, min), max)
+    # Each question once: of the composed ones, which both ask for NaN, compilers make three times as many steps.
+    low = e.where(input > min, input, min)
+    return e.where(e.isnan(input), input, e.where(e.isnan(min), min, e.where(low < max, low, max)))
 
 
 # The gradient passes at the bounds themselves. Where min > max the result is max, whatever the input.

@@ -49,11 +49,13 @@ _unique.derivative(input=lambda grad: no_derivative("unique", "input"))  # equal
 
 
 @on_arrays(grad_name="Unique2Backward0")
-def _runs(input):
-    """The elements that differ from the one before them, as `_unique` finds them, when nothing else is asked for."""
+def _runs(input, consecutive):
+    """The elements that differ from the one before them (once sorted, unless `consecutive`), as `_unique` finds them, when nothing else is asked for."""
     xp, flat = arrays.module_of(input), input.reshape(-1)
-    if input.dtype.kind not in "biuf":
-        return _unique.forward(input, None, True, False)[0]
+    if input.dtype.kind not in "biuf" or (xp is not np and not consecutive):
+        return _unique.forward(input, None, consecutive, False)[0]
+    if not consecutive:
+        flat = np.sort(flat)
     begins = xp.ones(flat.shape, bool)
     xp.not_equal(flat[1:], flat[:-1], out=begins[1:])
     return flat.take(gather.true_places(begins))
@@ -85,8 +87,8 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
         dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
         if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
             raise RuntimeError(f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: {tuple(input.shape)}")
-    if consecutive and dim is None and not return_inverse and not return_counts:
-        return _runs(input)
+    if dim is None and not return_inverse and not return_counts:
+        return _runs(input, consecutive)
     values, inverse, counts = _unique(input, dim, consecutive, return_inverse)
     asked = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
     return tuple(asked) if len(asked) > 1 else values

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, classes, gather, native
+from flambeau.kernels import arrays, classes, folding, gather, native
 from flambeau.kernels.classes import flat_target
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
@@ -257,8 +257,15 @@ def _picked(input, target, ignore_index):
     return None if found is NotImplemented or stray else out
 
 
+_folds = {name: folding.whole(name) for name in ("sum", "mean")}
+
+
 def _sure_loss(picked, target, weight, reduction, input):
     """The loss of elements that all count, in their order."""
+    if weight is None and reduction != "none" and picked.size and picked.dtype == input.dtype:
+        found = _folds[reduction](picked)
+        if found is not NotImplemented:
+            return np.negative(found, found)
     if weight is not None:
         shares = arrays.cast(weight, picked.dtype).take(target)
         picked = picked * shares

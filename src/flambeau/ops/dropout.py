@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,6 +36,7 @@ def _noise(input, shape, keep, scaled):
     return out
 
 
+@lru_cache(256)
 def _scale(dtype: np.dtype, keep: float) -> float:
     """1 / keep, rounded as PyTorch's quotient is."""
     wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes
-from flambeau.ops.declare import composite
+from flambeau.kernels import gather, sparse, trespass
+from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.masking import check_tensor
-from flambeau.ops.rows import embedding, embedding_renorm_
+from flambeau.ops.rows import _embedding_backward, embedding, embedding_renorm_
 from flambeau.ops.searching import searchsorted
 
 MODES = ("sum", "mean", "max")
@@ -48,6 +51,46 @@ def embedding_bag(
     return total.to(rows.dtype), bag, sizes, sizes
 
 
+# -- sums in main memory: bags are the rows of a sparse matrix, and a product with the table adds them up ---------------------
+
+
+@on_arrays(public=False, method=False)
+def _bag_sums(weight, indices, offsets, factors):
+    """The rows of each bag added up, each times its factor if there are any. (V, D), (N,), (B,), (N,) -> (B, D)"""
+    gather.check(indices, weight.shape[0], 0, trespass.ROW)
+    values = np.ones(indices.shape, weight.dtype) if factors is None else factors
+    return sparse.product(_ends(offsets, indices), indices, values, weight)
+
+
+def _ends(offsets, indices):
+    """Where each bag begins, and where the last one ends. (B,) -> (B + 1,)"""
+    return np.append(offsets, indices.shape[0])
+
+
+@on_arrays(public=False, method=False, differentiable=False)
+def _bag_of(offsets, indices):
+    """The bag of each index. (B,), (N,) -> (N,)"""
+    return sparse.expanded(_ends(offsets, indices))
+
+
+@on_arrays(public=False, method=False, differentiable=False)
+def _bag_sizes(offsets, indices, dtype):
+    """How many indices a bag has; 1 for an empty one, whose sum is 0. (B,) -> (B, 1)"""
+    return np.maximum(np.diff(_ends(offsets, indices)), 1).astype(dtype.numpy)[:, None]
+
+
+def _table_gradient(grad, weight_shape, indices, offsets, factors):
+    rows = grad.index_select(0, _bag_of(offsets, indices))
+    return _embedding_backward(rows if factors is None else rows * factors.unsqueeze(-1), indices, weight_shape[0], -1, False)
+
+
+def _factor_gradient(grad, weight, indices, offsets):
+    return (grad.index_select(0, _bag_of(offsets, indices)) * embedding(weight, indices)).sum(-1)
+
+
+_bag_sums.derivative(weight=_table_gradient, factors=_factor_gradient)
+
+
 def _combined(rows, mode: str, per_sample_weights):
     """The sums, means or maxima of bags that have as many rows each. (B, N, D), weights (B, N) -> (B, D)."""
     if mode == "max":
@@ -78,14 +121,13 @@ def _check_offsets(indices, offsets, include_last_offset: bool) -> None:
         raise RuntimeError("include_last_offset: number of offsets should be at least 1")
     if offsets.is_meta or not offsets.shape[0]:
         return
-    if int(offsets[0]) != 0:
+    first, last = int(offsets._array[0]), int(offsets._array[-1])
+    if first != 0:
         raise RuntimeError(
-            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {int(offsets[0])}"
+            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {first}"
         )
-    if int(offsets[-1]) > indices.shape[0]:
-        raise RuntimeError(
-            f"offsets[-1] can not be greater than input's length({indices.shape[0]}) but got offsets[-1] of {int(offsets[-1])}"
-        )
+    if last > indices.shape[0]:
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.shape[0]}) but got offsets[-1] of {last}")
 
 
 @composite(name="nn.functional.embedding_bag", method=False, grad_name="EmbeddingBagBackward0")
@@ -143,6 +185,12 @@ def functional_embedding_bag(
         include_last_offset = False
         input = input.reshape(-1)
         per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    plain = not scale_grad_by_freq and not sparse and padding_idx is None and mode != "max"
+    if plain and weight.dtype in (dtypes.float32, dtypes.float64) and type(weight._array) is np.ndarray:
+        _check_offsets(input, offsets, include_last_offset)
+        begin = offsets[:-1] if include_last_offset else offsets
+        total = _bag_sums(weight, input, begin, None if per_sample_weights is None else per_sample_weights.to(weight.dtype))
+        return total if mode == "sum" else total / _bag_sizes(begin, input, weight.dtype)
     number = MODES.index(mode)
     return embedding_bag(weight, input, offsets, scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset, padding_idx)[
         0

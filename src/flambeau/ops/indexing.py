@@ -101,16 +101,16 @@ def _count(mask) -> int:
 @on_arrays(onto=arrays.copy)
 def _index_put(input, indices, values, accumulate):
     """input[indices] = values, or += values."""
-    if type(input) is np.ndarray and not accumulate and gather.write_simply(input, indices, arrays.apart(input, values)):
+    if type(input) is np.ndarray and gather.write_simply(input, indices, arrays.apart(input, values), accumulate):
         return
-    rows = not accumulate and len(indices) == 1 and indices[0].dtype.kind == "i" and input.size
+    rows = len(indices) == 1 and indices[0].dtype.kind == "i" and input.size and not (accumulate and type(input) is not np.ndarray)
     plan = None if rows else _as_plan(input, indices)
     shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)
     if values.shape != shape and layout.broadcast_shapes(shape, values.shape) != shape:
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result {shape}")
     values = arrays.apart(input, values)
     if rows:
-        gather.replace_rows(input, indices[0], values)
+        (gather.increase_rows if accumulate else gather.replace_rows)(input, indices[0], values)
     elif 0 not in shape:
         gather.write(input, indices, values, accumulate)
 

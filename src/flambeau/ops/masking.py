@@ -70,6 +70,8 @@ def masked_select(input, mask):
     check_tensor("masked_select", "mask", mask)
     if mask.dtype.name != "bool":
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, found {mask.dtype}. Try mask.bool()")
+    if input._array.shape == mask._array.shape:
+        return _masked_select(input, mask)
     shape = layout.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     return _masked_select(input.expand(shape), mask.expand(shape))
 

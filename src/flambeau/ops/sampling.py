@@ -29,9 +29,10 @@ def source(generator, device) -> Generator:
 
 def draw(kind: str, generator, shape, dtype, device, **parameters):
     """A fresh contiguous array of samples; `kind` names a function of `kernels/sampling.py`."""
+    if device is devices.cpu or device.type == "cpu":
+        drawn_from = default_generator if generator is None else source(generator, device)
+        return getattr(sampling, kind)(drawn_from, shape, dtype=dtype, **parameters)
     generator = source(generator, device)
-    if device.type == "cpu":
-        return getattr(sampling, kind)(generator, shape, dtype=dtype, **parameters)
     if device.type == "meta":
         return MetaArray(shape, dtype)
     return arrays.cuda().draw(kind, generator, shape, dtype, device, **parameters)
@@ -42,7 +43,8 @@ def fill(kind: str, out, generator, **parameters) -> None:
     if type(out) is MetaArray:
         return
     if type(out) is np.ndarray and kind in sampling.INTO and out.flags.carray and out.size:
-        drawn = getattr(sampling, kind)(source(generator, devices.cpu), out.shape, dtype=out.dtype, out=out, **parameters)
+        drawn_from = default_generator if generator is None else source(generator, devices.cpu)
+        drawn = getattr(sampling, kind)(drawn_from, out.shape, dtype=out.dtype, out=out, **parameters)
         if drawn is not out:
             arrays.write(out, drawn)
         return
@@ -74,16 +76,22 @@ def _zeros(grad):
     return grad.new_zeros(grad.shape)
 
 
+NOTHING: dict = {}
+
+
 def distribution(signature):
     """Declare Tensor.<name>_, which fills a tensor by the sampler of that name; the function shows its parameters, which are numbers."""
     name = signature.__name__
     op = on_arrays(name=f"Tensor.{name}", public=False, method=False, inplace=True)(signature)
 
-    names = {p: {"from_": "low", "to": "high"}.get(p, p) for p in op.parameters}
+    parameters = op.parameters[1:-1]  # between `input` and `generator`
+    names = tuple({"from_": "low", "to": "high"}.get(p, p) for p in parameters)
 
     @op.writes
-    def _(input, *, generator=None, **given):
-        fill(name, input, generator, **{names[p]: float(v) for p, v in given.items()})
+    def _(input, *given, generator=None, **by_name):
+        if by_name:
+            given = tuple(by_name[p] for p in parameters)
+        fill(name, input, generator, **{p: float(v) for p, v in zip(names, given, strict=False)} if given else NOTHING)
 
     op.meta(like_input)
     op.derivative(input=_zeros)

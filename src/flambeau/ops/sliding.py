@@ -19,10 +19,19 @@ inner = functools.partial(on_arrays, public=False, method=False)
 def _im2col(input, kernel, dilation, padding, stride):
     """(N, C, H, W) -> (N, C * kh * kw, L), L being the number of windows."""
     counts = _counts(input.shape[2:], kernel, dilation, padding, stride)
-    out = arrays.zeros((*input.shape[:2], *kernel, *counts), input.dtype, arrays.device_of(input))
-    for offset, to, place in _overlaps(input.shape[2:], counts, kernel, dilation, padding, stride):
-        arrays.write(out[(slice(None), slice(None), *offset, *to)], input[(slice(None), slice(None), *place)])
-    return out.reshape(_column_shape(input.shape[:2], kernel, counts))
+    image = _surrounded(input, padding) if any(padding) else input
+    samples, channels, *steps = arrays.element_strides(image)
+    inside, between = (tuple(s * n for s, n in zip(steps, distance, strict=True)) for distance in (dilation, stride))
+    windows = arrays.strided_view(image, (*input.shape[:2], *kernel, *counts), (samples, channels, *inside, *between))
+    return arrays.contiguous_copy(windows).reshape(_column_shape(input.shape[:2], kernel, counts))
+
+
+def _surrounded(input, padding):
+    """The images with zeros around them."""
+    size = [n + 2 * p for n, p in zip(input.shape[2:], padding, strict=True)]
+    out = arrays.zeros((*input.shape[:2], *size), input.dtype, arrays.device_of(input))
+    arrays.write(out[(..., *(slice(p, p + n) for n, p in zip(input.shape[2:], padding, strict=True)))], input)
+    return out
 
 
 @inner(grad_name="Col2ImBackward0")
