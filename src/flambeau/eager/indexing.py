@@ -243,7 +243,12 @@ def _is_plain_index(index, array: np.ndarray) -> bool:
 
 def _listed(index: list) -> Any:
     """A list of numbers as an index tensor; any other list as it is."""
-    return wrap(np.array(index)) if index and all([type(i) is int for i in index]) else index
+    if not index or not all([type(i) is int for i in index]):
+        return index
+    try:
+        return wrap(np.array(index, np.int64))
+    except OverflowError:
+        raise ValueError(f"Overflow: an index must fit in 64 bits, found {index}") from None
 
 
 def _plain_indices(index: Any, array) -> list[Tensor | None] | None:

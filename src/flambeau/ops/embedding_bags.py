@@ -57,9 +57,17 @@ def embedding_bag(
 @on_arrays(public=False, method=False)
 def _bag_sums(weight, indices, offsets, factors):
     """The rows of each bag added up, each times its factor if there are any. (V, D), (N,), (B,), (N,) -> (B, D)"""
-    gather.check(indices, weight.shape[0], 0, trespass.ROW)
+    ends = _ends(offsets, indices)
+    if (ends[1:] < ends[:-1]).any():
+        raise RuntimeError(
+            f"offsets must not fall, and not be greater than input's length ({len(indices)}): a bag begins where the last one ends"
+        )
+    try:
+        gather.check(indices, weight.shape[0], 0, trespass.ROW)
+    except IndexError as problem:
+        raise RuntimeError(str(problem)) from None
     values = np.ones(indices.shape, weight.dtype) if factors is None else factors
-    return sparse.product(_ends(offsets, indices), indices, values, weight)
+    return sparse.product(ends, indices, values, weight)
 
 
 def _ends(offsets, indices):
