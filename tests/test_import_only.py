@@ -22,6 +22,7 @@ HOMES = [
     "flambeau.distributed.device_mesh",
     "flambeau.distributed.nn.functional",
     "flambeau.distributed.optim",
+    "flambeau.distributed.rpc",
     "flambeau.distributed.tensor",
     "flambeau.fx",
     "flambeau.fx.experimental.symbolic_shapes",
