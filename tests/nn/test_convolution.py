@@ -329,3 +329,15 @@ def test_transposed_to_nothing():
             y.sum().backward()
             found.append((tuple(y.shape), layer.weight.grad.tolist(), layer.bias.grad.tolist()))
         assert found[0] == found[1]
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_without_inputs_starts_as_pytorchs():
+    """Conv2d(0, 3, 1): the bias is zero, not whatever lay in memory, and as many random numbers are drawn."""
+    for make in (lambda t: t.nn.Conv2d(0, 3, 1), lambda t: t.nn.Conv1d(0, 2, 3), lambda t: t.nn.ConvTranspose2d(3, 0, 1)):
+        found = []
+        for t in (torch, flambeau):
+            t.manual_seed(0)
+            bias = make(t).bias.tolist()
+            found.append((bias, t.rand(2).tolist()))
+        assert found[0] == found[1]

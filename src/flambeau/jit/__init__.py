@@ -51,8 +51,11 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
 
 
 def _overload(fn: Callable) -> Callable:
-    """Mark one of several signatures of a function, of which the last is the function; returned unchanged."""
+    """Mark one of several signatures of a function or method, of which the last is the function; returned unchanged."""
     return fn
+
+
+_overload_method = _overload
 
 
 def unused(fn: Callable) -> Callable:

@@ -276,7 +276,10 @@ def broadcast_shapes(*shapes: Sizes) -> Sizes:
 def _broadcast_two(a: Sizes, b: Sizes) -> Sizes:
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     result = list(longer)
-    for i, size in enumerate(shorter, len(longer) - len(shorter)):
+    for i in reversed(
+        range(len(longer) - len(shorter), len(longer))
+    ):  # from the last dimension on: that is the one to be named if several do not fit
+        size = shorter[i - len(longer)]
         if result[i] == 1:
             result[i] = size
         elif size != 1 and size != result[i]:
