@@ -636,4 +636,6 @@ __all__ += [n for n, found in globals().items() if getattr(found, "__module__", 
 def __getattr__(name: str):
     if name == "amp":  # imported when asked for
         return importlib.import_module("flambeau.cuda.amp")
+    if name == "_initialized":  # a variable of PyTorch's, which reversible networks read
+        return is_initialized()
     raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")
