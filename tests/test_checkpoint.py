@@ -492,3 +492,66 @@ def test_names_of_kernels():
     assert not hasattr(aten, "nonsense") and not hasattr(flambeau.ops, "nonsense")
     with pytest.raises(NotImplementedError, match="cannot be called"):
         aten._scaled_dot_product_efficient_attention.default(x)
+
+
+def test_a_reversible_block_draws_the_same_numbers_again():
+    """Reformer-like networks keep random states by hand: torch.cuda._initialized, get_device_states, fork_rng, a Function over two streams."""
+
+    torch = pytest.importorskip("torch")
+
+    def program(t):
+        from importlib import import_module
+
+        checkpoint = import_module(f"{t.__name__}.utils.checkpoint")
+
+        class Remembering(t.nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+
+            def forward(self, x, again=False):
+                if not again:
+                    self.state, self.cuda_in_fwd = t.get_rng_state(), t.cuda._initialized
+                    if self.cuda_in_fwd:
+                        self.devices, self.states = checkpoint.get_device_states(x)
+                    return self.net(x)
+                with t.random.fork_rng(devices=[], enabled=True):
+                    t.set_rng_state(self.state)
+                    if self.cuda_in_fwd:
+                        checkpoint.set_device_states(self.devices, self.states)
+                    return self.net(x)
+
+        class Reversible(t.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, f, g):
+                a, b = x.chunk(2, dim=1)
+                with t.no_grad():
+                    c = a + f(b)
+                    d = b + g(c)
+                ctx.f, ctx.g, ctx.out = f, g, t.cat([c, d], 1).detach()
+                return t.cat([c, d], 1)
+
+            @staticmethod
+            def backward(ctx, grad):
+                c, d = ctx.out.chunk(2, dim=1)
+                dc, dd = grad.chunk(2, dim=1)
+                with t.enable_grad():
+                    c = c.detach().requires_grad_()
+                    gc = ctx.g(c, again=True)
+                    t.autograd.backward(gc, dd)
+                with t.no_grad():
+                    b, da = d - gc, dc + c.grad
+                with t.enable_grad():
+                    b = b.detach().requires_grad_()
+                    t.autograd.backward(ctx.f(b, again=True), da)
+                return t.cat([da, dd + b.grad], 1), None, None
+
+        t.manual_seed(0)
+        f, g = (Remembering(t.nn.Sequential(t.nn.Linear(4, 4), t.nn.Tanh(), t.nn.Dropout(0.5))) for _ in range(2))
+        x = t.randn(3, 8, requires_grad=True)
+        y = Reversible.apply(x, f, g)
+        y.square().sum().backward()
+        return [v.tolist() for v in (y, x.grad, f.net[0].weight.grad, g.net[0].bias.grad, t.rand(2))]
+
+    for ours, theirs in zip(program(flambeau), program(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

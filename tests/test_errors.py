@@ -284,3 +284,15 @@ def test_what_is_no_tensor_or_no_bool_is_refused(case):
     for t in (flambeau, oracle):
         with pytest.raises((TypeError, RuntimeError), match=r"must be|should not be set"):
             WRONG_KINDS[case](t)
+
+
+def test_the_last_dimension_that_does_not_fit_is_named():
+    """Of several dimensions that do not broadcast, the message names the one PyTorch names, from the end."""
+    torch = pytest.importorskip("torch")
+    for a, b in (((2, 16, 16), (17, 15)), ((3, 4), (4, 3)), ((5, 1, 2, 7), (3, 3, 3, 7)), ((2,), (3, 4, 5))):
+        told = []
+        for t in (torch, flambeau):
+            with pytest.raises(RuntimeError) as caught:
+                t.ones(a) + t.ones(b)
+            told.append(str(caught.value).splitlines()[0])
+        assert told[0] == told[1]

@@ -73,3 +73,23 @@ def test_gradients_and_names():
     assert missing <= {"_foreach_powsum"}
     with pytest.raises(AttributeError):
         flambeau._foreach_nonsense  # noqa: B018
+
+
+def test_tensors_are_grouped_by_place_and_dtype():
+    """torch.utils._foreach_utils sorts lists that stand beside each other by the first one's tensors."""
+    from importlib import import_module
+
+    def program(t):
+        group = import_module(f"{t.__name__}.utils._foreach_utils")._group_tensors_by_device_and_dtype
+        a, b, c = t.ones(2), t.ones(1, dtype=t.float64), t.zeros(3)
+        found = []
+        for lists, indices in (([[a, b, c], [b, c, None]], True), ([[a, b, c], []], False)):
+            groups = group(lists, with_indices=indices)
+            plain = {
+                (str(place), str(kind)): ([[x if x is None else x.tolist() for x in row] for row in rows], list(map(int, where)))
+                for (place, kind), (rows, where) in groups.items()
+            }
+            found.append(plain)
+        return found
+
+    assert program(flambeau) == program(torch)

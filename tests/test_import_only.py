@@ -13,18 +13,27 @@ from flambeau import import_only
 
 HOMES = [
     "flambeau._C",
+    "flambeau.ao.nn.quantized",
+    "flambeau.ao.quantization.fake_quantize",
+    "flambeau.ao.quantization.observer",
+    "flambeau.ao.quantization.stubs",
     "flambeau._subclasses.fake_tensor",
     "flambeau.distributed",
     "flambeau.distributed.device_mesh",
     "flambeau.distributed.nn.functional",
+    "flambeau.distributed.optim",
+    "flambeau.distributed.rpc",
     "flambeau.distributed.tensor",
     "flambeau.fx",
     "flambeau.fx.experimental.symbolic_shapes",
     "flambeau.nn.attention.flex_attention",
+    "flambeau.jit",
+    "flambeau.nn.parallel.scatter_gather",
     "flambeau.onnx",
     "flambeau.utils._python_dispatch",
     "flambeau.utils.cpp_extension",
     "flambeau.vision.models",
+    "flambeau.vision.ops",
 ]
 
 
@@ -101,6 +110,22 @@ def test_arguments_of_to_are_taken_apart():
     assert parse("cpu", flambeau.float16, True) == (flambeau.device("cpu"), flambeau.float16, True, None)
     assert parse(flambeau.zeros(1)) == (flambeau.device("cpu"), flambeau.float32, False, None)
     assert parse(memory_format=flambeau.channels_last) == (None, None, False, flambeau.channels_last)
+
+
+def test_old_and_new_names_are_one():
+    """Libraries import these by older names, or from the files PyTorch has them in."""
+    from flambeau.quantization import fake_quantize, observer, qconfig, stubs
+
+    new = flambeau.ao.quantization
+    assert observer.MinMaxObserver is new.MinMaxObserver and observer.HistogramObserver is new.HistogramObserver
+    assert qconfig.QConfig is new.QConfig and fake_quantize.FakeQuantizeBase is new.FakeQuantizeBase and stubs.QuantStub is new.QuantStub
+    assert flambeau.nn.quantized.BatchNorm2d is flambeau.ao.nn.quantized.BatchNorm2d
+    assert not isinstance(flambeau.nn.Linear(1, 1), new.FakeQuantizeBase | new.ObserverBase | flambeau.nn.quantized.BatchNorm2d)
+    assert flambeau.TensorType is flambeau._C.TensorType and flambeau.Future is flambeau.futures.Future
+    assert flambeau.serialization.pickle.__name__ == "pickle" and issubclass(flambeau.jit.TracerWarning, Warning)
+    assert flambeau.jit._overload(max) is flambeau.jit._overload_method(max) is max and flambeau._C._get_tracing_state() is None
+    for name in ("alias", "_pin_memory", "index", "slice", "_convolution", "_sparse_mm_reduce_impl"):
+        assert getattr(flambeau.ops.aten, name).default.name() == f"aten::{name}"
 
 
 def test_a_running_vmap_is_seen():

@@ -478,3 +478,23 @@ def test_any_tensor_under_any_options(source, chosen):
     """Whatever the shape, dtype, magnitudes and options, the text is torch's."""
     with options(**chosen):
         assert_prints_alike(source)
+
+
+def test_a_class_that_prints_itself():
+    """torch._tensor_str: a library's subclass puts its text together from the same parts, and reads the options."""
+    import flambeau
+    import flambeau._tensor_str
+
+    def program(t):
+        parts = t._tensor_str
+        x = t.arange(12.0).reshape(3, 4) / 7
+        body = parts._tensor_str(x, 6)
+        found = [parts._add_suffixes("Index(" + body, ["dim_size=3", "is_sorted=True" * 5], 6, new_line) for new_line in (False, True)]
+        found += [parts._str(x, tensor_contents="..."), parts._tensor_str(x.to(t.int64), 0), parts._str_intern(x[0])]
+        before = parts.PRINT_OPTS.threshold
+        parts.PRINT_OPTS.threshold = 4
+        found += [str(x), parts.PRINT_OPTS.edgeitems, parts.PRINT_OPTS.precision, before]
+        parts.PRINT_OPTS.threshold = before
+        return found
+
+    assert program(flambeau) == program(torch)

@@ -384,6 +384,14 @@ def disabled(T):
     return type(y).__name__, log
 
 
+def results_stay_plain(T):
+    class Mine(T.Tensor):
+        __torch_function__ = T._C._disabled_torch_function_impl
+
+    x = T.ones(2).as_subclass(Mine)
+    return [type(y).__name__ for y in (x, x + 1, x.view(1, 2), x.clone(), T.cat([x, x]), x.sum())], (x * 3).tolist()
+
+
 def subclass_as_parameter_data(T):
     class Mine(T.Tensor):
         pass
@@ -404,7 +412,7 @@ def deep_copied_with_grad(T):
     plain_subclass_keeps_its_class, unrelated_subclasses_do_not_mix, subclass_comes_before_its_parent, first_answer_wins,
     gradients_through_a_subclass, leaf_of_a_subclass, backward_does_not_ask, metadata_is_carried, foreign_class_with_table,
     foreign_class_meets_operators, foreign_keyword, overridden_members_win, new_of_a_subclass, made_subclass, subclass_repr, disabled,
-    subclass_as_parameter_data,
+    results_stay_plain, subclass_as_parameter_data,
 )  # fmt: skip
 def test_subclasses_and_foreign_classes(question):
     """Classes that override operations get PyTorch's treatment."""

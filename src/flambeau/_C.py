@@ -8,7 +8,7 @@ from typing import Any
 from flambeau import _VF, cuda, import_only
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
-from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.eager.overrides import DisableTorchFunctionSubclass, disabled_torch_function
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
 from flambeau.tensor import Size, Tensor
@@ -18,6 +18,7 @@ __all__ = ["DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]
 TensorBase = Tensor
 _VariableFunctions = _VF
 _TensorMeta = type(Tensor)
+_disabled_torch_function_impl = disabled_torch_function  # what a subclass of Tensor says that wants results to be plain tensors
 
 
 def _log_api_usage_once(event: str) -> None:
@@ -43,10 +44,18 @@ PyTorchFileReader, PyTorchFileWriter = import_only.classes(
     "PyTorchFileReader PyTorchFileWriter",
     "checkpoints are read by torch.load and written by torch.save, whose files are PyTorch's",
 )
-# Editors offer these when one types a common word, and so programs import them.
-Graph, Node, Value = import_only.classes(
-    "torch._C", "Graph Node Value", "they are parts of TorchScript programs, which Flambeau does not make"
+DeviceObjType, TensorType, Type = import_only.classes(
+    "torch",
+    "DeviceObjType TensorType Type",
+    "there are no types of TorchScript in Flambeau. Annotations can say torch.device and torch.Tensor",
 )
+Block, Graph, Node, ScriptMethod, Value = import_only.classes(
+    "torch._C", "Block Graph Node ScriptMethod Value", "there are no graphs of TorchScript in Flambeau"
+)
+
+
+def _get_tracing_state() -> None:
+    """What is being recorded: nothing."""
 
 
 def _are_functorch_transforms_active() -> bool:

@@ -84,7 +84,7 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 # -- rooms that are imported when asked for ------------------------------------------------------------------------
 
 _ROOMS = frozenset({
-    "_C", "__config__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
+    "_C", "__config__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
     "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "return_types", "serialization",
     "signal", "sparse", "special",
     "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
@@ -121,7 +121,8 @@ _LATER = {name: home for home, names in {
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler",
     "load": "serialization", "save": "serialization", "summary": "viz", "vmap": "func",
-    "ScriptFunction": "jit", "ScriptModule": "jit", "PyTorchFileReader": "_C", "PyTorchFileWriter": "_C",
+    "ScriptFunction": "jit", "ScriptModule": "jit", "PyTorchFileReader": "_C", "PyTorchFileWriter": "_C", "DeviceObjType": "_C", "TensorType": "_C", "Type": "_C",
+    "Future": "futures",
     "Event": "cuda", "Stream": "cuda",
 }  # fmt: skip
 

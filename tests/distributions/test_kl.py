@@ -103,7 +103,68 @@ def test_registry():
     assert D.kl_divergence(Mine(0.0, 1.0), D.Normal(0.0, 1.0)).item() == 42.0
     with pytest.raises(NotImplementedError, match="Normal and VonMises"):
         D.kl_divergence(D.Normal(0.0, 1.0), D.VonMises(0.0, 1.0))
-    with pytest.raises(TypeError, match="Distribution subclass"):
-        D.register_kl(int, D.Normal)
+    for t in FRAMEWORKS:  # a class of any kind will do
+        with pytest.raises(TypeError):
+            t.distributions.register_kl(3, D.Normal)
     with pytest.raises(NotImplementedError):
         D.kl_divergence(D.LogNormal(0.0, 1.0), D.HalfNormal(1.0))
+
+
+def test_a_mixin_can_be_registered():
+    """Libraries register a base class of their own distributions that is no Distribution itself, also one known to an ABC only."""
+    from abc import ABC
+
+    def program(t):
+        D = t.distributions
+
+        class Own(ABC):  # noqa: B024
+            pass
+
+        class Point(D.Distribution, Own):
+            has_rsample = True
+
+            def __init__(self, v):
+                self.v = v
+                super().__init__(v.shape, validate_args=False)
+
+        @Own.register
+        class Far(D.Normal):
+            pass
+
+        class Near(D.Normal, Own):
+            pass
+
+        @D.register_kl(Point, Own)
+        def _(p, q):
+            return -q.log_prob(p.v)
+
+        return [D.kl_divergence(Point(t.tensor([0.5, 1.0])), q(0.0, 1.0)).tolist() for q in (Near, Far)]
+
+    theirs, ours = (program(t) for t in FRAMEWORKS)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_bounds_of_constraints_have_names():
+    """They are given by place or by name, as a library's subclass of one does; wrong ones are a TypeError."""
+
+    def program(t):
+        c = t.distributions.constraints
+
+        class Softplus(type(c.positive)):
+            def __init__(self):
+                super().__init__(lower_bound=0.0)
+
+        x = t.tensor([-1.0, 0.0, 0.5, 1.0, 2.0])
+        made = [c.interval(lower_bound=0.0, upper_bound=1.0), c.half_open_interval(0.0, upper_bound=1.0), c.less_than(upper_bound=1.0)]
+        made += [c.greater_than_eq(lower_bound=0.5), c.integer_interval(upper_bound=1, lower_bound=0), Softplus()]
+        return [(repr(m), m.check(x).tolist(), vars(m)) for m in made]
+
+    theirs, ours = (program(t) for t in FRAMEWORKS)
+    assert ours == theirs
+    for t in FRAMEWORKS:
+        c = t.distributions.constraints
+        for wrong in (lambda c=c: c.interval(0.0), lambda c=c: c.interval(0, 1, 2), lambda c=c: c.less_than(lower_bound=1)):
+            with pytest.raises(TypeError):
+                wrong()
+        with pytest.raises(TypeError):
+            c.interval(0.0, lower_bound=1.0)

@@ -515,3 +515,63 @@ def test_linear_layers(torch):
         refused(lambda: nn.Bilinear(0, 1, 2)),
     ]
     return seen
+
+
+@both
+def test_a_class_with_its_own_getattr_is_asked(torch):
+    """Libraries override __getattr__ to see who uses which parameter, buffer or child; a change of class brings it, and takes it away."""
+    nn, asked = torch.nn, []
+
+    class Watching(nn.Module):
+        def __getattr__(self, name):
+            value = super().__getattr__(name)
+            if isinstance(value, nn.Parameter | nn.Module) or name == "mean":
+                asked.append(name)
+            return value
+
+    class Layer(Watching):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2))
+            self.register_buffer("mean", torch.zeros(2))
+            self.inner = nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            return self.inner((x - self.mean) * self.scale)
+
+    class WatchingLinear(Watching, nn.Linear):
+        pass
+
+    class Delegating(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.module, name)
+
+    layer = Layer()
+    x = torch.ones(1, 2)
+    seen = [layer(x).shape, list(asked)]
+    for change in (copy.deepcopy, copy.copy, lambda m: m.to(torch.float64)):
+        asked.clear()
+        changed = change(layer)
+        changed(x.to(changed.scale.dtype))
+        seen.append(list(asked))
+    layer._parameters["scale"] = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    layer.scale = nn.Parameter(torch.full((2,), 3.0, dtype=torch.float64))
+    seen += [layer.scale, sorted(layer.state_dict()), "scale" in layer.__dict__, hasattr(layer, "missing")]
+    linear = nn.Linear(2, 2)
+    for kind in (WatchingLinear, nn.Linear, WatchingLinear):
+        asked.clear()
+        linear.__class__ = kind
+        linear(x)
+        seen.append(list(asked))
+    around = Delegating(nn.Linear(3, 4))
+    seen += [around.out_features, tuple(around.weight.shape), tuple(around.module.bias.shape), hasattr(around, "nothing")]
+    del layer.inner
+    seen += [hasattr(layer, "inner"), refused(lambda: layer.inner)]
+    return seen

@@ -304,8 +304,8 @@ def test_what_is_left_out_says_so():
         quantized(flambeau, flambeau.nn.LSTM(4, 3, proj_size=2))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         q.nonsense  # noqa: B018
-    with pytest.raises(AttributeError, match="static"):
-        flambeau.ao.nn.quantized.Conv2d  # noqa: B018
+    with pytest.raises(NotImplementedError, match=r"quantized\.Conv2d can be imported, not used: layers of static"):
+        flambeau.ao.nn.quantized.Conv2d(1, 1, 1)
 
 
 def test_observers_find_pytorchs_scales():

@@ -3,8 +3,9 @@
 Note [one module, two names]
     Python looks modules up by name in `sys.modules`. Each module of Flambeau is put there under its torch name too, as soon as it has run
     (`adopt`). So `import torch.nn` and `import flambeau.nn` give the same object, classes agree, pickles with either name can be read, and a
-    module keeps its own `__name__`, `__package__` and `__spec__`, on which its relative imports depend. A torch name asked for before the
-    module behind it was imported goes through `find_spec`, whose loader imports that module and hands it over instead of running it again.
+    module keeps its own `__package__` and `__spec__`, on which its relative imports depend, and its `__name__`; only the package itself
+    says that it is called torch, which libraries that patch it ask. A torch name asked for before the module behind it was imported goes
+    through `find_spec`, whose loader imports that module and hands it over instead of running it again.
 
 This file and missing.py import nothing of the package: every Python process that a program starts loads them at once, by their paths
 (startup/sitecustomize.py), and imports Flambeau only if it imports torch.
@@ -120,6 +121,11 @@ def torch_name(name: str) -> str | None:
     return None
 
 
+def own_name(module: ModuleType) -> str:
+    """The name a module was imported by, whatever it is called now."""
+    return getattr(module.__spec__, "name", module.__name__)
+
+
 def find(name: str) -> ModuleSpec | None:
     """How to import this module of Flambeau; its parents are imported to find out."""
     from importlib.util import find_spec
@@ -140,16 +146,19 @@ def being_imported() -> bool:
 
 def adopt(module: ModuleType) -> None:
     """Give a module of Flambeau, which has just run, its torch name."""
-    alias = torch_name(module.__name__)
+    own = own_name(module)
+    alias = torch_name(own)
     if alias is None:
         return
     sys.modules[alias] = module
     watch(module, alias)
     _say_where_classes_live(module)
-    if module.__name__ in ("flambeau", "flambeau.version"):
+    if own in ("flambeau", "flambeau.version"):
         from flambeau.torch_version import compatible
 
         module.__version__ = compatible
+    if own == "flambeau":
+        module.__name__ = alias
 
 
 _renamed: dict[type, str] = {}  # classes that say they live in torch, and where they said they live before
@@ -166,10 +175,10 @@ def _say_where_classes_live(module: ModuleType) -> None:
     from flambeau.torch_names import THEIRS, torch_home
 
     own = set(dir(package))
-    inside = f"{module.__name__}."
+    inside = f"{own_name(module)}."
     imported = [found for name, found in list(sys.modules.items()) if name.startswith(inside)] if hasattr(module, "__path__") else []
     for room in (module, *imported):
-        home = room.__name__
+        home = own_name(room)
         for name, kind in list(vars(room).items()):
             if not isinstance(kind, type) or kind.__module__ != home or kind.__name__ != name:
                 continue
@@ -191,7 +200,7 @@ def install() -> None:
     global _active
     for package in PACKAGES:
         stranger = sys.modules.get(package)
-        if stranger is not None and not stranger.__name__.startswith("flambeau"):
+        if stranger is not None and not own_name(stranger).startswith("flambeau"):
             raise RuntimeError(
                 f"{package} has been imported already, from {getattr(stranger, '__file__', 'somewhere')}: it cannot become Flambeau any "
                 "more. Call flambeau.compat.install_as_torch() before anything imports torch (in a notebook: restart the kernel first)."
@@ -215,7 +224,7 @@ def uninstall() -> None:
     _active = None
     for name, module in list(sys.modules.items()):
         root = name.partition(".")[0]
-        if root in PACKAGES and module.__name__.startswith("flambeau"):
+        if root in PACKAGES and own_name(module).startswith("flambeau"):
             del sys.modules[name]
         elif root == "flambeau" and isinstance(module, ModuleType):
             unwatch(module)
@@ -226,7 +235,7 @@ def uninstall() -> None:
         if name in sys.modules:
             from flambeau.version import flambeau_version
 
-            sys.modules[name].__version__ = flambeau_version
+            sys.modules[name].__name__, sys.modules[name].__version__ = name, flambeau_version
 
 
 def is_installed() -> bool:

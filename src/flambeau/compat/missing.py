@@ -43,7 +43,7 @@ def watch(module: ModuleType, alias: str) -> None:
                 if not (str(problem).startswith("module 'flambeau") and f"has no attribute {name!r}" in str(problem)):
                     raise  # something else went wrong while the name was being made
         caller = sys._getframe(1)
-        if name.startswith("__") or caller.f_globals.get("__name__", "").partition(".")[0] == "flambeau":
+        if name.startswith("__") or (caller.f_globals.get("__package__") or "").partition(".")[0] == "flambeau":
             raise AttributeError(plain, name=name, obj=module)  # not a program's business
         return _refuse(module, name, f"{alias}.{name}", caller)
 

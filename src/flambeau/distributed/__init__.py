@@ -72,6 +72,6 @@ def get_world_size(group: Any = None) -> NoReturn:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("device_mesh", "nn", "tensor"):  # imported when asked for
+    if name in ("device_mesh", "nn", "optim", "rpc", "tensor"):  # imported when asked for
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

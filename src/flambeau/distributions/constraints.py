@@ -147,9 +147,11 @@ class _Bounded(Constraint):
 
     names: tuple[str, ...] = ()
 
-    def __init__(self, *bounds):
-        for name, bound in zip(self.names, bounds, strict=True):
-            setattr(self, name, bound)
+    def __init__(self, *bounds, **named):
+        given = dict(zip(self.names, bounds, strict=False)) | named
+        if len(bounds) + len(named) != len(self.names) or set(given) != set(self.names):
+            raise TypeError(f"{type(self).__name__} takes {' and '.join(self.names)}; found {bounds} and {named}")
+        self.__dict__.update(given)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__[1:]}({', '.join(f'{name}={getattr(self, name)}' for name in self.names)})"

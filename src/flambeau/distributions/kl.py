@@ -40,9 +40,12 @@ _KL_MEMOIZE: dict[tuple[type, type], Callable | None] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable:
-    """Decorates a function of (p, q) that gives their divergence. Subclasses use it too, unless a closer match is registered."""
+    """Decorates a function of (p, q) that gives their divergence. Subclasses use it too, unless a closer match is registered.
+
+    Any class will do, a mixin of somebody's distributions as well.
+    """
     for cls, name in ((type_p, "type_p"), (type_q, "type_q")):
-        if not (isinstance(cls, type) and issubclass(cls, Distribution)):
+        if not isinstance(cls, type):
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")
 
     def decorator(function: Callable) -> Callable:
@@ -68,7 +71,11 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 def _closest(type_p: type, type_q: type) -> Callable | None:
     """The function registered for the nearest classes both derive from."""
     matches = [(a, b) for a, b in _KL_REGISTRY if issubclass(type_p, a) and issubclass(type_q, b)]
-    distance = lambda pair: (type_p.__mro__.index(pair[0]), type_q.__mro__.index(pair[1]))  # noqa: E731
+
+    def distance(pair: tuple[type, type]) -> tuple[int, ...]:
+        lines = ((type_p.__mro__, pair[0]), (type_q.__mro__, pair[1]))
+        return tuple(line.index(base) if base in line else len(line) for line, base in lines)  # a class may be registered with an ABC
+
     return _KL_REGISTRY[min(matches, key=distance)] if matches else None
 
 

@@ -407,6 +407,11 @@ def _broadcast(*shapes) -> Size:
     return broadcast_shapes(*[tuple(s) for s in shapes])
 
 
+def _clipped_sigmoid(x):
+    limits = finfo(x.dtype)
+    return x.sigmoid().clamp(min=limits.tiny, max=1.0 - limits.eps)
+
+
 class SigmoidTransform(_Plain):
     """y = 1 / (1 + exp(-x)), kept off 0 and 1."""
 
@@ -414,8 +419,7 @@ class SigmoidTransform(_Plain):
     sign = +1
 
     def _call(self, x):
-        limits = finfo(x.dtype)
-        return x.sigmoid().clamp(min=limits.tiny, max=1.0 - limits.eps)
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y):
         limits = finfo(y.dtype)

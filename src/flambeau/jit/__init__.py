@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
-from flambeau import errors
+from flambeau import errors, import_only
 from flambeau.nn.modules.module import Module
 
 __all__ = [
@@ -21,6 +21,10 @@ __all__ = [
 
 class Error(RuntimeError):
     """What TorchScript would raise."""
+
+
+class TracerWarning(Warning):
+    """What recording a program would warn of, for those who filter it."""
 
 
 def is_scripting() -> bool:
@@ -44,6 +48,14 @@ def export(fn: Callable) -> Callable:
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
     """Mark a function that stays Python; returned unchanged. With and without parentheses."""
     return drop if callable(drop) else lambda fn: fn
+
+
+def _overload(fn: Callable) -> Callable:
+    """Mark one of several signatures of a function or method, of which the last is the function; returned unchanged."""
+    return fn
+
+
+_overload_method = _overload
 
 
 def unused(fn: Callable) -> Callable:
@@ -154,6 +166,9 @@ def _missing(name: str, advice: str) -> Callable:
 
 load = _missing("load", "Save the state_dict() with torch.save instead, and load it into a module made by its class")
 save = _missing("save", "Save the state_dict() with torch.save instead")
+(_get_trace_graph,) = import_only.functions(
+    "torch.jit", "_get_trace_graph", "there are no graphs of TorchScript in Flambeau. torch.utils.flop_counter counts what a model computes"
+)
 
 
 class ScriptModule(Module):

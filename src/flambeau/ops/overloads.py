@@ -16,7 +16,8 @@ from flambeau.ops.declare import OPS
 
 # Names of PyTorch's kernels that are parts of operations here, and cannot be called by themselves.
 PARTS = frozenset("""
-_efficient_attention_forward _flash_attention_forward _fused_sdp_choice _log_softmax _scaled_dot_product_cudnn_attention
+_convolution _efficient_attention_forward _flash_attention_forward _fused_sdp_choice _log_softmax _pin_memory _sparse_addmm _sparse_mm_reduce_impl alias index
+slice _scaled_dot_product_cudnn_attention
 _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
 _scaled_dot_product_flash_attention_for_cpu_backward convolution_backward
 _scaled_dot_product_fused_attention_overrideable _softmax _to_copy _unsafe_view bernoulli_ copy_ cross_entropy_loss detach embedding_dense_backward fill_

@@ -75,12 +75,12 @@ def _disable_dynamo_if_unsupported(single_tensor_fn: Callable | None = None) -> 
 
 def _get_foreach_kernels_supported_devices() -> list[str]:
     """Where moving tensors in lists pays."""
-    return ["cuda", "xpu", "mtia"]
+    return ["cuda", "xpu", "mtia", "privateuseone"]
 
 
 def _get_fused_kernels_supported_devices() -> list[str]:
     """Where one kernel can do a whole step."""
-    return ["mps", "cuda", "xpu", "hpu", "cpu", "mtia"]
+    return ["mps", "cuda", "xpu", "hpu", "cpu", "mtia", "privateuseone"]
 
 
 def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pickle  # the default of pickle_module, which programs find here
 from tempfile import mkdtemp
 
 from flambeau.serialization.allowed import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals

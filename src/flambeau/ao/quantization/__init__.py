@@ -12,14 +12,16 @@ HOMES = {name: home for home, names in {
         swap_module""",
     "qconfig": "QConfig default_dynamic_qconfig float16_dynamic_qconfig per_channel_dynamic_qconfig",
     "observer": """MinMaxObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver UniformQuantizationObserverBase
+        HistogramObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver RecordingObserver
         default_dynamic_quant_observer default_per_channel_weight_observer default_placeholder_observer default_weight_observer""",
+    "fake_quantize": "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize",
+    "stubs": "DeQuantStub QuantStub QuantWrapper",
 }.items() for name in names.split()}  # fmt: skip
 STATIC = frozenset(
     """add_quant_dequant fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qat_qconfig_mapping get_default_qconfig
-    get_default_qconfig_mapping prepare prepare_qat quantize quantize_qat DeQuantStub FakeQuantize HistogramObserver MovingAverageMinMaxObserver
-    MovingAveragePerChannelMinMaxObserver QConfigMapping QuantStub QuantWrapper default_qat_qconfig default_qconfig""".split()
+    get_default_qconfig_mapping prepare prepare_qat quantize quantize_qat QConfigMapping default_qat_qconfig default_qconfig""".split()
 )
-MODULES = frozenset(("observer", "qconfig"))  # `quantize` is the function here, as in PyTorch
+MODULES = frozenset(("fake_quantize", "observer", "qconfig", "stubs"))  # `quantize` is the function here, as in PyTorch
 __all__ = sorted(HOMES)
 
 

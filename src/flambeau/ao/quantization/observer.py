@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from flambeau import dtypes
+from flambeau import dtypes, import_only
 from flambeau.factories import tensor
 from flambeau.nn.modules.module import Module
 from flambeau.qschemes import (
@@ -190,6 +190,16 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     def reset_min_max_vals(self) -> None:
         """Forget what was seen."""
         self.min_val, self.max_val = tensor([]), tensor([])
+
+
+STATIC = "it belongs to static quantization or to training for it, which are not available: try quantize_dynamic"
+(
+    HistogramObserver, MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver, NoopObserver, RecordingObserver,
+) = import_only.classes(
+    "torch.ao.quantization.observer",
+    "HistogramObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver RecordingObserver",
+    STATIC,
+)  # fmt: skip
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------

@@ -211,6 +211,8 @@ class Module(Walks, State, Moves, hooks.Hooks):
             registry.install(self, name, value)
             return
         object.__setattr__(self, name, value)
+        if name == "__class__":
+            registry.mirror_anew(self)
 
     def _register_by_type(self, attributes: dict, name: str, value: Any) -> bool:
         """Register a parameter, a module or a buffer; False if the value is none of these."""
@@ -248,13 +250,15 @@ class Module(Walks, State, Moves, hooks.Hooks):
             self._non_persistent_buffers_set.discard(name)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only by what is no attribute: a name that does not exist, or a module whose __dict__ was replaced by hand.
+        # Reached only by what is no attribute: a name that does not exist, a module whose __dict__ was replaced by hand, or a subclass's __getattr__.
         attributes = self.__dict__
         for home in registry.NAMES:
             entries = attributes.get(home)
             if entries and name in entries:
                 return entries[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+
+    __getattr__.reads_registries = True  # type: ignore[attr-defined]
 
     def __delattr__(self, name: str) -> None:
         for home in registry.NAMES:

@@ -3,6 +3,9 @@
 A Registry is a dictionary that also writes what it holds into the `__dict__` of its module, so that `self.weight` is an ordinary
 attribute (30 ns) and not a search through three dictionaries after Python has found nothing (250 ns; a Linear asks twice per call). The
 dictionaries stay the truth: whoever writes `module._parameters["weight"] = w`, as many libraries do, is seen by `module.weight`.
+
+A class with a `__getattr__` of its own wants to be asked for every parameter, as PyTorch asks it (Pyro's modules note who uses which): its
+modules have no such attributes.
 """
 
 from __future__ import annotations
@@ -92,9 +95,19 @@ class Registry(dict):
 
 
 def _mirror(module: Any, name: str, value: Any) -> None:
+    kind = type(module)
     # A name that the class has too (a method, a property) means that, as it does for PyTorch.
-    if not hasattr(type(module), name):
+    if not hasattr(kind, name) and getattr(kind.__getattr__, "reads_registries", False):
         module.__dict__[name] = value
+
+
+def mirror_anew(module: Any) -> None:
+    """Its class has changed, and with it what may be mirrored."""
+    for name in NAMES:
+        registry = module.__dict__.get(name)
+        if type(registry) is Registry:
+            registry.leave(module)
+            registry.adopt(module)
 
 
 def install(module: Any, name: str, entries: dict | None) -> None:

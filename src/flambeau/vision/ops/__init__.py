@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau import import_only
 from flambeau.vision.ops.boxes import (
     batched_nms,
     box_area,
@@ -15,6 +16,10 @@ from flambeau.vision.ops.boxes import (
     remove_small_boxes,
 )
 from flambeau.vision.ops.misc import Conv2dNormActivation, FrozenBatchNorm2d
+
+DeformConv2d, MultiScaleRoIAlign, RoIAlign, RoIPool = import_only.classes(
+    "torchvision.ops", "DeformConv2d MultiScaleRoIAlign RoIAlign RoIPool", "of detectors' layers only boxes are in Flambeau"
+)
 
 __all__ = [
     "Conv2dNormActivation", "FrozenBatchNorm2d", "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image",

@@ -1,0 +1,12 @@
+"""torch.ao.quantization.fake_quantize: rounding during training. There is none: the types can be asked for, and nothing is of them."""
+
+from __future__ import annotations
+
+from flambeau import import_only
+from flambeau.ao.quantization.observer import STATIC
+
+FakeQuantize, FakeQuantizeBase, FixedQParamsFakeQuantize, FusedMovingAvgObsFakeQuantize = import_only.classes(
+    "torch.ao.quantization.fake_quantize",
+    "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize",
+    STATIC,
+)

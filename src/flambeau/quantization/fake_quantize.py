@@ -1,0 +1,3 @@
+"""torch.quantization.fake_quantize: the older name of torch.ao.quantization.fake_quantize."""
+
+from flambeau.ao.quantization.fake_quantize import *
