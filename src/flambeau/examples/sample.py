@@ -16,7 +16,7 @@ from train import GPT
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="flambeau sample" if torch.__name__ == "flambeau" else None, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="flambeau sample" if "flambeau" in sys.modules else None, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )  # fmt: skip
     parser.add_argument("checkpoint", help="what train.py saved: runs/shakespeare/best.pt")
     parser.add_argument("--start", default="\n", metavar="TEXT", help="what the text begins with")

@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset, TensorD
 from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent / "data"
-COMMAND = "flambeau train" if torch.__name__ == "flambeau" else f"python {sys.argv[0]}"
+COMMAND = "flambeau train" if "flambeau" in sys.modules else f"python {sys.argv[0]}"
 
 # What differs from task to task; the command line can change any of it.
 DEFAULTS = {
