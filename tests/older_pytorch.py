@@ -14,6 +14,7 @@ CHANGED = {
             test_bad_states
         test_factories: test_random_tensors
         test_init: test_values_are_pytorchs_bits
+        test_convolution: test_new_weights_are_torchs_also_without_channels_and_with_channels_last
         test_compat: test_made_tensors_are_pytorchs""",
     "new names": """
         test_cross_entropy: test_of_a_linear_layer test_in_chunks
