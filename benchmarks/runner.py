@@ -13,8 +13,8 @@ from benchmarks.frameworks import Framework
 from benchmarks.lane import Lane, LaneFailure, ProbeLane, WorkerLane
 from benchmarks.result import Reading, Result
 
-# Thread pools spin for a moment after their work is done; the next framework should not share its cores with that.
-SETTLE_SECONDS = 0.005
+# Thread pools spin for a moment after their work is done, PyTorch's for 9 ms; the next framework should not share its cores with that.
+SETTLE_SECONDS = 0.020
 
 
 @dataclass
