@@ -19,6 +19,22 @@ class GP(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
+def fit(m, lik, y, steps):
+    """The last loss of so many steps; model and likelihood are ready to predict then."""
+    m.train()
+    lik.train()
+    opt = torch.optim.Adam(m.parameters(), lr=0.1)
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(lik, m)
+    for _ in range(steps):
+        opt.zero_grad()
+        loss = -mll(m(x), y)
+        loss.backward()
+        opt.step()
+    m.eval()
+    lik.eval()
+    return loss
+
+
 K = gpytorch.kernels
 for name, k in {
     "rbf": K.ScaleKernel(K.RBFKernel()),
@@ -32,17 +48,7 @@ for name, k in {
     m = GP(x, y, lik, k)
     if name == "sm":
         k.initialize_from_data(x, y)
-    m.train()
-    lik.train()
-    opt = torch.optim.Adam(m.parameters(), lr=0.1)
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(lik, m)
-    for _ in range(15):
-        opt.zero_grad()
-        loss = -mll(m(x), y)
-        loss.backward()
-        opt.step()
-    m.eval()
-    lik.eval()
+    loss = fit(m, lik, y, 15)
     with torch.no_grad(), gpytorch.settings.fast_pred_var():
         p = lik(m(torch.linspace(0, 1, 5)))
         low, high = p.confidence_region()
@@ -92,15 +98,7 @@ torch.manual_seed(3)
 lik = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=2)
 Y = torch.stack([y, x.cos()], -1)
 m = MT(x, Y, lik)
-opt = torch.optim.Adam(m.parameters(), lr=0.1)
-mll = gpytorch.mlls.ExactMarginalLogLikelihood(lik, m)
-for _ in range(5):
-    opt.zero_grad()
-    loss = -mll(m(x), Y)
-    loss.backward()
-    opt.step()
-m.eval()
-lik.eval()
+loss = fit(m, lik, Y, 5)
 print("mt", round(loss.item(), 5), lik(m(x[:2])).mean.tolist())
 
 A = torch.randn(6, 6)

@@ -324,6 +324,23 @@ def test_streams(gpu):
         assert side != torch.cuda.default_stream() and torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
+def test_optimizers_that_cannot_be_captured_say_so(gpu, monkeypatch):
+    """Copies of PyTorch's optimizers ask before a step: RuntimeError while a graph is captured, for parameters on a GPU that are not capturable."""
+    from flambeau.kernels import cuda
+
+    on_gpu, capturable, on_cpu = (
+        torch.optim.Adam([torch.ones(2, device=device, requires_grad=True)], capturable=capturable)
+        for device, capturable in (("cuda", False), ("cuda", True), ("cpu", False))
+    )
+    on_gpu._cuda_graph_capture_health_check()
+    monkeypatch.setattr(cuda, "is_capturing", lambda: True)
+    assert torch.cuda.is_current_stream_capturing()
+    with pytest.raises(RuntimeError, match="capturable is False"):
+        on_gpu._cuda_graph_capture_health_check()
+    for fine in (capturable, on_cpu):
+        fine._cuda_graph_capture_health_check()
+
+
 def test_without_a_gpu():
     """On a machine without a GPU questions are answered, and work raises PyTorch's errors."""
     if torch.cuda.is_available():

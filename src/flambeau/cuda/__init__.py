@@ -517,7 +517,7 @@ class Event:
 
 def is_current_stream_capturing() -> bool:
     """Whether the current stream records its work into a graph instead of doing it."""
-    return is_initialized() and arrays.cuda().cupy.cuda.get_current_stream().is_capturing()
+    return is_initialized() and arrays.cuda().is_capturing()
 
 
 class CUDAGraph:

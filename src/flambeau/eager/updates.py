@@ -68,6 +68,11 @@ def write(numbers: Sequence[Tensor], values: Sequence[float]) -> None:
     _note_writes(numbers)
 
 
+def being_captured(tensors: Sequence[Tensor]) -> bool:
+    """Whether what is done to these goes into a CUDA graph instead of being done."""
+    return any(t.is_cuda for t in tensors) and arrays.cuda().is_capturing()
+
+
 def on_cpu(tensors: Sequence[Tensor]) -> bool:
     """Whether all are plain real numbers in the memory of the CPU."""
     return all([type(t._array) is np.ndarray and t._array.dtype.kind != "c" for t in tensors])

@@ -69,6 +69,11 @@ def is_available() -> bool:
     return device_count() > 0
 
 
+def is_capturing() -> bool:
+    """Whether the current stream records its work into a graph instead of doing it."""
+    return cupy.cuda.get_current_stream().is_capturing()
+
+
 def current_device() -> int:
     """The index of the GPU that 'cuda' means."""
     need(None)

@@ -269,7 +269,7 @@ def _result(like: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, dims, las
 
 
 def _copied(found: np.ndarray, out: np.ndarray) -> np.ndarray:
-    out[...] = found
+    arrays.write(out, found)
     return out
 
 

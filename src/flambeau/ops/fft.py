@@ -81,7 +81,7 @@ def _laid_out(found, dims, strides, last_stays=False):
     if arrays.element_strides(found) == wanted:
         return found
     out = arrays.empty_strided(found.shape, wanted, found.dtype)
-    out[...] = found
+    arrays.write(out, found)
     return out
 
 

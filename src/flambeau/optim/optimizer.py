@@ -18,7 +18,7 @@ from flambeau import dtypes, errors
 from flambeau.autograd.modes import set_recording
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
-from flambeau.kernels import arrays
+from flambeau.eager import updates
 from flambeau.legacy import typename
 from flambeau.optim.mistakes import Watch
 from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
@@ -257,8 +257,8 @@ class Optimizer:
 
     def _cuda_graph_capture_health_check(self) -> None:
         """RuntimeError while a CUDA graph is captured, unless all groups are capturable: the captured step would always be the same one."""
-        unready = [g for g in self.param_groups if not g["capturable"] and any(p.is_cuda for p in g["params"])]
-        if unready and arrays.cuda().cupy.cuda.get_current_stream().is_capturing():
+        unready = [p for g in self.param_groups if not g["capturable"] for p in g["params"]]
+        if updates.being_captured(unready):
             name = type(self).__name__
             raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {name} but param_groups' capturable is False.")
 

@@ -10,7 +10,8 @@
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn; if it has very few, dot
    products of rows with rows need nothing turned at all.
-   All else is OpenBLAS on one thread, called piece by piece; without it, these loops do all real products. GFLOPS of an Ice Lake core (peak 178): OpenBLAS 132, MKL and ours 150 to 160. */
+   All else is OpenBLAS on one thread, called piece by piece; without it, these loops do all real products. GFLOPS of an Ice Lake core
+   (peak 178): OpenBLAS 132, MKL and ours 150 to 160. */
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -228,9 +229,10 @@ static void run_plain(Product *p) {
     run(piece, p, p->below * p->beside, true);
 }
 
-/* Pieces for all threads, several for each: cores are often not equally quick, be it that a neighbour on the machine takes some of one's time.
-   (256 x 256 on such a one: 1.0 to 1.2 of MKL's time with 3 for each, 0.8 to 0.9 with 8; no gain with wide panels.) Where each packs its part of B, rows are cut last:
-   they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same order. */
+/* Pieces for all threads, several for each: cores are often not equally quick, be it that a neighbour on the machine takes some of one's
+   time. (256 x 256 on such a one: 1.0 to 1.2 of MKL's time with 3 for each, 0.8 to 0.9 with 8; no gain with wide panels.) Where each packs
+   its part of B, rows are cut last: they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same
+   order. */
 static void cut(Product *p) {
     const int64_t threads = fl_get_num_threads(), enough = (!p->packs ? 4 : p->loops->panel == WIDEST ? 3 : 8) * threads, unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
     const int64_t most = (p->c.transposed ? WIDEST : p->packs ? SHARE : MANY) / p->size;
