@@ -304,6 +304,9 @@ FACTS: dict[str, Callable] = {
     "_device": lambda t: t.device,
     "_turned": lambda t: t._array.flags.fnc,  # whether a matrix is stored by columns: F but not C contiguous
 }
+PART = 64  # tensor i, or SHAPES + i, ...: what the compiled `record` keeps (see csrc/objects.c)
+SHAPES, TURNS, LATER = (PART * i for i in (1, 2, 3))
+COMPILED_FACTS = {FACTS["_shape"]: SHAPES, FACTS["_turned"]: TURNS}
 
 
 class ArrayRecipe:
@@ -332,7 +335,7 @@ class ArrayRecipe:
             self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
         # What `record_few` leaves to Python: (where in `saved`, where among the result and the operands, fact), (where, which argument).
-        self.facts = [(i, at + 1, fact) for i, (kind, at, fact) in enumerate(self.keep) if kind == FACT]
+        self.facts = [(i, at + 1, fact) for i, (kind, at, fact) in enumerate(self.keep) if kind == FACT and fact not in COMPILED_FACTS]
         self.options = [(i, at) for i, (kind, at, _) in enumerate(self.keep) if kind == OPTION]
         self.frees = not all(self.plain)
         self.later: list[tuple] = []  # (where in `saved`, *what is kept), of what `record_usual` leaves to Python
@@ -538,10 +541,15 @@ def record_few(op, tensors: tuple[Tensor, ...], options: tuple) -> None:
         record_array(op, (result,), (*operands, *options))
         recipe = result._node.recipe
         if not any(kind in (OPERANDS, ALL_RESULTS) for kind, _, _ in recipe.keep):
-            later = len(operands) + 1  # the places of what is left to the loop above
-            which = {OPERAND: lambda at: at + 1, ONE_RESULT: lambda at: 0}
-            keep = tuple([which[kind](at) if kind in which else later for kind, at, _ in recipe.keep])
+            keep = tuple([_compiled(kind, at + 1, fact) for kind, at, fact in recipe.keep])
             cls.plans[sum([(edge is not None) << i for i, edge in enumerate(result._node.edges)])] = recipe, keep
+
+
+def _compiled(kind: int, tensor: int, fact: Callable | None) -> int:
+    """What `record` is told to keep: the tensor with this number, which is 0 for the result, or something about it, or nothing yet (LATER)."""
+    if kind == FACT:
+        return COMPILED_FACTS[fact] + tensor if fact in COMPILED_FACTS else LATER
+    return tensor if kind == OPERAND else 0 if kind == ONE_RESULT else LATER
 
 
 def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: Sequence[Tensor], pattern: int | None) -> None:
@@ -590,12 +598,12 @@ def _remember(plans: dict[int, tuple], node: Any, outputs: list[int], values: Se
     recipe = node.recipe
     places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
     which: list[int] = []
-    for kind, at, _ in recipe.keep:
-        direct = (kind == OPERAND and node.counts is None) or (kind == ONE_RESULT and at == outputs[0])
-        which.append(len(node.edges) + 1 if not direct else places.index(at) + 1 if kind == OPERAND else 0)
+    for kind, at, fact in recipe.keep:
+        direct = (kind in (OPERAND, FACT) and node.counts is None and at in places) or (kind == ONE_RESULT and at == outputs[0])
+        which.append(_compiled(kind, places.index(at) + 1 if kind != ONE_RESULT else 0, fact) if direct else LATER)
     recipe.later = []
     for i, (kind, at, fact) in enumerate(recipe.keep):
-        if which[i] > len(node.edges):
+        if which[i] == LATER:
             number = (
                 outputs.index(at) if kind == ONE_RESULT and at in outputs else None
             )  # of an output; other results are saved as operands are

@@ -6,7 +6,7 @@
      A   is read 48 rows at a time, which stay near while some panels go by, each of which calls for a part of the next 48; if it is
          transposed, it is copied into tiles of 6 rows first;
      B   is read where it lies if it is small or A has few rows; else each piece packs the panels it needs, or, if C is made transposed
-         or has few rows, all pieces together pack them all;
+         or many pieces need the same ones, all pieces together pack them all;
      K   is walked in chunks, so that a chunk of the panel is still near when the next rows of A come.
    If B is transposed and A has few rows (a linear layer with a small batch), C^T = B^T A^T costs less to turn; if it has very few, dot
    products of rows with rows need nothing turned at all.
@@ -24,6 +24,7 @@ enum { F32, F64, C64, C128 };                                     /* types */
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 enum { WIDEST = 256, TILE = 6, SLICE = 48, BLOCK = 48 };          /* Note [panels]: bytes of one, rows, K of a copy, rows of A that stay near */
 enum { MOST_ROWS = 96, SOME = 16, SHARE = 1024, MANY = 3072 };    /* of a piece of C^T; panels or tiles of a copy; bytes of a row of B that a piece packs, or reads in place */
+enum { PIECES = 8 };                    /* for each thread */
 enum { FEW_ROWS = 24, SOME_ROWS = 40 }; /* so few that nothing need be copied; or that vectors across them had better be full */
 enum { MOST_PACKED = 16 << 20, NEAR = 32 << 10 };                 /* bytes of all copies, and what stays in the nearest cache beside other things */
 enum { WORTH_A_THREAD = 1000000, WORTH_A_COPY = 1 << 17 };         /* flops, bytes: 5 to 10 us */
@@ -230,11 +231,10 @@ static void run_plain(Product *p) {
 }
 
 /* Pieces for all threads, several for each: cores are often not equally quick, be it that a neighbour on the machine takes some of one's
-   time. (256 x 256 on such a one: 1.0 to 1.2 of MKL's time with 3 for each, 0.8 to 0.9 with 8; no gain with wide panels.) Where each packs
-   its part of B, rows are cut last: they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same
-   order. */
+   time. (256 x 256 on such a one: 1.0 to 1.2 of MKL's time with 3 for each, 0.8 to 0.9 with 8.) Where each packs its part of B, rows are cut
+   last: they would pack it again. Not by shape alone: however C is cut, an element is the same sum in the same order. */
 static void cut(Product *p) {
-    const int64_t threads = fl_get_num_threads(), enough = (!p->packs ? 4 : p->loops->panel == WIDEST ? 3 : 8) * threads, unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
+    const int64_t threads = fl_get_num_threads(), enough = PIECES * threads, unit = !p->c.transposed ? 2 * TILE : p->a.transposed ? 8 * TILE : 16;
     const int64_t most = (p->c.transposed ? WIDEST : p->packs ? SHARE : MANY) / p->size;
     p->rows = p->c.transposed ? even(p->m, MOST_ROWS, unit) : p->m, p->cols = p->panel * ceil_div(p->n, p->panel * ceil_div(p->n, most));
     const bool small = 2.0 * (double)p->m * (double)p->n * (double)p->k < 2e8; /* then rows are better left together */
@@ -298,7 +298,7 @@ static bool plan_strips(Product *p) {
     bool apart = aligned && step % 2048; /* else rows of B compete for the same places of the cache, or vectors lie in two lines of it */
     bool in_place = whole && (p->loops->panel < WIDEST ? p->k * step <= NEAR / 2 || p->m <= (apart && step < 4096 && p->k <= 256 ? BLOCK : 2 * TILE) /* lines here and there */
                               : p->k * step <= NEAR || (apart && (p->k <= 256 || p->m <= 336)) || p->m <= (apart ? 128 : step % 4096 ? 48 : 16));
-    p->packs = !in_place && !p->c.transposed && (whole || p->m >= 2 * MOST_ROWS);
+    p->packs = !in_place && !p->c.transposed;
     cut(p);
     if (p->packs && p->below > 3) p->packs = false, cut(p); /* each of them would pack the same */
     p->for_a = p->a.transposed ? p->size * ceil_div(p->m, TILE) * TILE : 0;

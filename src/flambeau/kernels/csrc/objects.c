@@ -59,12 +59,33 @@ typedef struct {
     Py_ssize_t offset[N_SLOTS];
 } Recorder;
 
+/* shape, dtype or flags.fnc, the latter two as NumPy's: of an array on the CPU without asking it by name. */
+enum { TENSOR, SHAPE, TURNED, DTYPE, LATER = DTYPE, PART = 64 }; /* kept of tensor i is i + PART * one of these, says eager/record.py */
+static PyObject *asked(PyObject *array, int what) {
+    static PyObject *shape, *dtype, *flags, *turned;
+    if (PyArray_CheckExact(array)) {
+        PyArrayObject *x = (PyArrayObject *)array;
+        if (what == SHAPE) return PyArray_IntTupleFromIntp(PyArray_NDIM(x), PyArray_DIMS(x));
+        return what == DTYPE ? Py_NewRef(PyArray_DESCR(x)) : PyBool_FromLong(PyArray_IS_F_CONTIGUOUS(x) && !PyArray_IS_C_CONTIGUOUS(x));
+    }
+    if (!turned && (!(shape = PyUnicode_InternFromString("shape")) || !(dtype = PyUnicode_InternFromString("dtype")) ||
+                    !(flags = PyUnicode_InternFromString("flags")) || !(turned = PyUnicode_InternFromString("fnc"))))
+        return NULL;
+    PyObject *found = PyObject_GetAttr(array, what == SHAPE ? shape : what == DTYPE ? dtype : flags);
+    if (found && what == TURNED) Py_SETREF(found, PyObject_GetAttr(found, turned));
+    return found;
+}
+
 /* What a node keeps of an operand, or of its own result: see eager/saved.py. A number is kept as it is. */
-static PyObject *kept(const Recorder *r, PyObject *tensor, bool is_result) {
+static PyObject *kept(const Recorder *r, PyObject *const *tensors, Py_ssize_t which) {
     static PyObject *zero;
     if (!zero && !(zero = PyLong_FromLong(0))) return NULL;
+    if (which >= LATER * PART) return Py_NewRef(Py_None); /* Python will put something there */
+    PyObject *tensor = tensors[which % PART];
+    const bool is_result = which == 0;
     if (!PyObject_TypeCheck(tensor, r->tensor)) return Py_NewRef(tensor);
     PyObject **storage = &SLOT(tensor, r->offset[STORAGE]), *array = SLOT(tensor, r->offset[ARRAY]);
+    if (which >= PART) return asked(array, (int)(which / PART));
     if (is_result && *storage == Py_None) {
         PyObject *made = PyObject_CallOneArg(r->store, array);
         if (!made) return NULL;
@@ -85,7 +106,7 @@ static bool is_settled(const Recorder *r, PyObject *view, PyObject *base) {
 static PyObject *record(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs) {
     const Recorder *r = PyCapsule_GetPointer(capsule, NULL);
     const Py_ssize_t *at = r->offset;
-    PyArrayObject *array = (PyArrayObject *)SLOT(args[0], at[ARRAY]);
+    PyObject *array = SLOT(args[0], at[ARRAY]);
     long needed = 0;
     for (Py_ssize_t i = 1; i < nargs; i++) {
         if (!PyObject_TypeCheck(args[i], r->tensor)) continue;
@@ -96,9 +117,9 @@ static PyObject *record(PyObject *capsule, PyObject *const *args, Py_ssize_t nar
     PyObject *key = PyLong_FromLong(needed), *plan = key ? PyDict_GetItemWithError(r->plans, key) : NULL;
     Py_XDECREF(key);
     if (!plan && PyErr_Occurred()) return NULL;
-    if (!plan || !PyArray_CheckExact(array)) Py_RETURN_NOTIMPLEMENTED;
+    if (!plan) Py_RETURN_NOTIMPLEMENTED;
     PyObject *keep = PyTuple_GET_ITEM(plan, 1), *node = NULL, *saved = NULL, *edges = PyTuple_New(nargs - 1);
-    PyObject *sequence = PyObject_CallNoArgs(r->next), *shape = PyArray_IntTupleFromIntp(PyArray_NDIM(array), PyArray_DIMS(array));
+    PyObject *sequence = PyObject_CallNoArgs(r->next), *shape = asked(array, SHAPE), *dtype = asked(array, DTYPE);
     for (Py_ssize_t i = 1; edges && i < nargs; i++) {
         static PyObject *leaf;
         if (!leaf && !(leaf = PyLong_FromLong(-1))) goto end;
@@ -108,21 +129,20 @@ static PyObject *record(PyObject *capsule, PyObject *const *args, Py_ssize_t nar
         if (!edge) goto end;
         PyTuple_SET_ITEM(edges, i - 1, edge);
     }
-    if (!edges || !sequence || !shape) goto end;
+    if (!edges || !sequence || !shape || !dtype) goto end;
     if (PyTuple_GET_SIZE(keep) && !(saved = PyList_New(PyTuple_GET_SIZE(keep)))) goto end;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keep); i++) {
-        Py_ssize_t which = PyLong_AsSsize_t(PyTuple_GET_ITEM(keep, i)); /* operand, result, or what Python will put there */
-        PyObject *entry = which < nargs ? kept(r, args[which], !which) : Py_NewRef(Py_None);
+        PyObject *entry = kept(r, args, PyLong_AsSsize_t(PyTuple_GET_ITEM(keep, i)));
         if (!entry) goto end;
         PyList_SET_ITEM(saved, i, entry);
     }
-    node = PyObject_Vectorcall(r->make, (PyObject *[]){PyTuple_GET_ITEM(plan, 0), edges, sequence, shape, (PyObject *)PyArray_DESCR(array)}, 5, NULL);
+    node = PyObject_Vectorcall(r->make, (PyObject *[]){PyTuple_GET_ITEM(plan, 0), edges, sequence, shape, dtype}, 5, NULL);
     if (!node) goto end;
     if (saved) Py_SETREF(SLOT(node, at[SAVED]), Py_NewRef(saved));
     Py_SETREF(SLOT(args[0], at[NODE]), Py_NewRef(node));
     Py_SETREF(SLOT(args[0], at[NEEDS]), Py_NewRef(Py_True));
 end:
-    Py_XDECREF(edges), Py_XDECREF(sequence), Py_XDECREF(shape), Py_XDECREF(saved);
+    Py_XDECREF(edges), Py_XDECREF(sequence), Py_XDECREF(shape), Py_XDECREF(dtype), Py_XDECREF(saved);
     return node;
 }
 
