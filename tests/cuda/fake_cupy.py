@@ -67,7 +67,7 @@ class Pool:
         if size > self.limit:
             raise OutOfMemoryError
         if not size:
-            return MemoryPointer(0, None)
+            return MemoryPointer(0, types.SimpleNamespace(size=0))
         rounded = (size + 511) // 512 * 512
         owner = _Owner(self, rounded)
         return MemoryPointer(owner.start, owner)

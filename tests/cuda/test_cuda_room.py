@@ -71,6 +71,22 @@ def test_counters(gpu):
     torch.cuda.empty_cache()
 
 
+def test_peak(gpu):
+    """The peak is the most there ever was, although what is in use is counted at few allocations only."""
+    random, kept = np.random.default_rng(0), [torch.empty(2**18, device="cuda") for _ in range(8)]
+    torch.cuda.reset_peak_memory_stats()
+    most = torch.cuda.memory_allocated()
+    for step in range(300):
+        kept.append(torch.empty(int(random.integers(0, 2**16)), device="cuda"))
+        most = max(most, torch.cuda.memory_allocated())
+        assert torch.cuda.max_memory_allocated() == most
+        while kept and random.random() < 0.5:
+            kept.pop(int(random.integers(len(kept))))
+        if step == 200:
+            torch.cuda.reset_peak_memory_stats()
+            most = torch.cuda.memory_allocated()
+
+
 def test_out_of_memory(gpu):
     """What does not fit raises PyTorch's error, with the numbers."""
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate .* GPU 0 has a total capacity of"):

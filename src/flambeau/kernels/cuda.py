@@ -101,19 +101,28 @@ def on(device: devices.device | int | None) -> Device:
 pool = cupy.get_default_memory_pool()
 refusals: dict[int, int] = {}  # device -> how often there was no room
 peaks: dict[int, list[int]] = {}  # device -> the most bytes that were in use, and reserved, since the last reset
+_at_most: dict[int, int] = {}  # device -> a bound for the bytes that are in use
 
 
 def allocate(size: int):
-    """Memory from CuPy's pool on the current device. All of CuPy allocates through this."""
+    """Memory from CuPy's pool on the current device. All of CuPy allocates through this.
+
+    To ask the pool what is in use, it walks through all of it. So that is only asked where more than ever may be: all that was allocated since
+    it was last asked is added to what it said.
+    """
     try:
         found = pool.malloc(size)
     except cupy.cuda.memory.OutOfMemoryError:
         raise out_of_memory(size) from None
-    used, known = pool.used_bytes(), peaks.get(found.device_id)
-    if known is None:
-        peaks[found.device_id] = [used, 0]
-    elif used > known[0]:
-        known[0] = used
+    device = found.device_id
+    bound = _at_most[device] = _at_most.get(device, 0) + found.mem.size
+    known = peaks.get(device)
+    if known is None or bound > known[0]:
+        used = _at_most[device] = pool.used_bytes()
+        if known is None:
+            peaks[device] = [used, 0]
+        elif used > known[0]:
+            known[0] = used
     return found
 
 
