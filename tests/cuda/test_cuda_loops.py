@@ -89,3 +89,40 @@ def test_every_declaration_prints():
         for dtype in program.dtypes:
             text = print_cuda_loops.print_rows(print_cuda_loops.RowsInstance(program.name, dtype, 32, 2, 1), program)
             assert f"fl_rows_{program.name}_" in text and text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("shape", [(5, 384), (1, 8), (700, 20), (2, 3, 1000), (40, 7), (33, 1), (3, 5000), (3, 0), (0, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gradients_of_norms(gpu, shape, dtype):
+    """The gradients of input, weight and bias of norms over rows, which are added up over all rows: any number of rows of any length."""
+    torch.manual_seed(0)
+    host = [torch.randn(s, dtype=dtype) for s in (shape, shape[-1:], shape[-1:], shape)]
+    norms = (
+        lambda x, w, b: torch.nn.functional.layer_norm(x, shape[-1:], w, b),
+        lambda x, w, b: torch.nn.functional.rms_norm(x, shape[-1:], w) * b,
+    )
+    for norm in norms:
+        found = []
+        for move in (lambda t: t, lambda t: t.cuda()):
+            leaves = [move(t).requires_grad_() for t in host[:3]]
+            found.append(torch.autograd.grad(norm(*leaves), leaves, move(host[3])))
+        for here, there in zip(*found, strict=True):
+            close(there, here, 1e-4 if dtype is torch.float32 else 1e-10)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (6,), (0, 6), (2, 0, 6), (3, 5, 2, 6)], ids=str)
+def test_gradients_of_linear(gpu, shape):
+    """Those of input, weight and bias for inputs of any shape, gradients in any layout."""
+    torch.manual_seed(0)
+    linear = torch.nn.functional.linear
+    host = torch.randn(shape), torch.randn(5, 6), torch.randn(5)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for spread in (False, True):
+            found = []
+            for move in (lambda t, d=dtype: t.to(d), lambda t, d=dtype: t.cuda().to(d)):
+                leaves = [move(t).requires_grad_() for t in host]
+                out = linear(*leaves)
+                grad = torch.ones((), dtype=dtype, device=out.device).expand(out.shape) if spread else out.detach().cos()
+                found.append(torch.autograd.grad(out, leaves, grad))
+            for here, there in zip(*found, strict=True):
+                close(there, here)

@@ -86,6 +86,15 @@ def empty(shape: Sequence[int], dtype: np.dtype, device: devices.device = device
     return cuda().empty(shape, dtype, device)
 
 
+def empty_beside(array: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Uninitialised C-contiguous memory on the device of the array. On the only GPU, nobody need ask which it is."""
+    if type(array) is ndarray:
+        return native.empty(shape, dtype)
+    if on_only_gpu(array) and 0 not in shape:
+        return cuda_room.ndarray(shape, dtype)
+    return empty(shape, dtype, device_of(array))
+
+
 def empty_strided(shape, strides, dtype: np.dtype, device: devices.device = devices.cpu) -> Array:
     """Uninitialised memory with the given strides (in elements)."""
     if device.type == "cpu":

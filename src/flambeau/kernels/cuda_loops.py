@@ -14,11 +14,12 @@ from flambeau import dtypes
 from flambeau.kernels.cuda_launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.fold import FOLDS
 from flambeau.kernels.print_cuda import THREADS
-from flambeau.kernels.print_cuda_loops import FoldInstance, RowsInstance, print_fold, print_rows
+from flambeau.kernels.print_cuda_loops import FoldInstance, RowsInstance, print_fold, print_parts, print_rows
 from flambeau.kernels.rows import PROGRAMS
 
 ENOUGH = 16  # a thread that has fewer elements than this to itself is not worth starting
 IN_REGISTERS = 64  # elements of rows that a thread may keep
+MOST_ADDED = 64  # rows of a total that are added up before the sum is widened
 _FOLDS = {f.name: f for f in FOLDS}
 _PROGRAMS = {p.name: p for p in PROGRAMS}
 
@@ -97,6 +98,35 @@ def rows(name: str, count: int, n: int, given, params) -> bool:
     return True
 
 
+@where_it_is(1)
+def rows_and_totals(name: str, x, given, params) -> tuple | None:
+    """Run a row program with totals on the rows of `x`, the second of the operands it is `given`, all contiguous: (result, totals (n,)...); None
+    where there is no kernel for rows of that length."""
+    program, dtype, n = _PROGRAMS[name], dtypes.OF_NUMPY[x.dtype].name, x.shape[-1]
+    if dtype not in program.dtypes:
+        return None
+    device, count, pointers = x.data.device_id, x.size // n, [a.data.ptr for a in given]
+    pack = min(16 // x.itemsize, 8)
+    if n % pack or any([p % 16 for p in pointers[:3]]):
+        pack = 1
+    lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row") + len(program.totals))
+    if not items:
+        return None
+    out = cupy.ndarray(x.shape, x.dtype)
+    totals = [cupy.ndarray((n,), x.dtype) for _ in program.totals]
+    groups = THREADS // lanes
+    # Enough blocks for the GPU, and few enough rows for each to be added up in the dtype they are computed in.
+    blocks = max(min(-(-count // groups), 2 * multiprocessors(device)), -(-count // (groups * MOST_ADDED)))
+    parts = cupy.ndarray((len(totals), blocks, n), x.dtype)
+    begins = [parts.data.ptr + i * blocks * n * x.itemsize for i in range(len(totals))]
+    kernel = _rows_kernel(name, dtype, lanes, pack, items, device)
+    kernel((blocks,), (THREADS,), (out.data.ptr, *pointers, *begins, *map(float, params), count, n))
+    ends = [t.data.ptr for t in totals]
+    finish = _parts_kernel(dtype, device)
+    finish((-(-n // 32), len(totals)), (THREADS,), (ends[0], ends[-1], parts.data.ptr, blocks, n))
+    return out, *totals
+
+
 @lru_cache(1024)
 def _shape_of_rows(units: int, pack: int, operands: int) -> tuple[int, int]:
     """(lanes, items): a warp for a short row, a block for a long one, and registers for what fits."""
@@ -120,6 +150,11 @@ def _fold_kernel(name: str, dtype: str, lanes: int, columns: bool, part: str, pa
 def _rows_kernel(name: str, dtype: str, lanes: int, pack: int, items: int, device: int):
     instance = RowsInstance(name, dtype, lanes, pack, items)
     return compiled(_print_rows, instance.function, device, instance)
+
+
+@lru_cache(None)
+def _parts_kernel(dtype: str, device: int):
+    return compiled(print_parts, f"fl_parts_{dtype}", device, f"fl_parts_{dtype}", dtype)
 
 
 def _print_rows(instance: RowsInstance) -> str:

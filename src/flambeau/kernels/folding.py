@@ -56,7 +56,7 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
         array = array[once]
     if order is not None:
         array = arrays.contiguous(array.transpose(order))
-    out = native.empty(shape, out_dtype) if engine is native.lib else arrays.empty(shape, out_dtype, arrays.device_of(array))
+    out = native.empty(shape, out_dtype) if engine is native.lib else arrays.empty_beside(array, shape, out_dtype)
     return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count), *again) else None
 
 

@@ -170,7 +170,11 @@ def print_rows(k: RowsInstance, program: rows.RowProgram) -> str:
 
 
 class _Rows(rows.Print):
-    """The passes of a program, as `rows.py` finds them. Nothing is kept in scratch rows: computing it again is cheaper here."""
+    """The passes of a program, as `rows.py` finds them. Nothing is kept in scratch rows: computing it again is cheaper here.
+
+    Where there are totals, threads that share a row go from row to row and add up what falls to them in registers; then those of a block
+    add up theirs, for each total into a row of `parts` (a row for each block), which a second kernel adds up.
+    """
 
     def __init__(self, k: RowsInstance, program: rows.RowProgram):
         super().__init__(program, k.dtype)
@@ -184,24 +188,39 @@ class _Rows(rows.Print):
     def lines(self) -> Iterator[str]:
         k, p, program = self.k, self.p, self.program
         s, t = p.storage, p.compute
-        given = [f"{'' if kind == 'made' else 'const '}{s} *a{i}" for i, kind in enumerate(program.kinds)] + [
+        given = [f"{'' if kind in ('made', 'total') else 'const '}{s} *a{i}" for i, kind in enumerate(program.kinds)] + [
             f"double q{i}" for i in range(program.options)
         ]
+        groups = THREADS // k.lanes
         yield f'extern "C" __global__ void __launch_bounds__({THREADS})'
         yield f"{k.function}({s} *out, {', '.join(given)}, long long rows, long long n) {{"
         yield f"    const int lane = threadIdx.x % {k.lanes};"
-        yield f"    const long long row = (long long)blockIdx.x * {THREADS // k.lanes} + threadIdx.x / {k.lanes};"
+        yield from (f"    const {t} p{i} = ({t})q{i};" for i in range(program.options))
+        if not program.totals:
+            yield from self.row(f"(long long)blockIdx.x * {groups} + threadIdx.x / {k.lanes}")
+        else:
+            yield from (f"    {t} t{i}[{k.items}][{k.pack}] = {{}};" for i in program.totals)
+            yield f"    for (long long first = (long long)blockIdx.x * {groups}; first < rows; first += (long long)gridDim.x * {groups}) {{"
+            yield from self.row(f"first + threadIdx.x / {k.lanes}")
+            yield "    }"
+            yield from self.totals(groups)
+        yield "}"
+
+    def row(self, number: str) -> Iterator[str]:
+        """All that is done with one row."""
+        k, p, program = self.k, self.p, self.program
+        s, t = p.storage, p.compute
+        yield f"    const long long row = {number};"
         yield "    const long long width = row < rows ? n : 0;"  # threads without a row still take part in the totals
         for i, kind in enumerate(program.kinds):
             if kind == "each":
                 yield f"    const {t} x{i} = row < rows ? {p.read('T', f'a{i}[row]')} : 0;"
             elif kind == "row":
-                yield f"    a{i} += row * n;"
-        yield "    out += row * n;"
-        yield from (f"    const {t} p{i} = ({t})q{i};" for i in range(program.options))
+                yield f"    const {s} *const b{i} = a{i} + row * n;"
+        yield f"    {s} *const to = out + row * n;"
         if k.items:
             yield from (f"    Pack<{s}, {k.pack}> r{i}[{k.items}];" for i in self.rows)
-            loads = "".join(f" r{i}[k] = *(const Pack<{s}, {k.pack}> *)(a{i} + at);" for i in self.rows)
+            loads = "".join(f" r{i}[k] = *(const Pack<{s}, {k.pack}> *)(b{i} + at);" for i in self.rows)
             yield from self.over_row([f"if (at < width) {{{loads} }}"], guarded=False)
         done: set[e.Expr] = set()
         for level in range(self.levels[program.expr]):
@@ -212,9 +231,28 @@ class _Rows(rows.Print):
             found, text = p.body(self._named(made, done))
             yield f"    if (lane == 0 && row < rows) {{ {' '.join(found)} a{i}[row] = {p.stored(p.dtype, text, 'T')}; }}"
         store = f"Pack<{s}, {k.pack}> result;"
-        body = self.elements([self._named(program.expr, done)], lambda v: f"result.item[j] = {p.stored(p.dtype, v[0], 'T')};")
-        yield from self.over_row([store, *body, f"*(Pack<{s}, {k.pack}> *)(out + at) = result;"])
-        yield "}"
+        adds = "".join(f" t{i}[k][j] += {{{number}}};" for number, i in enumerate(program.totals, 1))
+        results = [self._named(value, done) for value in (program.expr, *program.totals.values())]
+        body = self.elements(results, lambda v: f"result.item[j] = {p.stored(p.dtype, v[0], 'T')};" + adds.format(*v))
+        yield from self.over_row([store, *body, f"*(Pack<{s}, {k.pack}> *)(to + at) = result;"])
+
+    def totals(self, groups: int) -> Iterator[str]:
+        """What the groups of threads in this block added up, added up: in shared memory, in the order of the groups."""
+        k, t = self.k, self.p.compute
+        across = k.lanes * k.pack
+        yield f"    __shared__ {t} found[{groups}][{across}];"
+        for i in self.program.totals:
+            yield "    #pragma unroll"
+            yield f"    for (int k = 0; k < {k.items}; k++) {{"
+            yield "        __syncthreads();"
+            yield f"        for (int j = 0; j < {k.pack}; j++) found[threadIdx.x / {k.lanes}][lane * {k.pack} + j] = t{i}[k][j];"
+            yield "        __syncthreads();"
+            yield f"        for (int c = threadIdx.x; c < {across} && k * {across} + c < n; c += {THREADS}) {{"
+            yield f"            {t} sum = 0;"
+            yield f"            for (int g = 0; g < {groups}; g++) sum += found[g][c];"
+            yield f"            a{i}[blockIdx.x * n + k * {across} + c] = sum;"
+            yield "        }"
+            yield "    }"
 
     def reduce(self, chosen: list[e.Expr], done: set[e.Expr]) -> Iterator[str]:
         """One pass: every thread's share of sums and maxima, then their totals."""
@@ -242,7 +280,7 @@ class _Rows(rows.Print):
         for i in needed:
             kind = self.program.kinds[i]
             if kind == "shared" or (kind == "row" and not k.items):
-                lines.append(f"const Pack<{s}, {k.pack}> v{i} = *(const Pack<{s}, {k.pack}> *)(a{i} + at);")
+                lines.append(f"const Pack<{s}, {k.pack}> v{i} = *(const Pack<{s}, {k.pack}> *)({'a' if kind == 'shared' else 'b'}{i} + at);")
         lines += ["#pragma unroll", f"for (int j = 0; j < {k.pack}; j++) {{"]
         for i in needed:
             kind = self.program.kinds[i]
@@ -269,6 +307,30 @@ class _Rows(rows.Print):
             yield f"    for (long long at = (long long)lane * {k.pack}; at < width; at += {k.lanes * k.pack}) {{"
         yield from (f"        {line}" for line in body)
         yield "    }"
+
+
+def print_parts(name: str, dtype: str) -> str:
+    """The kernel that adds up the parts (count, n) of one total or two: a block takes 32 columns of one of them, 8 lanes share a column."""
+    s = TYPES[dtype][1]
+    return (
+        PREAMBLE
+        + f"""
+extern "C" __global__ void __launch_bounds__({THREADS})
+{name}({s} *out0, {s} *out1, const {s} *parts, long long count, long long n) {{
+    __shared__ double shared[{THREADS}];
+    const int lane = threadIdx.x / 32;
+    const long long column = (long long)blockIdx.x * 32 + threadIdx.x % 32;
+    double sum = 0;
+    parts += blockIdx.y * count * n + column;
+    for (long long i = lane; i < count && column < n; i += {THREADS // 32}) sum += parts[i * n];
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    if (lane || column >= n) return;
+    for (int other = 1; other < {THREADS // 32}; other++) sum += shared[other * 32 + threadIdx.x];
+    (blockIdx.y ? out1 : out0)[column] = ({s})sum;
+}}
+"""
+    )
 
 
 _TOTALS = """

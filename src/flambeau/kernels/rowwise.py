@@ -203,7 +203,10 @@ def _over_rows(x: Array) -> Array:
 
 def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, totals: int) -> tuple[Array, ...] | None:
     """The compiled program that reads grad and x once, or None. The totals of each chunk of rows are added up at the end."""
-    n, loop = x.shape[-1], native.kernel(f"rows.{name}")
+    n = x.shape[-1]
+    if arrays.on_gpu(x) and x.size and weight.shape == (n,) and all([a.dtype == x.dtype for a in (grad, weight, *numbers)]):
+        return arrays.cuda_room.rows_and_totals(name, x, [arrays.contiguous(a) for a in (grad, x, weight, *numbers)], (n,))
+    loop = native.kernel(f"rows.{name}")
     if type(x) is not np.ndarray or loop is native.not_compiled or not x.size or weight.shape != (n,):
         return None
     rows = x.size // n
@@ -224,7 +227,7 @@ def _gradients(name: str, grad: Array, x: Array, weight: Array, numbers: tuple, 
 def _numbers(x: Array) -> Array:
     """Room for one number per row."""
     shape = (*x.shape[:-1], 1)
-    return native.empty(shape, x.dtype) if type(x) is np.ndarray else arrays.empty(shape, x.dtype, arrays.device_of(x))
+    return native.empty(shape, x.dtype) if type(x) is np.ndarray else arrays.empty_beside(x, shape, x.dtype)
 
 
 def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | None:
@@ -239,9 +242,12 @@ def _norm(name: str, operands: tuple, params: tuple, kinds: tuple) -> Array | No
                 return out
         operands = tuple(arrays.contiguous(a) for a in operands)
     elif arrays.on_gpu(first) and first.size:
-        n, ready = first.shape[-1], [arrays.contiguous(a) for a in operands]
-        if any([a.dtype != first.dtype or (kind == "shared" and a.shape != (n,)) for a, kind in zip(ready, kinds, strict=True)]):
+        n, dtype = first.shape[-1], first.dtype
+        ready = [a if a._c_contiguous else arrays.contiguous(a) for a in operands]
+        if any([a.dtype is not dtype and a.dtype != dtype for a in ready]) or any(
+            [kind == "shared" and a.shape != (n,) for a, kind in zip(ready, kinds, strict=True)]
+        ):
             return None
-        out = arrays.empty(first.shape, first.dtype, arrays.device_of(first))
+        out = arrays.empty_beside(first, first.shape, dtype)
         return out if arrays.cuda_room.rows(name, first.size // n, n, (out, *ready), params) else None
     return folding.rows(name, -1, [a if k in ("row", "shared") else a[..., 0] for a, k in zip(operands, kinds, strict=True)], params, kinds)

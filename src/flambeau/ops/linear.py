@@ -101,21 +101,24 @@ linear.derivative(input=_input_gradient, weight=_weight_gradient, bias=_bias_gra
 def _quick_input_gradient(grad, weight, input_shape):
     if weight.ndim != 2 or weight.dtype.kind != "f":
         return NotImplemented
+    if arrays.on_gpu(grad):
+        return arrays.cuda_room.before_linear(grad, weight, input_shape)
     found = gemm.quick(_rows(grad), weight)
-    if found is NotImplemented and arrays.on_gpu(grad):
-        found = arrays.cuda_room.product(_rows(grad), weight)
     return found if found is NotImplemented or found.shape == input_shape else found.reshape(input_shape)
 
 
 def _quick_weight_gradient(grad, input, weight_shape):
     if len(weight_shape) != 2 or grad.dtype.kind != "f":
         return NotImplemented
-    found = gemm.quick(_rows(grad).T, _rows(input))
-    return arrays.cuda_room.product(_rows(grad).T, _rows(input)) if found is NotImplemented and arrays.on_gpu(grad) else found
+    if arrays.on_gpu(grad):
+        return arrays.cuda_room.weight_of_linear(grad, input, weight_shape)
+    return gemm.quick(_rows(grad).T, _rows(input))
 
 
 def _quick_bias_gradient(grad, bias_shape):
-    return reduce("sum", _rows(grad), (0,), False, grad.dtype) if bias_shape == grad.shape[-1:] and grad.ndim > 1 else NotImplemented
+    if bias_shape != grad.shape[-1:] or grad.ndim < 2:
+        return NotImplemented
+    return reduce("sum", grad, tuple(range(grad.ndim - 1)), False, grad.dtype)
 
 
 linear.quick_derivative(input=_quick_input_gradient, weight=_quick_weight_gradient, bias=_quick_bias_gradient)
