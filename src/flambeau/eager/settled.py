@@ -171,7 +171,7 @@ def finish(op, found: Any, values: Sequence, tensors: Sequence[Tensor], pattern:
             record_usual(op, (result,), (result,), values, tensors, pattern if len(tensors) < MANY else None)
         return result
     several = isinstance(found, (tuple, list))
-    made = [a if type(a) is ndarray and a.size else as_array(a) for a in (found if several else (found,))]
+    made = [a if (type(a) is ndarray or arrays.on_gpu(a)) and a.size else as_array(a) for a in (found if several else (found,))]
     results = tuple(map(wrap, made))
     if needs and op.differentiable:
         outputs = [r for r, a in zip(results, made, strict=True) if a.dtype.kind in FLOATING]
