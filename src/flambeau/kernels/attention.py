@@ -45,30 +45,34 @@ LARGEST = 256  # features of a head for which the compiled loops have room: they
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
-    if mask is None and type(q) is np.ndarray:
-        known = _seen.get((q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal))
-        if known is not None:
-            shape, back, plan = known
-            made = native.empty(shape, q.dtype)
-            out, lse = made if back is None else made.transpose(back), native.empty(q.shape[:-1], q.dtype)
+    look = None if mask is not None else (type(q), q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal)
+    known = _seen.get(look)
+    if known is not None:
+        shape, back, plan = known
+        made, lse = arrays.empty_beside(q, shape, q.dtype), arrays.empty_beside(q, q.shape[:-1], q.dtype)
+        out = made if back is None else made.transpose(back)
+        if plan is None:
+            arrays.cuda_room.attention.forward(out, lse, q, k, v, None, scale, causal)
+        else:
             _launch("forward", (out, q, k, v, lse), None, scale, plan)
-            return out, lse
+        return out, lse
     shape = *q.shape[:-1], v.shape[-1]
     dense = _is_dense(q) and _is_dense(k) and _is_dense(v)
     # Elsewhere PyTorch takes another way, whose result is in row-major order.
-    out = _room(shape, q) if dense and q.ndim == 4 else arrays.empty(shape, q.dtype, arrays.device_of(q))
-    lse = arrays.empty(q.shape[:-1], q.dtype, arrays.device_of(q))
-    if _compiled(q, k, v):
-        plan = _run("forward", (out, _rows(q), _rows(k), _rows(v), lse), mask, scale, causal)
-        if mask is None and dense:  # programs come with the same few layouts again and again
+    out = _room(shape, q) if dense and q.ndim == 4 else arrays.empty_beside(q, shape, q.dtype)
+    lse = arrays.empty_beside(q, q.shape[:-1], q.dtype)
+    compiled, there = _compiled(q, k, v), _on_gpu(q, v)
+    if compiled or there:
+        rows, plan = (_rows(q), _rows(k), _rows(v)), None
+        if there:
+            arrays.cuda_room.attention.forward(out, lse, *rows, mask, scale, causal)
+        else:
+            plan = _run("forward", (out, *rows, lse), mask, scale, causal)
+        if look is not None and dense and (compiled or arrays.on_only_gpu(q)):  # programs come with the same few layouts again and again
             if len(_seen) > 500:
                 _seen.clear()
             outer, back = _order(q.strides[:-1]) if q.ndim == 4 else (None, None)
-            shape = out.shape if outer is None else (*[out.shape[axis] for axis in outer], out.shape[-1])
-            _seen[q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal] = shape, back, plan
-        return out, lse
-    if _on_gpu(q, v):
-        arrays.cuda().attention.forward(out, lse, _rows(q), _rows(k), _rows(v), mask, scale, causal)
+            _seen[look] = out.shape if outer is None else (*[out.shape[axis] for axis in outer], out.shape[-1]), back, plan
         return out, lse
     xp = arrays.module_of(q)
     if not k.shape[-2]:
@@ -137,8 +141,8 @@ def _room(shape, like: Array) -> Array:
     them, they do so here, and whoever joins them need not copy."""
     outer, back = _order(like.strides[:-1] if like.size else (0,))
     if outer is None:
-        return arrays.empty(shape, like.dtype, arrays.device_of(like))
-    made = arrays.empty((*[shape[axis] for axis in outer], shape[-1]), like.dtype, arrays.device_of(like))
+        return arrays.empty_beside(like, shape, like.dtype)
+    made = arrays.empty_beside(like, (*[shape[axis] for axis in outer], shape[-1]), like.dtype)
     return made.transpose(back)
 
 
@@ -177,7 +181,7 @@ def _on_gpu(q: Array, v: Array) -> bool:
     return arrays.on_gpu(q) and arrays.cuda().attention.takes(q, v)
 
 
-_seen: dict[tuple, tuple] = {}  # (shapes and strides of q, k and v, dtype, whether causal): (shape of the result, its order, plan)
+_seen: dict[tuple | None, tuple] = {}  # (type, shapes and strides of q, k and v, dtype, causal): (shape of the result, its order, plan on the CPU)
 
 
 def _run(name: str, operands: tuple, mask, scale: float, causal: bool) -> tuple:

@@ -232,8 +232,11 @@ def _is_usual(x, normalized_shape, w, b, among=_WIDE) -> bool:
 
 
 def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
-    if type(input) is type(weight) is type(bias) is np.ndarray and _is_usual(input, normalized_shape, weight, bias, _FLOATING):
-        return rowwise.layer_norm_alone(input, weight, bias, eps)
+    if type(input) is type(weight) is type(bias) and _is_usual(input, normalized_shape, weight, bias, _FLOATING):
+        if type(input) is np.ndarray:
+            return rowwise.layer_norm_alone(input, weight, bias, eps)
+        if arrays.on_only_gpu(input):
+            return rowwise.layer_norm_there(input, weight, bias, eps)
     if type(input) is np.ndarray and weight is bias is None and input.shape[-1:] == normalized_shape and input.dtype in _FLOATING:
         return rowwise.layer_norm_alone(input, None, None, eps)
     return NotImplemented
