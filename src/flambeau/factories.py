@@ -161,7 +161,7 @@ def check_options(name: str, layout: Any = None, pin_memory: bool | None = False
 def finish(array, requires_grad: bool = False) -> Tensor:
     """Wrap a fresh array."""
     if not array.size and 0 in array.strides:  # NumPy's empty arrays have strides of 0, PyTorch's do not
-        array = arrays.empty(array.shape, array.dtype, arrays.device_of(array))
+        array = arrays.empty_beside(array, array.shape, array.dtype)
     result = wrap(array)
     if modes.special:
         result._inference = modes.state.inference

@@ -189,7 +189,7 @@ def as_array(value: Any) -> Any:
     """NumPy answers some 0-d questions with a scalar: an array again. And its empty arrays have strides of 0, which PyTorch's do not."""
     if isinstance(value, generic):
         return asarray(value)
-    return value if value.size or 0 not in value.strides else arrays.empty(value.shape, value.dtype, arrays.device_of(value))
+    return value if value.size or 0 not in value.strides else arrays.empty_beside(value, value.shape, value.dtype)
 
 
 def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: dict) -> Any:

@@ -86,12 +86,12 @@ def empty(shape: Sequence[int], dtype: np.dtype, device: devices.device = device
     return cuda().empty(shape, dtype, device)
 
 
-def empty_beside(array: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def empty_beside(array: Array, shape: Sequence[int], dtype: np.dtype) -> Array:
     """Uninitialised C-contiguous memory on the device of the array. On the only GPU, nobody need ask which it is."""
     if type(array) is ndarray:
-        return native.empty(shape, dtype)
+        return native.empty(tuple(shape), dtype)
     if on_only_gpu(array) and 0 not in shape:
-        return cuda_room.ndarray(shape, dtype)
+        return cuda_room.ndarray(tuple(shape), dtype)
     return empty(shape, dtype, device_of(array))
 
 

@@ -181,7 +181,8 @@ def _on_gpu(q: Array, v: Array) -> bool:
     return arrays.on_gpu(q) and arrays.cuda().attention.takes(q, v)
 
 
-_seen: dict[tuple | None, tuple] = {}  # (type, shapes and strides of q, k and v, dtype, causal): (shape of the result, its order, plan on the CPU)
+# (type, shapes and strides of q, k and v, dtype, causal): (shape of the result, its order, plan on the CPU)
+_seen: dict[tuple | None, tuple] = {}
 
 
 def _run(name: str, operands: tuple, mask, scale: float, causal: bool) -> tuple:

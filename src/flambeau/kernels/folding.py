@@ -162,7 +162,7 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
         copies, sizes, steps = plan
         if copies:
             array = _copied(array, dims)[0]
-        found = [arrays.empty(sizes[3], dtype, arrays.device_of(array)) for dtype in (array.dtype, INT64)]
+        found = [arrays.empty_beside(array, sizes[3], dtype) for dtype in (array.dtype, INT64)]
         found = found if engine.fold(name, array, sizes[:3], steps, found[0], None, 1.0, index=found[1]) else None
     if found is None:
         return None
@@ -276,7 +276,7 @@ def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ..
         if a.dtype != first.dtype:
             return None
         ready.append(arrays.contiguous(a if last or kind != "row" else a.transpose(order)))
-    out = arrays.empty(ready[0].shape, first.dtype, arrays.device_of(first))
+    out = arrays.empty_beside(first, ready[0].shape, first.dtype)
     if engine is native.lib:
         seen = [a if kind in ("row", "shared") else a.reshape(*a.shape, 1) for a, kind in zip(ready, kinds, strict=True)]
         done = native.kernel(f"rows.{name}").into(out, *seen, *params) is not NotImplemented

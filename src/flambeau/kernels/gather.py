@@ -446,7 +446,7 @@ def true_indices(mask: Array) -> Array:
         if found is not None:
             return found
     indices = unravelled(true_places(mask), mask.shape)
-    columns = arrays.empty((len(indices), indices[0].size), INT64, arrays.device_of(mask))
+    columns = arrays.empty_beside(mask, (len(indices), indices[0].size), INT64)
     for d, index in enumerate(indices):
         columns[d] = index
     return columns

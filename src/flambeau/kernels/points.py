@@ -111,7 +111,7 @@ def taps(positions: Array, sizes: tuple[int, ...], mode: str, padding: str, corn
 
 def mixed(x: Array, places: Array, weights: Array) -> Array:
     """x (N, C, S), places and weights (N, T, P) -> (N, C, P)."""
-    out = arrays.empty((*x.shape[:2], places.shape[2]), x.dtype, arrays.device_of(x))
+    out = arrays.empty_beside(x, (*x.shape[:2], places.shape[2]), x.dtype)
     taps, points = places.shape[1:]
     if _ran("mix", out, (_rows(out), _rows(x), _all(places), _all(weights)), (taps * points, points, taps)):
         return out
@@ -120,7 +120,7 @@ def mixed(x: Array, places: Array, weights: Array) -> Array:
 
 def spread(g: Array, places: Array, weights: Array, size: int) -> Array:
     """g (N, C, P), places and weights (N, T, P) -> (N, C, size)."""
-    out = arrays.empty((*g.shape[:2], size), g.dtype, arrays.device_of(g))
+    out = arrays.empty_beside(g, (*g.shape[:2], size), g.dtype)
     taps, points = places.shape[1:]
     if _ran("spread", out, (_rows(out), _rows(g), _all(places), _all(weights)), (taps * points, points, taps, size)):
         return out
@@ -134,7 +134,7 @@ def spread(g: Array, places: Array, weights: Array, size: int) -> Array:
 
 def along(g: Array, x: Array, places: Array) -> Array:
     """g (N, C, P), x (N, C, S), places (N, T, P) -> (N, T, P)."""
-    out = arrays.empty(places.shape, x.dtype, arrays.device_of(x))
+    out = arrays.empty_beside(x, places.shape, x.dtype)
     channels, size = x.shape[1:]
     points = places.shape[2]
     if _ran("along", out, (_rows(out), _all(g), _all(x), _rows(places)), (channels * points, points, channels, size)):

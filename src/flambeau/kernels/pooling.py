@@ -83,7 +83,7 @@ def greatest(x: Array, tables: Sequence[np.ndarray]) -> tuple[Array, Array]:
     planes, spots = x.shape[0], [t.shape[-2] for t in tables]
     flat, half = x.reshape(planes, math.prod(x.shape[1:])), x.dtype.kind == "V"
     if 0 in spots:
-        return tuple(arrays.empty((planes, *spots), dtype, arrays.device_of(x)) for dtype in (x.dtype, np.dtype(np.int64)))
+        return tuple(arrays.empty_beside(x, (planes, *spots), dtype) for dtype in (x.dtype, np.dtype(np.int64)))
     best = index = None
     for at in addresses(tables, x.shape[1:]):
         at = xp.asarray(at)

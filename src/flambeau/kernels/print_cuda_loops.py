@@ -280,7 +280,8 @@ class _Rows(rows.Print):
         for i in needed:
             kind = self.program.kinds[i]
             if kind == "shared" or (kind == "row" and not k.items):
-                lines.append(f"const Pack<{s}, {k.pack}> v{i} = *(const Pack<{s}, {k.pack}> *)({'a' if kind == 'shared' else 'b'}{i} + at);")
+                start = f"{'a' if kind == 'shared' else 'b'}{i}"
+                lines.append(f"const Pack<{s}, {k.pack}> v{i} = *(const Pack<{s}, {k.pack}> *)({start} + at);")
         lines += ["#pragma unroll", f"for (int j = 0; j < {k.pack}; j++) {{"]
         for i in needed:
             kind = self.program.kinds[i]

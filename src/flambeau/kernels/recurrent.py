@@ -98,7 +98,7 @@ def forward(
     """(outputs (rows, H), the lstm's cell states (rows, H), what backward needs (rows, 4 H)); empty where a cell has none, or nobody wants it."""
     rows, hidden = sum(sizes), weight.shape[1]
     widths = {"out": 1, "cell": int(cell == "lstm"), "keep": 0 if cell.startswith("rnn") or not keeps else 4}
-    made = {n: arrays.empty((rows if k else 0, k * hidden), gates.dtype, arrays.device_of(gates)) for n, k in widths.items()}
+    made = {n: arrays.empty_beside(gates, (rows if k else 0, k * hidden), gates.dtype) for n, k in widths.items()}
     given = {n: None if x is None else arrays.contiguous(x) for n, x in (("gates", gates), ("bias", bias), ("h0", h0), ("c0", c0))}
     if type(gates) is not np.ndarray:
         operands = (given["gates"], arrays.contiguous(weight), given["bias"], given["h0"], given["c0"], *made.values())
@@ -188,7 +188,7 @@ def _of_weight(da: Array, out: Array, h0: Array, sizes, reverse: bool) -> Array:
     """The gradient of the weight, daᵀ h: one product over all steps, h being the state each row began with."""
     n = sizes[0]
     if sizes[-1] == n:
-        found = arrays.empty((da.shape[1], out.shape[1]), da.dtype, arrays.device_of(da))
+        found = arrays.empty_beside(da, (da.shape[1], out.shape[1]), da.dtype)
         starts, goes_on = (da[len(da) - n :], da[: len(da) - n]) if reverse else (da[:n], da[n:])
         gemm.product_into(found, starts.T, h0, 1, 0)
         if len(goes_on):

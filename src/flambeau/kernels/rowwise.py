@@ -55,7 +55,7 @@ def _rows(function: Callable, dim: int, *operands: Array) -> Array:
         return compiled
     xp = arrays.module_of(first)
     if first.size == 0:
-        return arrays.empty(first.shape, first.dtype, arrays.device_of(first))
+        return arrays.empty_beside(first, first.shape, first.dtype)
     rows = [unhalved(a).reshape(a.shape or (1,)) for a in operands]  # a 0-d tensor is a row of one
     with np.errstate(all="ignore"):
         found = function(xp, dim, *rows)

@@ -24,7 +24,7 @@ def product(crow: Array, col: Array, values: Array, dense: Array) -> Array:
     _check_rows(crow, col.shape[0])
     gather.check(col, dense.shape[0], 1)
     rows, width = crow.shape[0] - 1, dense.shape[1]
-    out = arrays.empty((rows, width), values.dtype, arrays.device_of(values))
+    out = arrays.empty_beside(values, (rows, width), values.dtype)
     if not out.size:
         return out
     values = arrays.contiguous(values)

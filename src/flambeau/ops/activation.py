@@ -130,13 +130,13 @@ def threshold(input, threshold, value):
 @on_arrays(public=False, method=False, differentiable=False)
 def _slopes(input, lower, upper, generator):
     """1 for what is positive, a random slope from [lower, upper) for everything else."""
-    out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+    out = arrays.empty_beside(input, input.shape, input.dtype)
     arrays.fill(out, 1)
     below = input <= 0
     if type(input) is np.ndarray:
         out[below] = sampling.rrelu_slopes(source(generator, arrays.device_of(input)), int(below.sum()), input.dtype, lower, upper)
     else:
-        drawn = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+        drawn = arrays.empty_beside(input, input.shape, input.dtype)
         fill("uniform", drawn, generator, low=float(lower), high=float(upper))
         arrays.write(out, arrays.module_of(input).where(below, drawn, out))
     return out

@@ -27,7 +27,7 @@ def _cdist(x1, x2, p, by_product):
     if by_product:
         squares = (x1 * x1).sum(-1)[..., :, None] + (x2 * x2).sum(-1)[..., None, :]
         return xp.sqrt(xp.maximum(squares - 2 * gemm.batched(x1, xp.swapaxes(x2, -1, -2)), 0))
-    out = arrays.empty(_pairs_shape(x1, x2), x1.dtype, arrays.device_of(x1))
+    out = arrays.empty_beside(x1, _pairs_shape(x1, x2), x1.dtype)
     rows = max(1, AT_ONCE * x1.shape[-2] // max(1, out.size * x1.shape[-1]))
     with np.errstate(all="ignore"):
         for start in range(0, x1.shape[-2], rows):

@@ -25,7 +25,7 @@ ALPHA = 1.7580993408473766  # -SELU_ALPHA * SELU_SCALE, the limit of SELU, is -A
 def _noise(input, shape, keep, scaled):
     """Fresh numbers that are 1 with probability `keep` (1 / keep, if scaled), else 0, with the shape and the order of memory of `input`; or in
     `shape`."""
-    out = arrays.empty_like(input) if shape is None else arrays.empty(shape, input.dtype, arrays.device_of(input))
+    out = arrays.empty_like(input) if shape is None else arrays.empty_beside(input, shape, input.dtype)
     value = _scale(input.dtype, keep) if scaled else 1.0
     if type(out) is np.ndarray:
         fill("bernoulli", out, None, p=keep, value=value)

@@ -83,7 +83,7 @@ def block_diag(*tensors):
 @on_arrays
 def _block_diag(tensors):
     """Matrices of one dtype along a diagonal."""
-    out = arrays.empty((sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype, arrays.device_of(tensors[0]))
+    out = arrays.empty_beside(tensors[0], (sum(t.shape[0] for t in tensors), sum(t.shape[1] for t in tensors)), tensors[0].dtype)
     arrays.fill(out, 0)
     row = column = 0
     for t in tensors:

@@ -109,7 +109,7 @@ def _stack(tensors, dim):
     """Arrays of one shape side by side along a new dimension."""
     first = tensors[0]
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
-    out = arrays.empty(shape, first.dtype, arrays.device_of(first))
+    out = arrays.empty_beside(first, shape, first.dtype)
     if arrays.joined(out, tensors, dim):
         return out
     before = (slice(None),) * dim

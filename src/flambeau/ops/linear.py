@@ -20,7 +20,7 @@ def linear(input, weight, bias=None):
     if bias is None:
         found = gemm.product(rows, columns)
     else:
-        out = arrays.empty((rows.shape[0], columns.shape[1]), input.dtype, arrays.device_of(input))
+        out = arrays.empty_beside(input, (rows.shape[0], columns.shape[1]), input.dtype)
         found = gemm.product_into(out, rows, columns, 1, 1, bias)
     return found if len(shape) == 2 and weight.ndim == 2 else found.reshape(shape)
 

@@ -451,7 +451,7 @@ def _by_channel(input, weight, bias, eps, groups, rounding, running=None):
 
 def _constant(input, value: int):
     """A number for each channel."""
-    found = arrays.empty(input.shape[1:2], input.dtype, arrays.device_of(input))
+    found = arrays.empty_beside(input, input.shape[1:2], input.dtype)
     arrays.fill(found, value)
     return found
 

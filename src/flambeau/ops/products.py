@@ -218,7 +218,7 @@ def _scaled(x, factor):
 
 def _accumulate(input, mat1, mat2, beta, alpha):
     """beta input + alpha mat1 @ mat2, `input` broadcast; for matrices and batches of them. With beta = 0, input is not read."""
-    out = arrays.empty((*mat1.shape[:-1], mat2.shape[-1]), mat1.dtype, arrays.device_of(mat1))
+    out = arrays.empty_beside(mat1, (*mat1.shape[:-1], mat2.shape[-1]), mat1.dtype)
     return gemm.product_into(out, mat1, mat2, alpha, beta, input)
 
 

@@ -27,7 +27,7 @@ def _picked(name: str, input, dim, keepdim: bool, find) -> tuple:
     shape = reduced_shape(input.shape, (dim,), keepdim) if input.ndim else ()
     xp = arrays.module_of(input)
     if not rows.size:
-        return arrays.empty(shape, input.dtype, arrays.device_of(input)), xp.zeros(shape, dtypes.int64.numpy)
+        return arrays.empty_beside(input, shape, input.dtype), xp.zeros(shape, dtypes.int64.numpy)
     indices = xp.ascontiguousarray(find(rows, dim))
     return order.take(rows, indices, dim).reshape(shape), indices.reshape(shape)
 

@@ -313,9 +313,9 @@ def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_t
 
 @_functional_embedding.usually_unrecorded
 def _(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    if type(input) is type(weight) and padding_idx is None and max_norm is None and (type(input) is np.ndarray or arrays.on_only_gpu(input)):
-        return embedding.forward(weight, input)
-    return NotImplemented
+    if type(input) is not type(weight) or padding_idx is not None or max_norm is not None:
+        return NotImplemented
+    return embedding.forward(weight, input) if type(input) is np.ndarray or arrays.on_only_gpu(input) else NotImplemented
 
 
 @composite(method=False)

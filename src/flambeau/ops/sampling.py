@@ -165,7 +165,7 @@ _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_sha
 @on_arrays(out="any")
 def bernoulli(input, p=None, *, generator=None):
     """1 with the probability given by each element of `input` (or by p, if given), else 0. -> the same shape and dtype"""
-    out = arrays.empty(input.shape, input.dtype, arrays.device_of(input))
+    out = arrays.empty_beside(input, input.shape, input.dtype)
     fill("bernoulli", out, generator, p=input if p is None else float(p))
     return out
 

@@ -56,7 +56,7 @@ def _lines(input, index) -> tuple:
 def _gather(input, dim, index):
     """out[..., j, ...] = input[..., index[..., j, ...], ...]."""
     if not index.size:
-        return arrays.empty(index.shape, input.dtype, arrays.device_of(input))
+        return arrays.empty_beside(input, index.shape, input.dtype)
     line, at = _lines(input, index)
     return kernel.gather(line, dim, at).reshape(index.shape)
 
@@ -137,7 +137,7 @@ def take_along_dim(input, indices, dim=None):
 def _take_along(input, dim, indices, size):
     """`gather`, negative indices counting from the end."""
     if not indices.size:
-        return arrays.empty(indices.shape, input.dtype, arrays.device_of(input))
+        return arrays.empty_beside(input, indices.shape, input.dtype)
     line, at = _lines(input, indices)
     return kernel.gather(line, dim, at, wrap=True).reshape(indices.shape)
 

@@ -46,7 +46,7 @@ def argwhere(input):
 
 @on_arrays
 def _nonzero_static(input, size, fill_value):
-    out = arrays.empty((size, input.ndim), INT64, arrays.device_of(input))
+    out = arrays.empty_beside(input, (size, input.ndim), INT64)
     out[...] = fill_value
     if input.ndim:
         found = gather.true_indices(input)[:, :size]

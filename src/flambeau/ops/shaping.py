@@ -216,7 +216,7 @@ def repeat(input, *repeats, **named):
 def _repeat(input, times):
     """A copy in which every dimension d is there times[d] times."""
     shape = (1,) * (len(times) - input.ndim) + tuple(input.shape)
-    out = arrays.empty([n * s for n, s in zip(times, shape, strict=True)], input.dtype, arrays.device_of(input))
+    out = arrays.empty_beside(input, [n * s for n, s in zip(times, shape, strict=True)], input.dtype)
     # (n, s) for every dimension, of which the first is broadcast: a copy in one pass.
     arrays.write(out.reshape(_pairs(times, shape)), input.reshape(_pairs((1,) * len(times), shape)))
     return out

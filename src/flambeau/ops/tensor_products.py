@@ -94,7 +94,7 @@ def _cross(input, other, dim):
     """The cross product along `dim`, which has size 3 in both."""
     xp = arrays.module_of(input)
     shape = layout.broadcast_shapes(tuple(input.shape), tuple(other.shape))
-    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    out = arrays.empty_beside(input, shape, input.dtype)
     near = (arrays.contiguous(input), arrays.contiguous(other), out)  # each element is read twice, and once from afar will do
     a, b, c = ([x[(..., i, *(slice(None),) * (-dim - 1))] for i in range(3)] for x in near)
     for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):

@@ -53,7 +53,7 @@ _triangle("triu", "upper", lambda columns, first: columns < first)
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     """Matrices with the last dimension of `input` on a diagonal and zeros elsewhere. (*, N) -> (*, N, N) for offset 0"""
     shape, dim1, dim2 = _embedded(input.shape, offset, dim1, dim2)
-    out = arrays.empty(shape, input.dtype, arrays.device_of(input))
+    out = arrays.empty_beside(input, shape, input.dtype)
     arrays.fill(out, 0)
     diagonal = layout.diagonal(*arrays.view_of(out), 0, offset, dim1, dim2)
     arrays.write(arrays.strided_view(out, *diagonal), input)
