@@ -81,3 +81,86 @@ def test_functional_takes_tuples():
     for t in (flambeau, torch):
         with pytest.raises(TypeError):
             t.autograd.functional.jacobian(lambda a: a, [t.ones(2)])
+
+
+def quiet_part(t, x):
+    with t.no_grad():
+        part = x.sin()
+    return (part * x).sum()
+
+
+def quiet_all(t, x):
+    with t.no_grad():
+        y = x.clone()
+        y[0] = x[1] * 2
+        y.mul_(x)
+        first, rest = x.split([1, x.shape[0] - 1])
+        return t.cat([y, rest, first]), t.einsum("ij,kj->ik", x, x), x.sort().values
+
+
+def switched(t, x):
+    before = t.is_grad_enabled()
+    t.set_grad_enabled(False)
+    y = x.exp()
+    with t.enable_grad():
+        y = y * x
+    t.set_grad_enabled(before)
+    return y + t.no_grad()(lambda v: v.softmax(-1))(x)
+
+
+@pytest.mark.parametrize("function", [quiet_part, quiet_all, switched], ids=lambda f: f.__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_no_grad_keeps_tangents(function):
+    """no_grad is about gradients: tangents flow on inside of it, whatever forward mode is asked in."""
+
+    def run(t, x, y):
+        f = lambda v: function(t, v)  # noqa: E731
+        found = [t.func.jvp(f, (x,), (y,)), t.func.jacfwd(f)(x), t.func.jvp(t.func.vmap(f), (t.stack([x, y]),), (t.stack([y, x]),))]
+        with t.no_grad():
+            found += t.func.jvp(f, (x,), (y,)), t.is_grad_enabled()
+        fwd = __import__(f"{t.__name__}.autograd.forward_ad", fromlist=["x"])
+        with fwd.dual_level():
+            made = f(fwd.make_dual(x, y))
+            found.append([fwd.unpack_dual(v).tangent for v in (made if isinstance(made, tuple) else (made,))])
+        return [*found, t.is_grad_enabled()]
+
+    same(*both(run, X, Y))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_grad_keeps_gradients_out():
+    """Beside tangents, what is computed inside of no_grad has no history: no gradient flows through it, and leaves can be written to."""
+
+    def run(t, x, y):
+        fwd = __import__(f"{t.__name__}.autograd.forward_ad", fromlist=["x"])
+        weight = y.detach().clone().requires_grad_()
+        with fwd.dual_level(), t.no_grad():
+            weight.add_(1)
+            inside = t.is_grad_enabled(), (weight * 2).requires_grad
+            tangent = fwd.unpack_dual(fwd.make_dual(x, y) * weight).tangent
+
+        def layer(v):
+            with t.no_grad():
+                return v * weight
+
+        out, pushed = t.func.jvp(layer, (x,), (y,))
+        f = lambda v: quiet_part(t, v)  # noqa: E731
+        nested = t.func.grad(f)(x), t.func.hessian(f)(x), t.func.jacfwd(t.func.jacfwd(f))(x)
+        return inside, tangent.detach(), weight.is_leaf, out.requires_grad, pushed.requires_grad, out, pushed, nested
+
+    same(*both(run, X, Y))
+
+
+def test_modes_after_an_error():
+    """What a function raises inside of no_grad leaves recording as it was."""
+
+    def broken(x):
+        with flambeau.no_grad():
+            raise KeyError("mine")
+
+    x = flambeau.ones(2, requires_grad=True)
+    with pytest.raises(KeyError):
+        flambeau.func.jvp(broken, (x.detach(),), (x.detach(),))
+    with pytest.raises(KeyError), flambeau.autograd.forward_ad.dual_level():
+        broken(x)
+    assert flambeau.is_grad_enabled() and (x * 2).requires_grad

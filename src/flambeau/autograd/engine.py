@@ -233,7 +233,7 @@ def edges_from(roots: Sequence) -> Iterator[tuple]:
         for edge in stack.pop():
             if edge is not None:
                 yield edge
-                if edge[1] != LEAF and edge[0] not in seen:
+                if edge[1] != LEAF and edge[0] not in seen and not edge[0].closed:
                     seen.add(edge[0])
                     stack.append(edge[0].edges)
 

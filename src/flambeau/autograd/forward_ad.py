@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flambeau import printing
-from flambeau.autograd import api, modes
+from flambeau.autograd import api, modes, tangents
 from flambeau.autograd.node import LEAF
 from flambeau.factories import zeros_like
 from flambeau.tensor import Tensor
@@ -48,6 +48,9 @@ def enter_dual_level() -> int:
     _levels.append([])
     _before.append(modes.state.grad)
     modes.set_recording(not modes.state.inference)
+    if not modes.state.inference:
+        modes.state.carried = tangents.Carried((), None)
+        modes.state.carried.switch(_before[-1])
     printing.unpack = unpack_dual
     return 0
 
@@ -60,6 +63,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
         if dual.is_leaf:
             dual.requires_grad_(False)
     printing.unpack = None
+    if modes.state.carried is not None:
+        modes.state.carried.switch(True)
+        modes.state.carried = None
     modes.set_recording(_before.pop())
 
 
@@ -73,6 +79,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise RuntimeError(f"make_dual: the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}")
     dual = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
     _levels[-1].append((dual, tensor, tangent))
+    if modes.state.carried is not None:
+        modes.state.carried.sources.append(dual)
     return dual
 
 
@@ -89,7 +97,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tracked = _before[-1] and (any(t.requires_grad for _, _, t in duals) or _has_other_leaves(tensor, duals))
     with modes.enable_grad():
         weight = zeros_like(tensor).detach().requires_grad_()
-        rows = api.grad(tensor, [d for d, _, _ in duals], weight, create_graph=True, allow_unused=True) if duals else ()
+        with tangents.searching():
+            rows = api.grad(tensor, [d for d, _, _ in duals], weight, create_graph=True, allow_unused=True) if duals else ()
         pairs = [(r, t) for r, (_, _, t) in zip(rows, duals, strict=True) if r is not None and r.requires_grad]
         if not pairs:
             known = any(r is not None for r in rows)

@@ -23,6 +23,8 @@ class Modes(threading.local):
     def __init__(self):
         self.grad = True  # operations are recorded
         self.inference = False  # results are inference tensors
+        self.carried: Any = None  # the tangents.Carried that `no_grad` leaves recording on for
+        self.searching = False  # a backward pass is looking for tangents
         self.anomaly = False  # nodes remember where they were made
         self.check_nan = True  # anomaly mode looks for NaN in gradients
         self.pack_hooks: list[tuple[Callable, Callable]] = []  # saved-tensor hooks, innermost last
@@ -82,7 +84,15 @@ def set_recording(on: bool) -> None:
 
 def is_grad_enabled() -> bool:
     """Whether operations are recorded for differentiation in this thread."""
-    return state.grad
+    return state.grad and (state.carried is None or not state.carried.quiet)
+
+
+def _switch_grad(on: bool) -> None:
+    """What users switch: see tangents.py for where recording goes on nevertheless."""
+    if state.carried is None:
+        set_recording(on)
+    else:
+        state.carried.switch(on)
 
 
 def is_inference_mode_enabled() -> bool:
@@ -147,11 +157,11 @@ class _GradMode(_Decorator):
         return self if orig_func is None else self(orig_func)
 
     def __enter__(self):
-        self.before = state.grad
-        set_recording(self.value)
+        self.before = is_grad_enabled()
+        _switch_grad(self.value)
 
     def __exit__(self, *exc) -> None:
-        set_recording(self.before)
+        _switch_grad(self.before)
 
 
 class no_grad(_GradMode):
@@ -202,13 +212,14 @@ class set_grad_enabled(_Switch):
     def __init__(self, mode: bool):
         if not isinstance(mode, bool):
             raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
-        super().__init__(mode)
+        self.before, self.value = is_grad_enabled(), mode
+        self.__enter__()
 
     def __enter__(self):
-        set_recording(self.value)
+        _switch_grad(self.value)
 
     def __exit__(self, *exc) -> None:
-        set_recording(self.before)
+        _switch_grad(self.before)
 
     def __repr__(self):
         return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.value})"

@@ -36,6 +36,7 @@ class Node:
     metadata_: dict | None = None
     runs_without_grad = False  # whether it runs even if no gradient has arrived
     requires_grad = True
+    closed: Any = False  # whether nothing flows on from it
 
     def __init__(self):
         self.edges: Any = ()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import api, modes
+from flambeau.autograd.tangents import searching
 from flambeau.batching import trees
 from flambeau.factories import zeros_like
 from flambeau.func.tape import Run, _goes_on, check_tensors, fresh, one
@@ -117,10 +118,11 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple
     """(outputs, push(tangents, keep), perhaps aux): w^T J is computed with a w that is itself an input, and differentiated by it."""
     if not isinstance(primals, tuple) or not primals:
         raise RuntimeError(f"{what}(f, primals, tangents): Expected primals to be a non-empty tuple, found {type(primals).__name__}")
-    run = Run(what, func, primals, has_aux, lambda given: func(*given))
+    run = Run(what, func, primals, has_aux, lambda given: func(*given), forward=True)
     check_tensors(f"{what}(f, primals, tangents)", run.outputs)
     weights = [fresh(what, zeros_like(o).detach()) if o._is_float() else zeros_like(o) for o in run.outputs]
-    rows = run.pull(weights, keep=True, create_graph=True)  # linear in `weights`
+    with searching():
+        rows = run.pull(weights, keep=True, create_graph=True)  # linear in `weights`
     dead = run.dead | {id(w) for w in weights}
 
     def push(tangents: Any, keep: bool) -> Any:

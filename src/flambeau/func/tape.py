@@ -10,10 +10,11 @@ Inside vmap the aliases are wrappers of its level: see Note [levels, wrappers an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd import api, modes
+from flambeau.autograd import api, modes, tangents
 from flambeau.autograd.engine import edges_from
 from flambeau.autograd.node import LEAF
 from flambeau.batching import trees
@@ -50,15 +51,15 @@ def fresh(what: str, x: Any) -> Tensor:
 
 
 class Run:
-    """A function run on fresh inputs. `inputs` and `outputs` are flat lists of tensors."""
+    """A function run on fresh inputs, `forward` if tangents are wanted. `inputs` and `outputs` are flat lists of tensors."""
 
-    def __init__(self, what: str, func: Callable, primals: Any, has_aux: bool, call: Callable | None = None):
+    def __init__(self, what: str, func: Callable, primals: Any, has_aux: bool, call: Callable | None = None, forward: bool = False):
         self.what = what
         leaves, self.in_shape = trees.flatten(primals)
         self.inputs = [fresh(what, x) for x in leaves]
         self.spent = [x for x in self.inputs if x._node is None]
         self.dead = {id(x) for x in self.spent}
-        with modes.enable_grad():
+        with modes.enable_grad(), tangents.carried(self.inputs) if forward else contextlib.nullcontext():
             found = (call or func)(trees.unflatten(self.inputs, self.in_shape))
         self.aux = None
         if has_aux:

@@ -1,0 +1,121 @@
+"""`no_grad` where tangents are carried along: forward mode does not know it.
+
+Tangents are found by differentiating twice (see forward_ad.py), which needs all that was computed recorded. So inside of `dual_level` and `func.jvp`,
+`no_grad` does not stop the recording. What no tangent flows into is computed without a history, as always; what one flows into is recorded
+behind a `Hush`, through which only the search for tangents passes: to every other gradient it is as if nothing had been recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.autograd.engine import edges_from
+from flambeau.autograd.node import Node, next_sequence
+from flambeau.tensor import Tensor
+
+state = modes.state
+
+
+class Hush(Node):
+    """Lets gradients through while tangents are searched for."""
+
+    @property
+    def closed(self) -> bool:
+        return not state.searching
+
+    def apply(self, grad):
+        return [None if self.closed else grad]
+
+
+class Carried:
+    """The tensors at which tangents begin, and what `no_grad` does there: a function mode that records what depends on them."""
+
+    def __init__(self, sources: Iterable[Tensor], outer: Carried | None):
+        self.sources: list[Tensor] = [*sources, *(() if outer is None else outer.sources)]
+        self.quiet = False  # within no_grad
+
+    def switch(self, on: bool) -> None:
+        """Begin or end what is within no_grad."""
+        if self.quiet is on:
+            self.quiet = not on
+            if self.quiet:
+                state.function_modes.append(self)
+                modes.enter()
+            else:
+                state.function_modes.remove(self)
+                modes.leave()
+
+    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not any(self._reaches(t) for t in _tensors((args, kwargs))):
+            modes.set_recording(False)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                modes.set_recording(True)
+        before = next_sequence()
+        args, kwargs = self._parted(args), self._parted(kwargs)
+        found = function(*args, **kwargs)
+        for tensor in _tensors(found):
+            node = tensor._node
+            if node is not None and node.sequence > before and tensor._base is None:
+                hush = Hush()
+                hush.edges, hush.sequence = ((node, tensor._nr),), next_sequence()
+                hush.shape, hush.numpy_dtype = tensor._array.shape, tensor._array.dtype
+                tensor._node, tensor._nr = hush, 0
+        return found
+
+    def _parted(self, values: Any) -> Any:
+        """Arguments, those into which no tangent flows without a history."""
+        if isinstance(values, Tensor):
+            return values if not values.requires_grad or self._reaches(values) else values.detach()
+        if type(values) in (list, tuple):
+            return type(values)(map(self._parted, values))
+        return {name: self._parted(value) for name, value in values.items()} if type(values) is dict else values
+
+    def _reaches(self, tensor: Tensor | None) -> bool:
+        """Whether a tangent flows into it."""
+        begins = {id(s if s._node is None else s._node) for s in self.sources}
+        while tensor is not None:
+            edge = tensor._edge() if tensor.requires_grad else None
+            with searching():
+                if edge is not None and any(id(target) in begins for target, _ in edges_from((edge,))):
+                    return True
+            tensor = getattr(tensor, "value", None)  # inside vmap: what it wraps
+        return False
+
+
+@contextlib.contextmanager
+def carried(sources: Iterable[Tensor]) -> Iterator[None]:
+    """Tangents begin at these tensors."""
+    outer = state.carried
+    state.carried = Carried(sources, outer)
+    try:
+        yield
+    finally:
+        state.carried.switch(True)
+        state.carried = outer
+
+
+@contextlib.contextmanager
+def searching() -> Iterator[None]:
+    """A backward pass that looks for tangents, and passes through all there is."""
+    before, state.searching = state.searching, True
+    try:
+        yield
+    finally:
+        state.searching = before
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """All tensors in arguments, or among results."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _tensors(value)
+    elif isinstance(values, dict):
+        yield from _tensors(tuple(values.values()))
