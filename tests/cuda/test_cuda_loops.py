@@ -126,3 +126,19 @@ def test_gradients_of_linear(gpu, shape):
                 found.append(torch.autograd.grad(out, leaves, grad))
             for here, there in zip(*found, strict=True):
                 close(there, here)
+
+
+def test_gradients_of_products(gpu):
+    """Matrices in any layout, empty ones too, and gradients that lie in memory as their leaves do."""
+    torch.manual_seed(0)
+    for m, k, n in ((3, 4, 5), (1, 4, 1), (0, 4, 5), (3, 0, 5), (3, 4, 0)):
+        host = torch.randn(m, k), torch.randn(k, n)
+        for turn in (lambda t: t, lambda t: t.T.contiguous().T, lambda t: torch.cat([t, t], 1)[:, : t.shape[1]]):
+            found = []
+            for move in (lambda t: t.clone(), lambda t: t.cuda()):
+                a, b = (turn(move(t)).requires_grad_() for t in host)
+                out = a @ b
+                found.append((out.detach(), *torch.autograd.grad(out, (a, b), out.detach().cos())))
+            for here, there in zip(*found, strict=True):
+                close(there, here)
+                assert there.stride() == here.stride()

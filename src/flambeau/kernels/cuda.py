@@ -25,7 +25,7 @@ from flambeau.kernels import arrays, cuda_conv, cuda_launch, cuda_norm, cuda_rec
 from flambeau.kernels import cuda_attention as attention
 from flambeau.kernels.cuda_classes import class_gradients, class_losses
 from flambeau.kernels.cuda_gather import along, at, spelled
-from flambeau.kernels.cuda_gemm import before_linear, linear, product, product_into, weight_of_linear
+from flambeau.kernels.cuda_gemm import before_linear, linear, product, product_into, usual_product, weight_of_linear
 from flambeau.kernels.cuda_join import join
 from flambeau.kernels.cuda_launch import run
 from flambeau.kernels.cuda_loops import fold, rows, rows_and_totals

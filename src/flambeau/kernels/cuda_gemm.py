@@ -57,6 +57,18 @@ def product(a, b):
     return out
 
 
+def usual_product(a, b):
+    """a @ b for matrices (M, K) and (K, N) of one dtype, none of them empty, on the current GPU; else NotImplemented."""
+    if type(b) is not type(a) or b.ndim != 2 or a.dtype != b.dtype or a.dtype not in KINDS or not a.size or not b.size:
+        return NotImplemented
+    (m, k), (rows, n), here = a.shape, b.shape, runtime.getDevice()
+    if k != rows or a.data.device_id != here or b.data.device_id != here:
+        return NotImplemented
+    out = cupy.ndarray((m, n), a.dtype)
+    _multiply(out, a, b, 1, 0)
+    return out
+
+
 def linear(x, weight, bias):
     """x weight^T + bias for x (*, K), weight (N, K) and bias (N,), dense and of one dtype, on the current GPU; else NotImplemented."""
     dtype, kind = x.dtype, KINDS.get(x.dtype)
@@ -218,6 +230,8 @@ class Matrix(NamedTuple):
 def _matrix(x) -> Matrix:
     """The array itself, if one of its two strides is 1 and the other long enough; else a copy of it."""
     rows, columns = x.shape[-2:]
+    if x._c_contiguous and x.ndim == 2:
+        return Matrix(x.data.ptr, PLAIN, max(columns, 1), 0, x)
     size = x.itemsize
     row_step, column_step = (s // size for s in x.strides[-2:])
     batch = x.strides[0] // size if x.ndim == 3 else 0

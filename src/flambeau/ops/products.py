@@ -26,7 +26,10 @@ def mm(input, mat2):
 
 
 def _quickly(input, mat2):
-    return gemm.quick(input, mat2) if input.ndim == 2 else NotImplemented
+    if input.ndim != 2:
+        return NotImplemented
+    found = gemm.quick(input, mat2)
+    return arrays.cuda_room.usual_product(input, mat2) if found is NotImplemented and arrays.on_only_gpu(input) else found
 
 
 mm.usually(mm, _quickly, tensors=2)
@@ -44,7 +47,7 @@ def _right_gradient(grad, mat1, turned):
 
 def _real_product(a, b, turned):
     """a b as the gradient of a real factor, unless that is stored by columns."""
-    return NotImplemented if turned or a.dtype.kind == "c" else gemm.quick(a, b)
+    return NotImplemented if turned or a.dtype.kind == "c" else _quickly(a, b)
 
 
 mm.derivative(
@@ -55,6 +58,7 @@ mm.quick_derivative(
     input=lambda grad, mat2, input_turned: _real_product(grad, mat2.T, input_turned),
     mat2=lambda grad, input, mat2_turned: _real_product(input.T, grad, mat2_turned),
 )
+mm.quick_everywhere = True
 
 
 @mm.meta
