@@ -24,7 +24,6 @@ from flambeau.ops.matrix import (
     refuse,
     vector_as_matrix,
 )
-from flambeau.ops.views import _unsafe_view
 
 SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
 
@@ -112,7 +111,7 @@ def _solve_gradient(grad, A, result, needs):
 _solve.meta(shape_rules.system)
 
 
-@composite(name="linalg.solve", method=False, out="same", grad_name="LinalgSolveExBackward0")
+@composite(name="linalg.solve", method=False, out="same")
 def solve(A, B, *, left=True):
     """X with A X = B, or X A = B if not `left`. (..., N, N), (..., N, K) or (..., N) -> the shape of B, batches broadcast.
 
@@ -125,14 +124,28 @@ def solve(A, B, *, left=True):
     B = B.unsqueeze(-1) if vectors else B
     check_system(name, A._array, B._array, left)
     if not left:
-        found = _solve(A.mT, B.mT).mT
-        return _unsafe_view(found, tuple(found.shape))  # row-major, as PyTorch's is
-    found = _solve(A, B)
-    if not vectors:
-        return found
-    if found.dim() == 2:
-        return _unsafe_view(found, (found.shape[0],))
-    return stored_by_columns(found.squeeze(-1))  # PyTorch lays the vectors out as one more matrix
+        return _turned_solution(_solve(A.mT, B.mT))
+    return _vectors_of_solution(_solve(A, B)) if vectors else _solve(A, B)
+
+
+@on_arrays(public=False, method=False, grad_name="LinalgSolveExBackward0")
+def _turned_solution(X):
+    """The transposes of fresh matrices that lie by columns: row-major, and no view. (..., M, N) -> (..., N, M)."""
+    return X.swapaxes(-1, -2)
+
+
+_turned_solution.derivative(X=lambda grad: grad.mT)
+_turned_solution.meta(lambda X: ((*X.shape[:-2], X.shape[-1], X.shape[-2]), X.dtype))
+
+
+@on_arrays(public=False, method=False, grad_name="LinalgSolveExBackward0")
+def _vectors_of_solution(X):
+    """The columns of fresh matrices that have one each. PyTorch lays a batch of them out as one more matrix. (..., N, 1) -> (..., N)."""
+    return X[..., 0] if X.ndim == 2 else lapack.by_columns(X[..., 0])
+
+
+_vectors_of_solution.derivative(X=lambda grad: grad.unsqueeze(-1))
+_vectors_of_solution.meta(lambda X: (X.shape[:-1], X.dtype))
 
 
 @composite(name="linalg.solve_ex", method=False, out=True, returns="result info")
