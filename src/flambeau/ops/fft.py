@@ -244,7 +244,7 @@ def _declare(short: str, kind, forward: bool, doc: str) -> None:
 
     for ending, function, over in (("", one, ""), ("2", two, " Over two dimensions."), ("n", several, " Over several dimensions.")):
         function.__doc__ = doc + over
-        rows = forward or ending or kind is _from_half  # only ifft and ihfft lay out= out as they do a new result
+        rows = ending or short != "ihfft"  # which alone lays out= out as it does a new result
         composite(name=f"fft.{short}{ending}", method=False, out="cast rows" if rows else True)(function)
 
 
