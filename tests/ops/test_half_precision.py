@@ -98,3 +98,17 @@ def test_the_evaluator_agrees_with_the_loops(name, dtype):
     compiled = arrays.run(kernel, (array, 0.1), (), array.dtype, array.dtype)
     evaluated = arrays._evaluate(kernel, (array, 0.1), (), array.dtype, array.dtype, None)
     np.testing.assert_array_equal(compiled.astype(np.float32), evaluated.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("samples", [0, 2])
+def test_windows_of_half_precision(samples, dtype):
+    """fold and the gradient of unfold add in float32 and round once."""
+    found = []
+    for f in (torch, flambeau):
+        x = (f.arange(samples * 2.0 * 25).reshape(samples, 2, 5, 5) / 50).to(getattr(f, dtype)).requires_grad_()
+        windows = f.nn.functional.unfold(x, 2)
+        windows.backward(windows.detach())
+        folded = f.nn.functional.fold(windows.detach(), (5, 5), 2)
+        found.append((tuple(folded.shape), str(folded.dtype), folded.float().tolist(), x.grad.float().tolist()))
+    assert found[1] == found[0]

@@ -6,6 +6,8 @@ often keep them there.
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import flambeau
@@ -113,6 +115,178 @@ def test_batches_of_matrices_are_in_row_major_order(name):
         result = BATCHES[name](f, a + a.mT)
         found.append((result.stride(), result.is_contiguous()))
     assert found[1] == found[0]
+
+
+FACTORS = {
+    "cholesky": lambda f, a: f.linalg.cholesky(a),
+    "cholesky, upper": lambda f, a: f.linalg.cholesky(a, upper=True),
+    "cholesky_inverse": lambda f, a: f.cholesky_inverse(a),
+    "cholesky_solve": lambda f, a: f.cholesky_solve(a[..., :3], a),
+    "eig": lambda f, a: f.linalg.eig(a),
+    "eigh": lambda f, a: f.linalg.eigh(a),
+    "geqrf": lambda f, a: f.geqrf(a),
+    "householder_product": lambda f, a: f.linalg.householder_product(a, a[..., 0]),
+    "inv": lambda f, a: f.linalg.inv(a),
+    "inv_ex": lambda f, a: f.linalg.inv_ex(a),
+    "inverse, and a product with it": lambda f, a: a.inverse() @ a,
+    "inverse, and a sum with it": lambda f, a: a.inverse() + 1,
+    "ldl_factor": lambda f, a: f.linalg.ldl_factor(a),
+    "lstsq": lambda f, a: f.linalg.lstsq(a, a[..., :3]),
+    "lstsq of many equations": lambda f, a: f.linalg.lstsq(a[..., :2], a[..., :3])[:3],
+    "lstsq of many equations, gels": lambda f, a: f.linalg.lstsq(a[..., :2], a[..., :3], driver="gels").solution,
+    "lstsq of few equations": lambda f, a: f.linalg.lstsq(a[..., :2, :], a[..., :2, :])[:3],
+    "lu": lambda f, a: f.linalg.lu(a),
+    "lu_factor": lambda f, a: f.linalg.lu_factor(a),
+    "lu_solve": lambda f, a: f.linalg.lu_solve(*f.linalg.lu_factor(a), a[..., :3]),
+    "lu_solve, adjoint": lambda f, a: f.linalg.lu_solve(*f.linalg.lu_factor(a), a[..., :3], adjoint=True),
+    "ormqr": lambda f, a: f.ormqr(a, a[..., 0], a),
+    "qr": lambda f, a: f.linalg.qr(a),
+    "qr, complete": lambda f, a: f.linalg.qr(a[..., :2], mode="complete"),
+    "solve": lambda f, a: f.linalg.solve(a, a[..., :3]),
+    "solve, from the right": lambda f, a: f.linalg.solve(a, a[..., :3, :], left=False),
+    "solve for vectors": lambda f, a: f.linalg.solve(a, a[..., 0]),
+    "solve_ex": lambda f, a: f.linalg.solve_ex(a, a[..., :3]),
+    "solve_triangular": lambda f, a: f.linalg.solve_triangular(a, a[..., :3], upper=True),
+    "solve_triangular, from the right": lambda f, a: f.linalg.solve_triangular(a, a[..., :3, :], upper=True, left=False),
+    "svd": lambda f, a: f.linalg.svd(a[..., :3]),
+    "svd, reduced": lambda f, a: f.linalg.svd(a[..., :3], full_matrices=False),
+    "svd, older": lambda f, a: a.svd(),
+    "tensorinv": lambda f, a: f.linalg.tensorinv(a[..., :4, :4].reshape(-1, 2, 2, 4)[0], ind=2),
+    "triangular_solve": lambda f, a: f.triangular_solve(a[..., :3], a),
+}
+MATRICES = {
+    "one": lambda a: a[0, 0],
+    "batch": lambda a: a,
+    "transposed batch": lambda a: a.transpose(0, 1),
+    "large": lambda a: a[0].repeat(1, 6, 6) + 50 * a.new_tensor(1.0).expand(24).diag(),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize("which", MATRICES)
+@pytest.mark.parametrize("name", FACTORS)
+def test_matrices_of_lapack_lie_by_columns(name, which, dtype):
+    """What a factorisation or a solver gives lies column after column, whichever way it was computed, and is no view of anything."""
+    found = []
+    for f in (torch, flambeau):
+        a = (f.arange(96.0).to(getattr(f, dtype)).reshape(2, 3, 4, 4) * 0.7).sin() + 4 * f.eye(4)
+        a = MATRICES[which]((a + a.mT) / 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # older names
+            results = FACTORS[name](f, a)
+        results = [results] if isinstance(results, f.Tensor) else results
+        found.append([(strides(r), r.is_contiguous(), r._is_view() and "older" not in name and name != "tensorinv") for r in results])
+    assert found[1] == found[0]
+
+
+RESIZED = {
+    "add": lambda f, x, out: f.add(x, 1, out=out),
+    "add of a row": lambda f, x, out: f.add(x[0], x, out=out),
+    "exp": lambda f, x, out: f.exp(x, out=out),
+    "clamp": lambda f, x, out: f.clamp(x, 0.2, 0.5, out=out),
+    "lerp": lambda f, x, out: f.lerp(x, x, 0.5, out=out),
+    "logit": lambda f, x, out: f.logit(x / 2, out=out),
+    "cat": lambda f, x, out: f.cat([x, x], out=out),
+    "stack": lambda f, x, out: f.stack([x, x], out=out),
+    "softmax": lambda f, x, out: f.softmax(x, 0, out=out),
+    "sum": lambda f, x, out: f.sum(x, 0, out=out),
+    "cumsum": lambda f, x, out: f.cumsum(x, 0, out=out),
+    "inv": lambda f, x, out: f.linalg.inv(f.eye(3) * 2, out=out),
+    "matmul": lambda f, x, out: f.matmul(x, x.mT, out=out),
+    "gather": lambda f, x, out: f.gather(x, 0, f.zeros_like(x, dtype=f.int64), out=out),
+    "quantile": lambda f, x, out: f.quantile(x, f.tensor([0.1, 0.2]), 0, out=out),
+    "kron": lambda f, x, out: f.kron(x, x, out=out),
+    "fft": lambda f, x, out: f.fft.fft(x, dim=0, out=out.to(f.complex64)),
+    "matrix_power": lambda f, x, out: f.linalg.matrix_power(f.ones(3, 2, 2).mT, 0, out=out),
+}
+
+
+@pytest.mark.parametrize("order", ["transposed", "permuted", "channels last", "matrix"])
+@pytest.mark.parametrize("name", RESIZED)
+def test_what_is_resized_lies_as_a_new_result(name, order):
+    """out= of an empty tensor; most operations lay it out as they would a new one."""
+    theirs, ours = (RESIZED[name](f, LAYOUTS[order](f, picture(f)), f.empty(0)) for f in (torch, flambeau))
+    assert ours.shape == theirs.shape and strides(ours) == strides(theirs)
+
+
+OTHERS = {
+    "complex": lambda f, x: f.complex(x, f.ones(())),
+    "polar": lambda f, x: f.polar(x, f.ones(())),
+    "igamma": lambda f, x: f.igamma(x, f.ones(())),
+    "zeta": lambda f, x: f.special.zeta(x + 2, f.ones(())),
+    "chebyshev": lambda f, x: f.special.chebyshev_polynomial_t(x, f.tensor(2.0)),
+    "hinge_embedding_loss": lambda f, x: f.nn.functional.hinge_embedding_loss(x, x.sign(), reduction="none"),
+    "masked_fill that broadcasts": lambda f, x: x.flatten()[0].expand(x.shape[-1]).masked_fill(x > 0.5, 1.0),
+    "stack": lambda f, x: f.stack([x, x]),
+    "stack inside": lambda f, x: f.stack([x, x], 1),
+    "stack at the end": lambda f, x: f.stack([x, x], -1),
+    "unique": lambda f, x: f.unique(x, dim=1),
+    "unique_consecutive": lambda f, x: f.unique_consecutive(x, dim=-1),
+    "view_copy": lambda f, x: f.view_copy(x, (-1,)),
+    "matrix_power": lambda f, x: f.linalg.matrix_power(x[..., :3, :3], 0),
+}
+
+
+@pytest.mark.parametrize("order", LAYOUTS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_order_of_others_is_pytorchs(name, order):
+    """Operations that once made results of their own order."""
+    theirs, ours = (OTHERS[name](f, LAYOUTS[order](f, picture(f))) for f in (torch, flambeau))
+    assert ours.shape == theirs.shape and strides(ours) == strides(theirs)
+
+
+OF_IMAGES = {
+    "adaptive_max_pool3d": (5, lambda f, x: f.nn.functional.adaptive_max_pool3d(x, 2)),
+    "max_unpool2d": (4, lambda f, x: f.nn.functional.max_unpool2d(*f.nn.functional.max_pool2d(x, 2, return_indices=True), 2)),
+    "cat": (4, lambda f, x: f.cat([x, x])),
+    "stack": (4, lambda f, x: f.stack([x, x])),
+    "stack of volumes": (5, lambda f, x: f.stack([x, x], 2)),
+}
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_images_and_volumes_with_channels_last(name):
+    """Which operations keep the channels last."""
+    dims, call = OF_IMAGES[name]
+    found = []
+    for f in (torch, flambeau):
+        x = f.arange(2.0 * 3 * 4**3).reshape(2, 3, 4, 4, 4)
+        x = x.contiguous(memory_format=f.channels_last_3d) if dims == 5 else x[..., 0].contiguous(memory_format=f.channels_last)
+        result = call(f, x)
+        found.append((strides(result), result.tolist()))
+    assert found[1] == found[0]
+
+
+FRESH = {
+    "layer_norm": lambda f, x: f.nn.functional.layer_norm(x, x.shape[-2:]),
+    "rms_norm": lambda f, x: f.nn.functional.rms_norm(x, x.shape[-2:]),
+    "group_norm": lambda f, x: f.nn.functional.group_norm(x, 2),
+    "group_norm of others": lambda f, x: f.nn.functional.group_norm(x.mT, 2),
+    "grid_sample": lambda f, x: f.nn.functional.grid_sample(x, f.zeros(2, 3, 3, 2), align_corners=False),
+    "affine_grid": lambda f, x: f.nn.functional.affine_grid(x[:, 0, :2, :3], (2, 1, 3, 3), align_corners=False),
+    "multi_margin_loss": lambda f, x: f.nn.functional.multi_margin_loss(x[0, 0], f.zeros(4, dtype=f.int64), reduction="none"),
+    "addmv": lambda f, x: f.addmv(x[0, 0, :, 0], x[0, 0], x[0, 0, 0]),
+    "solve": lambda f, x: f.linalg.solve(x[0, 0, :4, :4] + f.eye(4), x[0, 0, 0, :4]),
+    "kron": lambda f, x: f.kron(x[0, 0], x[0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_results_that_are_no_views(name):
+    """What one operation computes may be cut off from its history in place, and has a node of that operation's name."""
+    found = []
+    for f in (torch, flambeau):
+        result = FRESH[name](f, picture(f).requires_grad_())
+        found.append((result._is_view(), result.grad_fn.name(), result.detach_().requires_grad))
+    assert found[1] == found[0]
+
+
+def test_edges_of_a_histogram_are_those_given():
+    """histogramdd gives back the tensors of edges it was given."""
+    for f in (torch, flambeau):
+        edges = [f.tensor([0.0, 1.0, 2.0]), f.tensor([0.0, 2.0])]
+        found = f.histogramdd(f.ones(3, 2), edges)
+        assert all(a is b for a, b in zip(found.bin_edges, edges, strict=True))
 
 
 @pytest.mark.parametrize("call", [

@@ -229,7 +229,8 @@ def _leading(op, **by_name):
 rule(
     *"""tril triu linalg.inv linalg.inv_ex linalg_lu_info linalg_solve_triangular cholesky_solve cholesky_inverse linalg.pinv
     linalg_cholesky_ex linalg.qr linalg_svd linalg_svdvals linalg.eigh linalg_eigvalsh linalg.eig linalg_eigvals linalg.lu_factor_ex
-    _permutation linalg.ldl_factor_ex linalg_lstsq geqrf linalg.det linalg.slogdet linalg.matrix_rank linalg.matrix_exp _cdist linalg_solve_ex""".split()
+    _permutation linalg.ldl_factor_ex linalg_lstsq geqrf linalg.det linalg.slogdet linalg.matrix_rank linalg.matrix_exp _cdist linalg_solve_ex
+    stored_by_columns _turned_solution _vectors_of_solution""".split()
 )(_leading)
 
 

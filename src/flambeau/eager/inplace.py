@@ -115,25 +115,27 @@ def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
     _check_cast(result, out.dtype)
 
 
-def resize_out(op, out: Tensor, shape: tuple) -> None:
-    """Give `out` the shape of the result; a non-empty tensor of another shape is resized with a warning, as PyTorch does."""
+def resize_out(op, out: Tensor, shape: tuple, strides: tuple) -> None:
+    """Give `out` the shape of the result; a non-empty tensor of another shape is resized with a warning, as PyTorch does.
+
+    `strides` are those that a fresh result has: what is resized lies in memory as that would, what has the shape stays as it is.
+    """
     if tuple(out._array.shape) == tuple(shape):
         check_writable("out=", out)
         return
     if out._array.size:
         words = f"it had shape {list(out.shape)}, which does not match the required output shape {list(shape)}. Pass torch.empty(0)."
         warnings.warn(f"An output with one or more elements was resized since {words}", stacklevel=5)
-    _take_shape(out, shape)
+    _take_shape(out, tuple(shape), layout.preserve_format_strides(tuple(shape), tuple(strides)))
 
 
-def _take_shape(out: Tensor, shape: tuple) -> None:
+def _take_shape(out: Tensor, shape: tuple, strides: tuple) -> None:
     """Another shape for `out`: in its own storage if there is room, so that other views see what is written; else in fresh memory."""
     offset, room = out.storage_offset(), out._storage.nbytes() if out._storage is not None else out._array.nbytes
-    strides = layout.contiguous_strides(tuple(shape))
-    if layout.storage_extent(tuple(shape), strides, offset) * out._array.itemsize <= room:
+    if layout.storage_extent(shape, strides, offset) * out._array.itemsize <= room:
         out._array = arrays.strided_view(out._array, shape, strides)
     else:
-        out._array = arrays.empty(shape, out._array.dtype, out.device)
+        out._array = arrays.empty_strided(shape, strides, out._array.dtype, out.device)
         out._storage = None
 
 
@@ -164,7 +166,8 @@ def deliver(op, results, operands, out):
         if "apart" in op.out_rule:
             check_writable("out=", o)
     for o, r in zip(outs, sources, strict=True):
-        resize_out(op, o, r._array.shape)
+        shape, strides = arrays.view_of(r._array)
+        resize_out(op, o, shape, layout.contiguous_strides(shape) if "rows" in op.out_rule else strides)
         arrays.write(o._array, r._array)
         o._bump()
     return out if single or not hasattr(results, "_fields") else type(results)(*outs)

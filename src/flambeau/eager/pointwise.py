@@ -405,13 +405,14 @@ def common_device(op, tensors):
 def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tensor:
     """The out= form: the result is written to `out`, which is resized if need be."""
     inplace.check_out(op, operands, out, dtypes.OF_NUMPY[out_dtype])
-    shape = layout.broadcast_shapes(*[v.shape for v in ready if not isinstance(v, arrays.NUMBERS)])
+    views = [arrays.view_of(v) for v in ready if not isinstance(v, arrays.NUMBERS)]
+    shape = layout.broadcast_shapes(*[v[0] for v in views])
     inplace.check_writable("out=", out)
     given = [v._array for v in operands if isinstance(v, Tensor)]
     if overlaps(out._array, given):
         for array in given:
             arrays.apart(out._array, array)  # raises if they overlap in part, as in PyTorch
-    inplace.resize_out(op, out, shape)
+    inplace.resize_out(op, out, shape, layout.pointwise_strides(shape, *views))
     to = out._array
     at_once = type(to) is np.ndarray and to.dtype == out_dtype
     if not at_once or op.kernel.launch_into(to, *ready, *options) is NotImplemented:

@@ -119,6 +119,12 @@ def empty_like(array: Array, dtype: np.dtype | None = None) -> Array:
     return empty_strided(array.shape, strides, array.dtype if dtype is None else dtype, device_of(array))
 
 
+def empty_pointwise(operands: Sequence[Array], dtype: np.dtype) -> Array:
+    """Uninitialised memory for a pointwise result of arrays, laid out as they agree on."""
+    shape = layout.broadcast_shapes(*[a.shape for a in operands])
+    return empty_strided(shape, layout.pointwise_strides(shape, *map(view_of, operands)), dtype, device_of(operands[0]))
+
+
 def strided_view(array: Array, shape, strides, offset: int = 0) -> Array:
     """A view of the same memory; strides and offset in elements, the offset from the array's first element."""
     if type(array) is ndarray:

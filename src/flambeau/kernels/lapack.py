@@ -13,10 +13,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from flambeau.kernels import arrays, gemm
+from flambeau.kernels import arrays, gemm, layout
 
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}  # the first letter of a routine's name
 FOR_COMPLEX = {"orgqr": "ungqr", "syevd": "heevd"}  # routines with another name for complex matrices
+
+SMALL = 1024  # elements
 
 
 @lru_cache(None)
@@ -89,6 +91,19 @@ def columns(a: np.ndarray) -> np.ndarray:
     out = empty_columns(batch, m, n, a.dtype)
     arrays.write(out, a)
     return out
+
+
+def by_columns(a: arrays.Array) -> arrays.Array:
+    """Matrices stored column after column, as LAPACK leaves its results: these if they lie so, else a copy. On any device."""
+    if type(a) is np.ndarray and 0 < a.size < SMALL and 1 not in a.shape:  # 0.5 us, what follows takes 2
+        if a.ndim == 2:
+            return a if a.flags.f_contiguous else a.copy("F")
+        turned = a.swapaxes(-1, -2)
+        return a if turned.flags.c_contiguous else turned.copy().swapaxes(-1, -2)
+    turned = arrays.contiguous(a.swapaxes(-1, -2))
+    if 1 in turned.shape or not turned.size:  # where NumPy and PyTorch differ about strides
+        turned = arrays.strided_view(turned, turned.shape, layout.contiguous_strides(turned.shape))
+    return turned.swapaxes(-1, -2)
 
 
 def empty_columns(batch, m: int, n: int, dtype: np.dtype) -> np.ndarray:

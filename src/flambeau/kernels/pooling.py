@@ -124,8 +124,9 @@ def greatest_alone(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding
 
 
 def greatest_adaptive(x: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x."""
+    """`greatest` of adaptive windows of x (*, *S), in the shape and the order of dimensions of x; those of volumes are row-major."""
     n = len(sizes)
+    x = arrays.contiguous(x) if n == 3 else x
     if type(x) is not np.ndarray:
         return arrays.cuda_room.pooled("max", x, x.shape[-n:], sizes, ADAPTIVE)
     found = _greatest_at_once(x, sizes, ADAPTIVE)

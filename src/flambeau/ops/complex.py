@@ -140,8 +140,7 @@ def resolve_neg(input):
 @on_arrays(public=False, method=False, out="same")
 def _complex(real, imag):
     """real + i imag in fresh memory."""
-    xp = arrays.module_of(real)
-    out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), COMPLEX_OF[real.dtype])
+    out = arrays.empty_pointwise((real, imag), COMPLEX_OF[real.dtype])
     out.real, out.imag = real, imag
     return out
 

@@ -42,7 +42,7 @@ def _unique(input, dim, consecutive, places):
     values = slices[ordered[starts]]
     if dim is None:
         return values.reshape(-1), inverse.reshape(input.shape), counts
-    return xp.ascontiguousarray(xp.moveaxis(values, 0, dim)), inverse, counts
+    return xp.moveaxis(xp.ascontiguousarray(values), 0, dim), inverse, counts  # slice after slice, as PyTorch leaves them
 
 
 _unique.derivative(input=lambda grad: no_derivative("unique", "input"))  # equal elements have no one place to send a gradient to
@@ -245,7 +245,8 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         raise RuntimeError(f"torch.histogramdd: weight should have shape {list(input.shape[:-1])}, found {list(weight.shape)}")
     flat = None if weight is None else weight.detach().reshape(-1)
     hist, edges = _histogram(input.detach().reshape(-1, d), bins, range, flat, density)
-    return named_result("histogramdd", "hist bin_edges")(hist, tuple(edges))
+    given = [b if hasattr(b, "_array") else e for b, e in zip(bins, edges, strict=True)]
+    return named_result("histogramdd", "hist bin_edges")(hist, tuple(given))
 
 
 def _histogram(points, bins: Sequence, range_, weight, density: bool):

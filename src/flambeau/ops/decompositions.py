@@ -56,7 +56,7 @@ def linalg_cholesky(A, *, upper=False):
     return _cholesky(A, upper).L
 
 
-@composite(out="same", grad_name="CholeskyBackward0")
+@composite(out="same rows", grad_name="CholeskyBackward0")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input; the older form of linalg.cholesky. (..., N, N) -> (..., N, N)."""
     warnings.warn("torch.cholesky is deprecated in favor of torch.linalg.cholesky", stacklevel=4)

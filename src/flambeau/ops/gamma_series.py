@@ -19,11 +19,17 @@ series = functools.partial(on_arrays, public=False, method=False, promote=("inpu
 
 
 def in_double(*operands):
-    """(the operands broadcast and in float64, the dtype of the result)."""
-    xp = arrays.module_of(next(a for a in operands if hasattr(a, "dtype")))
-    found = next(a.dtype for a in operands if hasattr(a, "dtype"))
+    """(the operands broadcast and in float64, memory for the result)."""
+    given = [a for a in operands if hasattr(a, "dtype")]
+    xp = arrays.module_of(given[0])
     wide = [arrays.cast(a, DOUBLE) if hasattr(a, "dtype") else xp.asarray(float(a)) for a in operands]
-    return xp, found, xp.broadcast_arrays(*wide)
+    return xp, arrays.empty_pointwise(given, given[0].dtype), xp.broadcast_arrays(*wide)
+
+
+def rounded(out, value):
+    """Doubles as the elements of a result."""
+    arrays.write(out, arrays.module_of(out).asarray(value))
+    return out
 
 
 # -- incomplete gamma functions ----------------------------------------------------------------------------------------
@@ -56,7 +62,7 @@ def _density(a, x):
 
 
 def _incomplete_gamma(a, x, upper: bool):
-    xp, dtype, (a, x) = in_double(a, x)
+    xp, out, (a, x) = in_double(a, x)
     with np.errstate(all="ignore"):
         usual = (a > 0) & (x > 0) & xp.isfinite(a) & xp.isfinite(x)
         safe_a, safe_x = xp.where(usual, a, 1.0), xp.where(usual, x, 1.0)
@@ -67,7 +73,7 @@ def _incomplete_gamma(a, x, upper: bool):
         value = xp.where(by_series, 1 - lower, rest) if upper else xp.where(by_series, lower, 1 - rest)
         edge = _edges(xp, a, x)
         value = xp.where(usual, value, 1 - edge if upper else edge)
-    return arrays.cast(xp.asarray(value), dtype)
+    return rounded(out, value)
 
 
 def _edges(xp, a, x):
@@ -137,8 +143,8 @@ LOWEST = -1e6  # below, the sum would take longer than anybody waits: NaN
 @series(name="special.zeta", public=True)
 def hurwitz_zeta(input, other):
     """Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, 2, ..."""
-    xp, dtype, (s, q) = in_double(input, other)
-    return arrays.cast(xp.asarray(_zeta(xp, s, q)), dtype)
+    xp, out, (s, q) = in_double(input, other)
+    return rounded(out, _zeta(xp, s, q))
 
 
 hurwitz_zeta.meta(broadcast)
@@ -175,8 +181,8 @@ def _zeta(xp, s, q):
 @series(name="_polygamma", promote=("input",))
 def polygamma_series(input, n):
     """The n-th derivative of digamma for n > 1: (-1)^(n + 1) n! zeta(n + 1, x)."""
-    xp, dtype, (x,) = in_double(input)
-    return arrays.cast(xp.asarray((1.0 if n % 2 else -1.0) * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x)), dtype)
+    xp, out, (x,) = in_double(input)
+    return rounded(out, (1.0 if n % 2 else -1.0) * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x))
 
 
 polygamma_series.meta(like_input)

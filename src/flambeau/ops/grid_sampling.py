@@ -16,6 +16,7 @@ from flambeau.kernels import points as kernel
 from flambeau.kernels import steps
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.joining import stack
+from flambeau.ops.views import _unsafe_view
 
 _CHANGED = "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Try align_corners=... to be clear."
 MODES, PADDINGS = tuple(kernel.MODES), kernel.PADDINGS
@@ -70,7 +71,7 @@ def _sampled(input, grid, mode: str, padding: str, corners: bool):
     if at.requires_grad:
         weights = _weights(at, *how)
     found = _mixed_at(input.reshape((samples, channels, -1)), places, weights)
-    return found.reshape((samples, channels, *grid.shape[1:-1]))
+    return _unsafe_view(found, (samples, channels, *grid.shape[1:-1]))
 
 
 # -- where to read, and how much: the formulas are in kernels/points.py -------------------------------------------------------
@@ -196,7 +197,7 @@ def affine_grid_generator(theta, size, align_corners):
         line.reshape([-1 if i == d else 1 for i in range(len(sizes))]).expand(sizes) for d, line in reversed(list(enumerate(lines)))
     ]
     points = stack([*coordinates, theta.new_ones(sizes)], -1).reshape((1, -1, len(sizes) + 1))  # (1, P, dims + 1)
-    return points.matmul(theta.mT).reshape((theta.shape[0], *sizes, len(sizes)))
+    return _unsafe_view(points.matmul(theta.mT), (theta.shape[0], *sizes, len(sizes)))
 
 
 def _line(theta, n: int, corners: bool):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from flambeau.kernels import matrices
 from flambeau.ops.declare import composite
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same_dtype, from_lapack, identity_like
-from flambeau.ops.solvers import _solve_triangular
+from flambeau.ops.solvers import _solve_triangular, stored_by_columns
 
 
 @from_lapack("geqrf", method=True, returns="a tau", integers=NotImplementedError)
@@ -54,7 +54,7 @@ def householder_product(A, tau):
         raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1], found {m} and {n}")
     _check_reflections(name, A, tau)
     v, t = _block_reflector(A, tau)
-    return identity_like(A, m).narrow(1, 0, n) - v @ (t @ adjoint(v.narrow(-2, 0, n)))
+    return stored_by_columns(identity_like(A, m).narrow(1, 0, n) - v @ (t @ adjoint(v.narrow(-2, 0, n))))
 
 
 @composite(out=True)
@@ -79,6 +79,5 @@ def ormqr(input, tau, other, left=True, transpose=False):
         raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2], found {other.shape[side]} and {input.shape[-2]}")
     v, t = _block_reflector(input, tau)
     t = adjoint(t) if transpose else t
-    if left:
-        return other - v @ (t @ (adjoint(v) @ other))
-    return other - ((other @ v) @ t) @ adjoint(v)
+    change = v @ (t @ (adjoint(v) @ other)) if left else ((other @ v) @ t) @ adjoint(v)
+    return stored_by_columns(other - change)

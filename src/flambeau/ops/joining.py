@@ -109,13 +109,24 @@ def _stack(tensors, dim):
     """Arrays of one shape side by side along a new dimension."""
     first = tensors[0]
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
-    out = arrays.empty_beside(first, shape, first.dtype)
+    if first.ndim in (4, 5) and dim < first.ndim and layout.looks_channels_last(*arrays.view_of(first)):
+        out = arrays.empty_strided(shape, _stacked_strides(tensors, dim), first.dtype, arrays.device_of(first))
+    else:
+        out = arrays.empty_beside(first, shape, first.dtype)
     if arrays.joined(out, tensors, dim):
         return out
     before = (slice(None),) * dim
     for i, a in enumerate(tensors):
         arrays.write(out[(*before, i, ...)], a)
     return out
+
+
+def _stacked_strides(tensors, dim: int):
+    """Images are stacked as if they were joined along `dim`, which is then cut: what was channels last stays so."""
+    first = tensors[0].shape
+    joined = (*first[:dim], first[dim] * len(tensors), *first[dim + 1 :])
+    strides = joined_strides(joined, [arrays.view_of(a) for a in tensors])
+    return layout.view(joined, strides, (*first[:dim], len(tensors), *first[dim:]))
 
 
 _stack.derivative(tensors=lambda grad, dim: list(grad.unbind(dim)))
@@ -144,7 +155,7 @@ def _(tensors, dim, shape, strides):
     return shape, tensors[0].dtype
 
 
-@composite(method=False, out="cast apart", settled=True)
+@composite(method=False, out="cast apart rows", settled=True)
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

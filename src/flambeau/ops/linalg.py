@@ -139,13 +139,14 @@ def cond(A, p=None):
 # -- powers, exponentials --------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.matrix_power", method=False, out=True)
+@composite(name="linalg.matrix_power", method=False, out="cast rows")
 def linalg_matrix_power(A, n):
     """A multiplied n times by itself, by repeated squaring; of the inverse if n is negative. (..., N, N) -> (..., N, N)."""
     check_square("linalg.matrix_power", A._array)
     n = whole(n)
     if n == 0:
-        return A.clone().copy_(identity_like(A))  # a result of A as any other power: its gradient is zero
+        return A.contiguous().clone().copy_(identity_like(A))  # a result of A as any other power: its gradient is zero
+    given = A
     if n < 0:
         A, n = inv(A), -n
     result = None
@@ -154,11 +155,11 @@ def linalg_matrix_power(A, n):
             result = A if result is None else result @ A
         n >>= 1
         if not n:
-            return result.clone() if result is A else result
+            return result.clone() if result is given else result
         A = A @ A
 
 
-@composite(out=True)
+@composite(out="cast rows")
 def matrix_power(input, n):
     """`input` multiplied n times by itself. (..., N, N) -> (..., N, N)."""
     return linalg_matrix_power(input, n)

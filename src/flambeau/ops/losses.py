@@ -17,6 +17,7 @@ import warnings
 from flambeau.kernels import expr as e
 from flambeau.ops.activation import _logsigmoid
 from flambeau.ops.asking import anywhere
+from flambeau.ops.conditional import where
 from flambeau.ops.declare import composite, pointwise
 from flambeau.ops.loss_reduction import check_same_shape, chosen, reduced, warn_of_broadcasting, warn_of_probabilities
 from flambeau.ops.scattering import check_tensor
@@ -297,8 +298,8 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """x where the target is 1, max(0, margin - x) where it is -1."""
     reduction = chosen(reduction, size_average, reduce)
-    far = (margin - input).clamp_min(0).masked_fill(target == 1, 0)
-    return reduced(far + input.masked_fill(target == -1, 0), reduction)
+    far = where(target != 1, (margin - input).clamp_min(0), 0)
+    return reduced(far + where(target != -1, input, 0), reduction)
 
 
 @functional(name="nn.functional.margin_ranking_loss")

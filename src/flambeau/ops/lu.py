@@ -11,7 +11,8 @@ import numpy as np
 from flambeau.kernels import arrays, matrices
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_system, from_lapack, identity_like, refuse
-from flambeau.ops.solvers import _solve_triangular
+from flambeau.ops.solvers import _solve_triangular, stored_by_columns
+from flambeau.ops.views import _unsafe_view
 
 # -- LU --------------------------------------------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ def lu_factor(A, *, pivot=True):
     return lu_factor_ex(A, pivot=pivot, check_errors=True)[:2]
 
 
-@composite(name="linalg.lu", method=False, out=True, returns="P L U")
+@composite(name="linalg.lu", method=False, out=True, returns="P L U", grad_name="LinalgLuBackward0")
 def linalg_lu(A, *, pivot=True):
     """(P, L, U) with A = P L U. (..., M, N) -> (..., M, M), (..., M, K), (..., K, N)."""
     LU, pivots, _ = lu_factor_ex(A, pivot=pivot)
@@ -139,13 +140,14 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     return P, L, U
 
 
-@composite(name="linalg.lu_solve", method=False, out=True)
+@composite(name="linalg.lu_solve", method=False, out=True, grad_name="LinalgLuSolveBackward0")
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (X A = B if not `left`; A^H instead of A with `adjoint`), given the LU factors of A. (..., N, K) -> (..., N, K)."""
     _check_lu_solve("linalg.lu_solve", LU, pivots, B, left)
     P, L, U = lu_unpack(LU, pivots)
     if not left:  # X A = B  is  A^H X^H = B^H
-        return _turned(_lu_apply(P, L, U, _turned(B), not adjoint))
+        found = _turned(_lu_apply(P, L, U, _turned(B), not adjoint))
+        return _unsafe_view(found, tuple(found.shape))  # row-major, as PyTorch's is
     return _lu_apply(P, L, U, B, adjoint)
 
 
@@ -155,7 +157,7 @@ _turned = adjoint  # `adjoint` is a parameter above
 def _lu_apply(P, L, U, B, turned: bool):
     if turned:
         half = _solve_triangular(_turned(U), B, False, False)
-        return P @ _solve_triangular(_turned(L), half, True, True)
+        return stored_by_columns(P @ _solve_triangular(_turned(L), half, True, True))
     half = _solve_triangular(L, P.mT @ B, False, True)
     return _solve_triangular(U, half, True, False)
 

@@ -13,6 +13,7 @@ from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite
 from flambeau.ops.distances import pairwise_distance
 from flambeau.ops.loss_reduction import REDUCTIONS, chosen, reduced
+from flambeau.ops.views import _unsafe_view
 
 functional = functools.partial(composite, method=False)
 
@@ -49,7 +50,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if weight is not None:
         loss = loss * weight[at]
     loss = loss.scatter(1, at, 0.0).sum(1) / c
-    return reduced(loss.reshape(target.shape) if reduction == "none" else loss, reduction)
+    return reduced(_unsafe_view(loss, tuple(target.shape)) if reduction == "none" else loss, reduction)
 
 
 @functional(name="nn.functional.multilabel_margin_loss", grad_name="MultilabelMarginLossBackward0")
@@ -76,7 +77,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     scores = rows.gather(1, at)
     pairs = (1 - scores.unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)  # (N, listed, others)
     loss = pairs.masked_fill(~(listed.unsqueeze(2) & ~right.unsqueeze(1)), 0).sum((1, 2)) / max(c, 1)
-    return reduced(loss if input.dim() > 1 else loss.reshape(()), reduction)
+    return reduced(loss if input.dim() > 1 else _unsafe_view(loss, ()), reduction)
 
 
 def _matrix(name: str, input):

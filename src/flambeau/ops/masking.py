@@ -36,6 +36,8 @@ def masked_fill(input, mask, value):
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
     elif not isinstance(value, (*arrays.NUMBERS, np.generic)):
         raise TypeError(f"masked_fill(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
+    if mask._array.size > input._array.size:
+        mask = mask.contiguous()  # else its order of dimensions would be that of the result
     return _masked_fill, input, mask, filling(input, value)
 
 

@@ -12,18 +12,19 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, lapack, layout
 from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import conj
 
 LAPACK_DTYPES = tuple(d.numpy for d in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128))
 
 
-def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = RuntimeError, **options):
+def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = RuntimeError, by_columns: bool = True, **options):
     """Declare an operation of LAPACK's. Private ones are called linalg_solve_ex, say, as PyTorch names their results and nodes.
 
     The first argument is checked: matrices (`square` ones) of a dtype that LAPACK has; autocast has made float32 of half precision
-    by then. `integers` is the error for integers. Where an algorithm does not converge, the error is PyTorch's.
+    by then. `integers` is the error for integers. Where an algorithm does not converge, the error is PyTorch's. Results that are
+    matrices lie in memory column after column, unless `by_columns` is False.
     """
 
     def declare(function) -> ArrayOp:
@@ -36,11 +37,17 @@ def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = 
             (check_square if square else check_matrices)(shown, a, first)
             check_float(shown, a, integers=integers)
             try:
-                return compute(*args, **kwargs)
+                found = compute(*args, **kwargs)
             except np.linalg.LinAlgError:
                 finite = bool(arrays.module_of(a).isfinite(a).all())
                 why = "has too many repeated singular or eigenvalues" if finite else "contained non-finite values"
                 raise LinAlgError(f"{shown}: The algorithm failed to converge because the input matrix {why}.") from None
+            if not by_columns:
+                return found
+            ndim = a.ndim  # what has fewer dimensions are eigenvalues, pivots, or reports
+            if type(found) is not tuple:
+                return lapack.by_columns(found) if found.ndim >= ndim else found
+            return tuple([lapack.by_columns(x) if x.ndim >= ndim else x for x in found])
 
         op.forward = forward
         return op

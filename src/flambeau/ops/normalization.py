@@ -23,6 +23,7 @@ from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.formats import channels_last
 from flambeau.ops.padding import constant_pad_nd
+from flambeau.ops.views import _unsafe_view
 
 inner = functools.partial(on_arrays, public=False, method=False)
 block = functools.partial(pointwise, public=False, method=False, dtypes=("float32", "float64"), complex=False)
@@ -216,7 +217,7 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     if len(shape) > 1:
         x, w, b = x.reshape((*whole[: -len(shape)], n)), w.reshape(n), b.reshape(n)
     out, mean, rstd = _layer_norm(x, w, b, eps)
-    out = out if len(shape) == 1 else out.reshape(whole)
+    out = out if len(shape) == 1 else _unsafe_view(out, whole)
     return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
 
 
@@ -276,7 +277,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         return _rms_norm(x, weight.to(x.dtype), eps)[0]
     w = x.new_ones(n) if weight is None else weight.to(x.dtype).reshape(n)
     out, _ = _rms_norm(x.reshape((*input.shape[: input.dim() - len(shape)], n)), w, eps)
-    return out.reshape(tuple(input.shape)).to(input.dtype)
+    return _unsafe_view(out, tuple(input.shape)).to(input.dtype)
 
 
 def _rms_step_by_step(input, axes: int, weight, eps):
@@ -352,7 +353,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
         return _scaled_nothing(input, weight, bias), *[input.new_zeros((N, group), dtype=stored)] * 2
     x = _wide(input).reshape((N, C, HxW))
     out, mean, rstd, _ = _by_channel(x.contiguous(), *_scale_and_shift(x, weight, bias), float(eps), group, None)
-    return out.reshape(tuple(input.shape)).to(input.dtype), mean.to(stored), rstd.to(stored)
+    return _unsafe_view(out, tuple(input.shape)).to(input.dtype), mean.to(stored), rstd.to(stored)
 
 
 def _scaled_nothing(input, weight, bias):

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
-from flambeau.ops.gamma_series import in_double
+from flambeau.ops.gamma_series import in_double, rounded
 from flambeau.ops.shape_rules import broadcast
 
 
@@ -26,10 +25,10 @@ def declare(name: str, words: str, first: Callable, step: Callable, closed: Call
     """
 
     def polynomial(x, n):
-        xp, dtype, (x, n) = in_double(x, n)
+        xp, out, (x, n) = in_double(x, n)
         with np.errstate(all="ignore"):
             value = _climb(xp, 2 * x - 1 if shifted else x, xp.trunc(n), first, step, closed)
-        return arrays.cast(xp.asarray(value), dtype)
+        return rounded(out, value)
 
     polynomial.__doc__ = f"{words} of degree n at x. Shapes broadcast."
     declared = on_arrays(name=f"special.{name}", method=False, promote=("x", "n"), rule="float", differentiable=False)

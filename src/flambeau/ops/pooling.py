@@ -19,7 +19,8 @@ from flambeau.kernels import arrays
 from flambeau.kernels import pooling as kernels
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.views import whole
+from flambeau.ops.formats import channels_last
+from flambeau.ops.views import _unsafe_view, whole
 
 DIMENSIONS = (1, 2, 3)
 
@@ -441,7 +442,9 @@ def _declare_unpool(n: int) -> None:
         if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < room:
             wrong = next(int(i) for i in (places.min(), places.max()) if not 0 <= int(i) < room)
             raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
-        return input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)).reshape(*lead, *sizes)
+        found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)), (*lead, *sizes))
+        in_kind = n == 2 and input.dim() == 4 and kernels.layout.looks_channels_last(*arrays.view_of(input._array))
+        return found.contiguous(memory_format=channels_last) if in_kind else found
 
     composite(name=f"nn.functional.{name}", method=False)(max_unpool)
 

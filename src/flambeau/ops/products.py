@@ -9,7 +9,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, gemm, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import adjoint, conj
-from flambeau.ops.views import squeeze_product
+from flambeau.ops.views import _unsafe_view, squeeze_product
 
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     _check_vector("addmv", mat._array, vec._array)
     if input.dtype is not mat.dtype:
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {input.dtype}, {mat.dtype}, and {vec.dtype}")
-    return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
+    return _unsafe_view(addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha), (mat.shape[0],))
 
 
 @composite(inplace=True, out=True, grad_name="AddrBackward0")

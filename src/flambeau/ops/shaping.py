@@ -421,10 +421,11 @@ def _narrow(input, dim, start, length):
 
 for _name in (
     "as_strided", "detach", "diagonal", "expand", "permute", "select", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
-    "unfold", "unsqueeze", "view",
+    "unfold", "unsqueeze",
 ):  # fmt: skip
     _copying_twin(_name, lambda input, *args, _name=_name, **kwargs: getattr(input, _name)(*args, **kwargs))
 _copying_twin("alias", lambda input: input)
+_copying_twin("view", lambda input, size: input.view(size) if hasattr(size, "itemsize") else input.reshape(size))
 _copying_twin("slice", lambda input, dim=0, start=None, end=None, step=1: _slice(input, dim, start, end, step))
 _copying_twin("narrow", _narrow, method=True)
 for _name in ("view_as_real", "view_as_complex"):

@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 
+from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.ops.declare import composite, on_arrays
 
@@ -41,7 +42,7 @@ def _col2im(input, size, kernel, dilation, padding, stride):
     channels = input.shape[1] // math.prod(kernel)
     columns = input.reshape((input.shape[0], channels, *kernel, *counts))
     half = input.dtype.itemsize == 2 and input.dtype.kind in "fV"
-    out = arrays.zeros((input.shape[0], channels, *size), "float32" if half else input.dtype, arrays.device_of(input))
+    out = arrays.zeros((input.shape[0], channels, *size), dtypes.float32.numpy if half else input.dtype, arrays.device_of(input))
     for offset, to, place in _overlaps(size, counts, kernel, dilation, padding, stride):
         window = out[(slice(None), slice(None), *place)]
         window += columns[(slice(None), slice(None), *offset, *to)].astype(out.dtype, copy=False)

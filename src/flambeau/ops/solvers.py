@@ -10,13 +10,32 @@ from math import prod
 import numpy as np
 
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, layout, matrices
+from flambeau.kernels import arrays, lapack, layout, matrices
 from flambeau.ops import shape_rules
 from flambeau.ops.asking import anywhere
-from flambeau.ops.declare import composite
-from flambeau.ops.matrix import adjoint, check_matrices, check_same_dtype, check_square, check_system, from_lapack, refuse, vector_as_matrix
+from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.matrix import (
+    adjoint,
+    check_matrices,
+    check_same_dtype,
+    check_square,
+    check_system,
+    from_lapack,
+    refuse,
+    vector_as_matrix,
+)
 
 SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
+
+
+@on_arrays(public=False, method=False)
+def stored_by_columns(x):
+    """Matrices as LAPACK leaves its results: stored column after column. (..., M, N) -> (..., M, N)."""
+    return lapack.by_columns(x)
+
+
+stored_by_columns.derivative(x=lambda grad: grad)
+stored_by_columns.meta(lambda x: (x.shape, x.dtype))
 
 # -- inverses --------------------------------------------------------------------------------------------------------------
 
@@ -105,9 +124,28 @@ def solve(A, B, *, left=True):
     B = B.unsqueeze(-1) if vectors else B
     check_system(name, A._array, B._array, left)
     if not left:
-        return _solve(A.mT, B.mT).mT.contiguous()  # row-major, as PyTorch's is
-    found = _solve(A, B)
-    return found.squeeze(-1) if vectors else found
+        return _turned_solution(_solve(A.mT, B.mT))
+    return _vectors_of_solution(_solve(A, B)) if vectors else _solve(A, B)
+
+
+@on_arrays(public=False, method=False, grad_name="LinalgSolveExBackward0")
+def _turned_solution(X):
+    """The transposes of fresh matrices that lie by columns: row-major, and no view. (..., M, N) -> (..., N, M)."""
+    return X.swapaxes(-1, -2)
+
+
+_turned_solution.derivative(X=lambda grad: grad.mT)
+_turned_solution.meta(lambda X: ((*X.shape[:-2], X.shape[-1], X.shape[-2]), X.dtype))
+
+
+@on_arrays(public=False, method=False, grad_name="LinalgSolveExBackward0")
+def _vectors_of_solution(X):
+    """The columns of fresh matrices that have one each. PyTorch lays a batch of them out as one more matrix. (..., N, 1) -> (..., N)."""
+    return X[..., 0] if X.ndim == 2 else lapack.by_columns(X[..., 0])
+
+
+_vectors_of_solution.derivative(X=lambda grad: grad.unsqueeze(-1))
+_vectors_of_solution.meta(lambda X: (X.shape[:-1], X.dtype))
 
 
 @composite(name="linalg.solve_ex", method=False, out=True, returns="result info")
@@ -149,16 +187,16 @@ def _solve_triangular_gradient(grad, A, result, upper, unitriangular, needs):
 _solve_triangular.meta(shape_rules.system)
 
 
-@composite(name="linalg.solve_triangular", method=False, out=True)
+@composite(name="linalg.solve_triangular", method=False, out=True, grad_name="LinalgSolveTriangularBackward0")
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     """X with A X = B (X A = B if not `left`) for triangular A; with `unitriangular` its diagonal is taken for ones."""
     check_system("linalg.solve_triangular", A._array, B._array, left)
     if left:
         return _solve_triangular(A, B, bool(upper), bool(unitriangular))
-    return _solve_triangular(A.mT, B.mT, not upper, bool(unitriangular)).mT
+    return stored_by_columns(_solve_triangular(A.mT, B.mT, not upper, bool(unitriangular)).mT)
 
 
-@composite(out=True, returns="solution cloned_coefficient")
+@composite(out=True, returns="solution cloned_coefficient", grad_name="TriangularSolveBackward0")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
     """(X, a copy of A) with A X = input for triangular A (A^T X = input with `transpose`). The older form of linalg.solve_triangular."""
     for name, t in (("b", input), ("A", A)):
@@ -167,7 +205,8 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     check_system("triangular_solve", A._array, input._array, names="A and b")
     coefficient, upper = (A.mT, not upper) if transpose else (A, upper)
     solution = _solve_triangular(coefficient, input, bool(upper), bool(unitriangular))
-    return solution, A.expand((*solution.shape[:-2], *A.shape[-2:])).clone()
+    copy = A.expand((*solution.shape[:-2], *A.shape[-2:])).clone()
+    return solution, stored_by_columns(copy)
 
 
 # -- with a Cholesky factor ------------------------------------------------------------------------------------------------
@@ -179,7 +218,7 @@ def _factor_gradient(of_a, L, upper):
     return L @ both if upper else both @ L
 
 
-@from_lapack("cholesky_solve", method=True, integers=NotImplementedError)
+@from_lapack("cholesky_solve", method=True, integers=NotImplementedError, out="cast rows")
 def cholesky_solve(input, input2, upper=False):
     """X with A X = input, given the Cholesky factor of A, input2 = L: A = L L^H, or U^H U if `upper`. (..., N, K), (..., N, N) -> (..., N, K)."""
     check_system("cholesky_solve", input2, input, names="A and b")
@@ -205,7 +244,7 @@ cholesky_inverse.derivative(input=lambda grad, input, result, upper: _factor_gra
 # -- least squares ---------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg_lstsq", public=False, returns="solution residuals rank singular_values")
+@from_lapack("linalg_lstsq", public=False, returns="solution residuals rank singular_values", by_columns=False)
 def _lstsq(A, B, rcond, driver):
     """The solution of least norm: for 'gelsy' by QR, else by the singular value decomposition; the driver decides which results are given."""
     xp = arrays.module_of(A)
@@ -214,7 +253,7 @@ def _lstsq(A, B, rcond, driver):
         found = matrices.least_squares(A, B, max(m, n) * float(np.finfo(A.dtype).eps) if rcond is None else rcond)
         if found is not None:
             nothing = np.zeros(0, A.real.dtype)
-            return found[0], nothing, found[1].astype(np.int64), nothing.copy()
+            return _above_residuals(found[0], m), nothing, found[1].astype(np.int64), nothing.copy()
     u, s, vh = matrices.svd(A, False)
     cut = (max(m, n) * float(np.finfo(s.dtype).eps) if rcond is None else rcond) * (s[..., :1] if s.shape[-1] else s)
     kept = (s > cut) if driver != "gels" else xp.ones(s.shape, bool)
@@ -227,7 +266,16 @@ def _lstsq(A, B, rcond, driver):
         off = A @ x - B
         residuals = xp.asarray((off.real**2 + off.imag**2 if off.dtype.kind == "c" else off**2).sum(-2))
     no_rank, no_values = driver == "gels", driver in ("gels", "gelsy")
+    x = _above_residuals(x, m)
     return x, residuals, xp.zeros(0, np.int64) if no_rank else xp.asarray(rank, np.int64), xp.zeros(0, s.dtype) if no_values else s
+
+
+def _above_residuals(x, m: int):
+    """Solutions as LAPACK leaves them: by columns, each above what is left of a right-hand side with m rows, if that is longer."""
+    *batch, n, k = x.shape
+    out = arrays.empty_beside(x, (*batch, k, max(m, n)), x.dtype).swapaxes(-1, -2)[..., :n, :]
+    arrays.write(out, x)
+    return out
 
 
 @_lstsq.joint
@@ -275,7 +323,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
 # -- pseudo-inverses -------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.pinv")
+@from_lapack("linalg.pinv", by_columns=False)
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """The pseudo-inverse V S^-1 U^H, without the singular values up to max(atol, rtol * the largest). (..., M, N) -> (..., N, M)."""
     if hermitian:
@@ -329,7 +377,7 @@ def pinverse(input, rcond=1e-15):
 # -- tensors as operators --------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.tensorinv", method=False, out=True)
+@composite(name="linalg.tensorinv", method=False, out="cast rows")
 def tensorinv(A, ind=2):
     """The inverse of A as an operator that takes its last dimensions to its first `ind`: tensordot(tensorinv(A), A, ind) is an identity."""
     if ind <= 0:

@@ -8,7 +8,7 @@ from flambeau.kernels import arrays, layout
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj
 from flambeau.ops.shape_rules import broadcast
-from flambeau.ops.views import whole
+from flambeau.ops.views import _unsafe_view, whole
 
 
 @composite(method=False, out="same")
@@ -68,7 +68,7 @@ def inner(input, other):
     return tensordot(input, other, ([-1], [-1]))
 
 
-@composite(out=True, grad_name="UnsafeViewBackward0")
+@composite(out="cast rows", grad_name="UnsafeViewBackward0")
 def kron(input, other):
     """The Kronecker product: every element of `input` replaced by itself times `other`. (A, B), (C, D) -> (A C, B D)."""
     ndim = max(input.dim(), other.dim())
@@ -78,7 +78,7 @@ def kron(input, other):
         products = _rows(input, inputs, a[-1], b[-1]) * _rows(other, others, a[-1], b[-1])
     else:
         products = input.reshape(inputs) * other.reshape(others)
-    return products.reshape([m * n for m, n in zip(a, b, strict=True)])
+    return _unsafe_view(products, tuple([m * n for m, n in zip(a, b, strict=True)]))
 
 
 LONG = 256  # elements that make a loop worth starting
