@@ -53,9 +53,10 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
+    whole = settled.remembering(op, front) if op.settled and (op.public or op.method) else front
     if op.shortcut_unrecorded is not None:
-        return shortened_unrecorded(front, op.shortcut_unrecorded)
-    return front if op.shortcut is None else shortened(op, front, *op.shortcut)
+        return shortened_unrecorded(whole, op.shortcut_unrecorded)
+    return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
 
 
 def _without_numpy_scalars(values: tuple) -> tuple:
@@ -112,6 +113,8 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
             return overrides.noted(outer, front, (input, *args), kwargs)
         if type(input) in PLAIN and not args and not kwargs:
             found = launch(input._array)
+            if found is input._array:
+                return input
             if found is not NotImplemented:
                 array, options = found if gives_options else (found, nothing)
                 result = wrap(array)
@@ -154,31 +157,9 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
                     return result
         return front(*args, **kwargs)
 
-    return {1: with_one, 2: with_two, 3: with_three}[tensors]
-
-
-def shortened_over(front: Callable, op, launch: Callable) -> Callable:
-    """`front` with a short cut to the reduction `op` for calls with a plain tensor, dimensions and perhaps keepdim."""
-    op.bind()
-    nothing = (None,) * (len(op.parameters) - 3)
-
-    def over(*args, **kwargs):
-        if args and not modes.special:
-            input, *rest = args
-            names = ("dim", "keepdim")[len(rest) :]
-            rest += [kwargs[name] for name in names if name in kwargs]
-            dim, keepdim = rest if len(rest) == 2 else (*rest, False) if len(rest) == 1 and "keepdim" not in kwargs else (None, None)
-            known = type(input) in PLAIN and (type(dim) is int or type(dim) is tuple) and type(keepdim) is bool
-            found = launch(input._array, dim, keepdim) if known and len(rest) == len(args) - 1 + len(kwargs) else NotImplemented
-            if found is not NotImplemented:
-                array, dims = found
-                result = wrap(array)
-                if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, (result, input), (dims, keepdim, *nothing))
-                return result
-        return front(*args, **kwargs)
-
-    return over
+    found = {1: with_one, 2: with_two, 3: with_three}[tensors]
+    found.beyond = front  # the way without the short cut
+    return found
 
 
 def _usual_by_name(op, args: tuple, kwargs: dict, by_keyword: tuple[str, ...]) -> Any:
@@ -233,18 +214,14 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     if dtype is None:
         return None
     try:
-        if by_keyword:
-            n = len(given) - len(by_keyword)
-            found = op.forward(*given[:n], **dict(zip(by_keyword, given[n:], strict=True)))
-        else:
-            found = op.forward(*given)
+        found = settled.computed(op, given) if by_keyword else op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, values)
         raise
     result = settled.finish(op, found, values, tensors, pattern, needs)
-    if settled.watching and not by_keyword:
+    if settled.watching:
         settled.note(op, values, result)
     return result
 
@@ -461,7 +438,7 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         return run(*operands) if out is None else run(*operands, out=out)
 
     if op.settled and not row_major:
-        return settled.remembering_choice(op, front, "call_inplace" if in_place else "call")
+        return settled.remembering_choice(op, front) if in_place else settled.remembering(op, front)
     return front
 
 
@@ -518,8 +495,6 @@ def bind_composite(op) -> Callable:
     whole = front_with_out if op.takes_out else front
     if op.settled:
         whole = settled.remembering(op, whole)
-    if op.shortcut_over is not None:
-        whole = shortened_over(whole, *op.shortcut_over)
     if op.shortcut_unrecorded is not None:
         shorten = shortened_unrecorded_groups if op.shortcut_of_groups else shortened_unrecorded
         whole = shorten(whole, op.shortcut_unrecorded)

@@ -6,7 +6,7 @@ All of them end in `kernels.gemm`. Products do not promote: both factors have on
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gemm, layout
+from flambeau.kernels import arrays, gemm, layout, native
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import adjoint, conj
 from flambeau.ops.views import squeeze_product
@@ -107,7 +107,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out="same", aliases=("linalg.matmul",))
+@composite(out="same", aliases=("linalg.matmul",), settled=True)
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 
@@ -150,6 +150,17 @@ def mv(input, vec):
     return gemm.product(input, vec[:, None]).reshape(input.shape[0])
 
 
+@mv.prepared
+def _(input, vec):
+    rows, column = input.shape[:1], (vec.shape[0], 1)
+
+    def run(input, vec):
+        found = gemm.quick(input, vec.reshape(column))
+        return found if found is NotImplemented else found.reshape(rows)
+
+    return run if vec.flags.c_contiguous else None
+
+
 mv.derivative(
     input=lambda grad, vec: grad.unsqueeze(1) * conj(vec).unsqueeze(0),
     vec=lambda grad, input: mv(adjoint(input), grad),
@@ -167,6 +178,17 @@ def dot(input, tensor):
     """The sum of products of two vectors. (K), (K) -> ()."""
     _check_vectors("dot", input, tensor)
     return gemm.dot(input, tensor)
+
+
+@dot.prepared
+def _(input, tensor):
+    row, column = (1, input.size), (input.size, 1)
+
+    def run(input, tensor):
+        found = gemm.quick(input.reshape(row), tensor.reshape(column))
+        return found if found is NotImplemented else found.reshape(())
+
+    return run if input.flags.c_contiguous and tensor.flags.c_contiguous and input.size < gemm.PIECE else None
 
 
 dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))
@@ -227,6 +249,22 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
     _check_addmm(input, mat1, mat2)
     return _accumulate(input, mat1, mat2, beta, alpha)
+
+
+@addmm.prepared
+def _(input, mat1, mat2, beta, alpha):
+    shape, dtype = (mat1.shape[0], mat2.shape[1]), mat1.dtype
+    if input.ndim != 1 or beta == 0 or input.shape != shape[1:] or dtype.char not in "fd":
+        return None
+    gemm.bound()
+    product, empty = native.lib.gemm if native.lib is not None else native.not_compiled, native.empty
+
+    def run(input, mat1, mat2):
+        out = empty(shape, dtype)
+        done = product(mat1, mat2, out, alpha, beta, input)
+        return done if done is NotImplemented else out
+
+    return run
 
 
 addmm.derivative(
