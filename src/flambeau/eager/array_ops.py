@@ -53,7 +53,7 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
-    whole = settled.remembering(op, front) if op.settled and (op.public or op.method) else front
+    whole = settled.remembering(op, front) if op.settled else front
     if op.shortcut_unrecorded is not None:
         return shortened_unrecorded(whole, op.shortcut_unrecorded)
     return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
@@ -418,9 +418,11 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         kwargs = kwargs and arguments.known(kwargs)
         if has_older and len(args) > op.n_positional:
             args, kwargs = older_calls.reordered(op, op.short + "_" * in_place, args, kwargs)
-        usual = out is None and not row_major and not modes.special and args and type(args[0]) in PLAIN
+        usual = out is None and not modes.special and args and type(args[0]) in PLAIN
         if usual and not overrides.any_foreign(args if not kwargs else (*args, *kwargs.values())):
             chosen, *operands = forward(*args, **kwargs)
+            if row_major:
+                operands[0] = operands[0].contiguous()
             return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)

@@ -572,7 +572,7 @@ def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensor
             _remember(found[1], outputs[0]._node, [i for i, r in enumerate(results) if any(r is o for o in outputs)], values)
         return
     if len(outputs) > 1:
-        _give_all(node, outputs, [o._array.shape for o in outputs], [o._array.dtype for o in outputs])
+        share(node, outputs)
     saved = node.saved
     for i, kind, at, fact in node.recipe.later:
         if kind == OPTION:
@@ -589,24 +589,30 @@ def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensor
 
 class History:
     """How calls of one kind are recorded. outputs  which of the results are floating;  record  the compiled recorder;  counts  what nodes count;
-    looks  (shapes, dtypes) of several outputs;  kept  of each recipe, what the node keeps beside what `record` does: (where, value) and (where, which result, its number as an output)
+    kept  of each recipe, what the node keeps beside what `record` does: (where, value), (where, which result, its number as an output) and
+    (where, which tensors, whether that is one)
     """
 
-    __slots__ = ("counts", "kept", "looks", "outputs", "record")
+    __slots__ = ("counts", "kept", "outputs", "record")
 
-    def __init__(self, outputs: list[int], results: tuple):
+    def __init__(self, outputs: list[int]):
         self.outputs, self.record, self.counts = outputs, None, None
-        self.looks = [results[i]._array.shape for i in outputs], [results[i]._array.dtype for i in outputs]
-        self.kept: dict[ArrayRecipe, tuple[list, list]] = {}
+        self.kept: dict[ArrayRecipe, tuple[list, list, list]] = {}
 
-    def learn(self, op, results: tuple, values: Sequence, pattern: int) -> None:
+    def learn(self, found, results: tuple, values: Sequence) -> None:
         """Look at how a call was recorded just now."""
-        node, recorder = results[self.outputs[0]]._node, op.node_class.recorders.get(pattern)
-        if recorder is not None and all([kind in (OPTION, FACT, ONE_RESULT) for _, kind, _, _ in node.recipe.later]):
-            self.record, _, self.counts = recorder
-            # Options and facts are those of every call of this kind, which has the same options and geometries.
-            known = [(i, node.saved[i]) for i, kind, _, _ in node.recipe.later if kind != ONE_RESULT]
-            self.kept[node.recipe] = known, [(i, at, number) for i, kind, at, number in node.recipe.later if kind == ONE_RESULT]
+        node, recorder = results[self.outputs[0]]._node, found.op.node_class.recorders.get(found.pattern)
+        if recorder is None or any([kind == ALL_RESULTS for _, kind, _, _ in node.recipe.later]):
+            return
+        self.record, _, self.counts = recorder
+        where, n = {}, 0  # argument -> which of all tensors it is
+        for at, _, is_list in found.places:
+            where[at] = slice(n, n := n + (len(values[at]) if is_list else 1))
+        # Options and facts are those of every call of this kind, which has the same options and geometries.
+        known = [(i, node.saved[i]) for i, kind, _, _ in node.recipe.later if kind in (OPTION, FACT)]
+        made = [(i, at, number) for i, kind, at, number in node.recipe.later if kind == ONE_RESULT]
+        lists = [(i, where[at], kind == OPERAND) for i, kind, at, _ in node.recipe.later if kind in (OPERAND, OPERANDS)]
+        self.kept[node.recipe] = known, made, lists
 
 
 def record_settled(found, results: tuple, tensors: Sequence[Tensor], args: tuple, kwargs: dict) -> None:
@@ -614,7 +620,7 @@ def record_settled(found, results: tuple, tensors: Sequence[Tensor], args: tuple
     op, history = found.op, found.history
     if history is None:
         floating = [i for i, r in enumerate(results) if r._is_float()] if op.differentiable else []
-        history = found.history = History(floating, results)
+        history = found.history = History(floating)
     outputs = history.outputs
     if not outputs:
         return
@@ -625,22 +631,26 @@ def record_settled(found, results: tuple, tensors: Sequence[Tensor], args: tuple
         values, pattern = found.with_tensors(args, kwargs), found.pattern if len(tensors) < MOST_TENSORS else None
         record_usual(op, results, [results[i] for i in outputs], values, tensors, pattern)
         if pattern is not None:
-            history.learn(op, results, values, pattern)
+            history.learn(found, results, values)
         return
     if len(outputs) > 1:
-        _give_all(node, [results[i] for i in outputs], *history.looks)
+        share(node, [results[i] for i in outputs])
     saved = node.saved
     for i, value in kept[0]:
         saved[i] = value
     for i, at, number in kept[1]:
         saved[i] = _one_result(results[at], number)
+    for i, which, one in kept[2]:
+        saved[i] = save(tensors[which.start]) if one else [save(t) for t in tensors[which]]
     if history.counts is not None:
         node.counts = history.counts
 
 
-def _give_all(node: Any, outputs: Sequence[Tensor], shapes: list, dtypes: list) -> None:
+def share(node: Any, outputs: Sequence[Tensor]) -> None:
     """Make a node that was made for the first of them the origin of all."""
-    node.n_outputs, node.shape, node.numpy_dtype = len(outputs), shapes, dtypes
+    if len(outputs) > 1:
+        node.n_outputs = len(outputs)
+        node.shape, node.numpy_dtype = [o._array.shape for o in outputs], [o._array.dtype for o in outputs]
     for nr, output in enumerate(outputs):
         output._node, output._nr, output._needs = node, nr, True
 

@@ -1,7 +1,7 @@
 """Calls that always come down to the same one operation on arrays, remembered.
 
 Many composites only look at shapes and options, check them, and hand their tensors to one array operation: `max_pool2d`, `cat`, `topk`. Such a
-composite says `settled=True`. The first call with certain shapes, strides, dtypes and options is watched; the next one with the same goes
+composite says `settled=True`. The second call with certain shapes, strides, dtypes and options is watched; the next one with the same goes
 straight to that operation, with the arguments it was given then. For small tensors the checks cost more than the work.
 
 And where the array operation can say beforehand what such a call will do (`ArrayOp.prepared`), that is kept instead: what is left of a call is to
@@ -70,7 +70,7 @@ class Settled:
 
 def remembering(op, front: Callable) -> Callable:
     """`front`, which runs `op`, with a short cut for calls like one before."""
-    known: dict[tuple, Any] = {}  # -> a Settled, ITSELF, or None: it is to be run
+    known: dict[tuple, Any] = {}  # -> a Settled, ITSELF, None: it is to be run, or 0: seen once
     is_composite = op.kind == "composite"
 
     def with_memory(*args, **kwargs):
@@ -125,7 +125,11 @@ def remembering(op, front: Callable) -> Callable:
             key += kwargs
         found = known.get(looked_up := tuple(key), 0)
         if not found:
-            return front(*args, **kwargs) if found is None else _watched(op, known, looked_up, front, args, kwargs)
+            if found is not None and looked_up in known:
+                return _watched(op, known, looked_up, front, args, kwargs)
+            if found is not None:
+                _seen(known, looked_up)
+            return front(*args, **kwargs)
         if found is ITSELF:
             return tensors[0]
         if found.order is not None:
@@ -138,6 +142,8 @@ def remembering(op, front: Callable) -> Callable:
                 made = computed(found.op, found.with_arrays(given))
         except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
             raise keeper.as_ours(problem) from None
+        if type(made) is ndarray and not needs and not watching and made.size:
+            return wrap(made)
         if type(made) is ndarray:
             result = whole = wrap(made if made.size else as_array(made))
             results = (result,)
@@ -155,6 +161,13 @@ def remembering(op, front: Callable) -> Callable:
         return result
 
     return with_memory
+
+
+def _seen(known: dict, key: tuple) -> None:
+    """Note that there was such a call. The second one is watched: what comes once, as other lengths do in every step, is not worth it."""
+    if len(known) >= MOST:
+        known.clear()
+    known[key] = 0
 
 
 def computed(op, given: Sequence) -> Any:
@@ -272,8 +285,6 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
         with _counting:
             watching -= 1
         state.arrays_made = outer
-    if len(known) >= MOST:
-        known.clear()
     found = None
     sure = len(made) <= 1 and (not callable(op.settled) or op.settled(*args, **kwargs))
     if sure and made:

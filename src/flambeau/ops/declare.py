@@ -260,7 +260,7 @@ class ArrayOp(Op):
         return function
 
     def prepared(self, function: Callable) -> Callable:
-        """Calls of this operation are remembered, if they are public; and function(*arguments) says beforehand what those with arrays of the same
+        """Calls of this operation are remembered; and function(*arguments) says beforehand what those with arrays of the same
         shapes, strides and dtypes in main memory, and the same options, will do: run(*arrays) -> what forward returns, or NotImplemented
         where it is to be asked. None: nothing can be said. It sees such arrays, but is not to keep them."""
         self.prepare, self.settled = function, True

@@ -43,6 +43,10 @@ softmax.derivative(input=lambda grad, result, dim: _softmax_backward(grad, resul
 log_softmax.derivative(input=lambda grad, result, dim: _log_softmax_backward(grad, result, layout.wrap_dim(dim, grad.dim())))
 
 
+softmax.quick_derivative(input=lambda grad, result, dim: rowwise.softmax_backward(grad, result, layout.wrap_dim(dim, grad.ndim)))
+log_softmax.quick_derivative(input=lambda grad, result, dim: rowwise.log_softmax_backward(grad, result, layout.wrap_dim(dim, grad.ndim)))
+
+
 @softmax.meta
 def _(input, dim, dtype=None):
     layout.wrap_dim(dim, input.ndim)
