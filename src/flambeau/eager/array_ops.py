@@ -53,7 +53,7 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
-    whole = settled.remembering(op, front) if op.settled else front
+    whole = settled.remembering(op, front) if op.settled and (op.public or op.method or op.remembered) else front
     if op.shortcut_unrecorded is not None:
         return shortened_unrecorded(whole, op.shortcut_unrecorded)
     return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
@@ -69,8 +69,10 @@ def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
     state = modes.state
 
     def unrecorded(*args, **kwargs):
-        needed = state.grad and any([type(a) in PLAIN and (a._needs or (a._base is not None and a.requires_grad)) for a in args])
-        if not modes.special and not needed:
+        for a in args if state.grad else ():
+            if type(a) in PLAIN and (a._needs or (a._base is not None and a.requires_grad)):
+                return front(*args, **kwargs)
+        if not modes.special:
             try:
                 found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
             except TypeError:  # arguments that are wrong: the long way says so in the operation's words

@@ -290,6 +290,8 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
     if sure and made:
         found = _settled(made[0], result, args, kwargs)
     known[key] = found
+    if found is None and sure and _repeats(args, kwargs):
+        known[key] = 0  # which tensor went where will be seen when they are different ones
     if found is not None:
         if op.kind == "composite":  # of an array operation, that is its own name
             found.shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
@@ -358,6 +360,12 @@ def _ready(found: Settled, values: Sequence) -> Callable | None:
     if named:
         return lambda *given: forward(*given, *rest, **named)
     return (lambda *given: forward(*given, *rest)) if rest else forward
+
+
+def _repeats(args: tuple, kwargs: dict) -> bool:
+    """Whether a tensor is there twice."""
+    given = [id(t) for v in (*args, *kwargs.values()) for t in (v if type(v) in (list, tuple) else (v,)) if isinstance(t, Tensor)]
+    return len(set(given)) != len(given)
 
 
 def _tensors_in(value: Any) -> int:

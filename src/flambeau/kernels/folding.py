@@ -30,16 +30,9 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     engine = native.lib if type(array) is np.ndarray else _engine(array)
     if engine is None:
         return None
-    # What a fold looks like depends on dtypes, shape and strides only, and programs fold the same few shapes again and again.
-    key = (name, array.dtype.num, out_dtype.num, array.shape, array.strides, dims, keepdim)
-    plan = _plans.get(key)
+    plan = _plan(name, array, dims, keepdim, out_dtype)
     if plan is None:
-        plan = _plan(name, array, dims, keepdim, out_dtype)
-        if plan is None:
-            return None
-        if len(_plans) > 1000:
-            _plans.clear()
-        _plans[key] = plan
+        return None
     exact, once, order, sizes, steps, shape, total, again = plan
     if once is not None:
         array = array[once]
@@ -50,7 +43,21 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
 
 
 def _plan(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> tuple | None:
-    """(the fold, an index or None, an order of dimensions in which it is copied first or None, sizes, steps, shape of the result, count, repeats)."""
+    """(the fold, an index or None, an order of dimensions in which it is copied first or None, sizes, steps, shape of the result, count, repeats).
+
+    It depends on dtypes, shape and strides only, and programs fold the same few shapes again and again."""
+    key = (name, array.dtype.num, out_dtype.num, array.shape, array.strides, dims, keepdim)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _made_plan(name, array, dims, keepdim, out_dtype)
+        if plan is not None:
+            if len(_plans) > 1000:
+                _plans.clear()
+            _plans[key] = plan
+    return plan
+
+
+def _made_plan(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> tuple | None:
     exact = _exact_name(name, array.dtype, out_dtype)
     if exact is None:
         return None

@@ -211,6 +211,7 @@ class ArrayOp(Op):
     prepare: Callable | None = None
     prepare_write: Callable | None = None
     settled: bool = False
+    remembered: bool = False
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)
@@ -260,7 +261,7 @@ class ArrayOp(Op):
         return function
 
     def prepared(self, function: Callable) -> Callable:
-        """Calls of this operation are remembered; and function(*arguments) says beforehand what those with arrays of the same
+        """Calls of this operation are remembered, if they are public or it is `remembered`; and function(*arguments) says beforehand what those with arrays of the same
         shapes, strides and dtypes in main memory, and the same options, will do: run(*arrays) -> what forward returns, or NotImplemented
         where it is to be asked. None: nothing can be said. It sees such arrays, but is not to keep them."""
         self.prepare, self.settled = function, True

@@ -59,6 +59,9 @@ def _index(input, indices):
     return out
 
 
+_index.remembered = True  # brackets call it
+
+
 @_index.prepared
 def _(input, indices):
     first = indices[0]

@@ -5,6 +5,8 @@ All of them end in `kernels.gemm`. Products do not promote: both factors have on
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes
 from flambeau.kernels import arrays, gemm, layout, native
 from flambeau.ops.declare import composite, on_arrays
@@ -74,7 +76,12 @@ def bmm(input, mat2):
     return gemm.product(input, mat2)
 
 
+bmm.usually(bmm, lambda input, mat2: gemm.quick(input, mat2) if input.ndim == 3 else NotImplemented, tensors=2)
 bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
+bmm.quick_derivative(
+    input=lambda grad, mat2: _real_product(grad, mat2.transpose(0, 2, 1), False),
+    mat2=lambda grad, input: _real_product(input.transpose(0, 2, 1), grad, False),
+)
 
 
 @bmm.meta
@@ -180,17 +187,14 @@ def dot(input, tensor):
     return gemm.dot(input, tensor)
 
 
-@dot.prepared
-def _(input, tensor):
-    row, column = (1, input.size), (input.size, 1)
-
-    def run(input, tensor):
-        found = gemm.quick(input.reshape(row), tensor.reshape(column))
-        return found if found is NotImplemented else found.reshape(())
-
-    return run if input.flags.c_contiguous and tensor.flags.c_contiguous and input.size < gemm.PIECE else None
+def _quick_dot(input, tensor):
+    if type(input) is not np.ndarray or type(tensor) is not np.ndarray or not input.ndim == tensor.ndim == 1 or input.size >= gemm.PIECE:
+        return NotImplemented
+    found = gemm.quick(input.reshape(1, -1), tensor.reshape(-1, 1))
+    return found if found is NotImplemented else found.reshape(())
 
 
+dot.usually(dot, _quick_dot, tensors=2)
 dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))
 
 
