@@ -150,8 +150,11 @@ def remembering(op, front: Callable) -> Callable:
         else:
             several = type(made) is tuple or isinstance(made, (tuple, list))
             results = tuple([wrap(a if type(a) is ndarray and a.size else as_array(a)) for a in (made if several else (made,))])
-            whole = found.op.result_type(*results) if found.op.result_type is not None else results if several else results[0]
-            result = whole if found.which is None else results[found.which]
+            if found.which is not None and not watching:
+                result = results[found.which]
+            else:
+                whole = found.op.result_type(*results) if found.op.result_type is not None else results if several else results[0]
+                result = whole if found.which is None else results[found.which]
         if needs and (not modes.paused or state.grad):
             record_settled(found, results, tensors, args, kwargs)
             if found.shown is not None and result._node is not None:
@@ -294,7 +297,8 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
         known[key] = 0  # which tensor went where will be seen when they are different ones
     if found is not None:
         if op.kind == "composite":  # of an array operation, that is its own name
-            found.shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
+            shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
+            found.shown = shown if shown != found.op.node_class.__name__ else None
         found.ready = _ready(found, made[0][1])
     elif sure and not made and args and result is args[0]:
         known[key] = ITSELF

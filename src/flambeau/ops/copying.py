@@ -20,13 +20,13 @@ def _clone(input, strides):
 
 @_clone.prepared
 def _(input, strides):
-    shape, dtype, empty, copied = input.shape, input.dtype, native.empty, copies.made
+    shape, dtype, empty = input.shape, input.dtype, native.empty
     if not input.size or strides != layout.contiguous_strides(shape):
         return None
 
     def run(input):
         out = empty(shape, dtype)
-        return out if copied(out, input) else NotImplemented
+        return out if copies.made(out, input) else NotImplemented
 
     return run
 

@@ -236,11 +236,11 @@ def _(input, times):
         return None
     steps = _pairs((0,) * len(own), layout.contiguous_strides(own))
     out_steps, dtype = layout.contiguous_strides(pairs), input.dtype
-    empty, view, copied = native.empty, native.strided_view, copies.made
+    empty, view = native.empty, native.strided_view
 
     def run(input):
         out = empty(shape, dtype)
-        return out if copied(view(out, pairs, out_steps, 0), view(input, pairs, steps, 0)) else NotImplemented
+        return out if copies.made(view(out, pairs, out_steps, 0), view(input, pairs, steps, 0)) else NotImplemented
 
     return run
 
@@ -340,11 +340,11 @@ def _(input, dims):
     shape, dtype, steps = input.shape, input.dtype, arrays.element_strides(input)
     turned = tuple([-s if d in dims else s for d, s in enumerate(steps)])
     last = sum([(shape[d] - 1) * steps[d] for d in dims])
-    empty, view, copied = native.empty, native.strided_view, copies.made
+    empty, view = native.empty, native.strided_view
 
     def run(input):
         out = empty(shape, dtype)
-        return out if copied(out, view(input, shape, turned, last)) else NotImplemented
+        return out if copies.made(out, view(input, shape, turned, last)) else NotImplemented
 
     return run
 
