@@ -505,7 +505,7 @@ def true_places(mask: Array) -> Array:
         found = places.places(arrays.contiguous(mask), (mask.size,))
         if found is not None:
             return found[0]
-    return arrays.module_of(mask).flatnonzero(mask)
+    return mask.reshape(-1).nonzero()[0]
 
 
 def true_indices(mask: Array) -> Array:
@@ -514,6 +514,10 @@ def true_indices(mask: Array) -> Array:
         found = places.places(arrays.contiguous(mask), mask.shape)
         if found is not None:
             return found
+    elif type(mask) is np.ndarray and mask.ndim:
+        rows = mask.nonzero()
+        shape = len(rows), rows[0].size
+        return np.concatenate(rows, out=native.empty((shape[0] * shape[1],), INT64)).reshape(shape)
     indices = unravelled(true_places(mask), mask.shape)
     columns = arrays.empty((len(indices), indices[0].size), INT64, arrays.device_of(mask))
     for d, index in enumerate(indices):

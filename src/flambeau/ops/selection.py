@@ -95,7 +95,7 @@ _take.meta(lambda input, index: (index.shape, input.dtype))
 
 @_take.prepared
 def _(input, index):
-    small = 0 < index.size <= gather.SMALL and input.size and input.flags.c_contiguous
+    small = 0 < index.size <= gather.MANY and input.size and input.flags.c_contiguous
 
     def run(input, index):
         try:
