@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -47,6 +49,32 @@ CALLS = {
     "cumsum": (lambda t, x, i: x.cumsum(1), (4, 5)),
     "conv1d": (lambda t, x, i: t.nn.functional.conv1d(x, x[:, :, :3], padding=1), (2, 2, 8)),
     "conv_transpose2d": (lambda t, x, i: t.nn.functional.conv_transpose2d(x, x[:1, :2].reshape(2, 1, 5, 5), stride=2, padding=1), (1, 2, 5, 5)),
+    "softmax of columns": (lambda t, x, i: x.softmax(0), (4, 5)),
+    "log_softmax": (lambda t, x, i: x.log_softmax(-1), (4, 5)),
+    "cat of a tuple": (lambda t, x, i: t.cat((x, x * 2), dim=0), (4, 5)),
+    "stack in front": (lambda t, x, i: t.stack((x, x * 3, x)), (4, 5)),
+    "topk": (lambda t, x, i: x.topk(2, 0)[0], (4, 5)),
+    "take": (lambda t, x, i: x.take(i - 2), (4, 5)),
+    "rows by index": (lambda t, x, i: x[i[:, 0] - 1], (4, 5)),
+    "embedding": (lambda t, x, i: t.nn.functional.embedding(i, x), (4, 5)),
+    "scatter": (lambda t, x, i: (x * 2).scatter(1, i, x[:, :2] * x[:, 2:4]), (4, 5)),
+    "prod": (lambda t, x, i: x.prod(1), (4, 5)),
+    "mean": (lambda t, x, i: x.mean((0, 1), keepdim=True), (4, 5)),
+    "amax": (lambda t, x, i: x.amax(1), (4, 5)),
+    "std": (lambda t, x, i: x.std(), (4, 5)),
+    "linalg.norm": (lambda t, x, i: t.linalg.norm(x, 1, dim=-1), (4, 5)),
+    "mv": (lambda t, x, i: x @ x[:, 0], (4, 4)),
+    "dot": (lambda t, x, i: x[0].dot(x[:, 1]), (4, 4)),
+    "addmm": (lambda t, x, i: t.addmm(x[0], x, x.t(), alpha=2), (4, 4)),
+    "bmm": (lambda t, x, i: x.bmm(x.transpose(1, 2)), (2, 3, 4)),
+    "flip": (lambda t, x, i: x.flip(0, 1), (4, 5)),
+    "roll over two": (lambda t, x, i: x.roll((1, -2), (0, 1)), (4, 5)),
+    "tril": (lambda t, x, i: x.tril(-1), (4, 5)),
+    "contiguous": (lambda t, x, i: x.t().contiguous(), (4, 5)),
+    "clone": (lambda t, x, i: x.t().clone(), (4, 5)),
+    "to": (lambda t, x, i: (x * 2).to(t.float32).double(), (4, 5)),
+    "clamp": (lambda t, x, i: x.clamp(-0.5, max=0.5), (4, 5)),
+    "masked_fill": (lambda t, x, i: x.t().masked_fill(x.t() > 0, 2.0), (4, 5)),
 }  # fmt: skip
 
 
@@ -111,6 +139,115 @@ def test_errors_are_found_again():
             x.gather(1, fl.full((3, 1), 7))
         with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
             fl.cat([x, fl.ones(2, 5)], 0)
+
+
+ARRAYS = {
+    "row-major": lambda a: a,
+    "transposed": lambda a: np.asfortranarray(a),
+    "every other": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+    "in two dtypes": lambda a: a.astype(np.float32),
+    "whole numbers": lambda a: (a * 7).round().astype(np.int64),
+}
+WITHOUT_GRADIENT = {
+    "argmax": lambda t, x, i: x.argmax(),
+    "argmin of rows": lambda t, x, i: x.argmin(1, keepdim=True),
+    "topk": lambda t, x, i: x.topk(3, 1)[1],
+    "sort": lambda t, x, i: x.sort(0)[1],
+    "cumsum": lambda t, x, i: x.cumsum(1),
+    "cat": lambda t, x, i: t.cat([x, x + 1], 1),
+    "stack": lambda t, x, i: t.stack([x, x + 1], 1),
+    "roll": lambda t, x, i: x.roll(2, 1),
+    "flip": lambda t, x, i: x.flip(1),
+    "triu": lambda t, x, i: x.triu(1),
+    "repeat": lambda t, x, i: x.repeat(2, 3),
+    "pad": lambda t, x, i: t.nn.functional.pad(x, (1, -1, 2, 0), value=3),
+    "gather": lambda t, x, i: x.gather(0, i),
+    "scatter_": lambda t, x, i: (x + 0).scatter_(1, i, x[:, 3:]),
+    "scatter_ of a number": lambda t, x, i: (x + 0).scatter_(1, i, 7),
+    "scatter_add_": lambda t, x, i: (x + 0).scatter_add_(1, i, x[:, 3:]),
+    "index_add_": lambda t, x, i: (x + 0).index_add_(0, i[:, 1], x + 1),
+    "index_select": lambda t, x, i: x.index_select(1, i[0]),
+    "rows": lambda t, x, i: x[i],
+    "take": lambda t, x, i: x.take(i),
+    "sum": lambda t, x, i: x.sum(0),
+    "prod": lambda t, x, i: x.prod(0, keepdim=True),
+    "all": lambda t, x, i: x.all(1),
+    "amin": lambda t, x, i: x.amin((0, 1)),
+    "copy_ of a row": lambda t, x, i: (x + 0).copy_(x[1]),
+    "contiguous": lambda t, x, i: x.contiguous(),
+    "long": lambda t, x, i: x.long(),
+}
+
+
+@pytest.mark.parametrize("layout", ARRAYS)
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_the_third_call_is_torchs_whatever_the_layout(name, layout):
+    """What was made ready for one layout or dtype is not what PyTorch computes for another."""
+    rng = np.random.default_rng(0)
+    index = rng.integers(0, 4, (4, 2))
+    for _ in range(4):
+        data = ARRAYS[layout](rng.permutation(20).reshape(4, 5) / 7.0)
+        theirs, ours = (WITHOUT_GRADIENT[name](t, t.from_numpy(data), t.from_numpy(index)) for t in (torch, fl))
+        steps = [[s for s, n in zip(y.stride(), y.shape, strict=True) if n > 1] for y in (ours, theirs)]
+        assert steps[0] == steps[1] and str(ours.dtype) == str(theirs.dtype)
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def test_memory_that_must_not_be_written_to_is_read():
+    """A call was made ready with memory that may be written to, and fails, or writes, where it may not be."""
+    data = np.arange(12.0).reshape(3, 4)
+    frozen = data.copy()
+    frozen.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for array in (data, data, data, frozen):
+            x = fl.from_numpy(array)
+            assert x.cumsum(1)[0].tolist() == [0, 1, 3, 6]
+            assert x.topk(1)[1].tolist() == [[3], [3], [3]]
+            assert x.argmax(0).tolist() == [2] * 4
+    assert (frozen == data).all()
+
+
+def test_an_index_out_of_bounds_is_found_in_every_call():
+    """A call that was made ready does not look at its index, or writes before it has."""
+    x, out = fl.arange(12.0).reshape(3, 4), fl.zeros(3, 4)
+    calls = {
+        "gather": lambda i: x.gather(0, i), "scatter_": lambda i: out.scatter_(0, i, x), "scatter_add_": lambda i: out.scatter_add_(0, i, x),
+        "scatter": lambda i: x.scatter(0, i, x * 2), "scatter_ number": lambda i: out.scatter_(0, i, 1.0), "take": lambda i: x.take(i * 4),
+        "select": lambda i: x.index_select(0, i[0]), "embedding": lambda i: fl.nn.functional.embedding(i, x), "rows": lambda i: x[i],
+        "index_add_": lambda i: out.index_add_(0, i[:, 0], x),
+    }  # fmt: skip
+    good, bad = fl.tensor([[0, 1, 2, 0], [2, 2, 1, 0], [1, 0, 0, 0]]), fl.tensor([[0, 1, 2, 0], [2, 2, 1, 0], [3, 3, 3, 3]])
+    for name, call in calls.items():
+        for _ in range(3):
+            call(good)
+        before = out.clone()
+        for _ in range(2):
+            with pytest.raises((IndexError, RuntimeError), match=r"out.of"):
+                call(bad if name != "select" else bad[2:])
+        assert out.equal(before), name
+
+
+def test_a_write_over_what_it_reads_is_seen_in_every_call():
+    """A write that was made ready for tensors apart reads what it has just written where they share memory."""
+    index = fl.tensor([[1, 2, 0]])
+    for _ in range(3):
+        fl.zeros(1, 3).scatter_(1, index, fl.ones(1, 3))
+    x = fl.tensor([[1.0, 2.0, 3.0]])
+    assert x.scatter_(1, index, x).tolist() == [[3.0, 1.0, 2.0]]
+
+
+def test_the_memory_of_calls_keeps_no_tensor():
+    """Tensors in a tuple were looked up by themselves, and kept alive for as long as there was room for them."""
+    x = [fl.ones(3, 3) for _ in range(4)]
+    alive = [weakref.ref(t) for t in x]
+    for _ in range(3):
+        fl.cat((x[0], x[1]), dim=1)
+        fl.stack((x[2], x[3]))
+        x[0] @ x[1][0]
+    del x
+    gc.collect()
+    assert not any(r() is not None for r in alive)
 
 
 def test_function_modes_and_subclasses_see_every_call():

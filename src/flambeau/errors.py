@@ -89,9 +89,12 @@ def is_own(file: str) -> bool:
 def place() -> tuple[CodeType, int] | None:
     """Where the program called this package, as quickly as it can be told: `line_of` makes it readable."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return code, frame.f_lasti
         frame = frame.f_back
-    return None if frame is None else (frame.f_code, frame.f_lasti)
+    return None
 
 
 def line_of(place: tuple[CodeType, int]) -> str:

@@ -11,7 +11,7 @@ _IDENTITY = "is deprecated on 0-D tensors. This function is the identity in thes
 
 def T(self: Tensor) -> Tensor:
     """All dimensions in reverse order. For a matrix, its transpose."""
-    n = self.dim()
+    n = self._array.ndim
     if n == 2:
         return self.permute((1, 0))
     others = "tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` or `x.permute(...)`."

@@ -53,9 +53,10 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
+    whole = settled.remembering(op, front) if op.settled and (op.public or op.method or op.remembered) else front
     if op.shortcut_unrecorded is not None:
-        return shortened_unrecorded(front, op.shortcut_unrecorded)
-    return front if op.shortcut is None else shortened(op, front, *op.shortcut)
+        return shortened_unrecorded(whole, op.shortcut_unrecorded)
+    return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
 
 
 def _without_numpy_scalars(values: tuple) -> tuple:
@@ -68,8 +69,10 @@ def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
     state = modes.state
 
     def unrecorded(*args, **kwargs):
-        needed = state.grad and any([type(a) in PLAIN and (a._needs or (a._base is not None and a.requires_grad)) for a in args])
-        if not modes.special and not needed:
+        for a in args if state.grad else ():
+            if type(a) in PLAIN and (a._needs or (a._base is not None and a.requires_grad)):
+                return front(*args, **kwargs)
+        if not modes.special:
             try:
                 found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
             except TypeError:  # arguments that are wrong: the long way says so in the operation's words
@@ -112,6 +115,8 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
             return overrides.noted(outer, front, (input, *args), kwargs)
         if type(input) in PLAIN and not args and not kwargs:
             found = launch(input._array)
+            if found is input._array:
+                return input
             if found is not NotImplemented:
                 array, options = found if gives_options else (found, nothing)
                 result = wrap(array)
@@ -154,31 +159,9 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
                     return result
         return front(*args, **kwargs)
 
-    return {1: with_one, 2: with_two, 3: with_three}[tensors]
-
-
-def shortened_over(front: Callable, op, launch: Callable) -> Callable:
-    """`front` with a short cut to the reduction `op` for calls with a plain tensor, dimensions and perhaps keepdim."""
-    op.bind()
-    nothing = (None,) * (len(op.parameters) - 3)
-
-    def over(*args, **kwargs):
-        if args and not modes.special:
-            input, *rest = args
-            names = ("dim", "keepdim")[len(rest) :]
-            rest += [kwargs[name] for name in names if name in kwargs]
-            dim, keepdim = rest if len(rest) == 2 else (*rest, False) if len(rest) == 1 and "keepdim" not in kwargs else (None, None)
-            known = type(input) in PLAIN and (type(dim) is int or type(dim) is tuple) and type(keepdim) is bool
-            found = launch(input._array, dim, keepdim) if known and len(rest) == len(args) - 1 + len(kwargs) else NotImplemented
-            if found is not NotImplemented:
-                array, dims = found
-                result = wrap(array)
-                if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, (result, input), (dims, keepdim, *nothing))
-                return result
-        return front(*args, **kwargs)
-
-    return over
+    found = {1: with_one, 2: with_two, 3: with_three}[tensors]
+    found.beyond = front  # the way without the short cut
+    return found
 
 
 def _usual_by_name(op, args: tuple, kwargs: dict, by_keyword: tuple[str, ...]) -> Any:
@@ -233,18 +216,14 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     if dtype is None:
         return None
     try:
-        if by_keyword:
-            n = len(given) - len(by_keyword)
-            found = op.forward(*given[:n], **dict(zip(by_keyword, given[n:], strict=True)))
-        else:
-            found = op.forward(*given)
+        found = settled.computed(op, given) if by_keyword else op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, values)
         raise
     result = settled.finish(op, found, values, tensors, pattern, needs)
-    if settled.watching and not by_keyword:
+    if settled.watching:
         settled.note(op, values, result)
     return result
 
@@ -441,9 +420,11 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         kwargs = kwargs and arguments.known(kwargs)
         if has_older and len(args) > op.n_positional:
             args, kwargs = older_calls.reordered(op, op.short + "_" * in_place, args, kwargs)
-        usual = out is None and not row_major and not modes.special and args and type(args[0]) in PLAIN
+        usual = out is None and not modes.special and args and type(args[0]) in PLAIN
         if usual and not overrides.any_foreign(args if not kwargs else (*args, *kwargs.values())):
             chosen, *operands = forward(*args, **kwargs)
+            if row_major:
+                operands[0] = operands[0].contiguous()
             return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
         if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
             relevant = (*args, *kwargs.values(), out)
@@ -461,7 +442,7 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         return run(*operands) if out is None else run(*operands, out=out)
 
     if op.settled and not row_major:
-        return settled.remembering_choice(op, front, "call_inplace" if in_place else "call")
+        return settled.remembering_choice(op, front) if in_place else settled.remembering(op, front)
     return front
 
 
@@ -518,8 +499,6 @@ def bind_composite(op) -> Callable:
     whole = front_with_out if op.takes_out else front
     if op.settled:
         whole = settled.remembering(op, whole)
-    if op.shortcut_over is not None:
-        whole = shortened_over(whole, *op.shortcut_over)
     if op.shortcut_unrecorded is not None:
         shorten = shortened_unrecorded_groups if op.shortcut_of_groups else shortened_unrecorded
         whole = shorten(whole, op.shortcut_unrecorded)

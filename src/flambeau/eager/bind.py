@@ -193,8 +193,10 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
         if op.kind == "pointwise" and method not in REFLECTED and not in_place:
             operator = pointwise.bind_operator(op, own)
         else:
-            operator = _with_other_side(op.call_inplace if in_place else op.call, method, swapped, own)
-            if op.shortcut is not None and not swapped and not in_place:
+            shortens = op.shortcut is not None and not swapped and not in_place
+            call = op.call_inplace if in_place else getattr(op.call, "beyond", op.call) if shortens else op.call
+            operator = _with_other_side(call, method, swapped, own)
+            if shortens:
                 whole, operator = operator, array_ops.shortened(op, operator, *op.shortcut)
                 operator.__wrapped__ = whole  # whose parameters `inspect` shows
         operator.__name__ = operator.__qualname__ = "__rdiv__" if method == "__rtruediv__" else method

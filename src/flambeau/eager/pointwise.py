@@ -137,9 +137,10 @@ def _bind_general(op) -> Callable:
     sort = _sorter(op)
     tensors_only = not op.takes_numbers
     records, record = op.differentiable, op.node_class.record
+    n, every = len(op.operands), sort.every
 
     def front(*args, out=None, **kwargs):
-        operands, options = sort(args, kwargs)
+        operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
         if tensors_only and not all(isinstance(v, Tensor) for v in operands):
             return general(op, operands, options, out)
         if out is None and type(operands[0]) in PLAIN and not modes.special:
@@ -167,7 +168,8 @@ def _bind_general(op) -> Callable:
 
 
 def _sorter(op) -> Callable:
-    """The function that tells the operands from the options among the arguments of a call."""
+    """The function that tells the operands from the options among the arguments of a call; `every`: so many, by position, are all of them,
+    operands first. (-1: that is never so.)"""
     arguments = Arguments(op)
     n, last = len(op.operands), tuple(op.defaults[p] for p in op.options) if set(op.options) <= set(op.defaults) else None
     positional = last is not None and op.parameters == (*op.operands, *op.options) and op.n_positional == len(op.parameters)
@@ -180,6 +182,7 @@ def _sorter(op) -> Callable:
         values = arguments.values(args, kwargs)
         return tuple([values[i] for i in operand_at]), tuple([values[i] for i in option_at])
 
+    sort.every = len(op.parameters) if positional else -1
     return sort
 
 
@@ -428,9 +431,10 @@ def bind_inplace(op) -> Callable:
     launch_into = op.kernel.launch_into
     sort = _sorter(op)
     numbers = op.takes_numbers
+    n, every = len(op.operands), sort.every
 
     def front(*args, **kwargs):
-        operands, options = sort(args, kwargs)
+        operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
         input = operands[0]
         if type(input) in PLAIN and (numbers or all(isinstance(v, Tensor) for v in operands)) and _just_runs(input, *operands[1:]):
             given = [v._array if type(v) in PLAIN else v for v in operands]

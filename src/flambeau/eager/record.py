@@ -552,6 +552,9 @@ def _compiled(kind: int, tensor: int, fact: Callable | None) -> int:
     return tensor if kind == OPERAND else 0 if kind == ONE_RESULT else LATER
 
 
+MOST_TENSORS = 24  # of one call, if how it is recorded is to be remembered
+
+
 def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: Sequence[Tensor], pattern: int | None) -> None:
     """`record_array` where no mode is active; `outputs` are the results that are floating, `tensors` those among the arguments, and `pattern`
     says where among them (None: it is not to be remembered)."""
@@ -569,28 +572,96 @@ def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensor
             _remember(found[1], outputs[0]._node, [i for i, r in enumerate(results) if any(r is o for o in outputs)], values)
         return
     if len(outputs) > 1:
-        node.n_outputs = len(outputs)
-        node.shape = [o._array.shape for o in outputs]
-        node.numpy_dtype = [o._array.dtype for o in outputs]
-        for nr, output in enumerate(outputs):
-            output._node, output._nr, output._needs = node, nr, True
+        share(node, outputs)
     saved = node.saved
     for i, kind, at, fact in node.recipe.later:
         if kind == OPTION:
             saved[i] = values[at]
         elif kind == FACT and type(values[at]) in PLAIN:
             saved[i] = fact(values[at])
-        elif kind == ONE_RESULT:  # `save_result` and `save`, without the calls
-            result = results[at]
-            storage = result._storage
-            if storage is None:
-                storage = result._storage = store(result._array)
-            version = storage.version
-            saved[i] = (result, result._array, version) if fact is None else (None, result._array, version, storage, fact)
+        elif kind == ONE_RESULT:
+            saved[i] = _one_result(results[at], fact)
         else:
             saved[i] = _saved((kind, at, fact), values, results, outputs, None)
     if found[2] is not None:
         node.counts = found[2]
+
+
+class History:
+    """How calls of one kind are recorded. outputs  which of the results are floating;  record  the compiled recorder;  counts  what nodes count;
+    kept  of each recipe, what the node keeps beside what `record` does: (where, value), (where, which result, its number as an output) and
+    (where, which tensors, whether that is one)
+    """
+
+    __slots__ = ("counts", "kept", "outputs", "record")
+
+    def __init__(self, outputs: list[int]):
+        self.outputs, self.record, self.counts = outputs, None, None
+        self.kept: dict[ArrayRecipe, tuple[list, list, list]] = {}
+
+    def learn(self, found, results: tuple, values: Sequence) -> None:
+        """Look at how a call was recorded just now."""
+        node, recorder = results[self.outputs[0]]._node, found.op.node_class.recorders.get(found.pattern)
+        if recorder is None or any([kind == ALL_RESULTS for _, kind, _, _ in node.recipe.later]):
+            return
+        self.record, _, self.counts = recorder
+        where, n = {}, 0  # argument -> which of all tensors it is
+        for at, _, is_list in found.places:
+            where[at] = slice(n, n := n + (len(values[at]) if is_list else 1))
+        # Options and facts are those of every call of this kind, which has the same options and geometries.
+        known = [(i, node.saved[i]) for i, kind, _, _ in node.recipe.later if kind in (OPTION, FACT)]
+        made = [(i, at, number) for i, kind, at, number in node.recipe.later if kind == ONE_RESULT]
+        lists = [(i, where[at], kind == OPERAND) for i, kind, at, _ in node.recipe.later if kind in (OPERAND, OPERANDS)]
+        self.kept[node.recipe] = known, made, lists
+
+
+def record_settled(found, results: tuple, tensors: Sequence[Tensor], args: tuple, kwargs: dict) -> None:
+    """`record_usual` for a call like one before: see eager/settled.py."""
+    op, history = found.op, found.history
+    if history is None:
+        floating = [i for i, r in enumerate(results) if r._is_float()] if op.differentiable else []
+        history = found.history = History(floating)
+    outputs = history.outputs
+    if not outputs:
+        return
+    first = results[outputs[0]]
+    node = NotImplemented if history.record is None else history.record(first, *tensors)
+    kept = None if node is NotImplemented else history.kept.get(node.recipe)
+    if kept is None:
+        values, pattern = found.with_tensors(args, kwargs), found.pattern if len(tensors) < MOST_TENSORS else None
+        record_usual(op, results, [results[i] for i in outputs], values, tensors, pattern)
+        if pattern is not None:
+            history.learn(found, results, values)
+        return
+    if len(outputs) > 1:
+        share(node, [results[i] for i in outputs])
+    saved = node.saved
+    for i, value in kept[0]:
+        saved[i] = value
+    for i, at, number in kept[1]:
+        saved[i] = _one_result(results[at], number)
+    for i, which, one in kept[2]:
+        saved[i] = save(tensors[which.start]) if one else [save(t) for t in tensors[which]]
+    if history.counts is not None:
+        node.counts = history.counts
+
+
+def share(node: Any, outputs: Sequence[Tensor]) -> None:
+    """Make a node that was made for the first of them the origin of all."""
+    if len(outputs) > 1:
+        node.n_outputs = len(outputs)
+        node.shape, node.numpy_dtype = [o._array.shape for o in outputs], [o._array.dtype for o in outputs]
+    for nr, output in enumerate(outputs):
+        output._node, output._nr, output._needs = node, nr, True
+
+
+def _one_result(result: Tensor, number: int | None) -> tuple:
+    """`save_result`, of an output of this number, or `save`, without the calls."""
+    storage = result._storage
+    if storage is None:
+        storage = result._storage = store(result._array)
+    version = storage.version
+    return (result, result._array, version) if number is None else (None, result._array, version, storage, number)
 
 
 def _remember(plans: dict[int, tuple], node: Any, outputs: list[int], values: Sequence) -> None:

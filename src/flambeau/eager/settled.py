@@ -1,8 +1,11 @@
 """Calls that always come down to the same one operation on arrays, remembered.
 
 Many composites only look at shapes and options, check them, and hand their tensors to one array operation: `max_pool2d`, `cat`, `topk`. Such a
-composite says `settled=True`. The first call with certain shapes, strides, dtypes and options is watched; the next one with the same goes
+composite says `settled=True`. The second call with certain shapes, strides, dtypes and options is watched; the next one with the same goes
 straight to that operation, with the arguments it was given then. For small tensors the checks cost more than the work.
+
+And where the array operation can say beforehand what such a call will do (`ArrayOp.prepared`), that is kept instead: what is left of a call is to
+look it up and to do it.
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import rename
 from flambeau.dtypes import dtype
 from flambeau.eager import overrides
-from flambeau.eager.record import record_usual
+from flambeau.eager.record import MOST_TENSORS, History, record_settled, record_usual
 from flambeau.kernels import arrays, keeper
 from flambeau.tensor import PLAIN, Size, Tensor, wrap
 
 state = modes.state
-EXACT = frozenset({int, bool, str, tuple, Size, type(None), dtype})  # types of options that can be looked up, together with their type
+EXACT = frozenset({int, bool, str, Size, type(None), dtype})  # types of options that can be looked up, together with their type
+ITSELF = "itself"  # what calls come down to that return their first argument, a tensor
 MOST = 1000  # calls remembered for each operation
-MANY = 24  # tensors of one call
 watching = 0  # how many calls, over all threads, want to know which array operations run
 _counting = threading.Lock()
 
@@ -33,30 +36,53 @@ class Settled:
     """What a call came down to: `op` with these arguments, and which of its results was returned (None: all it returns).
 
     values  the arguments; those that are tensors, or lists of them, are replaced in every call
-    shown   the name its node shows, where that is not its own
     places  (where in `values`, the argument of the call, whether it is a list) for each of these
+    order   which of the call's tensors stands in each place, where that is not the order of the call
+    ready   the function that does it, of the arrays in their places alone; NotImplemented where it cannot. None: there is none
+    shown   the name its node shows, where that is not its own
+    history  how it is recorded, once it was: see `record_settled`
     """
 
-    __slots__ = ("op", "pattern", "places", "shown", "values", "which")
+    __slots__ = ("history", "op", "order", "pattern", "places", "ready", "shown", "values", "which")
 
     def __init__(self, op, values: list, places: list[tuple], which: int | None, pattern: int):
         self.op, self.values, self.places, self.which, self.pattern = op, values, places, which, pattern
         self.shown: str | None = None
+        self.order: list[int] | None = None
+        self.ready: Callable | None = None
+        self.history: History | None = None
+
+    def with_arrays(self, given: Sequence) -> list:
+        """The arguments, with what is given in the places of tensors."""
+        values = self.values.copy()
+        for place, value in zip(self.places, given, strict=True):
+            values[place[0]] = value
+        return values
+
+    def with_tensors(self, args: tuple, kwargs: dict) -> list:
+        """The arguments, with tensors in their places."""
+        values = self.values.copy()
+        for at, which, is_list in self.places:
+            value = args[which] if type(which) is int else kwargs[which]
+            values[at] = list(value) if is_list else value
+        return values
 
 
 def remembering(op, front: Callable) -> Callable:
-    """`front`, which runs the composite `op`, with a short cut for calls like one before."""
-    known: dict[tuple, Settled | None] = {}
+    """`front`, which runs `op`, with a short cut for calls like one before."""
+    known: dict[tuple, Any] = {}  # -> a Settled, ITSELF, None: it is to be run, or 0: seen once
+    is_composite = op.kind == "composite"
 
     def with_memory(*args, **kwargs):
         if modes.special:
-            return overrides.noted(op, front, args, kwargs)
+            return overrides.noted(op, front, args, kwargs) if is_composite else front(*args, **kwargs)
         key: list = []
-        needs, home = False, ndarray
         tensors: list = []
+        given: list = []  # their arrays
+        needs, home = False, ndarray
         for v in args if not kwargs else (*args, *kwargs.values()):
             kind = type(v)
-            if kind in PLAIN:
+            if kind is Tensor or kind in PLAIN:
                 array = v._array
                 if type(array) is not home:
                     if tensors or not arrays.on_only_gpu(array):
@@ -65,55 +91,98 @@ def remembering(op, front: Callable) -> Callable:
                     key.append(home)
                 key += array.shape, array.strides, array.dtype
                 tensors.append(v)
+                given.append(array)
                 if v._needs or (v._base is not None and v.requires_grad):
                     needs = True
-            elif kind in EXACT or (kind is float and v):  # not 0.0, which equals -0.0
+            elif (
+                kind is int
+                or kind in EXACT
+                or (kind is float and v)  # not 0.0, which equals -0.0
+                or (kind is tuple and all([type(n) is int for n in v]))  # True equals 1
+            ):
                 key += v, kind
-            elif kind is list and v:
-                if type(v[0]) in PLAIN and not tensors and arrays.on_only_gpu(v[0]._array):
-                    home = type(v[0]._array)
-                    key.append(home)
+            elif (kind is list or kind is tuple) and v:
+                group = []
                 for t in v:
-                    if type(t) not in PLAIN or type(t._array) is not home:
+                    if type(t) not in PLAIN:
                         return front(*args, **kwargs)
                     array = t._array
+                    if type(array) is not home:
+                        if tensors or not arrays.on_only_gpu(array):
+                            return front(*args, **kwargs)
+                        home = type(array)
+                        key.append(home)
                     key += array.shape, array.strides, array.dtype
+                    tensors.append(t)
+                    group.append(array)
                     if t._needs or (t._base is not None and t.requires_grad):
                         needs = True
-                tensors += v
-                key.append(len(v))
+                given.append(group)
+                key.append(len(group))
             else:
                 return front(*args, **kwargs)
-        found = known.get(looked_up := (*key, *kwargs), 0)
+        if kwargs:
+            key += kwargs
+        found = known.get(looked_up := tuple(key), 0)
         if not found:
-            return front(*args, **kwargs) if found is None else _watched(op, known, looked_up, front, args, kwargs)
-        given = found.values.copy()
-        for at, which, is_list in found.places:
-            v = args[which] if type(which) is int else kwargs[which]
-            given[at] = [t._array for t in v] if is_list else v._array
+            if found is not None and looked_up in known:
+                return _watched(op, known, looked_up, front, args, kwargs)
+            if found is not None:
+                _seen(known, looked_up)
+            return front(*args, **kwargs)
+        if found is ITSELF:
+            return tensors[0]
+        if found.order is not None:
+            given, tensors = [given[i] for i in found.order], [tensors[i] for i in found.order]
         try:
-            if found.which == 0 and not needs and not watching and found.op.alone is not None:
-                return wrap(found.op.alone(*given))
-            made = found.op.forward(*given)
+            made = NotImplemented if found.ready is None else found.ready(*given)
+            if made is NotImplemented:
+                if found.which == 0 and not needs and not watching and found.op.alone is not None:
+                    return wrap(found.op.alone(*found.with_arrays(given)))
+                made = computed(found.op, found.with_arrays(given))
         except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
             raise keeper.as_ours(problem) from None
-        if needs:
-            for at, which, _ in found.places:
-                given[at] = args[which] if type(which) is int else kwargs[which]
-        result = finish(found.op, made, given, tensors, found.pattern, needs)
+        if type(made) is ndarray and not needs and not watching and made.size:
+            return wrap(made)
+        if type(made) is ndarray:
+            result = whole = wrap(made if made.size else as_array(made))
+            results = (result,)
+        else:
+            several = type(made) is tuple or isinstance(made, (tuple, list))
+            results = tuple([wrap(a if (type(a) is ndarray or arrays.on_gpu(a)) and a.size else as_array(a)) for a in (made if several else (made,))])
+            if found.which is not None and not watching:
+                result = results[found.which]
+            else:
+                whole = found.op.result_type(*results) if found.op.result_type is not None else results if several else results[0]
+                result = whole if found.which is None else results[found.which]
+        if needs and (not modes.paused or state.grad):
+            record_settled(found, results, tensors, args, kwargs)
+            if found.shown is not None and result._node is not None:
+                rename(result._node, found.shown)
         if watching:
-            note(found.op, given, result)
-        if found.which is not None:
-            result = result[found.which]
-        if needs and found.shown is not None and result._node is not None:
-            rename(result._node, found.shown)
+            note(found.op, found.with_tensors(args, kwargs), whole)
         return result
 
     return with_memory
 
 
-def remembering_choice(op, front: Callable, form: str) -> Callable:
-    """`front`, which runs the operation that the choice `op` names (its `form`: call or call_inplace), with a short cut for calls like one before."""
+def _seen(known: dict, key: tuple) -> None:
+    """Note that there was such a call. The second one is watched: what comes once, as other lengths do in every step, is not worth it."""
+    if len(known) >= MOST:
+        known.clear()
+    known[key] = 0
+
+
+def computed(op, given: Sequence) -> Any:
+    """The array operation, with all arguments in the order of its parameters."""
+    n = op.n_positional
+    if n == len(op.parameters):
+        return op.forward(*given)
+    return op.forward(*given[:n], **dict(zip(op.parameters[n:], given[n:], strict=True)))
+
+
+def remembering_choice(op, front: Callable) -> Callable:
+    """`front`, which runs the in-place form of what the choice `op` names, with a short cut for calls like one before."""
     known: dict[tuple, tuple | None] = {}
     choose, names = op.forward, frozenset(op.parameters)
 
@@ -121,11 +190,16 @@ def remembering_choice(op, front: Callable, form: str) -> Callable:
         if modes.special or not args or type(args[0]) not in PLAIN or (kwargs and not names.issuperset(kwargs)):
             return front(*args, **kwargs)
         key: list = []
+        given: list = []
+        needs = False
         for v in args if not kwargs else (*args, *kwargs.values()):
             kind = type(v)
             if kind in PLAIN:
                 array = v._array
                 key += array.shape, array.strides, array.dtype
+                given.append(array)
+                if v._needs or (v._base is not None and v.requires_grad):
+                    needs = True
                 if type(array) is not ndarray:
                     if not arrays.on_gpu(array):
                         return front(*args, **kwargs)
@@ -143,23 +217,32 @@ def remembering_choice(op, front: Callable, form: str) -> Callable:
             if len(known) >= MOST:
                 known.clear()
             known[looked_up] = _template(chosen, operands, args, kwargs)
-            return getattr(chosen, form)(*operands)
-        chosen, template, places = found
+            return chosen.call_inplace(*operands)
+        chosen, template, places, ready = found
+        if ready is not None and not args[0]._inference and not (needs and state.grad) and ready(*given) is not NotImplemented:
+            args[0]._bump()
+            return args[0]
         operands = template.copy()
         for at, which in places:
             operands[at] = args[which] if type(which) is int else kwargs[which]
-        return getattr(chosen, form)(*operands)
+        return chosen.call_inplace(*operands)
 
     return with_memory
 
 
 def _template(chosen, operands: list, args: tuple, kwargs: dict) -> tuple | None:
-    """(operation, its operands but for tensors, where these come from), if all of them were arguments of the call, and no two the same."""
+    """(operation, its operands but for tensors, where these come from, what writes at once), if all of them were arguments of the call,
+    and no two the same."""
     given = [(name, v) for name, v in (*enumerate(args), *kwargs.items()) if isinstance(v, Tensor)]
     places = [(at, name) for at, v in enumerate(operands) if isinstance(v, Tensor) for name, g in given if g is v]
     if len(places) != sum(isinstance(v, Tensor) for v in operands) or len({id(v) for _, v in given}) != len(given):
         return None
-    return chosen, [None if isinstance(v, Tensor) else v for v in operands], places
+    ready = None
+    if chosen.kind == "array" and chosen.prepare_write is not None and [name for _, name in places] == [name for name, _ in given]:
+        bare = [v._array if isinstance(v, Tensor) else v for v in operands]
+        if all([type(v._array) is ndarray for _, v in given]) and 0 not in bare[0].strides:
+            ready = chosen.prepare_write(*bare)
+    return chosen, [None if isinstance(v, Tensor) else v for v in operands], places, ready
 
 
 def finish(op, found: Any, values: Sequence, tensors: Sequence[Tensor], pattern: int | None, needs: bool) -> Any:
@@ -168,7 +251,7 @@ def finish(op, found: Any, values: Sequence, tensors: Sequence[Tensor], pattern:
     if type(found) is ndarray and op.result_type is None:
         result = wrap(found if found.size else as_array(found))
         if needs and op.differentiable and found.dtype.kind in FLOATING:
-            record_usual(op, (result,), (result,), values, tensors, pattern if len(tensors) < MANY else None)
+            record_usual(op, (result,), (result,), values, tensors, pattern if len(tensors) < MOST_TENSORS else None)
         return result
     several = isinstance(found, (tuple, list))
     made = [a if (type(a) is ndarray or arrays.on_gpu(a)) and a.size else as_array(a) for a in (found if several else (found,))]
@@ -176,7 +259,7 @@ def finish(op, found: Any, values: Sequence, tensors: Sequence[Tensor], pattern:
     if needs and op.differentiable:
         outputs = [r for r, a in zip(results, made, strict=True) if a.dtype.kind in FLOATING]
         if outputs:
-            record_usual(op, results, outputs, values, tensors, pattern if len(tensors) < MANY else None)
+            record_usual(op, results, outputs, values, tensors, pattern if len(tensors) < MOST_TENSORS else None)
     if op.result_type is not None:
         return op.result_type(*results)
     return results if several else results[0]
@@ -205,14 +288,20 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
         with _counting:
             watching -= 1
         state.arrays_made = outer
-    if len(known) >= MOST:
-        known.clear()
     found = None
-    if len(made) == 1 and (op.settled is True or op.settled(*args, **kwargs)):
+    sure = len(made) <= 1 and (not callable(op.settled) or op.settled(*args, **kwargs))
+    if sure and made:
         found = _settled(made[0], result, args, kwargs)
     known[key] = found
+    if found is None and sure and _repeats(args, kwargs):
+        known[key] = 0  # which tensor went where will be seen when they are different ones
     if found is not None:
-        found.shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
+        if op.kind == "composite":  # of an array operation, that is its own name
+            shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
+            found.shown = shown if shown != found.op.node_class.__name__ else None
+        found.ready = _ready(found, made[0][1])
+    elif sure and not made and args and result is args[0]:
+        known[key] = ITSELF
     if outer is not None:
         outer += made
     return result
@@ -240,7 +329,7 @@ def _settled(noted: tuple, result: Any, args: tuple, kwargs: dict) -> Settled | 
             places.append((at, *match, False))
             pattern = pattern << 6 | 1
         elif type(value) is list:
-            match = [name for name, v in given if type(v) is list and len(v) == len(value) and all(map(_is, v, value))]
+            match = [name for name, v in given if type(v) in (list, tuple) and len(v) == len(value) and all(map(_is, v, value))]
             places.append((at, *match, True))
             pattern = pattern << 6 | min(len(value) + 1, 63)
         elif type(value) is dict:  # filled by forward for its own backward: no two calls may share it
@@ -251,12 +340,43 @@ def _settled(noted: tuple, result: Any, args: tuple, kwargs: dict) -> Settled | 
         if len(match) != 1:
             return None
         kept[at] = None
-    tensors = sum(isinstance(v, Tensor) or (len(v) if type(v) is list else 0) for _, v in given)
-    used = sum(isinstance(v, Tensor) or (len(v) if type(v) is list else 0) for v in values)
-    in_order = [name for _, name, _ in places] == [name for name, v in given if isinstance(v, Tensor) or type(v) is list]
-    if not in_order or tensors != used or op.parameters[op.n_positional :]:
+    of_tensors = [(name, _tensors_in(v)) for name, v in given if _tensors_in(v)]
+    used = sum(map(_tensors_in, values))
+    names, used_names = [name for name, _ in of_tensors], [name for _, name, _ in places]
+    if sum([n for _, n in of_tensors]) != used or (names != used_names and (set(names) != set(used_names) or used != len(names))):
         return None
-    return Settled(op, kept, places, which, pattern)
+    found = Settled(op, kept, places, which, pattern)
+    if names != used_names:
+        found.order = [names.index(name) for name in used_names]
+    return found
+
+
+def _ready(found: Settled, values: Sequence) -> Callable | None:
+    """What does a call: what the operation says it will do with arrays like these, if they are in main memory, or the operation itself."""
+    op = found.op
+    bare = [v._array if isinstance(v, Tensor) else [t._array for t in v] if type(v) is list else v for v in values]
+    first = bare[0][0] if type(bare[0]) is list else bare[0]
+    ready = op.prepare(*bare) if op.prepare is not None and type(first) is ndarray else None
+    n, m = len(found.places), op.n_positional
+    if ready is not None or op.alone is not None or [at for at, _, _ in found.places] != [*range(n)] or n > m:
+        return ready
+    rest, named, forward = tuple(found.values[n:m]), dict(zip(op.parameters[m:], found.values[m:], strict=True)), op.forward
+    if named:
+        return lambda *given: forward(*given, *rest, **named)
+    return (lambda *given: forward(*given, *rest)) if rest else forward
+
+
+def _repeats(args: tuple, kwargs: dict) -> bool:
+    """Whether a tensor is there twice."""
+    given = [id(t) for v in (*args, *kwargs.values()) for t in (v if type(v) in (list, tuple) else (v,)) if isinstance(t, Tensor)]
+    return len(set(given)) != len(given)
+
+
+def _tensors_in(value: Any) -> int:
+    """How many tensors an argument is."""
+    if isinstance(value, Tensor):
+        return 1
+    return len(value) if type(value) in (list, tuple) and value and isinstance(value[0], Tensor) else 0
 
 
 def _is(a: Any, b: Any) -> bool:

@@ -10,7 +10,7 @@ from numpy import ndarray
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments, not_a_tensor
-from flambeau.eager.record import record_again, record_array, record_usual, record_view
+from flambeau.eager.record import record_again, record_array, record_view, share
 from flambeau.kernels import arrays
 from flambeau.kernels.native import maker, strided_view
 from flambeau.tensor import PLAIN, Size, Tensor
@@ -89,7 +89,7 @@ def remembering(op, front: Callable) -> Callable:
             return input if found is ITSELF else front(input, *args, **kwargs)
         geometry = found.geometry
         if type(geometry) is list:
-            return several(found.op, input, geometry, (input, *found.values))
+            return several(found.op, input, geometry, (input, *found.values), found)
         # `over`, without the call
         shape, strides, offset = geometry
         storage, base = input._storage or input._shared_storage(), input._base
@@ -169,18 +169,19 @@ def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
     return result
 
 
-def several(op, input: Tensor, found: list, values: tuple) -> tuple[Tensor, ...]:
+def several(op, input: Tensor, geometries: list, values: tuple, known: Remembered | None = None) -> tuple[Tensor, ...]:
     """An operation with many views as its result, such as split."""
     array, storage = input._array, input._storage or input._shared_storage()
     view = strided_view if type(array) is ndarray else arrays.strided_view
     base = input if input._base is None else input._base
     mode = (input._view_mode or "multi") if not modes.paused or state.grad else "inference" if state.inference else "no_grad"
-    results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in found])
+    results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in geometries])
     if results and input.requires_grad and input._is_float():
-        if modes.special:
+        if known is None or modes.special:
             record_array(op, results, values)
-        else:
-            record_usual(op, results, results, values, [input], 1)
+        elif not modes.paused or state.grad:
+            record_again(known, results[0], input)
+            share(results[0]._node, results)
     if watching:
-        note(input, results, Remembered(op, found, values[1:]))
+        note(input, results, Remembered(op, geometries, values[1:]))
     return results

@@ -5,7 +5,8 @@ The rooms above never ask what kind of array they hold; they call these function
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -163,6 +164,11 @@ def cast(array: Array, dtype: np.dtype) -> Array:
     return run(CASTS[dtypes.OF_NUMPY[dtype].name], (array,), (), array.dtype, dtype)
 
 
+def casting(dtype: np.dtype) -> Callable:
+    """The compiled conversion of arrays in main memory to a dtype; NotImplemented where there is none."""
+    return CASTS[dtypes.OF_NUMPY[dtype].name].launch
+
+
 def copy(array: Array) -> Array:
     """A dense copy that keeps the order of dimensions."""
     if type(array) is ndarray:
@@ -200,9 +206,21 @@ def wrote(out: Array, source: Array) -> bool:
     """Whether the compiled loop took `source` into `out`: both in main memory, and not overlapping."""
     if type(out) is not ndarray or type(source) is not ndarray:
         return False
-    if source.ndim < out.ndim and out.size >= MANY:  # loops are as large as what they read
-        source = np.broadcast_to(source, out.shape)
+    if source.shape != out.shape:  # loops are as large as what they read
+        steps = _repeating(out.shape, source.shape, source.strides, source.itemsize)
+        if steps is None:
+            return False
+        source = native.strided_view(source, out.shape, steps, 0)
     return copies.made(out, source) if out.dtype == source.dtype else _cast_to(out).launch_into(out, source) is not NotImplemented
+
+
+@lru_cache(1024)
+def _repeating(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+    """The strides, in elements, with which an array repeats to a shape; None where it does not."""
+    lead = len(shape) - len(own)
+    if lead < 0 or any([n != 1 and n != shape[lead + d] for d, n in enumerate(own)]) or any([s % size for s in strides]):
+        return None
+    return (0,) * lead + tuple([0 if n == 1 else s // size for n, s in zip(own, strides, strict=True)])
 
 
 def write(out: Array, source: Array) -> None:

@@ -49,6 +49,25 @@ def bordered(x: Array, pairs: Pairs, mode: str, value: complex = 0) -> Array:
     return arrays.contiguous_copy(x)
 
 
+def ready(x: np.ndarray, pairs: Pairs, value: complex):
+    """What `bordered` does with row-major arrays like this one and a number, as a function of them; or None."""
+    plan, loop = _plan(x.shape, pairs, "constant"), native.kernel("index.pad")
+    if loop is native.not_compiled or not x.size or not prod(plan.shape) or not x.flags.c_contiguous:
+        return None
+    number, dtype, into, empty, view = native.empty((), x.dtype), x.dtype, loop.into, native.empty, native.strided_view
+    number[...] = value
+    lines, steps, apart = (plan.planes, len(plan.rows)), (len(plan.rows) * plan.width, plan.width), x.size // plan.planes
+    numbers = plan.width, x.itemsize * plan.length, plan.start, plan.middle, plan.skip, plan.width - plan.middle
+
+    def run(x):
+        out = empty(plan.shape, dtype)
+        there, here = view(out, lines, steps, 0), view(x, (plan.planes, 1), (apart, 0), 0)
+        done = into(there, here, plan.rows, plan.sides, number, *numbers)
+        return done if done is NotImplemented else out
+
+    return run
+
+
 class _Plan(NamedTuple):
     shape: tuple[int, ...]  # of the result
     planes: int  # how many times the pattern of rows repeats

@@ -14,10 +14,12 @@ import numpy as np
 
 from flambeau.kernels import arrays, native
 from flambeau.kernels.lines import first_of_all, lines
+from flambeau.kernels.lines import ready as lines_ready
 from flambeau.kernels.meta import MetaArray
 
 INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 WIDTHS = (128, 64, 16)  # columns a row program takes at a time: as many as can be
+FEW = 1 << 15  # elements that are not worth being cut into rows for threads
 SHORT = 64  # elements that are worth a call of their own
 NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache (see row_columns.py)
 _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool), "count_nonzero": INT64}
@@ -28,29 +30,9 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     engine = native.lib if type(array) is np.ndarray else _engine(array)
     if engine is None:
         return None
-    # What a fold looks like depends on dtypes, shape and strides only, and programs fold the same few shapes again and again.
-    key = (name, array.dtype.num, out_dtype.num, array.shape, array.strides, dims, keepdim)
-    plan = _plans.get(key)
+    plan = _plan(name, array, dims, keepdim, out_dtype)
     if plan is None:
-        exact = _exact_name(name, array.dtype, out_dtype)
-        if exact is None:
-            return None
-        exact, once, number = _repeated(exact, array, dims)
-        array_seen = array if once is None else array[once]
-        seen, sizes, steps, *again = _geometry(array_seen, dims)
-        plan = (
-            exact,
-            once,
-            None if seen is array_seen else _reduced_last(array.ndim, dims),
-            sizes[:3],
-            steps,
-            sizes[4 if keepdim else 3],
-            number,
-            again,
-        )
-        if len(_plans) > 1000:
-            _plans.clear()
-        _plans[key] = plan
+        return None
     exact, once, order, sizes, steps, shape, total, again = plan
     if once is not None:
         array = array[once]
@@ -60,57 +42,51 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count), *again) else None
 
 
-def whole(name: str) -> Callable:
-    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of a dtype that folds to its own.
-    The maximum and minimum of nothing are not asked for."""
-    return native.not_compiled if native.lib is None else partial(native.lib.fold_all, name)
+def _plan(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> tuple | None:
+    """(the fold, an index or None, an order of dimensions in which it is copied first or None, sizes, steps, shape of the result, count, repeats).
+
+    It depends on dtypes, shape and strides only, and programs fold the same few shapes again and again."""
+    key = (name, array.dtype.num, out_dtype.num, array.shape, array.strides, dims, keepdim)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _made_plan(name, array, dims, keepdim, out_dtype)
+        if plan is not None:
+            if len(_plans) > 1000:
+                _plans.clear()
+            _plans[key] = plan
+    return plan
 
 
-def over(name: str) -> Callable:
-    """launch(array, dim, keepdim) -> (the fold over dimensions, which ones, counted from the front); NotImplemented where there
-    is no such loop, or where something is wrong."""
-    plans: dict[tuple, tuple | None] = {}
-    if native.lib is None:
-        return native.not_compiled
-    run = native.lib.fold
-
-    def launch(array, dim, keepdim: bool):
-        if type(array) is not np.ndarray:
-            return NotImplemented
-        key = array.dtype.num, array.shape, array.strides, dim, keepdim
-        try:
-            plan = plans[key]
-        except KeyError:
-            if len(plans) > 1000:
-                plans.clear()
-            plan = plans[key] = _plan_over(name, array, dim, keepdim)
-        if plan is None:
-            return NotImplemented
-        exact, once, order, sizes, steps, shape, dtype, count, dims, again = plan
-        if once is not None:
-            array = array[once]
-        if order is not None:
-            array = arrays.contiguous(array.transpose(order))
-        out = native.empty(shape, dtype)
-        return (out, dims) if run(exact, array, sizes, steps, out, None, count, *again) else NotImplemented
-
-    return launch
-
-
-def _plan_over(name: str, array: np.ndarray, dim, keepdim: bool) -> tuple | None:
-    named, ndim = (dim,) if type(dim) is int else dim, array.ndim
-    if not ndim or not array.size or not named or not all([type(d) is int and -ndim <= d < ndim for d in named]):
-        return None
-    dims = tuple([d % ndim for d in named])
-    dtype = INT64 if name == "sum" and array.dtype.kind in "biu" else array.dtype
-    exact = _exact_name(name, array.dtype, dtype)
-    if exact is None or len(set(dims)) != len(dims) or (name == "mean" and array.dtype.kind in "biuc"):
+def _made_plan(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> tuple | None:
+    exact = _exact_name(name, array.dtype, out_dtype)
+    if exact is None:
         return None
     exact, once, count = _repeated(exact, array, dims)
     array = array if once is None else array[once]
     seen, sizes, steps, *again = _geometry(array, dims)
-    order = None if seen is array else _reduced_last(ndim, dims)
-    return (exact, once, order, sizes[:3], steps, sizes[4 if keepdim else 3], dtype, count, dims, again)
+    order = None if seen is array else _reduced_last(array.ndim, dims)
+    return exact, once, order, sizes[:3], steps, sizes[4 if keepdim else 3], count, again
+
+
+def ready(name: str, array: np.ndarray, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> Callable | None:
+    """What `fold` does with arrays like this one, as a function of them, a shift and a count; None where they are copied first."""
+    plan = None if native.lib is None else _plan(name, array, dims, keepdim, out_dtype)
+    if plan is None or plan[1] is not None or plan[2] is not None:
+        return None
+    exact, _, _, sizes, steps, shape, total, again = plan
+    run, empty = native.lib.fold, native.empty
+
+    def folded(array, shift=None, count=total):
+        out = empty(shape, out_dtype)
+        return out if run(exact, array, sizes, steps, out, shift, count, *again) else NotImplemented
+
+    return folded
+
+
+def whole(name: str) -> Callable:
+    """launch(array) -> the fold of all its elements as a 0-d array; NotImplemented unless it is contiguous, of a dtype that folds to its own.
+    The maximum and minimum of nothing are not asked for."""
+    return native.not_compiled if native.lib is None else partial(native.lib.fold_all, name)
 
 
 def _repeated(name: str, array, dims: tuple[int, ...]) -> tuple[str, tuple | None, float]:
@@ -129,6 +105,7 @@ def _repeated(name: str, array, dims: tuple[int, ...]) -> tuple[str, tuple | Non
     return ("mean", once, 1 / times) if name == "sum" else (name, once, total / times)
 
 
+SIMPLE = frozenset(("sum", "mean", "prod", "max", "min", "any", "all", "count_nonzero"))  # one pass over the elements
 _REPEATABLE = frozenset(("sum", "mean", "max", "min", "any", "all"))
 
 
@@ -172,6 +149,23 @@ def positions(name: str, array, dims: tuple[int, ...], keepdim: bool):
     if not values.flags.c_contiguous:
         values, places = arrays.contiguous(values), arrays.contiguous(places)
     return values, places
+
+
+def positions_ready(name: str, array: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> Callable | None:
+    """What `positions` does with arrays like this one, if that is one launch; else None."""
+    if native.lib is None or not array.size:
+        return None
+    if len(dims) == 1 < array.ndim:
+        return lines_ready(name, array, dims[0], 1, drop=not keepdim)
+    if len(dims) != array.ndim or array.size >= FEW or not array.flags.c_contiguous:
+        return None
+    line, shape = lines_ready(name, array.reshape(-1), 0, 1), _kept_shape(array.shape, dims, keepdim)
+
+    def run(array):
+        found = line(array.reshape(-1))
+        return found if found is NotImplemented else (found[0].reshape(shape), found[1].reshape(shape))
+
+    return None if line is None else run
 
 
 def _exact_name(name: str, dtype: np.dtype, out: np.dtype) -> str | None:

@@ -147,6 +147,54 @@ def gather(array: Array, dim: int, index: Array, wrap: bool = False) -> Array:
     return memory(array).take(addresses(array, dim, index))
 
 
+def gather_ready(array: np.ndarray, dim: int, index: np.ndarray):
+    """What `gather` does with arrays like these, as a function of them; None where there is more to it than one loop."""
+    loop = native.kernel("index.take")
+    if loop is native.not_compiled or index.dtype != INT64 or not index.size or array.ndim != index.ndim or not array.ndim:
+        return None
+    shape, size, dtype, into = index.shape, array.shape[dim], array.dtype, loop.into
+    lines, steps = tuple([1 if d == dim else n for d, n in enumerate(shape)]), arrays.element_strides(array)
+    numbers, empty, view, zeros = (array.strides[dim], size), native.empty, native.strided_view, np.zeros
+
+    def run(array, index):
+        out, strayed = empty(shape, dtype), zeros((), INT64)
+        done = into(out, view(array, lines, steps, 0), index, strayed, *numbers)
+        if strayed:
+            check(index, size, dim, trespass.ALONG)
+        return done if done is NotImplemented else out
+
+    return run
+
+
+def combine_ready(how: str, array: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray):
+    """What `scatter` ("put") or `scatter_reduce` does with arrays like these of which no two share memory, as a function of them that returns
+    the first; or None."""
+    loop = native.kernel(LOOPS[UFUNCS.get(how, how)])
+    if loop is native.not_compiled or index.dtype != INT64 or not index.size or _is_half(array) or not array.ndim:
+        return None
+    if array.ndim != index.ndim or values.ndim not in (0, array.ndim) or how == "mean":
+        return None
+    size, lines = array.shape[dim], (*index.shape[:dim], *index.shape[dim + 1 :])
+    array_steps, index_steps = [_without(dim, arrays.element_strides(a)) for a in (array, index)]
+    value_steps = _without(dim, arrays.element_strides(values)) if values.ndim else (0,) * len(lines)
+    numbers = index.shape[dim], array.strides[dim], index.strides[dim], values.strides[dim] if values.ndim else 0, size
+    into, view, zeros = loop.into, native.strided_view, np.zeros
+
+    def run(array, index, values):
+        strayed = zeros((), INT64)
+        seen = view(array, lines, array_steps, 0), view(index, lines, index_steps, 0), view(values, lines, value_steps, 0)
+        done = into(*seen, strayed, *numbers)
+        if strayed:
+            check(index, size, dim, trespass.ALONG)
+        return done if done is NotImplemented else array
+
+    return run
+
+
+def _without(dim: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (*sizes[:dim], *sizes[dim + 1 :])
+
+
 def scatter(array: Array, dim: int, index: Array, values: Array) -> None:
     """array[..., index[..., j, ...], ...] = values[..., j, ...]. The values have the shape of the index, or none: one for all."""
     _combine("put", array, dim, index, values)
@@ -272,6 +320,27 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = trespass.INDEX, 
     if array.flags.c_contiguous:
         return array.take(index, axis=dim)
     return arrays.contiguous(array[(slice(None),) * dim + (index,)])
+
+
+def rows_ready(array: np.ndarray, dim: int, index: np.ndarray, kind: int = trespass.INDEX):
+    """What `take_rows` does with a table and an index like these, not seen before, as a function of them; or None."""
+    loop, width = native.kernel("index.rows"), prod(array.shape[1:])
+    if loop is native.not_compiled or index.dtype != INT64 or not index.size or not array.size or dim or width < 2:
+        return None
+    if not array.flags.c_contiguous or not index.flags.c_contiguous:
+        return None
+    size, count, shape, line = array.shape[0], (index.size,), (*index.shape, *array.shape[1:]), width * array.itemsize
+    numbers, dtype = (width, line, line, size), array.dtype
+    into, empty, view, zeros = loop.into, native.empty, native.strided_view, np.zeros
+
+    def run(array, index):
+        out, strayed = empty(shape, dtype), zeros((), INT64)
+        done = into(view(out, count, (width,), 0), view(array, count, (0,), 0), view(index, count, (1,), 0), strayed, *numbers)
+        if strayed:
+            check(index, size, dim, kind)
+        return done if done is NotImplemented else out
+
+    return run
 
 
 def pick_rows(array: Array, index: Array) -> Array:
@@ -436,7 +505,7 @@ def true_places(mask: Array) -> Array:
         found = places.places(arrays.contiguous(mask), (mask.size,))
         if found is not None:
             return found[0]
-    return arrays.module_of(mask).flatnonzero(mask)
+    return mask.reshape(-1).nonzero()[0]
 
 
 def true_indices(mask: Array) -> Array:
@@ -445,6 +514,10 @@ def true_indices(mask: Array) -> Array:
         found = places.places(arrays.contiguous(mask), mask.shape)
         if found is not None:
             return found
+    elif type(mask) is np.ndarray and mask.ndim:
+        rows = mask.nonzero()
+        shape = len(rows), rows[0].size
+        return np.concatenate(rows, out=native.empty((shape[0] * shape[1],), INT64)).reshape(shape)
     indices = unravelled(true_places(mask), mask.shape)
     columns = arrays.empty_beside(mask, (len(indices), indices[0].size), INT64)
     for d, index in enumerate(indices):

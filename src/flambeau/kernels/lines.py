@@ -55,6 +55,39 @@ def lines(
     return [f.reshape(f.shape[:dim] + f.shape[dim + 1 :]) for f in found] if drop else found
 
 
+def ready(
+    name: str, array: np.ndarray, dim: int, k: int | None = None, *params: float, width: int = COLUMNS, indices: bool = True, drop=False
+):
+    """What `lines` does with row-major arrays like this one, as a function of them; None where there is more to it than one launch."""
+    loop = _loop(name)
+    if loop is None or not array.size or not array.ndim or array.shape[dim] >= 2**31 or not array.flags.c_contiguous:
+        return None
+    memory, shape, numbers, launches = _plan(array.shape, array.strides, dim, k, width)
+    if memory is not None or len(launches) > 1:
+        return None
+    sizes, steps, result_steps, first = launches[0]
+    shape, dtype = shape[:dim] + shape[dim + 1 :] if drop else shape, array.dtype
+    empty, view = native.empty, native.strided_view
+    numbers = *numbers, *params
+
+    def values_alone(array):
+        if not array.flags.writeable:  # what the launcher cuts into blocks is for it an output
+            return NotImplemented
+        found = empty(shape, dtype)
+        done = loop(view(array, sizes, steps, first), view(found, sizes, result_steps, first), *numbers)
+        return done if done is NotImplemented else found
+
+    def both(array):
+        if not array.flags.writeable:
+            return NotImplemented
+        values, places = empty(shape, dtype), empty(shape, INT64)
+        seen = view(values, sizes, result_steps, first), view(places, sizes, result_steps, first)
+        done = loop(view(array, sizes, steps, first), *seen, *numbers)
+        return done if done is NotImplemented else (values, places)
+
+    return both if indices else values_alone
+
+
 @lru_cache(None)
 def _loop(name: str):
     return getattr(native.kernel(f"lines.{name}"), "into", None)

@@ -10,6 +10,7 @@ import numpy as np
 from flambeau.kernels import arrays, native
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.lines import SIDE, lines
+from flambeau.kernels.lines import ready as lines_ready
 from flambeau.kernels.reduce import unhalved
 from flambeau.kernels.scan import accumulated
 
@@ -60,6 +61,11 @@ def _lines(name: str, array: Array, dim: int, k: int, option: int):
             f"{name}: a line of {array.shape[dim]} elements needs up to {32 * array.shape[dim]} bytes to work in, for each thread"
         )
     return found
+
+
+def ready(name: str, array: np.ndarray, k: int, dim: int, option: int):
+    """What `sort` or `topk` does with short lines like these; None where there is more to it than one launch."""
+    return lines_ready(name, array, dim, k, option, width=SIDE) if k and array.ndim and array.shape[dim] <= ALWAYS else None
 
 
 def kth_smallest(array: Array, k: int, dim: int) -> Array:

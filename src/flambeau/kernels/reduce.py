@@ -102,6 +102,24 @@ def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: flo
         return dense(var, real, array), dense(mean, array.dtype, array)
 
 
+def variance_ready(array: np.ndarray, dims: tuple[int, ...], keepdim: bool, correction: float, root: bool) -> Callable | None:
+    """What `variance` does with float32 arrays like this one, as a function of them; else None."""
+    if array.dtype != np.float32 or not array.size:
+        return None
+    mean = folding.ready("mean", array, dims, keepdim, array.dtype)
+    spread = None if mean is None else folding.ready("std" if root else "var", array, dims, keepdim, array.dtype)
+    left = float(max(count(array.shape, dims) - correction, 0))
+
+    def run(array):
+        about = mean(array)
+        if about is NotImplemented:
+            return about
+        found = spread(array, about.astype(np.float64), left)
+        return found if found is NotImplemented else (found, about)
+
+    return None if spread is None else run
+
+
 def count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
     """How many elements go into each result."""
     return prod([shape[d] for d in dims])

@@ -42,6 +42,25 @@ def log_softmax_backward(grad: Array, result: Array, dim: int) -> Array:
     return _rows(_log_softmax_backward, dim, grad, result)
 
 
+def ready(name: str, dim: int, *operands: np.ndarray) -> Callable | None:
+    """What computes softmax or its like along `dim` of arrays like these; None where there is more to it than one loop."""
+    first, rows = operands[0], native.kernel(f"rows.{name}")
+    if not first.size or dim not in (-1, first.ndim - 1) or not all([a.shape == first.shape and a.flags.c_contiguous for a in operands]):
+        return None
+    shape, width = first.shape, first.shape[-1] if first.ndim else 0
+    if not width or width > SHORT[name] or first.size < FEW * width:
+        return rows
+    if first.size > INLINE:
+        return None
+    short = native.kernel(f"short.{name}")
+
+    def run(*operands):
+        found = short(*[a.reshape(-1) for a in operands], width)
+        return found if found is NotImplemented else found.reshape(shape)
+
+    return run
+
+
 def _rows(function: Callable, dim: int, *operands: Array) -> Array:
     first = operands[0]
     if type(first) is np.ndarray and first.size and dim in (-1, first.ndim - 1) and first.flags.c_contiguous:  # the usual case
@@ -126,6 +145,21 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> tuple[Array,
         off = x - mean
         rstd = 1 / xp.sqrt(_total(xp, off * off, -1) / n + eps)
         return tuple(dense(a, x.dtype, x) for a in (off * rstd * weight + bias, mean, rstd))
+
+
+def layer_norm_ready(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> Callable | None:
+    """What `layer_norm` does with row-major arrays like these, as a function of them; or None."""
+    kernel = native.kernel("rows.layer_norm")
+    if kernel is native.not_compiled or not x.size or not x.flags.c_contiguous:
+        return None
+    shape, dtype, numbers, empty = (*x.shape[:-1], 1), x.dtype, (float(x.shape[-1]), float(eps)), native.empty
+
+    def run(x, weight, bias):
+        mean, rstd = empty(shape, dtype), empty(shape, dtype)
+        out = kernel(x, weight, bias, mean, rstd, *numbers)
+        return out if out is NotImplemented else (out, mean, rstd)
+
+    return run
 
 
 def layer_norm_alone(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float):

@@ -24,6 +24,22 @@ def triangle(matrices: np.ndarray, lower: bool, diagonal: int) -> np.ndarray | N
     return None if found is NotImplemented else out
 
 
+def ready(matrices: np.ndarray, lower: bool, diagonal: int):
+    """What `triangle` does with arrays like this one, as a function of them; or None."""
+    loop = native.kernel("move.triangle")
+    if loop is native.not_compiled or not matrices.size or matrices.strides[-1] != matrices.itemsize or _are_small(matrices):
+        return None
+    into, empty, shape, dtype = loop.into, native.empty, matrices.shape, matrices.dtype
+    numbers = _crossings(shape[-2], diagonal), matrices.itemsize, lower
+
+    def run(matrices):
+        out = empty(shape, dtype)
+        done = into(out, matrices, *numbers)
+        return done if done is NotImplemented else out
+
+    return run
+
+
 def clear(matrices: np.ndarray, lower: bool, diagonal: int) -> bool:
     """Write zeros on the other side of the diagonal. False where there is no compiled loop for it."""
     if _are_small(matrices):

@@ -96,14 +96,15 @@ _clamp_max_of = _shown_as(_clamp_max, "_clamp_max_of", "clamp_max", "ClampMaxBac
 @choice(inplace=True, aliases=("clip",))
 def clamp(input, min=None, max=None):
     """Every element moved to the nearest number between `min` and `max` (numbers or tensors); None leaves a side open."""
-    if is_tensor(min) != is_tensor(max) and min is not None and max is not None:
+    low, high = is_tensor(min), is_tensor(max)
+    if low != high and min is not None and max is not None:
         raise TypeError("clamp(): min and max must be both tensors or both numbers. Try torch.full_like(...), or two calls")
     check_bounds(input, min, max)
     if max is None:
-        return _clamp_above if is_tensor(min) else _clamp_low, input, min
+        return _clamp_above if low else _clamp_low, input, min
     if min is None:
-        return _clamp_below if is_tensor(max) else _clamp_high, input, max
-    return _clamp_between if is_tensor(min) else _clamp, input, min, max
+        return _clamp_below if high else _clamp_high, input, max
+    return _clamp_between if low else _clamp, input, min, max
 
 
 @choice(inplace=True)
@@ -124,7 +125,7 @@ def check_bounds(input, min, max) -> None:
     """Raise if there is no bound, or one that the dtype of the result cannot hold."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if input.is_floating_point():
+    if input._array.dtype.kind == "f" or input.is_floating_point():
         return
     given = [b for b in (min, max) if b is not None]
     common = promoted(input, *given)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes
+from flambeau.kernels import folding
 from flambeau.ops.declare import composite
 
 
@@ -33,11 +36,17 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 @composite
 def equal(input, other):
     """Whether both have the same shape and the same elements. A Python bool; NaN equals nothing."""
-    if type(input._array) is not type(other._array) or input.device != other.device:
+    a, b = input._array, other._array
+    if type(a) is not type(b) or (type(a) is not np.ndarray and input.device != other.device):
         raise RuntimeError(f"Expected all tensors to be on the same device, but found two devices, {input.device} and {other.device}!")
-    if input._array.shape != other._array.shape:
+    if a.shape != b.shape:
         return False
-    return bool((input == other)._array.all())
+    same = (input == other)._array
+    found = _every(same)
+    return bool(same.all() if found is NotImplemented else found)
+
+
+_every = folding.whole("all")
 
 
 def check_same_dtype(name: str, input, other) -> None:

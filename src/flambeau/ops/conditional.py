@@ -21,7 +21,7 @@ def where(condition, input=None, other=None):
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    return _where(condition, input, other)
+    return _where.call(condition, input, other)
 
 
 @composite(public=False, name="Tensor.where")

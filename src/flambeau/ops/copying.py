@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import devices, dtypes
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays, copies, layout, native
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for
 
@@ -18,13 +18,26 @@ def _clone(input, strides):
     return out
 
 
+@_clone.prepared
+def _(input, strides):
+    shape, dtype, empty = input.shape, input.dtype, native.empty
+    if not input.size or strides != layout.contiguous_strides(shape):
+        return None
+
+    def run(input):
+        out = empty(shape, dtype)
+        return out if copies.made(out, input) else NotImplemented
+
+    return run
+
+
 _clone.derivative(input=lambda grad: grad)
 
 
 _clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 
 
-@composite
+@composite(settled=True)
 def clone(input, *, memory_format=preserve_format):
     """A copy that shares no memory with `input`; gradients flow through it."""
     return _clone(input, strides_for(memory_format, *arrays.view_of(input._array)))
@@ -38,12 +51,15 @@ def _copied(array):
 clone.usually(_clone, _copied)
 
 
-@composite(public=False)
+@composite(public=False, settled=True)
 def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
     if input.is_contiguous(memory_format=memory_format):
         return input
     return _clone.call(input, strides_for(memory_format, *arrays.view_of(input._array)))
+
+
+contiguous.usually(_clone, lambda array: array if type(array) is np.ndarray and array.flags.c_contiguous and array.size else NotImplemented)
 
 
 @on_arrays
@@ -57,11 +73,20 @@ def _to_copy(input, dtype, device, strides, non_blocking=False):
     return out
 
 
+@_to_copy.prepared
+def _(input, dtype, device, strides, non_blocking):
+    return arrays.casting(dtype.numpy) if strides is None and device.type == "cpu" and input.dtype != dtype.numpy else None
+
+
 _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad, input_dtype, input_device, None))
 _to_copy.meta(lambda input, dtype, device, strides, non_blocking=False: (input.shape, dtype.numpy))
 
 
-@composite(public=False)
+def _names_dtype(input, *args, **kwargs) -> bool:
+    return len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype
+
+
+@composite(public=False, settled=_names_dtype)
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
     if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
@@ -149,7 +174,7 @@ _copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda gra
 
 
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
-    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
+    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.", settled=True)
     def convert(input, memory_format=preserve_format):
         if memory_format is preserve_format:
             return input if input.dtype is dtype else _to_copy.call(input, dtype, input.device, None)

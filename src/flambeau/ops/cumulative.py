@@ -6,6 +6,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.lines import ready
 from flambeau.kernels.scan import running_extremum, scan
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, on_arrays
@@ -20,6 +21,11 @@ def _declare(name: str, doc: str):
     @on_arrays(name=name, inplace=True, out="decides", doc=doc)
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
+
+    @cumulative.prepared
+    def _(input, dim, dtype):
+        known = dtype is None and input.ndim and input.dtype.kind not in "biu"
+        return ready(name, input, layout.wrap_dim(dim, input.ndim), indices=False) if known else None
 
     cumulative.meta(lambda input, dim, *, dtype=None: (input.shape, summed_dtype(name, input, dtype)))
     return cumulative

@@ -58,7 +58,6 @@ class Op:
     kind = "op"
     bound = False
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
-    shortcut_over: tuple[ArrayOp, Callable] | None = None
     shortcut_unrecorded: Callable | None = None
     shortcut_of_groups = False
     called: Callable | None = None  # node -> the name users see it by, where that depends on the operands and is not grad_name
@@ -111,14 +110,10 @@ class Op:
 
     def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1, options: bool = False) -> None:
         """Say what a call with so many tensors (one to three) and nothing else comes down to: the array operation `op`, whose options are then
-        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken. With `options`, it returns
+        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken (the array of the only tensor: that tensor is the
+        result). With `options`, it returns
         (array, options of `op`)."""
         self.shortcut = op, launch, tensors, options
-
-    def usually_over(self, op: ArrayOp, launch: Callable) -> None:
-        """Say what a call with a tensor, dim and perhaps keepdim comes down to: op(input, dims, keepdim[, None]), run by
-        launch(array, dim, keepdim) -> (array, dims), or NotImplemented where the long way is to be taken."""
-        self.shortcut_over = op, launch
 
     def usually_unrecorded(self, launch: Callable, groups: bool = False) -> None:
         """Say how most calls are answered while nothing is recorded: launch(*args, **kwargs) -> array, with arrays in the place of tensors, or
@@ -213,6 +208,11 @@ class ArrayOp(Op):
     straight: str | None = None
     # The function for the first result alone, where that is less work: nobody asks for the others, or for a gradient.
     alone: Callable | None = None
+    # What makes calls ready, see `prepared`; and whether they are remembered, as those of composites: see eager/settled.py.
+    prepare: Callable | None = None
+    prepare_write: Callable | None = None
+    settled: bool = False
+    remembered: bool = False
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)
@@ -260,6 +260,17 @@ class ArrayOp(Op):
         """The in-place form, where it can do better than computing a result and copying it: writes into its first argument."""
         self.write = function
         return function
+
+    def prepared(self, function: Callable) -> Callable:
+        """Calls of this operation are remembered, if they are public or it is `remembered`; and function(*arguments) says beforehand what those with arrays of the same
+        shapes, strides and dtypes in main memory, and the same options, will do: run(*arrays) -> what forward returns, or NotImplemented
+        where it is to be asked. None: nothing can be said. It sees such arrays, but is not to keep them."""
+        self.prepare, self.settled = function, True
+        return function
+
+    def prepared_write(self, function: Callable) -> None:
+        """The same for the in-place form: run(*arrays) writes to the first, or answers NotImplemented before it does."""
+        self.prepare_write = function
 
     def meta(self, function: Callable) -> Callable:
         """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), or a list of them."""
@@ -352,6 +363,16 @@ on_arrays = _decorator(ArrayOp)
 view = _decorator(ViewOp)
 choice = _decorator(ChoiceOp)
 composite = _decorator(CompositeOp)
+
+
+def one_of(run: Callable, which: int) -> Callable:
+    """A function that was made ready (`ArrayOp.prepared`), of whose results one is asked for."""
+
+    def one(*arrays):
+        found = run(*arrays)
+        return found if found is NotImplemented else found[which]
+
+    return one
 
 
 def no_derivative(operation: str, argument: str):

@@ -10,7 +10,7 @@ from flambeau import dtypes
 from flambeau.kernels import folding
 from flambeau.kernels.reduce import extremum, reduce
 from flambeau.ops.asking import anywhere
-from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays, one_of
 from flambeau.ops.reductions import dims_of, reduced_shape, unreduced
 from flambeau.ops.results import named_result
 from flambeau.ops.views import whole
@@ -74,6 +74,9 @@ def _declare(kind: str) -> None:
         check_not_empty(kind, input, (), named=False)
         return reduce(kind, input, tuple(range(input.ndim)), False, input.dtype)
 
+    along.prepared(lambda input, dim, keepdim: folding.positions_ready(kind, input, dims_of(dim, input.ndim), keepdim))
+
+    over.prepared(lambda input, dims, keepdim: folding.ready(kind, input, dims, keepdim, input.dtype) if input.size else None)
     over.derivative(input=_shared)
     over.meta(lambda input, dims, keepdim: (reduced_shape(input.shape, dims, keepdim), input.dtype))
     along.derivative(input=scattered)
@@ -94,7 +97,6 @@ def _declare(kind: str) -> None:
         return found if found is NotImplemented else (found, (tuple(range(array.ndim)), False))
 
     value.usually(over, of_everything, options=True)
-    value.usually_over(over, folding.over(kind))
 
     doc = f"{kind}(input): the {kind}imum of all elements. {kind}(input, dim): (values, indices) along a dimension. {kind}(input, other): of each pair."
 
@@ -127,6 +129,11 @@ def _declare(kind: str) -> None:
         dims = dims_of(None if dim is None else whole(dim), input.ndim)
         check_not_empty(name, input, dims, named=dim is not None)
         return extremum(kind, input, dims, keepdim)[1]
+
+    @place.prepared
+    def _(input, dim, keepdim):
+        found = folding.positions_ready(kind, input, dims_of(dim, input.ndim), keepdim)
+        return None if found is None else one_of(found, 1)
 
     place.meta(lambda input, dim=None, keepdim=False: (reduced_shape(input.shape, dims_of(dim, input.ndim), keepdim), INT64))
 

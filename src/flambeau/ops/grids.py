@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import warnings
 
+import numpy as np
+
 from flambeau import dtypes
-from flambeau.kernels import arrays
+from flambeau.kernels import arrays, gather
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import stack
 from flambeau.ops.promotion import promoted
@@ -128,6 +130,16 @@ def one_hot(input, num_classes=-1):
     """A row of zeros with a one at the place each class number names. (*) int64 -> (*, num_classes) int64"""
     if input.dtype != "int64":
         raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, found {input.dtype}. Try .long()")
+    n = num_classes
+    if type(input) is not np.ndarray or n <= 0 or gather.out_of_bounds(input, n) is not None:
+        n = _classes(input, num_classes)
+    found = arrays.zeros((*input.shape, n), input.dtype, arrays.device_of(input))
+    found.reshape(-1)[arrays.module_of(input).arange(input.size) * n + input.reshape(-1)] = 1
+    return found
+
+
+def _classes(input, num_classes: int) -> int:
+    """How many classes there are; RuntimeError if a number is not one of them."""
     if not input.size:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor: pass num_classes")
@@ -136,9 +148,7 @@ def one_hot(input, num_classes=-1):
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     if input.size and int(input.max()) >= n:
         raise RuntimeError(f"Class values must be smaller than num_classes: found class {int(input.max())}, num_classes={n}")
-    found = arrays.zeros((*input.shape, n), input.dtype, arrays.device_of(input))
-    found.reshape(-1)[arrays.module_of(input).arange(input.size) * n + input.reshape(-1)] = 1
-    return found
+    return n
 
 
 @one_hot.meta

@@ -59,6 +59,18 @@ def _index(input, indices):
     return out
 
 
+_index.remembered = True  # brackets call it
+
+
+@_index.prepared
+def _(input, indices):
+    first = indices[0]
+    simple = len(indices) == 1 and first is not None and first.dtype.kind == "i" and 0 < first.size <= gather.SMALL
+    if not simple or not input.size or not input.ndim or not input.flags.c_contiguous or not first.flags.c_contiguous:
+        return None
+    return lambda input, indices: gather.pick_rows(input, indices[0])
+
+
 _index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inplace(grad.new_zeros(input_shape), indices, grad, True))
 
 

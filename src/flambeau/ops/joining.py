@@ -57,6 +57,26 @@ def _cat_backward(grad, tensors_shape, dim):
 _cat.derivative(tensors=_cat_backward)
 
 
+@_cat.prepared
+def _(tensors, dim):
+    shape, dtype = list(tensors[0].shape), tensors[0].dtype
+    shape[dim] = sum([a.shape[dim] for a in tensors])
+    return _joining(tuple(shape), tuple(shape), dtype, dim) if _are_small(tensors, prod(shape)) else None
+
+
+def _are_small(tensors, size: int) -> bool:
+    """Whether they are rows of memory, and so few that one thread is enough."""
+    return 0 < size < len(tensors) * arrays.MANY and all([a.flags.c_contiguous for a in tensors])
+
+
+def _joining(joined: tuple, shape: tuple, dtype, dim: int):
+    """A function that writes arrays one after the other along `dim`, which gives a shape, and shows them in another one."""
+    empty, concatenate = native.empty, np.concatenate
+    if joined == shape:
+        return lambda tensors: concatenate(tensors, dim, out=empty(shape, dtype))
+    return lambda tensors: concatenate(tensors, dim, out=empty(joined, dtype)).reshape(shape)
+
+
 @_cat.meta
 def _(tensors, dim):
     shape = list(tensors[0].shape)
@@ -127,6 +147,15 @@ def _stacked_strides(tensors, dim: int):
     joined = (*first[:dim], first[dim] * len(tensors), *first[dim + 1 :])
     strides = joined_strides(joined, [arrays.view_of(a) for a in tensors])
     return layout.view(joined, strides, (*first[:dim], len(tensors), *first[dim:]))
+
+
+@_stack.prepared
+def _(tensors, dim):
+    first, n = tensors[0].shape, len(tensors)
+    if dim == len(first) or not _are_small(tensors, n * tensors[0].size):
+        return None
+    # In memory, what stands side by side along a new dimension stands one after the other along the one that follows it.
+    return _joining((*first[:dim], n * first[dim], *first[dim + 1 :]), (*first[:dim], n, *first[dim:]), tensors[0].dtype, dim)
 
 
 _stack.derivative(tensors=lambda grad, dim: list(grad.unbind(dim)))

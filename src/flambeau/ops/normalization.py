@@ -44,6 +44,9 @@ def _layer_norm(input, weight, bias, eps):
     return rowwise.layer_norm(input, weight, bias, eps)
 
 
+_layer_norm.prepared(lambda input, weight, bias, eps: rowwise.layer_norm_ready(input, weight, bias, eps))
+
+
 @_layer_norm.meta
 def _(input, weight, bias, eps):
     return [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2]

@@ -74,6 +74,12 @@ def _check_identity(shape, ord, dims) -> None:
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor {tuple(shape)}: it has no identity")
 
 
+@_vector_norm.prepared
+def _(input, ord, dims, keepdim, dtype):
+    known = dtype is None and input.size and input.dtype.kind == "f" and ord in (1, 2)
+    return folding.ready(f"norm{int(ord)}", input, dims, keepdim, input.dtype) if known else None
+
+
 @_vector_norm.meta
 def _(input, ord, dims, keepdim, dtype):
     return reduced_shape(input.shape, dims, keepdim), _norm_dtype(input, dtype)

@@ -29,6 +29,11 @@ def constant_pad_nd(input, pad, value=0):
     return _bordered_as_it_lies(input, pairs, "constant", value)
 
 
+@constant_pad_nd.prepared
+def _(input, pad, value):
+    return borders.ready(input, _pairs(input.shape, tuple(pad)), literals.stored(value, dtypes.OF_NUMPY[input.dtype]))
+
+
 def _bordered_as_it_lies(input, pairs, mode, value=0):
     """The array with its borders: channels last if the input is, else row-major."""
     n = input.ndim

@@ -5,8 +5,10 @@ All of them end in `kernels.gemm`. Products do not promote: both factors have on
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes
-from flambeau.kernels import arrays, gemm, layout
+from flambeau.kernels import arrays, gemm, layout, native
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import adjoint, conj
 from flambeau.ops.views import _unsafe_view, squeeze_product
@@ -78,7 +80,12 @@ def bmm(input, mat2):
     return gemm.product(input, mat2)
 
 
+bmm.usually(bmm, lambda input, mat2: gemm.quick(input, mat2) if input.ndim == 3 else NotImplemented, tensors=2)
 bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
+bmm.quick_derivative(
+    input=lambda grad, mat2: _real_product(grad, mat2.transpose(0, 2, 1), False),
+    mat2=lambda grad, input: _real_product(input.transpose(0, 2, 1), grad, False),
+)
 
 
 @bmm.meta
@@ -111,7 +118,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out="same", aliases=("linalg.matmul",))
+@composite(out="same", aliases=("linalg.matmul",), settled=True)
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 
@@ -154,6 +161,17 @@ def mv(input, vec):
     return gemm.product(input, vec[:, None]).reshape(input.shape[0])
 
 
+@mv.prepared
+def _(input, vec):
+    rows, column = input.shape[:1], (vec.shape[0], 1)
+
+    def run(input, vec):
+        found = gemm.quick(input, vec.reshape(column))
+        return found if found is NotImplemented else found.reshape(rows)
+
+    return run if vec.flags.c_contiguous else None
+
+
 mv.derivative(
     input=lambda grad, vec: grad.unsqueeze(1) * conj(vec).unsqueeze(0),
     vec=lambda grad, input: mv(adjoint(input), grad),
@@ -173,6 +191,14 @@ def dot(input, tensor):
     return gemm.dot(input, tensor)
 
 
+def _quick_dot(input, tensor):
+    if type(input) is not np.ndarray or type(tensor) is not np.ndarray or not input.ndim == tensor.ndim == 1 or input.size >= gemm.PIECE:
+        return NotImplemented
+    found = gemm.quick(input.reshape(1, -1), tensor.reshape(-1, 1))
+    return found if found is NotImplemented else found.reshape(())
+
+
+dot.usually(dot, _quick_dot, tensors=2)
 dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))
 
 
@@ -231,6 +257,22 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
     _check_addmm(input, mat1, mat2)
     return _accumulate(input, mat1, mat2, beta, alpha)
+
+
+@addmm.prepared
+def _(input, mat1, mat2, beta, alpha):
+    shape, dtype = (mat1.shape[0], mat2.shape[1]), mat1.dtype
+    if input.ndim != 1 or beta == 0 or input.shape != shape[1:] or dtype.char not in "fd":
+        return None
+    gemm.bound()
+    product, empty = native.lib.gemm if native.lib is not None else native.not_compiled, native.empty
+
+    def run(input, mat1, mat2):
+        out = empty(shape, dtype)
+        done = product(mat1, mat2, out, alpha, beta, input)
+        return done if done is NotImplemented else out
+
+    return run
 
 
 addmm.derivative(

@@ -27,6 +27,10 @@ def _over_dims(kind: str, dtype_of, **options):
     def reduced(input, dims, keepdim, dtype=None):
         return reduce(kind, input, dims, keepdim, dtype_of(input, dtype))
 
+    @reduced.prepared
+    def _(input, dims, keepdim, dtype):
+        return folding.ready(kind, input, dims, keepdim, dtype_of(input, dtype)) if kind in folding.SIMPLE and input.size else None
+
     reduced.meta(lambda input, dims, keepdim, dtype=None: (reduced_shape(input.shape, dims, keepdim), dtype_of(input, dtype)))
     return reduced
 
@@ -37,6 +41,10 @@ def _over_all(kind: str, dtype_of, **options):
     @on_arrays(name=f"_{kind}_all", **options)
     def total(input, dtype):
         return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
+
+    @total.prepared
+    def _(input, dtype):
+        return folding.ready(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype)) if input.size else None
 
     total.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
     return total
@@ -75,7 +83,6 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
 
 
 sum_.usually(_sum_all, folding.whole("sum"))
-sum_.usually_over(_sum, folding.over("sum"))
 
 
 @composite(public=False)
@@ -144,7 +151,6 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 mean.usually(_mean_all, folding.whole("mean"))
-mean.usually_over(_mean, folding.over("mean"))
 
 
 @composite(out=True)

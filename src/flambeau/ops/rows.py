@@ -8,15 +8,15 @@ for dim = 0; the index counts along `dim`, all other dimensions are taken whole.
 
 from __future__ import annotations
 
-import numpy as np
-
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, gather, layout, trespass
+from flambeau.kernels import arrays, gather, layout, native, trespass
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.masking import check_tensor
 from flambeau.ops.scattering import INTEGERS, REDUCTIONS, _scatter_reduce, check_index
 from flambeau.ops.views import whole
+
+FEW = 4096  # elements that are added one by one before rows of them have been found
 
 
 def _vector(name: str, index, integers=INTEGERS, error=RuntimeError, shape_error: type[Exception] = IndexError):
@@ -43,6 +43,7 @@ def _index_select(input, dim, index):
     return found if input.ndim else found.reshape(())
 
 
+_index_select.prepared(lambda input, dim, index: gather.rows_ready(input, dim, index, trespass.ROW) if input.ndim else None)
 _index_select.derivative(
     input=lambda grad, input_shape, dim, index: _index_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad, 1)
 )
@@ -79,6 +80,23 @@ def _index_add(input, dim, index, source, alpha):
     if alpha != 1:
         source = source & bool(alpha) if source.dtype.kind == "b" else _scaled(source, alpha)
     gather.add_rows(line, dim, index, _line(source), trespass.ALONG)
+
+
+@_index_add.prepared_write
+def _(input, dim, index, source, alpha):
+    if alpha != 1 or not input.ndim or input.ndim != source.ndim or not 0 < source.size <= FEW or index.ndim != 1:
+        return None
+    places, size = gather.spread(index, dim, source.shape), input.shape[dim]
+    write = gather.combine_ready("sum", input, dim, places, source)
+    shape, steps = places.shape, arrays.element_strides(places)
+
+    def run(input, index, source):
+        if arrays.may_overlap(input, source):
+            return NotImplemented
+        gather.check(index, size, dim, trespass.ALONG)
+        return write(input, native.strided_view(index, shape, steps, 0), source)
+
+    return None if write is None else run
 
 
 def _scaled(source, alpha):
@@ -238,6 +256,11 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     return gather.take_rows(weight, 0, indices, trespass.ROW, unseen=True)
 
 
+@embedding.prepared
+def _(weight, indices, padding_idx, scale_grad_by_freq, sparse):
+    return gather.rows_ready(weight, 0, indices, trespass.ROW)
+
+
 embedding.derivative(
     weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq, sparse: (
         _sparse_gradient(grad, indices, weight_shape, padding_idx, scale_grad_by_freq)
@@ -289,7 +312,7 @@ def _embedding_double_backward(grad, indices, padding_idx, by_frequency):
 _embedding_backward.derivative(grad=_embedding_double_backward)
 
 
-@composite(name="nn.functional.embedding", method=False)
+@composite(name="nn.functional.embedding", method=False, settled=True)
 def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """The rows of `weight` at the indices `input`. (*), (N, D) -> (*, D).
 
@@ -309,13 +332,6 @@ def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_t
     if max_norm is not None:
         embedding_renorm_(weight, input, max_norm, norm_type)
     return embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
-
-
-@_functional_embedding.usually_unrecorded
-def _(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    if type(input) is not type(weight) or padding_idx is not None or max_norm is not None:
-        return NotImplemented
-    return embedding.forward(weight, input) if type(input) is np.ndarray or arrays.on_only_gpu(input) else NotImplemented
 
 
 @composite(method=False)

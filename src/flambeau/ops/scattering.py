@@ -9,6 +9,8 @@ are in `kernels/gather.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from flambeau import dtypes, literals
@@ -61,6 +63,7 @@ def _gather(input, dim, index):
     return kernel.gather(line, dim, at).reshape(index.shape)
 
 
+_gather.prepared(lambda input, dim, index: kernel.gather_ready(input, dim, index))
 _gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad))
 _gather.meta(lambda input, dim, index: (index.shape, input.dtype))
 
@@ -285,6 +288,60 @@ def _all_or_nothing(write):
 
     return checked
 
+
+def _prepare(how: str) -> Callable:
+    """What _scatter or _scatter_add does with certain arrays."""
+
+    def prepare(input, dim, index, src):
+        write = kernel.combine_ready(how, input, dim, index, src) if input.size and input.flags.c_contiguous else None
+        if write is None:
+            return None
+
+        def run(input, index, src):
+            out = arrays.copied(input)
+            return out if out is NotImplemented else write(out, index, src)
+
+        return run
+
+    return prepare
+
+
+def _prepare_write(how: str) -> Callable:
+    """The same in place."""
+
+    def prepare(input, dim, index, src):
+        write, size = kernel.combine_ready(how, input, dim, index, src), input.shape[dim] if input.ndim else 1
+        if write is None:
+            return None
+
+        def run(input, index, src):
+            if arrays.may_overlap(input, src):
+                return NotImplemented
+            kernel.check(index, size, dim, trespass.ALONG)
+            return write(input, index, src)
+
+        return run
+
+    return prepare
+
+
+@_scatter_value.prepared_write
+def _(input, dim, index, value):
+    number, size = arrays.number(value, input, input.dtype), input.shape[dim] if input.ndim else 1
+    write = kernel.combine_ready("put", input, dim, index, number)
+    if write is None:
+        return None
+
+    def run(input, index):
+        kernel.check(index, size, dim, trespass.ALONG)
+        return write(input, index, number)
+
+    return run
+
+
+for _op, _how in ((_scatter, "put"), (_scatter_add, "sum")):
+    _op.prepared(_prepare(_how))
+    _op.prepared_write(_prepare_write(_how))
 
 for _op in (_scatter, _scatter_value, _scatter_add, _scatter_reduce):
     _op.writes(_all_or_nothing(_op.write))

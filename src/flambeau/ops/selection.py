@@ -93,7 +93,20 @@ _take.derivative(input=lambda grad, input_shape, index: _put.call_inplace(grad.n
 _take.meta(lambda input, index: (index.shape, input.dtype))
 
 
-@composite(out="apart")
+@_take.prepared
+def _(input, index):
+    small = 0 < index.size <= gather.MANY and input.size and input.flags.c_contiguous
+
+    def run(input, index):
+        try:
+            return input.take(index)
+        except IndexError:  # the long way says it in PyTorch's words
+            return NotImplemented
+
+    return run if small else None
+
+
+@composite(out="apart", settled=True)
 def take(input, index):
     """Elements counted through the whole input in row-major order, in the shape of the index. Negative indices count from the end.
 

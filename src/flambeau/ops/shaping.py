@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flambeau.kernels import arrays, layout
+import numpy as np
+
+from flambeau.kernels import arrays, copies, layout, native
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.formats import contiguous_format
 from flambeau.ops.joining import joined_strides
@@ -226,6 +228,23 @@ def _pairs(times, shape) -> tuple[int, ...]:
     return tuple([n for pair in zip(times, shape, strict=True) for n in pair])
 
 
+@_repeat.prepared
+def _(input, times):
+    own = (1,) * (len(times) - input.ndim) + input.shape
+    shape, pairs = tuple([n * s for n, s in zip(times, own, strict=True)]), _pairs(times, own)
+    if not input.size or 0 in shape or not input.flags.c_contiguous:
+        return None
+    steps = _pairs((0,) * len(own), layout.contiguous_strides(own))
+    out_steps, dtype = layout.contiguous_strides(pairs), input.dtype
+    empty, view = native.empty, native.strided_view
+
+    def run(input):
+        out = empty(shape, dtype)
+        return out if copies.made(view(out, pairs, out_steps, 0), view(input, pairs, steps, 0)) else NotImplemented
+
+    return run
+
+
 _repeat.derivative(input=lambda grad, input_shape, times: _folded(grad, tuple(input_shape), times))
 
 
@@ -285,6 +304,22 @@ def _roll(input, shifts, dims):
     return input
 
 
+@_roll.prepared
+def _(input, shifts, dims):
+    if len(dims) != 1 or not 0 < input.size < arrays.MANY or not input.flags.c_contiguous:
+        return None
+    shape, dtype, dim, steps = input.shape, input.dtype, dims[0], arrays.element_strides(input)
+    at = shifts[0] % shape[dim]  # so many from the end come first
+    end, begin = ((*shape[:dim], n, *shape[dim + 1 :]) for n in (at, shape[dim] - at))
+    there, empty, view, concatenate = (shape[dim] - at) * steps[dim], native.empty, native.strided_view, np.concatenate
+
+    def run(input):
+        parts = (view(input, end, steps, there), view(input, begin, steps, 0)) if at else (input,)
+        return concatenate(parts, dim, out=empty(shape, dtype))
+
+    return run
+
+
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
 _roll.meta(like_input)
 
@@ -296,6 +331,22 @@ def _flip(input, dims):
     out = arrays.empty_like(input)
     arrays.write(out, window if input.ndim else input)
     return out
+
+
+@_flip.prepared
+def _(input, dims):
+    if not input.size or not input.flags.c_contiguous or 1 in input.shape or not input.ndim:  # sizes of 1 have their own say in strides
+        return None
+    shape, dtype, steps = input.shape, input.dtype, arrays.element_strides(input)
+    turned = tuple([-s if d in dims else s for d, s in enumerate(steps)])
+    last = sum([(shape[d] - 1) * steps[d] for d in dims])
+    empty, view = native.empty, native.strided_view
+
+    def run(input):
+        out = empty(shape, dtype)
+        return out if copies.made(out, view(input, shape, turned, last)) else NotImplemented
+
+    return run
 
 
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))

@@ -30,8 +30,21 @@ def _rows(name: str, input, dim, dtype):
     return input, layout.wrap_dim(whole(dim), input.ndim)
 
 
+def _prepared(name: str):
+    def prepare(input, dim, dtype):
+        return rowwise.ready(name, layout.wrap_dim(dim, input.ndim), input) if dtype is None and input.dtype.kind not in "biuc" else None
+
+    return prepare
+
+
+softmax.prepared(_prepared("softmax"))
+log_softmax.prepared(_prepared("log_softmax"))
 softmax.derivative(input=lambda grad, result, dim: _softmax_backward(grad, result, layout.wrap_dim(dim, grad.dim())))
 log_softmax.derivative(input=lambda grad, result, dim: _log_softmax_backward(grad, result, layout.wrap_dim(dim, grad.dim())))
+
+
+softmax.quick_derivative(input=lambda grad, result, dim: rowwise.softmax_backward(grad, result, layout.wrap_dim(dim, grad.ndim)))
+log_softmax.quick_derivative(input=lambda grad, result, dim: rowwise.log_softmax_backward(grad, result, layout.wrap_dim(dim, grad.ndim)))
 
 
 @softmax.meta

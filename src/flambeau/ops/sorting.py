@@ -23,6 +23,12 @@ def _sort(input, dim, descending):
     return values.reshape(input.shape), indices.reshape(input.shape)
 
 
+@_sort.prepared
+def _(input, dim, descending):
+    at = layout.wrap_dim(dim, input.ndim)
+    return order.ready("sort", input, input.shape[at], at, bool(descending)) if input.ndim else None
+
+
 _sort.derivative(input=lambda grad, indices, dim, input_shape: scattered(grad, indices, dim, input_shape))
 
 
@@ -66,6 +72,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     return (values, indices) if input.ndim else (values.reshape(()), indices.reshape(()))
 
 
+topk.prepared(lambda input, k, dim, largest, sorted: order.ready("topk", input, k, layout.wrap_dim(dim, input.ndim), bool(largest)))
 topk.derivative(input=lambda grad, indices, dim, input_shape: scattered(grad, indices, dim, input_shape))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import warnings
 
 from flambeau import dtypes
-from flambeau.kernels.reduce import count, variance
+from flambeau.kernels.reduce import count, variance, variance_ready
 from flambeau.ops.asking import anywhere
-from flambeau.ops.declare import OPS, composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays, one_of
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
 
@@ -25,6 +25,11 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
     def moments(input, dims, correction, keepdim):
         found = variance(input, dims, keepdim, correction, root=root)
         return found if both else found[0]
+
+    @moments.prepared
+    def _(input, dims, correction, keepdim):
+        found = variance_ready(input, dims, keepdim, correction, root)
+        return found if both or found is None else one_of(found, 0)
 
     def shapes(input, dims, correction, keepdim):
         shape = reduced_shape(input.shape, dims, keepdim)

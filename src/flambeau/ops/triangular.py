@@ -27,6 +27,8 @@ def _triangle(name: str, side: str, outside) -> None:
             clear(found, diagonal)
         return found
 
+    triangle.prepared(lambda input, diagonal: triangles.ready(input, side == "lower", int(diagonal)))
+
     @triangle.writes
     def clear(input, diagonal=0):
         check(input)

@@ -341,7 +341,9 @@ def _pieces_back(grads, input_shape, dim, bounds):
     dim = layout.wrap_dim(dim, len(input_shape))
     like = next(g for g in grads if g is not None)
     before, after = tuple(input_shape[:dim]), tuple(input_shape[dim + 1 :])
-    return _cat([like.new_zeros((*before, n, *after)) if g is None else g for g, (_, n) in zip(grads, bounds, strict=True)], dim)
+    lengths = [n for _, n in bounds]
+    nothing = {n: like.new_zeros((*before, n, *after)) for n in {n for g, n in zip(grads, lengths, strict=True) if g is None}}
+    return _cat([nothing[n] if g is None else g for g, n in zip(grads, lengths, strict=True)], dim)
 
 
 @view
@@ -357,7 +359,10 @@ def _slices_back(grads, input_shape, input_stride, dim, again):
     from flambeau.ops.joining import _stack, _stack_as
 
     like, dim = next(g for g in grads if g is not None), layout.wrap_dim(dim, len(input_shape))
-    grads = [like.new_zeros(like.shape) if g is None else g for g in grads]
+    if any([g is None for g in grads]):
+        nothing = like.new_zeros(like.shape)
+        grads = [nothing if g is None else g for g in grads]
+    grads = list(grads)
     if again or like.is_meta or not layout.is_non_overlapping_and_dense(input_shape, input_stride):
         return _stack(grads, dim)
     # In the memory order of the input: whoever permuted it before unbinding need not copy on the way back.
