@@ -149,7 +149,7 @@ def remembering(op, front: Callable) -> Callable:
             results = (result,)
         else:
             several = type(made) is tuple or isinstance(made, (tuple, list))
-            results = tuple([wrap(a if (type(a) is ndarray or arrays.on_gpu(a)) and a.size else as_array(a)) for a in (made if several else (made,))])
+            results = tuple([wrap(as_array(a)) for a in (made if several else (made,))])
             if found.which is not None and not watching:
                 result = results[found.which]
             else:
@@ -254,7 +254,7 @@ def finish(op, found: Any, values: Sequence, tensors: Sequence[Tensor], pattern:
             record_usual(op, (result,), (result,), values, tensors, pattern if len(tensors) < MOST_TENSORS else None)
         return result
     several = isinstance(found, (tuple, list))
-    made = [a if (type(a) is ndarray or arrays.on_gpu(a)) and a.size else as_array(a) for a in (found if several else (found,))]
+    made = [as_array(a) for a in (found if several else (found,))]
     results = tuple(map(wrap, made))
     if needs and op.differentiable:
         outputs = [r for r, a in zip(results, made, strict=True) if a.dtype.kind in FLOATING]
@@ -270,6 +270,8 @@ FLOATING = "fcV"  # kinds of NumPy's dtypes; V are bfloat16 and what is smaller 
 
 def as_array(value: Any) -> Any:
     """NumPy answers some 0-d questions with a scalar: an array again. And its empty arrays have strides of 0, which PyTorch's do not."""
+    if (type(value) is ndarray or arrays.on_gpu(value)) and value.size:
+        return value
     if isinstance(value, generic):
         return asarray(value)
     return value if value.size or 0 not in value.strides else arrays.empty_beside(value, value.shape, value.dtype)
