@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from _thread import RLock
 from sys import getrefcount
 from typing import Any
@@ -60,6 +61,16 @@ def share(storage: Storage, users: list[Tensor] | None = None) -> None:
 
 
 _moving = RLock()
+
+
+def _forget_others() -> None:
+    """Another thread may hold the lock at the moment of a fork, and that thread does not exist in the child."""
+    global _moving
+    _moving = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_others)
 
 
 def shared_copy(storage: Storage) -> Segment:

@@ -10,7 +10,6 @@ look it up and to do it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +28,6 @@ EXACT = frozenset({int, bool, str, Size, type(None), dtype})  # types of options
 ITSELF = "itself"  # what calls come down to that return their first argument, a tensor
 MOST = 1000  # calls remembered for each operation
 watching = 0  # how many calls, over all threads, want to know which array operations run
-_counting = threading.Lock()
 
 
 class Settled:
@@ -281,14 +279,12 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
     """Run `front`, and note in `known` what it came down to."""
     global watching
     outer, state.arrays_made = state.arrays_made, []
-    with _counting:
-        watching += 1
+    watching += 1  # see Note [counting without a lock] in autograd/modes.py
     try:
         result = front(*args, **kwargs)
         made = state.arrays_made
     finally:
-        with _counting:
-            watching -= 1
+        watching -= 1
         state.arrays_made = outer
     found = None
     sure = len(made) <= 1 and (not callable(op.settled) or op.settled(*args, **kwargs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from numpy import ndarray
@@ -110,21 +109,18 @@ def remembering(op, front: Callable) -> Callable:
 _EXACT = frozenset({int, tuple, Size, type(None)})  # types of arguments that can be looked up: 1 == True, but they are not the same request
 ITSELF, MORE = "itself", "more"  # what calls come down to that do not make one view: the input is returned, or there is more to do
 watching = 0  # how many calls, over all threads, want to know which views are made
-_counting = threading.Lock()
 
 
 def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple, kwargs: dict):
     """Run `front`, and note in `known` what it came down to: one view of `input`, `input` itself, or more than that."""
     global watching
     outer, state.views_made = state.views_made, []
-    with _counting:
-        watching += 1
+    watching += 1  # see Note [counting without a lock] in autograd/modes.py
     try:
         result = front(input, *args, **kwargs)
         made = state.views_made
     finally:
-        with _counting:
-            watching -= 1
+        watching -= 1
         state.views_made = outer
     if len(known) > 1000:
         known.clear()
