@@ -28,10 +28,13 @@ def mm(input, mat2):
 
 
 def _quickly(input, mat2):
-    if input.ndim != 2:
-        return NotImplemented
-    found = gemm.quick(input, mat2)
-    return arrays.cuda_room.usual_product(input, mat2) if found is NotImplemented and arrays.on_only_gpu(input) else found
+    return _quick_product(input, mat2) if input.ndim == 2 else NotImplemented
+
+
+def _quick_product(a, b):
+    """a b for arrays of matrices, or on a GPU for two matrices, where there is nothing to check or to adapt; else NotImplemented."""
+    found = gemm.quick(a, b)
+    return arrays.cuda_room.usual_product(a, b) if found is NotImplemented and a.ndim == 2 and arrays.on_only_gpu(a) else found
 
 
 mm.usually(mm, _quickly, tensors=2)
@@ -49,7 +52,7 @@ def _right_gradient(grad, mat1, turned):
 
 def _real_product(a, b, turned):
     """a b as the gradient of a real factor, unless that is stored by columns."""
-    return NotImplemented if turned or a.dtype.kind == "c" else _quickly(a, b)
+    return NotImplemented if turned or a.dtype.kind == "c" else _quick_product(a, b)
 
 
 mm.derivative(
