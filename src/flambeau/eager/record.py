@@ -337,6 +337,7 @@ class ArrayRecipe:
         # What `record_few` leaves to Python: (where in `saved`, where among the result and the operands, fact), (where, which argument).
         self.facts = [(i, at + 1, fact) for i, (kind, at, fact) in enumerate(self.keep) if kind == FACT and fact not in COMPILED_FACTS]
         self.options = [(i, at) for i, (kind, at, _) in enumerate(self.keep) if kind == OPTION]
+        self.leaves_some = bool(self.facts or self.options)
         self.frees = not all(self.plain)
         self.later: list[tuple] = []  # (where in `saved`, *what is kept), of what `record_usual` leaves to Python
 
@@ -531,11 +532,12 @@ def record_few(op, tensors: tuple[Tensor, ...], options: tuple) -> None:
         cls = op.node_class
         node = cls.record(*tensors)
         if node is not NotImplemented:
-            saved, recipe = node.saved, node.recipe
-            for i, at, fact in recipe.facts:
-                saved[i] = fact(tensors[at])
-            for i, at in recipe.options:
-                saved[i] = options[at + 1 - len(tensors)]
+            recipe = node.recipe
+            if recipe.leaves_some:
+                for i, at, fact in recipe.facts:
+                    node.saved[i] = fact(tensors[at])
+                for i, at in recipe.options:
+                    node.saved[i] = options[at + 1 - len(tensors)]
             return
         result, *operands = tensors
         record_array(op, (result,), (*operands, *options))

@@ -28,13 +28,13 @@ def mm(input, mat2):
 
 
 def _quickly(input, mat2):
-    return _quick_product(input, mat2) if input.ndim == 2 else NotImplemented
+    found = gemm.quick(input, mat2) if input.ndim == 2 else NotImplemented
+    return _product_there(input, mat2) if found is NotImplemented else found
 
 
-def _quick_product(a, b):
-    """a b for arrays of matrices, or on a GPU for two matrices, where there is nothing to check or to adapt; else NotImplemented."""
-    found = gemm.quick(a, b)
-    return arrays.cuda_room.usual_product(a, b) if found is NotImplemented and a.ndim == 2 and arrays.on_only_gpu(a) else found
+def _product_there(a, b):
+    """The product of two matrices on a GPU, where there is nothing to check or to adapt; else NotImplemented."""
+    return arrays.cuda_room.usual_product(a, b) if a.ndim == 2 and arrays.on_only_gpu(a) else NotImplemented
 
 
 mm.usually(mm, _quickly, tensors=2)
@@ -52,7 +52,10 @@ def _right_gradient(grad, mat1, turned):
 
 def _real_product(a, b, turned):
     """a b as the gradient of a real factor, unless that is stored by columns."""
-    return NotImplemented if turned or a.dtype.kind == "c" else _quick_product(a, b)
+    if turned or a.dtype.kind == "c":
+        return NotImplemented
+    found = gemm.quick(a, b)
+    return _product_there(a, b) if found is NotImplemented else found
 
 
 mm.derivative(
