@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import mmap
-import os
+import sys
 from _thread import RLock
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from flambeau import devices
+from flambeau import devices, forks
 from flambeau.anonymous_memory import Segment
 from flambeau.kernels import arrays
 from flambeau.storage import Storage
@@ -61,16 +61,7 @@ def share(storage: Storage, users: list[Tensor] | None = None) -> None:
 
 
 _moving = RLock()
-
-
-def _forget_others() -> None:
-    """Another thread may hold the lock at the moment of a fork, and that thread does not exist in the child."""
-    global _moving
-    _moving = RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_others)
+forks.renewed(sys.modules[__name__], "_moving", RLock)
 
 
 def shared_copy(storage: Storage) -> Segment:

@@ -19,7 +19,7 @@ from typing import Any
 from flambeau import ops
 from flambeau.autograd import modes
 from flambeau.autograd.function import Function
-from flambeau.tensor import Tensor
+from flambeau.eager.arguments import tensors_in
 
 __all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake", "register_kernel"]
 
@@ -71,14 +71,14 @@ class CustomOpDef:
         given = self._signature.bind(*args, **kwargs)
         given.apply_defaults()
         values, named = given.args, given.kwargs
-        wants = modes.is_grad_enabled() and any(t.requires_grad for t in _tensors((*values, *named.values())))
+        wants = modes.is_grad_enabled() and any(t.requires_grad for t in tensors_in((*values, *named.values())))
         if not wants or self._mutated:
             with modes.no_grad():
                 return self._run(values, named)
         return _node(self, named).apply(*values)
 
     def _run(self, values: tuple, named: dict[str, Any]) -> Any:
-        inputs = list(_tensors((*values, *named.values())))
+        inputs = list(tensors_in((*values, *named.values())))
         kind = inputs[0].device.type if inputs else "cpu"
         if kind == "meta":
             if self._fake is None:
@@ -86,7 +86,7 @@ class CustomOpDef:
             return self._fake(*values, **named)
         result = self._kernels.get(kind, self._function)(*values, **named)
         taken = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
-        for output in _tensors(result if isinstance(result, tuple | list) else (result,)):
+        for output in tensors_in(result if isinstance(result, tuple | list) else (result,)):
             if output.untyped_storage().data_ptr() in taken:
                 raise RuntimeError(
                     f"{self._qualname}: The output of this custom operator must not also be an input to this custom operator and may not "
@@ -186,14 +186,6 @@ def _library(name: str) -> Any:
     elif not isinstance(found, Namespace):
         raise ValueError(f"custom_op: the library {name!r} is Flambeau's own. Choose another name")
     return found
-
-
-def _tensors(values: Iterable) -> Iterable[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
 
 
 def _check_annotations(fn: Callable) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau import forks
 from flambeau.devices import device as Device
 
 DEFAULT_SEED = 67280421310721  # a prime factor of 2**128 + 1; PyTorch starts here, so do we
@@ -248,6 +249,4 @@ _STATE = np.dtype([
 default_generator = Generator()
 default_generator.seed()  # every program gets numbers of its own, unless it calls manual_seed
 
-if hasattr(os, "register_at_fork"):
-    # Another thread may hold the lock at the moment of a fork, and that thread does not exist in the child.
-    os.register_at_fork(after_in_child=lambda: setattr(default_generator, "lock", RLock()))
+forks.renewed(default_generator, "lock", RLock)

@@ -151,6 +151,20 @@ def test_no_grad_keeps_gradients_out():
     same(*both(run, X, Y))
 
 
+def test_gradients_of_hushed_tangents_are_refused():
+    """Reverse mode over forward mode cannot leave out what no_grad hides from it, and says so; in inference mode nothing is recorded."""
+    f = lambda v: quiet_part(flambeau, v)  # noqa: E731
+    x = flambeau.tensor(X)
+    with pytest.raises(NotImplementedError, match="no_grad"):
+        flambeau.func.jacrev(flambeau.func.jacfwd(f))(x)
+    with pytest.raises(NotImplementedError, match="no_grad"), flambeau.autograd.forward_ad.dual_level():
+        flambeau.autograd.forward_ad.unpack_dual(f(flambeau.autograd.forward_ad.make_dual(x.requires_grad_(), flambeau.tensor(Y))))
+    y = flambeau.ones(2, requires_grad=True)
+    with flambeau.autograd.forward_ad.dual_level(), flambeau.no_grad(), flambeau.inference_mode():
+        assert not (y * 2).requires_grad and not flambeau.is_grad_enabled()
+    assert flambeau.is_grad_enabled() and (y * 2).requires_grad
+
+
 def test_modes_after_an_error():
     """What a function raises inside of no_grad leaves recording as it was."""
 

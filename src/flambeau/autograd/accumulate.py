@@ -12,13 +12,14 @@ and a gradient that was written to in between is no longer mixed.
 
 from __future__ import annotations
 
-import os
+import sys
 import threading
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
+from flambeau import forks
 from flambeau.autograd import modes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
@@ -28,16 +29,7 @@ from flambeau.tensor import Tensor, wrap
 state = modes.state
 _add_into = _add.kernel.launch_into
 _adding = threading.Lock()  # two threads may run backward into the same leaves
-
-
-def _forget_others() -> None:
-    """Another thread may hold the lock at the moment of a fork, and that thread does not exist in the child."""
-    global _adding
-    _adding = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_others)
+forks.renewed(sys.modules[__name__], "_adding", threading.Lock)
 
 
 def accumulate(leaf: Tensor, grad: Tensor) -> None:

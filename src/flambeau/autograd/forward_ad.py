@@ -48,9 +48,8 @@ def enter_dual_level() -> int:
     _levels.append([])
     _before.append(modes.state.grad)
     modes.set_recording(not modes.state.inference)
-    if not modes.state.inference:
-        modes.state.carried = tangents.Carried((), None)
-        modes.state.carried.switch(_before[-1])
+    tangents.begin()
+    modes.state.carried.switch(_before[-1])
     printing.unpack = unpack_dual
     return 0
 
@@ -63,9 +62,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
         if dual.is_leaf:
             dual.requires_grad_(False)
     printing.unpack = None
-    if modes.state.carried is not None:
-        modes.state.carried.switch(True)
-        modes.state.carried = None
+    tangents.end()
     modes.set_recording(_before.pop())
 
 
@@ -79,7 +76,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise RuntimeError(f"make_dual: the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}")
     dual = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
     _levels[-1].append((dual, tensor, tangent))
-    if modes.state.carried is not None:
+    if modes.state.carried is not None:  # it is in the thread that began the level
         modes.state.carried.sources.append(dual)
     return dual
 
@@ -95,6 +92,8 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         return UnpackedDualTensor(tensor, None)
     duals = _levels[-1]
     tracked = _before[-1] and (any(t.requires_grad for _, _, t in duals) or _has_other_leaves(tensor, duals))
+    if tracked and not all(d.is_leaf for d, _, _ in duals):
+        tangents.check_again([tensor])
     with modes.enable_grad():
         weight = zeros_like(tensor).detach().requires_grad_()
         with tangents.searching():

@@ -14,6 +14,7 @@ from typing import Any
 from flambeau.autograd import modes
 from flambeau.autograd.engine import edges_from
 from flambeau.autograd.node import Node, next_sequence
+from flambeau.eager.arguments import tensors_in
 from flambeau.tensor import Tensor
 
 state = modes.state
@@ -35,6 +36,7 @@ class Carried:
 
     def __init__(self, sources: Iterable[Tensor], outer: Carried | None):
         self.sources: list[Tensor] = [*sources, *(() if outer is None else outer.sources)]
+        self.outer = outer
         self.quiet = False  # within no_grad
 
     def switch(self, on: bool) -> None:
@@ -50,16 +52,17 @@ class Carried:
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if not any(self._reaches(t) for t in _tensors((args, kwargs))):
+        if not any(self._reaches(t) for t in tensors_in((args, kwargs))):
+            recording = state.grad  # not inside of inference_mode
             modes.set_recording(False)
             try:
                 return function(*args, **kwargs)
             finally:
-                modes.set_recording(True)
+                modes.set_recording(recording)
         before = next_sequence()
         args, kwargs = self._parted(args), self._parted(kwargs)
         found = function(*args, **kwargs)
-        for tensor in _tensors(found):
+        for tensor in tensors_in(found):
             node = tensor._node
             if node is not None and node.sequence > before and tensor._base is None:
                 hush = Hush()
@@ -88,16 +91,36 @@ class Carried:
         return False
 
 
+def begin(sources: Iterable[Tensor] = ()) -> None:
+    """Tangents begin at these tensors, and at those that are added to `state.carried.sources`."""
+    state.carried = Carried(sources, state.carried)
+
+
+def end() -> None:
+    """What began last is over."""
+    state.carried.switch(True)
+    state.carried = state.carried.outer
+
+
 @contextlib.contextmanager
 def carried(sources: Iterable[Tensor]) -> Iterator[None]:
-    """Tangents begin at these tensors."""
-    outer = state.carried
-    state.carried = Carried(sources, outer)
+    """Tangents begin at these tensors, until the end of the context."""
+    begin(sources)
     try:
         yield
     finally:
-        state.carried.switch(True)
-        state.carried = outer
+        end()
+
+
+def check_again(outputs: Iterable[Tensor]) -> None:
+    """Raise if a tangent of these is not to be differentiated in turn: it would be through what was computed inside of no_grad, too."""
+    edges = [t._edge() for t in outputs if t.requires_grad]
+    with searching():
+        if any(isinstance(target, Hush) for target, _ in edges_from(edges)):
+            raise NotImplementedError(
+                "the gradient of a tangent of what was computed inside of no_grad is not implemented. Try x.detach() as the primal if that "
+                "gradient is not wanted, or forward mode for both derivatives"
+            )
 
 
 @contextlib.contextmanager
@@ -108,14 +131,3 @@ def searching() -> Iterator[None]:
         yield
     finally:
         state.searching = before
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    """All tensors in arguments, or among results."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _tensors(value)
-    elif isinstance(values, dict):
-        yield from _tensors(tuple(values.values()))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
+
+from flambeau.tensor import Tensor
 
 NUMPY_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 NUMPY_NAMES["from"] = "from_"  # a keyword in Python, a parameter of uniform_ and random_ in PyTorch
@@ -54,3 +58,14 @@ def check_tensors(op, problem: AttributeError, values) -> None:
 def not_a_tensor(op, value) -> TypeError:
     """The error for something else where the first argument, a tensor, belongs."""
     return TypeError(f"{op.short}(): argument '{op.parameters[0]}' (position 1) must be Tensor, not {type(value).__name__}")
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """All tensors in arguments, or results: in lists, tuples and dictionaries of any depth."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        yield from tensors_in(tuple(values.values()))
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from tensors_in(value)

@@ -220,7 +220,7 @@ def _repeating(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int,
     lead = len(shape) - len(own)
     if lead < 0 or any([n != 1 and n != shape[lead + d] for d, n in enumerate(own)]) or any([s % size for s in strides]):
         return None
-    return (0,) * lead + tuple([0 if n == 1 else s // size for n, s in zip(own, strides, strict=True)])
+    return layout.broadcast_strides(own, tuple([s // size for s in strides]), shape)
 
 
 def write(out: Array, source: Array) -> None:

@@ -195,11 +195,7 @@ def empty_strided(shape, strides, dtype: np.dtype, device: devices.device):
 
 def strided_view(array, shape, strides, offset: int):
     """A view of the same memory; strides and offset in elements."""
-    dtype, data = array.dtype, array.data
-    size = dtype.itemsize
-    if offset and data.ptr:  # memory of zero bytes has no address to move from
-        data = data + offset * size
-    return ndarray(tuple(shape), dtype, data, tuple([s * size for s in strides]))
+    return reinterpret(array, array.dtype, shape, strides, offset)
 
 
 def reinterpret(array, dtype: np.dtype, shape, strides, offset: int = 0):

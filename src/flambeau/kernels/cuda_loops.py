@@ -89,9 +89,8 @@ def rows(name: str, count: int, n: int, given, params) -> bool:
     if program is None or dtype not in program.dtypes:
         return False
     device, pointers = out.data.device_id, [a.data.ptr for a in given]
-    pack = min(16 // out.itemsize, 8)
-    if n % pack or any([p % 16 for p, kind in zip(pointers, ("row", *program.kinds), strict=True) if kind in ("row", "shared")]):
-        pack = 1
+    read = [p for p, kind in zip(pointers, ("row", *program.kinds), strict=True) if kind in ("row", "shared")]
+    pack = _pack(n, out.itemsize, read)
     lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
     kernel = _rows_kernel(name, dtype, lanes, pack, items, device)
     kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, *map(float, params), count, n))
@@ -106,9 +105,7 @@ def rows_and_totals(name: str, x, given, params) -> tuple | None:
     if dtype not in program.dtypes:
         return None
     device, count, pointers = x.data.device_id, x.size // n, [a.data.ptr for a in given]
-    pack = min(16 // x.itemsize, 8)
-    if n % pack or any([p % 16 for p in pointers[:3]]):
-        pack = 1
+    pack = _pack(n, x.itemsize, pointers[:3])
     lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row") + len(program.totals))
     if not items:
         return None
@@ -125,6 +122,12 @@ def rows_and_totals(name: str, x, given, params) -> tuple | None:
     finish = _parts_kernel(dtype, device)
     finish((-(-n // 32), len(totals)), (THREADS,), (ends[0], ends[-1], parts.data.ptr, blocks, n))
     return out, *totals
+
+
+def _pack(n: int, size: int, pointers: list[int]) -> int:
+    """How many elements of rows of n that begin there are read at once: 16 bytes, if every row is a whole number of such packs."""
+    pack = min(16 // size, 8)
+    return 1 if n % pack or any([p % 16 for p in pointers]) else pack
 
 
 @lru_cache(1024)

@@ -11,7 +11,7 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any
 
-from flambeau.tensor import Tensor
+from flambeau.eager.arguments import tensors_in
 
 
 class Ledger:
@@ -26,8 +26,8 @@ class Ledger:
         """Results of something that was given these arguments: those in memory that is not the arguments' are new."""
         if self.lingering:
             self._look_again(when)
-        old = {id(_owner(t._array)[1]) for t in _tensors(given)}
-        for tensor in _tensors(results):
+        old = {id(_owner(t._array)[1]) for t in tensors_in(given) if hasattr(t._array, "nbytes")}
+        for tensor in [t for t in tensors_in(results) if hasattr(t._array, "nbytes")]:
             array, owner = _owner(tensor._array)
             key = id(owner)
             if key in old or key in self.live or key in self.lingering or not array.nbytes:
@@ -69,14 +69,3 @@ def _owner(array: Any) -> tuple[Any, Any]:
     while base is not None and type(base) is type(array):
         array, base = base, base.base
     return array, array if base is None else base
-
-
-def _tensors(value: Any):
-    if isinstance(value, Tensor):
-        if hasattr(value._array, "nbytes"):
-            yield value
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from _tensors(v)
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))

@@ -23,6 +23,7 @@ from flambeau import factories, rng
 from flambeau.amp.autocast_mode import autocast
 from flambeau.autograd import api, graph, modes
 from flambeau.autograd.function import Function
+from flambeau.eager.arguments import tensors_in
 from flambeau.eager.autocast import casting
 from flambeau.host_memory import cuda_is_available
 from flambeau.nn import Sequential
@@ -156,7 +157,7 @@ class Surroundings:
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
     """The GPUs that tensors among the arguments are on, and the states of their random generators."""
-    found = sorted({t.get_device() for t in _tensors(args) if t.is_cuda})
+    found = sorted({t.get_device() for t in tensors_in(args) if t.is_cuda})
     if not found:
         return [], []
     from flambeau import cuda
@@ -171,16 +172,6 @@ def set_device_states(devices: Sequence[int], states: Sequence[Tensor], *, devic
 
         for device, state in zip(devices, states, strict=True):
             cuda.set_rng_state(state, device)
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _tensors(value)
 
 
 # -- without reentrance ----------------------------------------------------------------------------------------------

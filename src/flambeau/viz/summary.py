@@ -13,6 +13,7 @@ from flambeau import dtypes as _dtypes
 from flambeau import rng
 from flambeau.autograd.modes import no_grad
 from flambeau.describe import size
+from flambeau.eager.arguments import tensors_in
 from flambeau.factories import zeros
 from flambeau.nn.modules.module import Module
 from flambeau.random_factories import randn
@@ -144,7 +145,7 @@ def summary(
         layers = _run(model, arguments, named, mode)
     finally:
         rng.set_rng_state(random)
-    held = sum(t.numel() * t.element_size() for t in _tensors((arguments, named)))
+    held = sum(t.numel() * t.element_size() for t in tensors_in((arguments, named)))
     return Summary(model, layers, held, True, depth)
 
 
@@ -194,7 +195,7 @@ def _run(model: Module, arguments: tuple, named: dict, mode: str) -> list[Layer]
     def after(module: Module, args: tuple, output: Any) -> None:
         layer = open_calls.pop()
         layer.output, layer.span = _shapes(output), (layer.span[0], now())
-        layer.output_bytes = sum(t.numel() * t.element_size() for t in _tensors(output))
+        layer.output_bytes = sum(t.numel() * t.element_size() for t in tensors_in(output))
 
     training = {module: module.training for module in model.modules()}
     recorder = Recorder(shapes=True)
@@ -240,17 +241,6 @@ def _shape(found: Any) -> str:
         inside = [_shape(f) for f in found if f is not None]
         return ", ".join(inside[:3]) + (", ..." if len(inside) > 3 else "")
     return "-" if found is None else str(found)
-
-
-def _tensors(value: Any):
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from _tensors(v)
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from _tensors(v)
 
 
 def _branches(layers: list[Layer]) -> list[str]:

@@ -59,7 +59,7 @@ typedef struct {
     Py_ssize_t offset[N_SLOTS];
 } Recorder;
 
-/* shape, dtype or flags.fnc, the latter two as NumPy's: of an array on the CPU without asking it by name. */
+/* The shape or the dtype of an array, or whether it is stored by columns and not by rows: read off NumPy's, asked of others by name. */
 enum { TENSOR, SHAPE, TURNED, DTYPE, LATER = DTYPE, PART = 64 }; /* kept of tensor i is i + PART * one of these, says eager/record.py */
 static PyObject *asked(PyObject *array, int what) {
     static PyObject *shape, *dtype, *flags, *turned;
