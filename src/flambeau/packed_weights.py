@@ -100,7 +100,9 @@ class CellParams:
 
     def __init__(self, kind: str, tensors: list, doubles: list, longs: list, packed: list):
         if kind not in ("quantized_dynamic", "quantized_fp16") or len(packed) != 2 or not all(isinstance(p, ScriptObject) for p in packed):
-            raise RuntimeError(f"a quantized recurrent layer has the packed weights of inputs and states; found {kind!r} with {packed!r}")
+            raise RuntimeError(
+                f"a quantized recurrent layer has the packed weights of inputs and states; found {kind!r} with {[type(p) for p in packed[:3]]}"
+            )
         self.kind, self.tensors, self.longs, self.packed = kind, tensors, longs, packed
         self.inputs, self.states = (p.content for p in packed)
         self.most = 0 if kind == "quantized_fp16" else 127 if longs and longs[0] else 255

@@ -178,12 +178,21 @@ def test_the_inside_of_a_tensor_cannot_be_set(name):
 
 # -- pickles that want to grow -----------------------------------------------------------------------------------------
 
+
+def same_hash(i: int) -> bytes:
+    """One of many tuples with one hash: Python's hash of -1 is that of -2."""
+    return b"(" + b"".join(b"J" + struct.pack("<i", -1 - (i >> bit & 1)) for bit in range(9)) + b"t"
+
+
 BOMBS = {
     "copies of one text": (
         b"X\x00\x00\x01\x00" + b"x" * 65536 + b"q\0" + b"c_codecs\nencode\nh\0X\6\0\0\0latin1\x86R0" * 3000 + b"N",
         "over and over",
     ),
-    "copies of one list": (b"](" + b"K\1" * 3000 + b"eq\0" + b"c__builtin__\nset\nh\0\x85R0" * 2000 + b"N", "over and over"),
+    "copies of one list": (
+        b"](" + b"".join(b"M" + struct.pack("<H", i) for i in range(3000)) + b"eq\0" + b"c__builtin__\nset\nh\0\x85R0" * 2000 + b"N",
+        "over and over",
+    ),
     "copies of one state": (
         b"}(" + b"".join(b"X\4\0\0\0%04dN" % i for i in range(3000)) + b"uq\0" + b"ccollections\nOrderedDict\n)Rh\0b0" * 2000 + b"N",
         "over and over",
@@ -191,6 +200,13 @@ BOMBS = {
     "a key that holds itself twice, sixty times": (b"}K\1\x85q\x000" + b"h\0h\0\x86q\x000" * 60 + b"h\0Ns", "parts|over and over"),
     "a deep key": (b"}N" + b"\x85" * 30_000 + b"Ns", "parts|over and over"),
     "a large key, again and again": (b"}(" + b"K\1" * 900 + b"tq\x000" + b"h\0Ns" * 5_000, "over and over"),
+    "keys of one hash": (b"}(" + b"".join(same_hash(i) + b"N" for i in range(500)) + b"u", "same hash"),
+    "members of one hash": (b"\x8f(" + b"".join(same_hash(i) for i in range(500)) + b"\x90", "same hash"),
+    "a frozen set of one hash": (b"(" + b"".join(same_hash(i) for i in range(500)) + b"\x91", "same hash"),
+    "an ordered dictionary of one hash": (
+        b"ccollections\nOrderedDict\n](" + b"".join(same_hash(i) + b"N\x86" for i in range(500)) + b"e\x85R",
+        "same hash",
+    ),
     "deep lists": (b"](" * 30_000 + b"e" * 30_000, "deep"),
     "deep tuples": (b")" + b"\x85" * 30_000, "deep"),
     "deep dictionaries": (b"}K\1" * 20_000 + b"N" + b"s" * 20_000, "deep"),
@@ -212,6 +228,80 @@ BOMBS = {
 def test_pickles_that_want_to_grow(instructions, match):
     """A small pickle took much time or memory, overflowed the stack, or gave a puzzling error."""
     refused(archive(b"\x80\x02" + instructions + (b"." if match != "ends too early|announced" else b"")), match)
+
+
+MANY = b"J" + struct.pack("<i", 150_000_000)
+WIDE = dict(size=MANY + b"\x85", stride=b"K\0\x85")  # one element, 150 million times
+
+
+def inner(**change) -> bytes:
+    """A tensor inside of another object."""
+    return tensor_pickle(**change)[2:]
+
+
+def sparse(layout: bytes, *parts: bytes, size: bytes) -> bytes:
+    name = b"ctorch.serialization\n_get_layout\nX" + struct.pack("<I", len(layout)) + layout + b"\x85R"
+    return b"ctorch._utils\n_rebuild_sparse_tensor\n" + name + b"(" + b"".join(parts) + size + b"t\x86R"
+
+
+def quantized(scales: bytes) -> bytes:
+    start = inner(function=b"torch._utils\n_rebuild_qtensor", kind=b"torch\nQInt8Storage", count=b"K\x10", **WIDE)
+    at = start.index(b"\x89ccollections")
+    scheme = b"(ctorch\nper_channel_affine\n" + scales + scales + b"K\0t"
+    return start[:at] + scheme + start[at:]
+
+
+INDICES = dict(kind=b"torch\nLongStorage", count=b"K\2")
+EXPANDED = {
+    "negated": inner(after=b"}X\3\0\0\0neg\x88s", **WIDE),
+    "conjugated": inner(after=b"}X\4\0\0\0conj\x88s", kind=b"torch\nComplexFloatStorage", count=b"K\2", **WIDE),
+    "negated by another dtype": inner(function=b"torch._utils\n_rebuild_tensor_v3", after=b"ctorch\nfloat32\n}X\3\0\0\0neg\x88s", **WIDE),
+    "overlapping and negated": inner(
+        after=b"}X\3\0\0\0neg\x88s", size=(b"K\2" * 27).join([b"(", b"t"]), stride=(b"K\0" * 27).join([b"(", b"t"])
+    ),
+    "starts of rows": sparse(
+        b"torch.sparse_csr",
+        inner(**INDICES, **WIDE),
+        inner(kind=b"torch\nLongStorage", count=b"K\2", size=b"K\0\x85"),
+        inner(size=b"K\0\x85", count=b"K\4").replace(b"0X\3\0\0\0cpu", b"1X\3\0\0\0cpu"),
+        size=b"J" + struct.pack("<i", 149_999_999) + b"K\1\x86",
+    ),
+    "coordinates": sparse(
+        b"torch.sparse_coo",
+        inner(**INDICES, size=b"K\1" + MANY + b"\x86", stride=b"K\0K\0\x86"),
+        inner(**WIDE).replace(b"0X\3\0\0\0cpu", b"1X\3\0\0\0cpu"),
+        size=b"K\1\x85",
+    ),
+    "scales of channels": quantized(inner(**WIDE).replace(b"0X\3\0\0\0cpu", b"1X\3\0\0\0cpu")),
+    "packed weights": b"ctorch\nScriptObject\n)\x81"
+    + inner(size=MANY + b"K\1\x86", stride=b"K\0K\0\x86")
+    + b"N\x86X\x38\0\0\0__torch__.torch.classes.quantized.LinearPackedParamsBase\x86b",
+}
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "old"])
+@pytest.mark.parametrize("content", EXPANDED.values(), ids=EXPANDED)
+def test_one_element_that_claims_to_be_millions(content, legacy):
+    """A few hundred bytes took hundreds of megabytes: loading computed on every element of an expanded tensor."""
+    data = b"\x80\x02" + content + b"."
+    if legacy:
+        stored = [
+            struct.pack("<q", 16 // size) + bytes(16)
+            for size in (1 if b"QInt8" in data else 8 if b"\nLong" in data or b"Complex" in data else 4, 4)
+        ]
+        keys = ["0", "1"] if b"1X\3\0\0\0cpu" in data else ["0"]
+        whole = old_head() + data + pickle.dumps(keys, 2) + b"".join(stored)
+    else:
+        whole = archive(data, data_0=bytes(16), data_1=bytes(16))
+    refused(whole, "far more elements|looked at")
+
+
+def test_one_tensor_looked_at_over_and_over():
+    """A file had the same indices checked again and again: time grew with the square of its size."""
+    indices = inner(kind=b"torch\nLongStorage", count=b"M\x10\x27", size=b"K\1M\x10\x27\x86", stride=b"K\0K\1\x86") + b"q\0"
+    values = inner(kind=b"torch\nLongStorage", count=b"M\x10\x27", size=b"M\x10\x27\x85") + b"q\1"
+    again = sparse(b"torch.sparse_coo", b"h\0h\1", size=b"K\1\x85") + b"0"
+    refused(archive(b"\x80\x02" + indices + values + again * 2000 + b".", data_0=bytes(80_000)), "looked at")
 
 
 def test_a_list_that_holds_itself():
@@ -292,9 +382,14 @@ def test_two_records_of_one_name():
     refused(buffer.getvalue(), "two records")
 
 
+def old_head() -> bytes:
+    """How files in the older format begin."""
+    return pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({"little_endian": True}, 2)
+
+
 def test_old_files_that_lie():
     """A file in the older format claimed more elements than it has, and memory was taken for them."""
-    head = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({"little_endian": True}, 2)
+    head = old_head()
     keys = pickle.dumps(["0"], 2)
     good = head + tensor_pickle() + b"." + keys + struct.pack("<q", 4) + struct.pack("<4f", 1, 2, 3, 4)
     assert flambeau.load(io.BytesIO(good)).tolist() == [1, 2, 3, 4]

@@ -11,6 +11,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from pickle import UnpicklingError
 from typing import Any
 
@@ -134,6 +135,7 @@ LACKING = re.compile(
     r"|_utils\._rebuild_(nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
 )
 MOST_PARTS = 1000  # of a key
+MOST_ALIKE = 100  # keys of one container with the same hash. Numbers have at most about 60, and Python's strings are salted
 
 # -- how each may be called ----------------------------------------------------------------------------------------
 
@@ -142,16 +144,30 @@ class Caller:
     """Calls what is allowed, with arguments that were looked at.
 
     A pickle can name one large object many times over and have it copied each time: 1 MB of file would become gigabytes. Honest files
-    copy hardly anything twice, so what is copied is paid from a budget in proportion to the pickle itself.
+    copy hardly anything twice, so what is copied is paid from a budget in proportion to the pickle itself. And it can say that one number
+    is a tensor of a million (stride 0), and have something computed on that: such work is paid from a budget in proportion to the file.
     """
 
-    def __init__(self, budget: int):
-        self.budget = budget
+    def __init__(self, pickle_size: int, file_size: int):
+        self.budget = 4 * pickle_size + 1000
+        self.work = 16 * file_size + (1 << 20)  # bytes of elements
+        self.alike: dict[int, tuple[Any, Counter]] = {}  # keys by hash, in each container (kept with it, so that its id stays its own)
 
     def spend(self, amount: int) -> None:
         self.budget -= amount
         if self.budget < 0:
             raise UnpicklingError("the file has one object copied over and over, as no honest file does")
+
+    def compute(self, *tensors: Any) -> None:
+        """Pay for something that looks at every element of these."""
+        for tensor in tensors:
+            if isinstance(tensor, Tensor):
+                self.compute_on(tensor.shape)
+
+    def compute_on(self, shape: Any) -> None:
+        self.work -= prod(shape) * 8  # bytes: on the way small numbers may become wide ones
+        if self.work < 0:
+            raise UnpicklingError(f"the file wants a tensor of shape {tuple(shape)} looked at, far more elements than it holds itself")
 
     def call(self, function: Any, args: Any) -> Any:
         """function(*args), if that is allowed."""
@@ -185,7 +201,7 @@ class Caller:
         elif type(instance) is Parameter or type(instance) is Tensor:
             _set_tensor_state(instance, state)
         elif type(instance) is ScriptObject:
-            _set_packed(instance, state)
+            _set_packed(self, instance, state)
         elif any(type(instance) is value for value in _added.values()):
             _set_state(instance, state)
         else:
@@ -211,13 +227,26 @@ class Caller:
 
     # -- keys
 
-    def key(self, key: Any) -> Any:
+    def members(self, found: Any) -> list:
+        """What a set will be made of, if that is quick."""
+        alike: Counter = Counter()
+        return [self._checked(member, alike) for member in found]
+
+    def key(self, key: Any, container: Any) -> Any:
+        """What will be a key or a member of a container, if that is quick."""
+        if type(key) is str:
+            return key
+        if id(container) not in self.alike:
+            self.alike[id(container)] = (container, Counter())
+        return self._checked(key, self.alike[id(container)][1])
+
+    def _checked(self, key: Any, alike: Counter) -> Any:
         """The key of a dictionary or the member of a set, if looking it up is quick.
 
         Hashing a tuple hashes its members: nested tuples of which each holds the last one twice would take for ever, very deep ones
-        would overflow the stack.
+        would overflow the stack. And anyone can write down tuples that all have one hash, which are compared one by one.
         """
-        if type(key) is str:
+        if type(key) is str or type(key) is bytes:
             return key
         parts, waiting = 0, [key]
         while waiting:
@@ -233,6 +262,9 @@ class Caller:
                 waiting.extend(part)
             elif kind is complex or kind.__hash__ is None:
                 raise UnpicklingError(f"a {kind.__name__} is no key of a dictionary")
+        alike[hash(key)] += 1
+        if alike[hash(key)] > MOST_ALIKE:
+            raise UnpicklingError("keys of one dictionary all have the same hash, as no honest ones do")
         return key
 
 
@@ -270,7 +302,7 @@ def _set_tensor_state(instance: Tensor, state: Any) -> None:
     instance.__setstate__(state)
 
 
-def _set_packed(instance: ScriptObject, state: Any) -> None:
+def _set_packed(caller: Caller, instance: ScriptObject, state: Any) -> None:
     """Packed weights: (weight, bias) of a layer, or two such objects with what belongs to them."""
     _need(isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], tuple), "packed weights have a tuple and a name")
     content, name = state
@@ -279,6 +311,7 @@ def _set_packed(instance: ScriptObject, state: Any) -> None:
     else:
         fits = name == CELL and len(content) == 5 and isinstance(content[0], str) and all(isinstance(part, list) for part in content[1:])
     _need(fits, "packed weights are (weight, bias), or a kind and four lists")
+    caller.compute(*content)
     instance.__setstate__(state)
 
 
@@ -292,6 +325,7 @@ def _qtensor(caller: Caller, args: tuple) -> Tensor:
         axis = meaning[3]
         by_channel = type(axis) is int and 0 <= axis < len(args[2]) and all(t.numel() == args[2][axis] for t in meaning[1:3])
     _need(by_tensor or by_channel, "a quantized tensor has a scale and a zero point, or those of its channels")
+    caller.compute(*meaning)
     return pickling._rebuild_qtensor(*args[:7])
 
 
@@ -319,7 +353,7 @@ def _ordered_dict(caller: Caller, args: tuple) -> Any:
     for pair in (args[0].items() if isinstance(args[0], dict) else args[0]) if args else ():
         _need(isinstance(pair, (list, tuple)) and len(pair) == 2, "an OrderedDict is made of pairs")
         caller.spend(2)
-        result[caller.key(pair[0])] = pair[1]
+        result[caller.key(pair[0], result)] = pair[1]
     return result
 
 
@@ -334,7 +368,7 @@ def _counter(caller: Caller, args: tuple) -> Any:
 def _set(caller: Caller, args: tuple) -> Any:
     _need(not args or (len(args) == 1 and type(args[0]) in (list, tuple)), "a set is made of a list")
     caller.spend(len(args[0]) if args else 0)
-    return {caller.key(member) for member in args[0]} if args else set()
+    return set(caller.members(args[0])) if args else set()
 
 
 def _bytearray(caller: Caller, args: tuple) -> Any:
@@ -392,6 +426,9 @@ def _tensor(function: Callable, count: int, dtype_at: int | None = None) -> Call
             _need(isinstance(args[dtype_at], dtypes.dtype), "the dtype of a tensor is missing")
         if len(args) > count:
             _need(isinstance(args[count], dict), "the last argument of a tensor is a dictionary")
+            if args[count].get("conj") or args[count].get("neg"):
+                pickling.check_geometry(*args[1:4], args[0].dtype)
+                caller.compute_on(args[2])
         return function(*args)
 
     return check
@@ -416,6 +453,7 @@ def _sparse(caller: Caller, args: tuple) -> Tensor:
     _need(all(isinstance(t, Tensor) for t in tensors), "the indices and values of a sparse tensor are tensors")
     _need(_ints(size[0]) and len(size[0]) <= 64 and all(n >= 0 for n in size[0]), "the size of a sparse tensor is numbers from 0 on")
     _need(len(args[1]) < 4 or not is_coo or args[1][3] is None or type(args[1][3]) is bool, "is_coalesced is True or False")
+    caller.compute(*tensors)
     return pickling._rebuild_sparse_tensor(*args)
 
 

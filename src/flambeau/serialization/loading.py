@@ -66,7 +66,7 @@ def load(
 
     def unpickle(data: bytes, persistent_load: Callable[[Any], Any]) -> Any:
         if weights_only:
-            return safe_pickle.loads(data, persistent_load)
+            return safe_pickle.loads(data, persistent_load, source.size)
         return _unpickle(data, persistent_load, pickle_module, pickle_load_args)
 
     with ExitStack() as closing:

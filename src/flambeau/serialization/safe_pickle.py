@@ -2,7 +2,7 @@
 
 A pickle is a program for a small stack machine. Python's own `pickle` lets that program import and call anything; this interpreter knows
 the instructions that build plain data, and asks `allowed` about every name, every call and every state. It runs in time and memory
-proportional to the length of the pickle, and it has no C code to be tricked.
+proportional to the length of the pickle and of the file around it, and it has no C code to be tricked.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from flambeau.serialization import allowed
 DEEPEST = 1000  # containers inside each other: Python's own functions (repr, ==, copy) give up there
 
 
-def loads(data: bytes, persistent_load: Callable[[Any], Any] | None = None) -> Any:
-    """The object a pickle describes; `persistent_load` gives what the pickle only names (storages)."""
-    return Interpreter(data, persistent_load).run()
+def loads(data: bytes, persistent_load: Callable[[Any], Any] | None = None, file_size: int = 0) -> Any:
+    """The object a pickle describes; `persistent_load` gives what the pickle only names (storages), out of a file of `file_size` bytes."""
+    return Interpreter(data, persistent_load, file_size=file_size).run()
 
 
 def load_from(data: bytes, start: int, persistent_load: Callable[[Any], Any] | None = None) -> tuple[Any, int]:
@@ -33,14 +33,14 @@ def load_from(data: bytes, start: int, persistent_load: Callable[[Any], Any] | N
 class Interpreter:
     """The stack machine. Each instruction is a method below, entered in `INSTRUCTIONS` under its byte."""
 
-    def __init__(self, data: bytes, persistent_load: Callable[[Any], Any] | None = None, start: int = 0):
+    def __init__(self, data: bytes, persistent_load: Callable[[Any], Any] | None = None, start: int = 0, file_size: int = 0):
         self.data, self.at = data, start
         self.persistent_load = persistent_load
         self.stack: list[Any] = []
         self.marks: list[int] = []  # heights of the stack
         self.memo: dict[int, Any] = {}
         self.protocol = 0
-        self.caller = allowed.Caller(budget=4 * (len(data) - start) + 1000)
+        self.caller = allowed.Caller(len(data) - start, max(file_size, len(data)))
 
     def run(self) -> Any:
         """Follow the instructions to the last one."""
@@ -125,7 +125,8 @@ class Interpreter:
 
     def set_item(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        self._dict()[self.caller.key(key)] = value
+        target = self._dict()
+        target[self.caller.key(key, target)] = value
 
     def set_items(self) -> None:
         items = self.since_mark()
@@ -133,7 +134,7 @@ class Interpreter:
             raise UnpicklingError("a key without a value")
         target, check = self._dict(), self.caller.key
         for i in range(0, len(items), 2):
-            target[check(items[i])] = items[i + 1]
+            target[check(items[i], target)] = items[i + 1]
 
     def _dict(self) -> dict:
         target = self.stack[-1]
@@ -148,11 +149,11 @@ class Interpreter:
         target = self.stack[-1]
         if type(target) is not set:
             raise UnpicklingError(f"Can only add members to sets, but got {type(target).__name__}")
-        target.update([self.caller.key(member) for member in members])
+        target.update([self.caller.key(member, target) for member in members])
 
     def frozen_set(self) -> None:
         members = self.since_mark()
-        self.stack.append(frozenset([self.caller.key(member) for member in members]))
+        self.stack.append(frozenset(self.caller.members(members)))
 
     # -- names, calls, storages
 
