@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from flambeau import dtypes, layouts
+from flambeau.eager import overrides
 from flambeau.errors import refusal
 from flambeau.kernels import arrays, layout
 from flambeau.tensor import Tensor
@@ -127,7 +128,9 @@ def _resized(self: Tensor, shape) -> Tensor:
 
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """How `load_state_dict` brings a saved tensor into this one: the saved one itself if assigned, else its values copied over."""
+    """What this parameter or buffer is swapped for when `other` is loaded into it (see `torch.__future__`). A class may override it."""
+    if overrides.overridden((self, other)):
+        return overrides.call(module_load, (self, other), (self, other), {"assign": assign})
     return other.detach() if assign else self.copy_(other).detach()
 
 

@@ -260,3 +260,36 @@ def test_deep_recursion_and_reentry_are_survived():
     with pytest.raises(RuntimeError) as told:
         Caller()(flambeau.ones(3))
     assert told.value.__notes__[0].startswith("in Linear(2 -> 2)")
+
+
+@both
+def test_a_hook_that_returns_too_few_gradients_is_refused(torch):
+    """A backward hook returns another number of gradients than it was given, and backward goes on."""
+    x = torch.ones(2, 2, requires_grad=True)
+    seen = []
+    for change in (lambda grads: grads[:-1], lambda grads: (*grads, torch.ones(1))):
+        with torch.nn.Module.register_backward_hook(layer := torch.nn.Sigmoid(), lambda m, i, o, change=change: change(i)):
+            seen.append(refused(lambda layer=layer: layer(x).sum().backward()))
+        y = x.exp()
+        y.grad_fn.register_prehook(change)
+        seen.append(refused(lambda y=y: y.sum().backward()))
+    return seen
+
+
+def test_hooks_of_all_modules_can_be_replaced_at_once():
+    """A program that puts a new dictionary into nn.modules.module is not rid of the global hooks."""
+    from collections import OrderedDict
+
+    from flambeau.nn.modules import module
+
+    calls = []
+    before = module._global_forward_hooks
+    handle = module.register_module_forward_hook(lambda *args: calls.append(args))
+    assert handle.id in handle.hooks_dict_ref()
+    try:
+        module._global_forward_hooks = OrderedDict()
+        flambeau.nn.Identity()(flambeau.ones(1))
+        assert not calls
+    finally:
+        module._global_forward_hooks = before
+        handle.remove()

@@ -575,3 +575,39 @@ def test_a_class_with_its_own_getattr_is_asked(torch):
     del layer.inner
     seen += [hasattr(layer, "inner"), refused(lambda: layer.inner)]
     return seen
+
+
+@both
+def test_lazy_modules_take_shapes_from_inputs_and_checkpoints(torch):
+    """A lazy module of one's own is not initialised by its first input or by a state_dict, or stays lazy."""
+    nn = torch.nn
+
+    class Scale(nn.Module):
+        def forward(self, x):
+            return x * self.weight
+
+    class LazyScale(nn.modules.lazy.LazyModuleMixin, Scale):
+        cls_to_become = Scale
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.UninitializedParameter()
+            self.register_buffer("mean", nn.UninitializedBuffer())
+
+        def initialize_parameters(self, x):
+            if self.has_uninitialized_params():
+                self.weight.materialize(x.shape[-1])
+                torch.nn.init.ones_(self.weight)
+                self.mean.materialize((1,))
+
+    import warnings
+
+    warnings.simplefilter("ignore")
+    a, b, c = LazyScale(), LazyScale(), LazyScale()
+    unshaped = a.state_dict()
+    b.load_state_dict(unshaped)
+    seen = [b.has_uninitialized_params(), type(unshaped["weight"]).__name__, refused(lambda: torch.nn.utils.spectral_norm(LazyScale()))]
+    seen += [a(torch.ones(2, 3)), type(a).__name__, len(a._forward_pre_hooks), a.state_dict()["weight"]]
+    c.load_state_dict({"weight": torch.ones(4), "mean": torch.ones(1)})
+    seen += [c.has_uninitialized_params(), type(c).__name__, c(torch.ones(4)), type(c).__name__, a(torch.ones(3))]
+    return seen

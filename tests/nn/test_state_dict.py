@@ -168,3 +168,115 @@ def test_a_prefix_too_many_is_pointed_out():
         m.load_state_dict({f"module.{k}": v for k, v in m.state_dict().items()})
     with pytest.raises(RuntimeError, match=r"The keys of the model all start with '0\.'"):
         flambeau.nn.Sequential(m).load_state_dict(m.state_dict())
+
+
+@both
+def test_a_tensor_of_two_elements_does_not_fit_a_scalar(torch):
+    """A checkpoint with several elements is loaded into a parameter without dimensions."""
+    m = torch.nn.Module()
+    m.scale = torch.nn.Parameter(torch.tensor(0.0))
+    m.load_state_dict({"scale": torch.tensor([2.0])})
+    return [refused(lambda n=n: m.load_state_dict({"scale": torch.ones(n)})) for n in (0, 2, 3)], m.scale
+
+
+@pytest.fixture
+def future():
+    yield flambeau.__future__
+    flambeau.__future__.set_swap_module_params_on_conversion(False)
+    flambeau.__future__.set_overwrite_module_params_on_conversion(False)
+
+
+@both
+def test_swapped_on_conversion_and_on_loading(torch):
+    """With torch.__future__.set_swap_module_params_on_conversion, parameters are other objects, have other values or lost their gradient."""
+    future = torch.__future__
+    try:
+        future.set_swap_module_params_on_conversion(True)
+        m = net(torch)
+        m(torch.ones(1, 2)).sum().backward()
+        before, grads = list(m.parameters()), [p.grad for p in m.parameters()]
+        m.double()
+        seen = [
+            [a is b for a, b in zip(before, m.parameters(), strict=True)],
+            [a is p.grad for a, p in zip(grads, before, strict=True)],
+            [p.grad for p in before],
+        ]
+        saved = {k: torch.zeros_like(v) for k, v in m.state_dict().items()}
+        for assign in (False, True):
+            m.load_state_dict(saved, assign=assign)
+            seen += [[a is b for a, b in zip(before, m.parameters(), strict=True)], m.state_dict(), [p.requires_grad for p in before]]
+        last = torch.nn.Linear(2, 2)
+        loss = last(torch.ones(1, 2)).sum()
+        last.double()
+        seen.append(refused(lambda: loss.backward()))
+        with torch.device("meta"):
+            bare = torch.nn.Linear(2, 2)
+        weight = bare.weight
+        seen += [bare.to_empty(device="cpu").weight is weight, weight.device.type, future.get_swap_module_params_on_conversion()]
+        return seen
+    finally:
+        future.set_swap_module_params_on_conversion(False)
+
+
+@both
+def test_overwritten_on_conversion(torch):
+    """With torch.__future__.set_overwrite_module_params_on_conversion, converting keeps the old parameters, or changes them."""
+    future = torch.__future__
+    try:
+        future.set_overwrite_module_params_on_conversion(True)
+        m = torch.nn.Linear(2, 2)
+        m.weight.grad = torch.ones(2, 2)
+        before, grad = m.weight, m.weight.grad
+        m.double()
+        return [
+            m.weight is before,
+            before.dtype,
+            grad.dtype,
+            m.weight.dtype,
+            m.weight.grad,
+            future.get_overwrite_module_params_on_conversion(),
+        ]
+    finally:
+        future.set_overwrite_module_params_on_conversion(False)
+
+
+@both
+def test_swap_tensors(torch):
+    """Two swapped tensors have not exchanged data, class, attributes and history, or a swap that cannot be is carried out."""
+
+    class Mine(torch.Tensor):
+        pass
+
+    swap = torch.utils.swap_tensors
+    a, b = torch.arange(3.0), torch.ones(2, 2).as_subclass(Mine)
+    b.note = "here"
+    leaf = torch.ones(2, requires_grad=True)
+    result = leaf * 2
+    other = torch.zeros(3)
+    held = [a, leaf]
+    swap(a, b)
+    swap(leaf, other)
+    seen = [held[0].shape, type(a).__name__, a.note, type(b).__name__, b, held[1].requires_grad, other.requires_grad]
+    seen.append(refused(lambda: result.sum().backward()))
+    import weakref
+
+    watcher = weakref.ref(a)
+    return [*seen, refused(lambda: swap(a, b)), watcher() is a]
+
+
+def test_a_class_says_how_it_is_loaded(future):
+    """module_load of a tensor's own class is not asked when a state_dict is loaded by swapping."""
+
+    class Doubled(flambeau.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is flambeau.Tensor.module_load:
+                return (args[1].as_subclass(flambeau.Tensor) * 2).as_subclass(cls)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    m = flambeau.nn.Module()
+    m.register_buffer("buffer", flambeau.zeros(2).as_subclass(Doubled))
+    future.set_swap_module_params_on_conversion(True)
+    held = m.buffer
+    m.load_state_dict({"buffer": flambeau.ones(2)})
+    assert m.buffer is held and type(held) is Doubled and held.tolist() == [2.0, 2.0]

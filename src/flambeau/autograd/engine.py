@@ -20,7 +20,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hooks_after, run_hooks_before
-from flambeau.autograd.node import LEAF, Hooks, Node
+from flambeau.autograd.node import LEAF, Hooks, Node, refuse_swapped
 from flambeau.kernels import keeper
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
@@ -85,7 +85,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
                     if grad._array.shape != array.shape or grad._array.dtype is not array.dtype:
                         grad = fit(grad, array.shape, array.dtype, node, i)
                 if waiting is not None:
-                    grad = waiting.arrive(target, grad)
+                    grad = waiting.arrive(target, grad, node)
                 if grad is None:
                     continue
                 if waiting is not None and hooked(target):
@@ -170,8 +170,10 @@ class Waiting:
         self.uses = Counter(id(target) for target, nr in edges_from(roots) if nr == LEAF)  # id of a leaf -> gradients still to come
         self.sums: dict[int, Any] = {}
 
-    def arrive(self, leaf, grad):
-        """One use of the leaf has sent its gradient (or None). The sum, if it was the last; None if it was not, or is to be returned."""
+    def arrive(self, leaf, grad, node: Node | None):
+        """One use of the leaf, `node`, has sent its gradient (or None). The sum, if it was the last; None if it was not, or is to be returned."""
+        if leaf._swapped_at is not None:
+            refuse_swapped(leaf, node)
         key = id(leaf)
         self.uses[key] -= 1
         have = self.sums.pop(key, None)
@@ -302,9 +304,7 @@ def run_tensor_hooks(hooks: Hooks, grads: list) -> None:
 def run_pre_hooks(hooks: Hooks, grads: list) -> list:
     """What the node receives."""
     for hook in list(hooks.before.values()):
-        replaced = hook(tuple(grads))
-        if replaced is not None:
-            grads = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+        grads = _replaced(hook, hook(tuple(grads)), grads)
     return grads
 
 
@@ -313,10 +313,19 @@ def run_post_hooks(node: Node, hooks: Hooks, sent: list, grads: list) -> list:
     if hooks.after:
         sent = fit_all(node, sent)
     for hook in list(hooks.after.values()):
-        replaced = hook(tuple(sent), tuple(grads))
-        if replaced is not None:
-            sent = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+        sent = _replaced(hook, hook(tuple(sent), tuple(grads)), sent)
     return sent
+
+
+def _replaced(hook: Any, answer: Any, grads: list) -> list:
+    """The gradients that a hook has returned, or those it was given if it returned None."""
+    if answer is None:
+        return grads
+    found = list(answer) if isinstance(answer, (tuple, list)) else [answer]
+    if len(found) != len(grads):
+        name = getattr(hook, "__name__", type(hook).__name__)
+        raise RuntimeError(f"hook {name!r} has returned an incorrect number of values (got {len(found)}, but expected {len(grads)})")
+    return found
 
 
 def _apply_watched(node: Node, grads: list) -> list:

@@ -150,6 +150,15 @@ def freed_error() -> RuntimeError:
     )
 
 
+def refuse_swapped(leaf, node: Node | None) -> None:
+    """An error where `node` was recorded before the leaf became another tensor: see Note [graphs of swapped tensors]."""
+    if node is not None and node.sequence < leaf._swapped_at:
+        raise RuntimeError(
+            "Trying to execute AccumulateGrad node that was poisoned by swap_tensors: the leaf has become another tensor since the forward pass. "
+            "Convert a model, or load it, before forward or after backward, not in between."
+        )
+
+
 class AccumulateGrad(Node):
     """The face a leaf shows in `next_functions`. The engine itself adds to `leaf.grad` directly; the hooks are kept by the leaf."""
 
@@ -206,6 +215,10 @@ class RemovableHandle:
         RemovableHandle.next_id += 1
         if hook is not None:
             hooks_dict[self.id] = hook
+
+    def hooks_dict_ref(self) -> dict:
+        """The dictionary that the hook is in, with its fellows."""
+        return self.hooks
 
     def remove(self) -> None:
         """Take the hook off. Doing it twice is harmless."""

@@ -80,6 +80,8 @@ _VIEW_MODES = {
 def view_error(view: Tensor, what: str) -> RuntimeError:
     """A write that cannot be recorded because of how the view came about; `what` says who was written to."""
     name = "this function" if view._node is None else type(view._node).__name__
+    if view._view_mode == "function":
+        name = name.removesuffix("Backward")  # the class that the user wrote
     return RuntimeError(_VIEW_MODES[view._view_mode].format(name=name, nr=view._nr, what=what))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau import errors
 from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
+from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, refuse_swapped
 from flambeau.kernels import arrays
 from flambeau.storage import Storage
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -58,6 +58,8 @@ def unpack(entry: Any, node: Node) -> Any:
             tensor, array, version = entry
             s = tensor._storage
             if tensor._array is not array:
+                if tensor._swapped_at is not None:
+                    refuse_swapped(tensor, node)
                 # .data was exchanged. PyTorch keeps a leaf itself, so that backward sees its new values; of others, what they were.
                 return tensor if tensor._node is None else with_history(wrap(array), tensor._node, tensor._nr)
             now = 0 if s is None else s.version

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from flambeau import errors, import_only
+from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 
 __all__ = [
@@ -120,6 +121,8 @@ _told = False
 def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
     """The function, class or module itself: Python runs it, with the same results."""
     global _told
+    if _is(obj, LazyModuleMixin) and obj.has_uninitialized_params():
+        raise RuntimeError(f"{type(obj).__name__} has uninitialized parameters: run a forward pass before it is scripted or traced")
     if not _told:
         _told = True
         errors.warn(

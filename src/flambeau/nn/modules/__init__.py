@@ -48,7 +48,7 @@ __all__ = ["Module", *sorted(HOMES)]
 def __getattr__(name: str):
     subject = HOMES.get(name)
     if subject is None:
-        if name not in SUBJECTS and name != "utils":
+        if name not in SUBJECTS and name not in ("lazy", "utils"):
             raise AttributeError(f"module 'flambeau.nn.modules' has no attribute {name!r}")
         return _import_module(f"flambeau.nn.modules.{name}")
     found = globals()[name] = getattr(_import_module(f"flambeau.nn.modules.{subject}"), name)

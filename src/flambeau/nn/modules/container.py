@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Self
 
 from flambeau.legacy import typename
@@ -172,14 +172,8 @@ class ModuleList(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
-    def __iadd__(self, modules: Iterable[Module]) -> Self:
-        return self.extend(modules)
-
     def __add__(self, other: Iterable[Module]) -> ModuleList:
-        combined = ModuleList()
-        for i, module in enumerate(chain(self, other)):
-            combined.add_module(str(i), module)
-        return combined
+        return ModuleList((*self, *other))
 
     def __dir__(self) -> list[str]:
         return _visible(self)
@@ -209,20 +203,22 @@ class ModuleList(Module):
         self.add_module(str(len(self)), module)
         return self
 
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add several modules at the end."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(f"ModuleList.extend should be called with an iterable of modules: found {type(modules).__name__}")
+        for number, module in enumerate(list(modules), start=len(self)):
+            self.add_module(str(number), module)
+        return self
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(modules)
+
     def pop(self, key: int | slice) -> Module:
         """Take out and return one module, or several as a ModuleList."""
         taken = self[key]
         del self[key]
         return taken
-
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Add several modules at the end."""
-        if not isinstance(modules, Iterable):
-            raise TypeError(f"ModuleList.extend should be called with an iterable, but got {type(modules).__name__}")
-        offset = len(self)
-        for i, module in enumerate(modules):
-            self.add_module(str(offset + i), module)
-        return self
 
 
 class ModuleDict(Module):

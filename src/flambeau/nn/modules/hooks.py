@@ -27,6 +27,8 @@ _global_is_full_backward_hook: bool | None = None
 _global_buffer_registration_hooks: dict[int, Callable] = OrderedDict()
 _global_module_registration_hooks: dict[int, Callable] = OrderedDict()
 _global_parameter_registration_hooks: dict[int, Callable] = OrderedDict()
+# Where the dictionaries around calls are found: programs put others in their place, in `nn.modules.module`, to be rid of all hooks at once.
+shared: dict[str, Any] = globals()
 everywhere: dict[int, bool] = {}  # the numbers of all global hooks around calls: one question instead of four
 
 MIXED = "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them."
@@ -94,7 +96,7 @@ class Hooks:
         full: list[Callable] = []
         old: list[Callable] = []
         if _global_is_full_backward_hook is not None:
-            (full if _global_is_full_backward_hook else old).extend(_global_backward_hooks.values())
+            (full if _global_is_full_backward_hook else old).extend(shared["_global_backward_hooks"].values())
         if self._is_full_backward_hook is not None:
             (full if self._is_full_backward_hook else old).extend(self._backward_hooks.values())
         return full, old
@@ -106,15 +108,15 @@ class Hooks:
         """forward with everything that wants to be called around it."""
         done: set[int] = set()
         try:
-            if _global_forward_pre_hooks or self._forward_pre_hooks:
+            if shared["_global_forward_pre_hooks"] or self._forward_pre_hooks:
                 args, kwargs = self._before_forward(args, kwargs)
-            full, old = self._get_backward_hooks() if _global_backward_hooks or self._backward_hooks else ((), ())
+            full, old = self._get_backward_hooks() if shared["_global_backward_hooks"] or self._backward_hooks else ((), ())
             before = self._get_backward_pre_hooks() if _global_backward_pre_hooks or self._backward_pre_hooks else ()
             around = BackwardHook(self, full, before) if full or before else None
             if around is not None:
                 args = around.setup_input_hook(args)
             result = self.forward(*args, **kwargs)
-            if _global_forward_hooks or self._forward_hooks:
+            if shared["_global_forward_hooks"] or self._forward_hooks:
                 result = self._after_forward(args, kwargs, result, done)
             if around is not None:
                 if not isinstance(result, (Tensor, tuple)):
@@ -130,7 +132,7 @@ class Hooks:
             raise
 
     def _before_forward(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        for number, hook in (*_global_forward_pre_hooks.items(), *self._forward_pre_hooks.items()):
+        for number, hook in (*shared["_global_forward_pre_hooks"].items(), *self._forward_pre_hooks.items()):
             if number in self._forward_pre_hooks_with_kwargs:
                 answer = hook(self, args, kwargs)
                 if answer is not None:
@@ -146,7 +148,7 @@ class Hooks:
 
     def _after_forward(self, args: tuple, kwargs: dict, result: Any, done: set[int]) -> Any:
         with_kwargs, always = self._forward_hooks_with_kwargs, self._forward_hooks_always_called
-        for number, hook in (*_global_forward_hooks.items(), *self._forward_hooks.items()):
+        for number, hook in (*shared["_global_forward_hooks"].items(), *self._forward_hooks.items()):
             if number in always or number in _global_forward_hooks_always_called:
                 done.add(number)
             if number in with_kwargs or number in _global_forward_hooks_with_kwargs:
@@ -160,7 +162,12 @@ class Hooks:
     def _after_failure(self, args: tuple, kwargs: dict, done: set[int]) -> None:
         """Something was raised: call the hooks that are always called and were not yet."""
         for hooks, always, with_kwargs, kind in (
-            (_global_forward_hooks, _global_forward_hooks_always_called, _global_forward_hooks_with_kwargs, "global module forward hook"),
+            (
+                shared["_global_forward_hooks"],
+                _global_forward_hooks_always_called,
+                _global_forward_hooks_with_kwargs,
+                "global module forward hook",
+            ),
             (self._forward_hooks, self._forward_hooks_always_called, self._forward_hooks_with_kwargs, "module forward hook"),
         ):
             for number, hook in list(hooks.items()):
@@ -193,9 +200,9 @@ class Hooks:
 def _old_hook_problem(inputs: Any, result: Any, grad_fn: Any) -> str:
     """Why a hook on the last node of a module sees too little."""
     if not isinstance(result, Tensor) and not (isinstance(result, tuple) and all(isinstance(r, Tensor) for r in result)):
-        return "the forward contains a module output that is not a single Tensor or a tuple of Tensors,"
+        return "the forward does not return a single Tensor or a tuple of Tensors"
     if not isinstance(inputs, Tensor) and not (isinstance(inputs, tuple) and all(isinstance(i, Tensor) for i in inputs)):
-        return "the forward takes an input that is not a single Tensor or a tuple of Tensors"
+        return "the forward does not take as input a single Tensor or a tuple of Tensors"
     results = (result,) if isinstance(result, Tensor) else result
     if any(r.grad_fn is not grad_fn for r in results):
         return "outputs are generated by different autograd Nodes"
@@ -238,7 +245,7 @@ class _WrappedHook:
 
 def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
     """Call hook(module, args) before the forward of every module."""
-    return _add(_global_forward_pre_hooks, hook, (everywhere,))
+    return _add(shared["_global_forward_pre_hooks"], hook, (everywhere,))
 
 
 def register_module_forward_hook(hook: Callable, *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
@@ -246,7 +253,7 @@ def register_module_forward_hook(hook: Callable, *, with_kwargs: bool = False, a
     flags = [everywhere]
     flags += [_global_forward_hooks_with_kwargs] if with_kwargs else []
     flags += [_global_forward_hooks_always_called] if always_call else []
-    return _add(_global_forward_hooks, hook, tuple(flags))
+    return _add(shared["_global_forward_hooks"], hook, tuple(flags))
 
 
 def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
@@ -269,7 +276,7 @@ def _register_global_backward(hook: Callable, full: bool) -> RemovableHandle:
     if _global_is_full_backward_hook is (not full):
         raise RuntimeError(MIXED_GLOBALLY)
     _global_is_full_backward_hook = full
-    return _add(_global_backward_hooks, hook, (everywhere,))
+    return _add(shared["_global_backward_hooks"], hook, (everywhere,))
 
 
 def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:

@@ -54,6 +54,7 @@ __all__ = [
 ]  # fmt: skip
 
 _ORDINARY = frozenset({bool, int, float, str, type(None), tuple, list, dict, set})  # what is certainly no tensor and no module
+hooks.shared = globals()
 _everywhere = hooks.everywhere  # as a global: this is read by every call of every module
 _EARLY = "before Module.__init__() call"
 # The dictionaries of hooks every module has; those that PyTorch added later are missing in modules pickled before.

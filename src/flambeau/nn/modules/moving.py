@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
-from flambeau import devices, dtypes, factories
+from flambeau import __future__, devices, dtypes, factories
 from flambeau.autograd import modes
 from flambeau.ops.copying import parse_to
 from flambeau.parameter import Parameter
+from flambeau.swapping import swap_tensors
 from flambeau.tensor import Tensor
 
 
@@ -25,7 +26,7 @@ class Moves:
                 module._apply(fn)
         for name, parameter in self._parameters.items():
             if parameter is not None:
-                self._parameters[name] = _moved(parameter, fn)
+                self._parameters[name] = _moved(parameter, fn, f"{self._get_name()}.{name}")
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)
@@ -148,18 +149,34 @@ class Moves:
                     (grad.requires_grad_(False) if grad.grad_fn is None else grad.detach_()).zero_()
 
 
-def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
-    """The parameter with its data and gradient replaced by `fn` of them; a new one if it comes from or goes to the meta device."""
+def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> Parameter:
+    """The parameter with its data and gradient replaced by `fn` of them: the same object where that can be, unless `torch.__future__` says
+    otherwise. Data cannot come from the meta device, or go there."""
     grad = parameter._grad
     with modes.no_grad():
         data = fn(parameter)
         new_grad = None if grad is None else fn(grad)
-    if data.is_meta == parameter.is_meta:
+    if __future__.get_swap_module_params_on_conversion():
+        return _swapped(parameter, data, new_grad, name)
+    if data.is_meta == parameter.is_meta and not __future__.get_overwrite_module_params_on_conversion():
         parameter.data = data
         if grad is not None:
             grad.data = new_grad
-    else:
-        parameter = type(parameter)(data, parameter.requires_grad)
-        if grad is not None:
-            parameter._grad = new_grad.requires_grad_(grad.requires_grad)
+        return parameter
+    moved = Parameter(data, parameter.requires_grad)
+    if grad is not None:
+        moved._grad = new_grad.requires_grad_(grad.requires_grad)
+    return moved
+
+
+def _swapped(parameter: Parameter, data: Tensor, new_grad: Tensor | None, name: str) -> Parameter:
+    """The parameter, after becoming a Parameter of this data; and its gradient, after becoming the new one."""
+    grad = parameter._grad
+    try:
+        swap_tensors(parameter, Parameter(data, parameter.requires_grad))
+        if grad is not None and new_grad is not grad:
+            swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))
+    except RuntimeError as problem:
+        raise RuntimeError(f"_apply(): Couldn't swap {name}: {problem}") from problem
+    parameter._grad = grad
     return parameter

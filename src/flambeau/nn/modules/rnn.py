@@ -230,16 +230,18 @@ class RNN(RNNBase):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
-        if len(args) > 3:
-            self.nonlinearity = args[3]
-            args = args[:3] + args[4:]
-        else:
-            self.nonlinearity = kwargs.pop("nonlinearity", "tanh")
-        if self.nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"Unknown nonlinearity '{self.nonlinearity}'. Select from 'tanh' or 'relu'.")
-        super().__init__(f"RNN_{self.nonlinearity.upper()}", *args, **kwargs)
+        _refuse_projection(kwargs)
+        *sizes, nonlinearity = args[:4] if len(args) > 3 else (*args, kwargs.pop("nonlinearity", "tanh"))
+        mode = f"RNN_{nonlinearity}".upper()
+        if mode not in GATES or nonlinearity != nonlinearity.lower():
+            raise ValueError(f"Unknown nonlinearity '{nonlinearity}': an RNN has 'tanh' or 'relu'")
+        self.nonlinearity = nonlinearity
+        super().__init__(mode, *sizes, *args[4:], **kwargs)
+
+
+def _refuse_projection(options: dict) -> None:
+    if "proj_size" in options:
+        raise ValueError("proj_size argument is only supported for LSTM: other layers have no projection of their state")
 
 
 class GRU(RNNBase):
@@ -253,8 +255,7 @@ class GRU(RNNBase):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        _refuse_projection(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
 

@@ -7,11 +7,13 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flambeau import __future__
 from flambeau.autograd import modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.nn.modules.hooks import _WrappedHook
 from flambeau.nn.parameter import is_lazy
 from flambeau.parameter import Parameter
+from flambeau.swapping import swap_tensors
 from flambeau.tensor import Tensor
 
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
@@ -156,7 +158,7 @@ class State:
             wanted = "expected torch.Tensor or Tensor-like object from checkpoint"
             return f'While copying the parameter named "{key}", {wanted} but received {type(saved)}'
         if not is_lazy(tensor):
-            if tensor.dim() == 0 and len(saved.shape) == 1:
+            if tensor.dim() == 0 and tuple(saved.shape) == (1,):
                 saved = saved[0]  # in very old checkpoints a scalar had one dimension
             if saved.shape != tensor.shape:
                 there, here = saved.shape, tensor.shape
@@ -167,22 +169,16 @@ class State:
                 return ""
         try:
             with modes.no_grad():
-                if assign:
-                    self._assign(name, tensor, saved)
+                if __future__.get_swap_module_params_on_conversion():
+                    _become(tensor, saved, assign)
+                elif assign:
+                    setattr(self, name, _as_parameter(saved, tensor) if isinstance(tensor, Parameter) else saved)
                 else:
                     tensor.copy_(saved)
         except Exception as problem:
             shapes = f"whose dimensions in the model are {tensor.size()} and whose dimensions in the checkpoint are {saved.size()}"
             return f'While copying the parameter named "{key}", {shapes}, an exception occurred : {problem.args}.'
         return ""
-
-    def _assign(self, name: str, tensor: Tensor, saved: Any) -> None:
-        if isinstance(tensor, Parameter):
-            if isinstance(saved, Parameter):
-                saved.requires_grad_(tensor.requires_grad)
-            else:
-                saved = Parameter(saved, requires_grad=tensor.requires_grad)
-        setattr(self, name, saved)
 
     # -- hooks
 
@@ -211,6 +207,19 @@ class State:
     def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
         """Call hook(module, incompatible_keys) after loading; it may change the two lists in place."""
         return RemovableHandle(self._load_state_dict_post_hooks, hook)
+
+
+def _become(tensor: Tensor, saved: Any, assign: bool) -> None:
+    """Swap a parameter or buffer for what its class makes of the saved tensor."""
+    found = tensor.module_load(saved, assign=assign)
+    if found is saved or found is tensor:
+        raise RuntimeError("module_load returned one of self or other: return .detach() of it, which can be swapped")
+    swap_tensors(tensor, _as_parameter(found, tensor) if isinstance(tensor, Parameter) else found)
+
+
+def _as_parameter(saved: Any, tensor: Tensor) -> Parameter:
+    """The saved tensor as a parameter, to be learned if the one it replaces is."""
+    return saved.requires_grad_(tensor.requires_grad) if isinstance(saved, Parameter) else Parameter(saved, tensor.requires_grad)
 
 
 def _load(module: Any, state: Any, prefix: str, metadata: dict, assign: bool, found: _IncompatibleKeys, problems: list) -> None:

@@ -62,25 +62,8 @@ class _Orthogonal(Module):
 
     def forward(self, X: Tensor) -> Tensor:
         wide = X.size(-2) < X.size(-1)
-        X = X.mT if wide else X  # (n, k), n >= k
-        n, k = X.size(-2), X.size(-1)
-        if self.orthogonal_map == _OrthMaps.householder:
-            A = X.tril(diagonal=-1)
-            tau = 2.0 / (1.0 + (A * A).sum(dim=-2))
-            Q = _op("linalg.householder_product")(A, tau)
-            # The diagonal holds signs.
-            Q = Q * X.diagonal(dim1=-2, dim2=-1).int().unsqueeze(-2)
-        else:
-            X = X.tril()
-            if n != k:
-                X = _op("cat")([X, X.new_zeros(n, n - k).expand(*X.shape[:-2], -1, -1)], dim=-1)
-            A = X - X.mH
-            if self.orthogonal_map == _OrthMaps.matrix_exp:
-                Q = _op("matrix_exp")(A)
-            else:
-                one = factories.eye(n, dtype=A.dtype, device=A.device)
-                Q = _op("linalg.solve")(one.add(A, alpha=-0.5), one.add(A, alpha=0.5))
-            Q = Q[..., :k] if n != k else Q
+        tall = X.mT if wide else X  # (n, k), n >= k
+        Q = _reflected(tall) if self.orthogonal_map == _OrthMaps.householder else _rotated(tall, self.orthogonal_map)
         if hasattr(self, "base"):
             Q = self.base @ Q
         return Q.mT if wide else Q
@@ -112,6 +95,24 @@ class _Orthogonal(Module):
         identity = factories.zeros_like(start)
         identity.diagonal(dim1=-2, dim2=-1).fill_(-1.0)
         return identity
+
+
+def _reflected(X: Tensor) -> Tensor:
+    """The product of k reflections, one by each column of X below the diagonal; the diagonal holds signs, which are not learned. (n, k) -> (n, k)"""
+    vectors, signs = X.tril(-1), X.diagonal(dim1=-2, dim2=-1).int()
+    scale = 2 / (1 + vectors.square().sum(-2))
+    return _op("linalg.householder_product")(vectors, scale) * signs.unsqueeze(-2)
+
+
+def _rotated(X: Tensor, orthogonal_map: _OrthMaps) -> Tensor:
+    """The first k columns of a rotation by the skew-symmetric matrix that has X below the diagonal. (n, k) -> (n, k)"""
+    n, k = X.shape[-2:]
+    lower = _op("nn.functional.pad")(X.tril(), (0, n - k))
+    skew = lower - lower.mH
+    if orthogonal_map == _OrthMaps.matrix_exp:
+        return _op("matrix_exp")(skew)[..., :k]
+    half, one = skew / 2, factories.eye(n, dtype=skew.dtype, device=skew.device)
+    return _op("linalg.solve")(one - half, (one + half)[..., :k])
 
 
 def _is_orthogonal(Q: Tensor, eps: float | None = None) -> bool:

@@ -137,9 +137,9 @@ class ParametrizationList(ModuleList):
         self.is_tensor = isinstance(stored, Tensor)
         self.ntensors = 1 if self.is_tensor else len(stored)
         if isinstance(stored, Tensor):
-            if original.dtype != stored.dtype:
-                found = f"original.dtype: {original.dtype}, right_inverse(original).dtype: {stored.dtype}"
-                raise ValueError(f"When `right_inverse` outputs one tensor, it may not change the dtype: {found}")
+            for quality, mine, other in (("dtype", stored.dtype, original.dtype), ("device", stored.device, original.device)):
+                if mine != other:
+                    raise ValueError(f"When `right_inverse` outputs one tensor, it may not change the {quality}: {other} became {mine}")
             _set(original, stored)
             _register_parameter_or_buffer(self, "original", original)
         else:
@@ -152,7 +152,7 @@ class ParametrizationList(ModuleList):
                 tensor.requires_grad_(original.requires_grad)
                 _register_parameter_or_buffer(self, f"original{i}", tensor)
         if not unsafe:
-            _check_unchanged("A parametrization", self(), shape, dtype, "that of the tensor")
+            _check_unchanged(self(), shape, dtype)
 
     def _originals(self) -> list[Tensor]:
         return [self.original] if self.is_tensor else [getattr(self, f"original{i}") for i in range(self.ntensors)]
@@ -216,22 +216,28 @@ def _set(tensor: Tensor, value: Tensor) -> None:
 def _check_another(now: Tensor, parametrization: Any) -> None:
     """A further parametrization keeps dtype and shape, and so does its inverse."""
     result = parametrization(now)
-    _check_unchanged("A parametrization", result, now.shape, now.dtype, "that of the tensor")
+    _check_unchanged(result, now.shape, now.dtype)
     if hasattr(parametrization, "right_inverse"):
         try:
             back = parametrization.right_inverse(result)
         except NotImplementedError:
             return
-        _check_unchanged("parametrization.right_inverse", back, now.shape, now.dtype, "that of the tensor")
+        if not isinstance(back, Tensor):
+            raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
+        for quality in ("dtype", "shape"):
+            mine, other = getattr(back, quality), getattr(now, quality)
+            if mine != other:
+                raise ValueError(
+                    f"What parametrization.right_inverse returns must have the same {quality} as the tensor: {mine} is not {other}"
+                )
 
 
-def _check_unchanged(what: str, found: Any, shape: Any, dtype: Any, whose: str) -> None:
+def _check_unchanged(found: Any, shape: Any, dtype: Any) -> None:
     if not isinstance(found, Tensor):
-        raise ValueError(f"{what} must return a tensor. Got {type(found).__name__}.")
+        raise ValueError(f"A parametrization must return a tensor. Got {type(found).__name__}.")
     for quality, mine, other in (("dtype", found.dtype, dtype), ("shape", found.shape, shape)):
         if mine != other:
-            wanted = f"Registering a parametrization may not change the {quality} of the tensor, unless `unsafe` flag is enabled"
-            raise ValueError(f"{wanted}: {what} gives {mine}, {whose} is {other}")
+            raise ValueError(f"A parametrization may not change the {quality} of the tensor, {other}, to {mine}: only with unsafe=True")
 
 
 def _inject_new_class(module: Module) -> None:

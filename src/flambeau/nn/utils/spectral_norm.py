@@ -10,6 +10,7 @@ from typing import Any
 from flambeau.autograd import modes
 from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
+from flambeau.nn.utils.weight_norm import check_free, numbers_of
 from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
 
@@ -70,9 +71,7 @@ class SpectralNorm:
 
     @staticmethod
     def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
-        for hook in module._forward_pre_hooks.values():
-            if isinstance(hook, SpectralNorm) and hook.name == name:
-                raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+        check_free(SpectralNorm, module, name, "spectral_norm")
         made = SpectralNorm(name, n_power_iterations, dim, eps)
         weight = module._parameters[name]
         if weight is None:
@@ -142,13 +141,11 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the parameter an ordinary one again, with its present value."""
-    for number, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, SpectralNorm) and hook.name == name:
-            hook.remove(module)
-            del module._forward_pre_hooks[number]
-            break
-    else:
+    numbers = numbers_of(SpectralNorm, module, name)
+    if not numbers:
         raise ValueError(f"spectral_norm of '{name}' not found in {module}")
+    hook: Any = module._forward_pre_hooks.pop(numbers[0])
+    hook.remove(module)
     for hooks, kind in (
         (module._state_dict_hooks, SpectralNormStateDictHook),
         (module._load_state_dict_pre_hooks, SpectralNormLoadStateDictPreHook),
