@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import weakref
 from functools import partial
 
 import numpy as np
@@ -187,7 +189,7 @@ def test_functions_that_compute_something_else_are_noticed(what: str):
     out = checkpoint(changing(sin_cos, other), x, use_reentrant=False, **options)
     with pytest.raises(CheckpointError, match=words):
         out.sum().backward()
-    assert modes.special == 0 and modes.state.pack_hooks == []
+    assert modes.special == 0 and modes.state.pack_hooks == ()
 
 
 def test_determinism_check_can_be_switched_off():
@@ -555,3 +557,96 @@ def test_a_reversible_block_draws_the_same_numbers_again():
 
     for ours, theirs in zip(program(flambeau), program(torch), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+# -- passes over parts, and inside of forward --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_passes_of_a_group_share_a_rerun(grouped):
+    """Two backward passes over disjoint parts of a checkpointed function run it again twice in a GraphExecGroup, or once outside of one."""
+
+    def run(T):
+        runs = []
+
+        def function(x):
+            runs.append(1)
+            y = x.sin().cos()
+            return y, y.sin().cos()
+
+        x = T.tensor([0.5, 1.5], requires_grad=True)
+        y, z = T.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+        with T.utils.checkpoint.GraphExecGroup() if grouped else contextlib.nullcontext():
+            (grad_y,) = T.autograd.grad(z, (y,), (T.ones(2),))
+            (grad_x,) = T.autograd.grad(y, (x,), (grad_y,))
+        return len(runs), grad_x.tolist()
+
+    assert run(flambeau)[0] == run(torch)[0]
+    np.testing.assert_allclose(run(flambeau)[1], run(torch)[1], rtol=1e-6)
+
+
+def test_passes_of_a_group_share_no_node():
+    """A second backward over the same nodes is computed from values that were given out already."""
+    x = flambeau.ones(3, requires_grad=True)
+    out = checkpoint(lambda x: x.sin().cos(), x, use_reentrant=False)
+    with flambeau.utils.checkpoint.GraphExecGroup():
+        out.sum().backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="two backward calls that overlap"):
+            out.sum().backward()
+        with pytest.raises(RuntimeError, match="cannot be nested"), flambeau.utils.checkpoint.GraphExecGroup():
+            pass
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_backward_inside_of_a_checkpoint(early_stop):
+    """A backward pass inside of a checkpointed function, before its forward has ended, fails or gives other numbers."""
+
+    def inner(x):
+        return checkpoint(lambda y: y.sin().exp().sin(), x, use_reentrant=False, early_stop=early_stop).sum()
+
+    def slope(x):
+        x = x.detach().requires_grad_()
+        (found,) = flambeau.autograd.grad(inner(x), x, create_graph=True)
+        return found.sum() + inner(x)
+
+    x = flambeau.tensor([0.3, 0.7], requires_grad=True)
+    with flambeau.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        expected = slope(x)
+    found = checkpoint(slope, x, use_reentrant=False, early_stop=early_stop)
+    np.testing.assert_allclose(found.item(), expected.item(), rtol=1e-6)
+
+
+def test_checkpointed_graphs_die():
+    """What was checkpointed stays in memory after backward until the garbage collector comes."""
+
+    def scope():
+        x = flambeau.ones(3, requires_grad=True)
+        out = checkpoint(lambda x: x.sin().exp(), x, use_reentrant=False)
+        (grad,) = flambeau.autograd.grad(out.sum(), x, create_graph=True)
+        return weakref.ref(grad.grad_fn)
+
+    gc.disable()
+    try:
+        assert scope()() is None
+    finally:
+        gc.enable()
+
+
+def test_arguments_without_gradient_keep_their_identity():
+    """What a checkpointed function saves of an argument that wants no gradient is another object than the argument."""
+    seen = []
+
+    class Save(flambeau.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(y)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.extend(ctx.saved_tensors)
+            return grad, None
+
+    x, y = flambeau.ones(2, requires_grad=True), flambeau.ones(2)
+    checkpoint(Save.apply, x, y, use_reentrant=False).sum().backward()
+    assert seen[0] is y

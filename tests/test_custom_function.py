@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from history_oracle import agree, leaf, name, plain, questions, weigh
 
@@ -853,3 +855,154 @@ def test_functions_of_nested_arguments():
         Short.apply((a, b), factor)["first"].sum().backward()
     with pytest.raises(NotImplementedError, match="forward_extended"):
         flambeau.autograd.NestedIOFunction.apply(a)
+
+
+# -- what newer programs say of their Functions ------------------------------------------------------------------------
+
+
+def default_arguments_of_forward(T):
+    class Power(T.autograd.Function):
+        @staticmethod
+        def forward(x, n=3):
+            return x**n
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, ctx.n = inputs
+            ctx.save_for_backward(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * ctx.n * x ** (ctx.n - 1), None
+
+    a, b = leaf(T, 3), leaf(T, 3)
+    weigh(T, Power.apply(a), Power.apply(b, 2)).backward()
+    return a.grad, b.grad
+
+
+def boxed_gradients(T):
+    seen = []
+
+    class Two(T.autograd.Function):
+        boxed_grads_call = True
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, grads):
+            first, second = grads
+            alive = weakref.ref(second)
+            total = first * 2 + second * 3
+            grads.clear()
+            del second
+            seen.append((type(grads).__name__, alive() is None))
+            return total
+
+    w = leaf(T, 3)
+    a, b = Two.apply(w)
+    weigh(T, a * 1, b * 1).backward()
+    c, _ = Two.apply(w)
+    weigh(T, c).backward()
+    return w.grad, seen
+
+
+def saved_tensors_read_once(T):
+    class Once(T.autograd.Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx, x, times):
+            ctx.save_for_backward(x)
+            ctx.times = times
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            for _ in range(ctx.times):
+                (x,) = ctx.saved_tensors
+            return grad * x, None
+
+    w = leaf(T, 3)
+    weigh(T, Once.apply(w, 1)).backward()
+    try:
+        weigh(T, Once.apply(w, 2)).backward()
+    except RuntimeError as problem:
+        return w.grad, "can only be accessed once" in str(problem)
+
+
+def dirty_but_no_input(T):
+    def forward(ctx, x):
+        found = x.clone().view_as(x)
+        ctx.mark_dirty(found)
+        return found
+
+    return _function(T, forward).apply(leaf(T, 3).clone())
+
+
+@questions(default_arguments_of_forward, boxed_gradients, saved_tensors_read_once, dirty_but_no_input)
+def test_what_functions_say_of_themselves(question):
+    """A setting of a Function, or a default argument of its forward, is not heeded as in PyTorch."""
+    agree(question)
+
+
+def with_jvp(T, wrong: float = 0.0):
+    """x, y -> x * y, x + y, whose forward-mode derivative alone is `wrong`."""
+
+    class Pair(T.autograd.Function):
+        @staticmethod
+        def forward(x, y, n):
+            return x * y * n, x + y, (x > 0).sum()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, y, ctx.n = inputs
+            ctx.mark_non_differentiable(output[2])
+            ctx.save_for_forward(x, y)
+
+        @staticmethod
+        def jvp(ctx, x_t, y_t, n_t):
+            x, y = ctx.saved_tensors
+            assert n_t is None
+            return (x_t * y + x * y_t) * ctx.n + wrong, x_t + y_t, None
+
+    return Pair
+
+
+def forward_by_the_authors_jvp(T):
+    a, b, v, u = (plain(T, 3, seed=i) for i in range(4))
+    pair = lambda x, y: with_jvp(T, 1.0).apply(x.sin(), y, 2)[:2]  # noqa: E731
+    one = T.func.jvp(lambda x: pair(x, b), (a,), (v,))
+    two = T.func.jvp(pair, (a, b), (v, u))
+    with T.autograd.forward_ad.dual_level():
+        x = T.autograd.forward_ad.make_dual(a, v)
+        tangents = [T.autograd.forward_ad.unpack_dual(t).tangent for t in pair(x, b)]
+    return one, two, tangents
+
+
+def tangent_for_what_has_none(T):
+    class Wrong(with_jvp(T)):
+        @staticmethod
+        def jvp(ctx, x_t, y_t, n_t):
+            return x_t, y_t, x_t
+
+    return T.func.jvp(lambda x: Wrong.apply(x, x, 2)[0], (plain(T, 3),), (plain(T, 3),))
+
+
+@questions(forward_by_the_authors_jvp, tangent_for_what_has_none)
+def test_forward_mode_asks_the_author(question):
+    """Forward mode through a Function with a jvp of its own does not use it."""
+    agree(question)
+
+
+def test_forward_mode_twice_asks_the_author():
+    """The second derivative by forward mode is not the derivative of the author's jvp. (PyTorch 2.13 answers zero here.)"""
+    a, v = plain(flambeau, 3), plain(flambeau, 3, seed=1)
+
+    def second(function):
+        return flambeau.func.jvp(lambda x: flambeau.func.jvp(function, (x,), (v,))[1], (a,), (v,))[1]
+
+    found, expected = second(lambda y: with_jvp(flambeau).apply(y, y.cos(), 2)[0]), second(lambda y: y * y.cos() * 2)
+    flambeau.testing.assert_close(found, expected)

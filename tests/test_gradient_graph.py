@@ -321,3 +321,71 @@ def test_backward_inside_backward():
         return seen, w.grad, T.is_grad_enabled()
 
     agree(question)
+
+
+# -- the words of refusals, which programs match ---------------------------------------------------------------------------
+
+
+def _used_twice(T):
+    loss = leaf(T, 2).exp().sum()
+    loss.backward()
+    loss.backward()
+
+
+def _edge_without_zeros(T):
+    x, y = leaf(T, 2), leaf(T, 2)
+    edge = T.autograd.graph.get_gradient_edge(y * 2)
+    T.autograd.grad((x * 2).sum(), (x, edge), allow_unused=True, materialize_grads=True)
+
+
+REFUSALS = {
+    "too many gradients for a node": (
+        lambda T: leaf(T, 2).exp().grad_fn(plain(T, 2), plain(T, 2)),
+        TypeError,
+        "expected 1 arguments, got 2 instead",
+    ),
+    "too few gradients for a node": (lambda T: leaf(T, 2).exp().grad_fn(), TypeError, "expected 1 arguments, got 0 instead"),
+    "backward twice": (_used_twice, RuntimeError, "a second time.*Specify retain_graph=True"),
+    "shape of a gradient": (
+        lambda T: T.autograd.grad(leaf(T, 2) * 1, leaf(T, 2), plain(T, 3)),
+        RuntimeError,
+        r"grad_output\[0\] has a shape of torch.Size\(\[3\]\) and output\[0\] has a shape of torch.Size\(\[2\]\)",
+    ),
+    "dtype of a gradient": (
+        lambda T: T.autograd.grad(leaf(T, 2) * 1, leaf(T, 2), plain(T, 2) * 1j),
+        RuntimeError,
+        "required to have the same dtype",
+    ),
+    "shape of batched gradients": (
+        lambda T: T.autograd.grad(leaf(T, 2) * 1, leaf(T, 2), plain(T, 2, 3), is_grads_batched=True),
+        RuntimeError,
+        "If `is_grads_batched=True`, we interpret the first",
+    ),
+    "zeros for an edge": (_edge_without_zeros, RuntimeError, "materialize_grads cannot be used when the given input is a GradientEdge"),
+    "differentiated out=": (
+        lambda T: T.mul(leaf(T, 2), 2, out=plain(T, 2)),
+        RuntimeError,
+        "out=... arguments don't support automatic differentiation, but one of the arguments requires grad",
+    ),
+}
+
+
+@pytest.mark.parametrize("T", (torch, flambeau), ids=("torch", "flambeau"))
+@pytest.mark.parametrize("case", REFUSALS)
+def test_words_of_refusals(T, case):
+    """A misuse of the graph is refused with other words than those programs know from PyTorch, or not at all."""
+    question, kind, words = REFUSALS[case]
+    with pytest.raises(kind, match=words):
+        question(T)
+
+
+def test_gradients_that_are_zeros_go_on():
+    """Zeros that stand for a missing gradient cannot be differentiated again where a graph was asked for."""
+
+    def question(T):
+        x, a = leaf(T, 2), leaf(T, 2)
+        first = T.autograd.grad((x * a).sum(), x, create_graph=True)
+        second = T.autograd.grad(first[0].sum(), x, create_graph=True, materialize_grads=True)
+        return second, T.autograd.grad(second[0].sum(), x, materialize_grads=True)
+
+    agree(question)

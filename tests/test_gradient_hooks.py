@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+
 import pytest
 from history_oracle import agree, leaf, plain, questions, weigh
+
+import flambeau
 
 torch = pytest.importorskip("torch")
 
@@ -384,3 +389,68 @@ def raw_saved_hooks(T):
 def test_saved_tensors(question):
     """Tensors saved for backward can be packed, unpacked and looked at as in PyTorch."""
     agree(question)
+
+
+# -- contexts that a hook leaves open --------------------------------------------------------------------------------------
+
+
+def context_entered_in_backward(T):
+    seen = []
+
+    def unpack(x):
+        context.__enter__()
+        seen.append("unpacked")
+        return x
+
+    context = T.autograd.graph.saved_tensors_hooks(lambda x: x, unpack)
+    w = leaf(T, 2)
+    with context:
+        loss = w.sin().sum()
+    loss.backward()
+    w.sin().sum().backward()
+    return seen, w.grad
+
+
+def context_left_in_backward(T):
+    seen = []
+
+    def unpack(x):
+        context.__exit__()
+        return x
+
+    context = T.autograd.graph.saved_tensors_hooks(lambda x: x, unpack)
+    w = leaf(T, 2)
+    context.__enter__()
+    w.sin().sum().backward()
+    context.__exit__()
+    with T.autograd.graph.saved_tensors_hooks(lambda x: seen.append("packed") or x, lambda x: x):
+        w.sin().sum().backward()
+    w.sin().sum().backward()
+    return seen, w.grad
+
+
+@questions(context_entered_in_backward, context_left_in_backward)
+def test_backward_leaves_contexts_as_it_found_them(question):
+    """A context that a hook enters or leaves during backward is still so afterwards, and spoils what has nothing to do with it."""
+    agree(question)
+
+
+def test_hooks_on_any_of_many_in_threads():
+    """A hook on any of many tensors runs more or less than once for each of the backward passes that threads run at the same time."""
+    a, b = leaf(flambeau, 50), leaf(flambeau, 50, seed=1)
+    counts = {"any": 0, "all": 0}
+    lock = threading.Lock()
+
+    def count(mode, *grads):
+        with lock:
+            counts[mode] += 1
+
+    for mode in counts:
+        flambeau.autograd.graph.register_multi_grad_hook((a, b), partial(count, mode), mode=mode)
+    loss = (a * b).sum()
+    threads = [threading.Thread(target=lambda: [loss.backward(retain_graph=True) for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == {"any": 80, "all": 80}

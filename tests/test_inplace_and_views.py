@@ -844,3 +844,39 @@ def test_sizes_are_torchs():
     for x in (flambeau.ones(2, 3), flambeau.ones(3, 2).t(), flambeau.ones(2, 3, device="meta"), flambeau.ones(2, 3).to_sparse()):
         for shape in (x.shape, x.shape, x.size()):
             assert type(shape) is flambeau.Size and shape == (2, 3) and [type(n) for n in shape] == [int, int]
+
+
+# -- the words of refusals, which programs match ---------------------------------------------------------------------------
+
+
+def _view_made(T, how):
+    x = leaf(T, 4) * 1
+    if how == "multi":
+        return x, x.unbind()[0]
+    if how == "view of a view":
+        with T.no_grad():
+            part = x[:3]
+        return x, part[:2]
+    with T.no_grad() if how == "no_grad" else T.inference_mode():
+        return x, x[:2]
+
+
+WORDS = {
+    "multi": "Output 0 of Unbind is a view and .* modified inplace. This view is the output of a function that returns multiple views",
+    "view of a view": "Output 0 of Slice is a view of a view which was created in no_grad mode and .* modified inplace",
+    "no_grad": "A view was created in no_grad mode and .* modified inplace with grad mode enabled.*inside the no_grad block",
+    "inference": "A view was created in inference mode and .* modified inplace in normal mode.*inside the inference_mode block",
+}
+
+
+@pytest.mark.parametrize("T", (torch, flambeau), ids=("torch", "flambeau"))
+@pytest.mark.parametrize("how", WORDS)
+def test_words_of_refused_writes(T, how):
+    """A write through a view that cannot be recorded is refused with other words than those programs know from PyTorch."""
+    _, view = _view_made(T, how)
+    with pytest.raises(RuntimeError, match=WORDS[how]):
+        view.mul_(2)
+    base, view = _view_made(T, how)
+    with pytest.raises(RuntimeError, match=WORDS[how]):
+        base.mul_(2)
+        view.grad_fn  # noqa: B018

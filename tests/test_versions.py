@@ -122,7 +122,5 @@ def test_the_error_of_a_changed_tensor_says_which():
 
     y = leaf(flambeau, 3).exp()
     y.add_(1)
-    with pytest.raises(
-        RuntimeError, match=r"modified by an inplace operation.*\[3\].*output 0 of ExpBackward0.*version 1; expected version 0"
-    ):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*\[3\].*output 0 of Exp,.*version 1; expected version 0"):
         y.sum().backward()

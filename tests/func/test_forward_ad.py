@@ -178,3 +178,74 @@ def test_modes_after_an_error():
     with pytest.raises(KeyError), flambeau.autograd.forward_ad.dual_level():
         broken(x)
     assert flambeau.is_grad_enabled() and (x * 2).requires_grad
+
+
+# -- autograd.functional ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_hessian_of_a_number_with_dimensions(shape, vectorize):
+    """Dimensions of the number that a function returns show up in its Hessian."""
+
+    def run(t):
+        x, y = t.tensor(X), t.tensor(X[0])
+        power = lambda a, b=None: (a.pow(3).sum() * (1 if b is None else b.sum())).reshape(shape)  # noqa: E731
+        hessian = t.autograd.functional.hessian
+        return [hessian(power, x, vectorize=vectorize), hessian(power, (x, y), vectorize=vectorize)]
+
+    for found, expected in zip(flat(run(flambeau)), flat(run(torch)), strict=True):
+        assert tuple(found.shape) == tuple(expected.shape)
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+
+
+def flat(values):
+    return [t for v in values for t in flat(v)] if isinstance(values, (list, tuple)) else [values]
+
+
+CUT = lambda t: lambda a: a.detach().sum()  # noqa: E731
+APART = lambda t: lambda a: a.detach().clone().requires_grad_().clone().sum()  # noqa: E731
+LINEAR = lambda t: lambda a: (3 * a).sum()  # noqa: E731
+
+
+@pytest.mark.parametrize("function", [CUT, APART, LINEAR], ids=["cut", "apart", "linear"])
+@pytest.mark.parametrize("which", ["vjp", "jvp", "jacobian", "hessian", "vhp", "hvp"])
+def test_strict_derivatives(which, function):
+    """With strict=True a function that does not depend on its input passes, or is refused for another reason than PyTorch gives."""
+
+    def run(t, **options):
+        x = t.tensor(X).requires_grad_()
+        v = {"jvp": t.ones_like(x), "vhp": t.ones_like(x), "hvp": t.ones_like(x)}.get(which)
+        try:
+            getattr(t.autograd.functional, which)(function(t), x, *(() if v is None else (v,)), strict=True, **options)
+        except RuntimeError as problem:
+            return str(problem).partition(".")[0].partition("user-provided")[2].partition("independent of")[0]
+
+    assert run(flambeau) == run(torch)
+    assert run(flambeau, create_graph=True) == run(torch, create_graph=True)
+
+
+BAD_CALLS = {
+    "inputs": lambda f, x: f(lambda a, b: a.sum(), (x, 2)),
+    "outputs": lambda f, x: f(lambda a: (a.sum(), "text"), x),
+    "vectors": lambda f, x: f(lambda a: a.sum(), x, (x, x)),
+    "shape": lambda f, x: f(lambda a: a.sum(), x, x[0]),
+    "kind": lambda f, x: f(lambda a: a.sum(), x, (x, 2)),
+    "nothing": lambda f, x: f(lambda a: a, x),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+@pytest.mark.parametrize("which", ["vjp", "jvp", "vhp", "hvp", "jacobian", "hessian"])
+def test_functional_refuses(case, which):
+    """A misuse of autograd.functional is refused with other words or another error than PyTorch's."""
+    if which in ("jacobian", "hessian") and case in ("vectors", "shape", "kind"):
+        pytest.skip("takes no vector")
+
+    def run(t):
+        try:
+            BAD_CALLS[case](getattr(t.autograd.functional, which), t.tensor(X))
+        except (RuntimeError, TypeError) as problem:
+            return type(problem).__name__, str(problem)[:32]
+
+    assert run(flambeau) == run(torch)

@@ -12,7 +12,7 @@ from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.kernels import arrays
-from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor import PLAIN, Size, Tensor, wrap
 
 state = modes.state
 
@@ -125,15 +125,21 @@ def grad(
     found = run_backward(roots, seeds, keep_graph=keep, create_graph=create_graph, capture=list(unique.values()))
     by_edge = dict(zip(unique, found or (), strict=True))
     results = [None if edge is None else by_edge[id(edge[0]), edge[1]] for edge in edges]
-    return tuple([_finish(x, g, i, allow_unused, materialize_grads) for i, (x, g) in enumerate(zip(inputs, results, strict=True))])
+    return tuple(
+        [_finish(x, g, i, allow_unused, materialize_grads, create_graph) for i, (x, g) in enumerate(zip(inputs, results, strict=True))]
+    )
 
 
-def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize: bool) -> Tensor | None:
+def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize: bool, create_graph: bool) -> Tensor | None:
     if g is not None:
         # What a reduction sends back is one number seen many times; a caller expects memory it can write to and view as it likes.
         return g.contiguous() if type(g._array) is np.ndarray and g._array.size > 1 and 0 in g._array.strides else g
+    if materialize and not isinstance(x, Tensor):
+        raise RuntimeError(
+            "materialize_grads cannot be used when the given input is a GradientEdge: what it leads to is not known to be a tensor"
+        )
     if materialize:
-        return x.detach().new_zeros(x.shape)
+        return x.detach().new_zeros(x.shape).requires_grad_(create_graph)
     if not allow_unused:
         raise RuntimeError(
             f"The differentiated Tensor at index {position} appears to not have been used in the graph. Set allow_unused=True if that is meant"
@@ -145,6 +151,13 @@ def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materiali
     """One backward pass for all rows of the batched gradients."""
     from flambeau.batching.vmap import vmap
 
+    for i, (out, g) in enumerate(zip(outputs, grads, strict=True)):
+        shape = _shape_and_dtype(out)[0]
+        if g is not None and tuple(g.shape[1:]) != tuple(shape):
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch, and the others as those of the "
+                f"output: grad_output[{i}] has shape {tuple(g.shape)}, so {tuple(g.shape[1:])} is left for an output of shape {tuple(shape)}."
+            )
     found: tuple = ()
 
     def row(*given) -> list:
@@ -180,7 +193,7 @@ def _gradients(outputs: tuple, grads: Any) -> tuple:
 
 def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple], list[Tensor]]:
     """The edges where backward starts and the gradients it starts with."""
-    seeds = [_first_gradient(out, g, create_graph) for out, g in zip(outputs, grads, strict=True)]
+    seeds = [_first_gradient(i, out, g, create_graph) for i, (out, g) in enumerate(zip(outputs, grads, strict=True))]
     roots = []
     for i, out in enumerate(outputs):
         edge = out._edge() if out.requires_grad else None
@@ -190,14 +203,16 @@ def _seeds(outputs: tuple, grads: tuple, create_graph: bool) -> tuple[list[tuple
     return roots, seeds
 
 
-def _first_gradient(out, g, create_graph: bool) -> Tensor | None:
+def _first_gradient(i: int, out, g, create_graph: bool) -> Tensor | None:
     if g is None:
         return _one(out) if out.requires_grad else None
     shape, numpy_dtype = _shape_and_dtype(out)
     if tuple(g._array.shape) != tuple(shape):
-        raise RuntimeError(f"Mismatch in shape: grad_output has a shape of {tuple(g.shape)} and output has a shape of {tuple(shape)}.")
+        found = f"grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {Size(shape)}"
+        raise RuntimeError(f"Mismatch in shape: {found}.")
     if g.is_complex() != (numpy_dtype.kind == "c"):
-        raise RuntimeError(f"Mismatch in dtype: grad_output has a dtype of {g.dtype} and output has a dtype of {numpy_dtype}.")
+        found = f"grad_output[{i}] is of {g.dtype} and output[{i}] of torch.{numpy_dtype}"
+        raise RuntimeError(f"For complex Tensors, both grad_output and output are required to have the same dtype: {found}.")
     # An alias, so that no leaf takes over the caller's own tensor as its .grad (see Note [stealing gradients]).
     return g if create_graph else g.detach()
 

@@ -10,6 +10,7 @@ beforehand, and a leaf waits for the last of them: its hooks still run as early 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache as cache
@@ -40,9 +41,10 @@ def run_backward(
     """
     goal = None if capture is None and only is None else Goal(roots, capture, only)
     before, outer = state.grad, state.task if modes.watched else None
+    packing = state.pack_hooks if modes.special else ()
     modes.set_recording(create_graph)
     if modes.watched:
-        state.task = (roots, goal)  # so that hooks can ask `receivers` who takes part
+        state.task = Task(roots, goal)
     try:
         if modes.special and state.recorder is not None:
             recorder, start = state.recorder, now()
@@ -57,8 +59,24 @@ def run_backward(
         raise keeper.as_ours(problem) from None
     finally:
         modes.set_recording(before)
+        if modes.special and state.pack_hooks is not packing:  # a hook has entered or left a context: that ends with the pass
+            modes.set_pack_hooks(packing)
         if modes.watched:
             state.task = outer
+
+
+class Task:
+    """One backward pass, for hooks that want to know who takes part (`receivers`) or to tell one pass from another.
+
+    number  no other pass has the same
+    notes   what hooks keep for as long as the pass runs
+    """
+
+    next_number = itertools.count().__next__
+
+    def __init__(self, roots: Sequence[tuple], goal: Goal | None):
+        self.roots, self.goal, self.number = roots, goal, Task.next_number()
+        self.notes: dict[Any, Any] = {}
 
 
 def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:
@@ -125,7 +143,8 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
             sent = node.apply(grads)
             note((start, now(), kinds.NODE, type(node), None, node.sequence))
         elif node.hooks is not None or goal is not None or modes.special:
-            sent = run_node(node, grads if node.n_outputs > 1 else [grads], goal)
+            grads = grads if node.n_outputs > 1 else [grads]
+            sent = run_node(node, grads, goal)
             if sent is None:
                 edges = ()
                 continue
@@ -158,7 +177,7 @@ def run_node(node: Node, grads: list, goal: Goal | None) -> list | None:
     elif modes.special and state.recorder is not None:
         sent = state.recorder.apply(node, grads)
     else:
-        sent = node.apply(*grads)
+        sent = node.apply_boxed(grads)
     return sent if hooks is None else run_post_hooks(node, hooks, sent, grads)
 
 
@@ -223,8 +242,8 @@ class Goal:
 
 def receivers() -> set[int]:
     """The ids of all nodes and leaves to which gradients go in the backward pass that is running."""
-    roots, goal = state.task
-    return {id(target) for target, _ in edges_from(roots) if goal is None or id(target) in goal.visited}
+    task = state.task
+    return {id(target) for target, _ in edges_from(task.roots) if task.goal is None or id(target) in task.goal.visited}
 
 
 def edges_from(roots: Sequence) -> Iterator[tuple]:

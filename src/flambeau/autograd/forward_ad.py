@@ -70,10 +70,12 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     """A tensor with the values of `tensor` that carries `tangent` through whatever is computed from it."""
     if not _levels:
         raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
-    if not (tensor._is_float() and tangent._is_float()):
-        raise ValueError(f"Expected primal and tangent to be floating point or complex, but got: {tensor.dtype} and {tangent.dtype}")
+    for name, value in (("primal", tensor), ("tangent", tangent)):
+        if not value._is_float():
+            raise ValueError(f"Expected {name} to be floating point or complex, but got: {value.dtype}")
     if tuple(tensor.shape) != tuple(tangent.shape):
-        raise RuntimeError(f"make_dual: the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}")
+        shapes = f"the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}"
+        raise RuntimeError(f"Trying to set a forward gradient that has a different size than that of the original Tensor: {shapes}")
     dual = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
     _levels[-1].append((dual, tensor, tangent))
     if modes.state.carried is not None:  # it is in the thread that began the level

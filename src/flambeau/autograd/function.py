@@ -34,6 +34,8 @@ class Function:
     """Base of user-defined operations: subclass it with static `forward` and `backward`, and call `.apply(...)`."""
 
     generate_vmap_rule = False
+    boxed_grads_call = False  # backward takes its gradients as one list, from which it can drop them while it runs
+    clear_saved_tensors_on_access = False  # the node lets go of what was saved as soon as `ctx.saved_tensors` has been read
 
     def __init__(self, *args, **kwargs):
         name = type(self).__name__
@@ -41,7 +43,9 @@ class Function:
         warnings.warn(words, DeprecationWarning, stacklevel=2)
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError("Legacy autograd function with non-static forward method: make it static, and call the class's .apply(...)")
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated: make it static, and call the class's .apply(...)"
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -86,10 +90,9 @@ class Function:
 
     @classmethod
     def _apply(cls, args: tuple, kwargs: dict):
-        node = cls._node_class()()
-        node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
-        node.edges = [saved.edge_of(a) for a in args]
-        node.needs_input_grad = tuple([edge is not None for edge in node.edges])
+        if cls.setup_context is not Function.setup_context:
+            args, kwargs = _all_arguments(cls.forward, args, kwargs)
+        node = cls._new_node(args)
         recording = modes.state.grad and any(node.needs_input_grad)
         with modes.no_grad():
             if cls.setup_context is Function.setup_context:
@@ -104,12 +107,35 @@ class Function:
         return type(output)(*finished) if hasattr(output, "_fields") else type(output)(finished)
 
     @classmethod
+    def _new_node(cls, args: tuple) -> FunctionNode:
+        node = cls._node_class()()
+        node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
+        node.edges = [saved.edge_of(a) for a in args]
+        node.needs_input_grad = tuple([edge is not None for edge in node.edges])
+        if cls.boxed_grads_call:
+            node._hooks()  # with hooks, if only in name: then the engine hands over a list and keeps no gradient itself
+        if cls.jvp is not Function.jvp and modes.state.carried is not None:
+            node.given = tuple([a.detach() if isinstance(a, Tensor) and a._is_float() else None for a in args])
+        return node
+
+    @classmethod
     def _node_class(cls) -> type[FunctionNode]:
         found = cls.__dict__.get("_node_type")
         if found is None:
             found = type(cls.__name__ + "Backward", (FunctionNode,), {"function": cls, "__module__": "torch.autograd.function"})
             cls._node_type = found
         return found
+
+
+def _all_arguments(forward: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments as setup_context and backward count them: those by name in their places, defaults where none was given."""
+    if not kwargs and not getattr(forward, "__defaults__", None):
+        return args, kwargs
+    import inspect
+
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 class FunctionCtx:
@@ -120,6 +146,7 @@ class FunctionCtx:
     dirty_tensors: tuple = ()
     non_differentiable: tuple = ()
     materialize_grads = True
+    saved_for_forward: tuple = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward. Inputs and outputs kept this way are checked for in-place changes; call it once."""
@@ -153,16 +180,26 @@ class FunctionNode(FunctionCtx, Node):
 
     function: type[Function]
     looks: tuple = ()  # per output (shape, numpy dtype, device), None for what is no tensor
+    given: tuple = ()  # for a `jvp`: the arguments that can have a tangent, None for the others
+    constant: tuple = ()  # the outputs that have no derivative
+    in_jvp = False
     runs_without_grad = True
 
     @property
     def saved_tensors(self) -> tuple:
         """What `save_for_backward` kept."""
+        if self.in_jvp:
+            return self.saved_for_forward
         if self.saved is FREED:
             raise freed_error()
+        if self.saved is CLEARED:
+            raise RuntimeError("saved_tensors can only be accessed once when clear_saved_tensors_on_access=True. Keep what it returned.")
         if self.saved is None:
             return tuple(self.to_save)
-        return tuple([saved.unpack(entry, self) for entry in self.saved])
+        found = tuple([saved.unpack(entry, self) for entry in self.saved])
+        if self.function.clear_saved_tensors_on_access:
+            self.saved = CLEARED
+        return found
 
     saved_variables = saved_tensors
 
@@ -174,15 +211,41 @@ class FunctionNode(FunctionCtx, Node):
         return tuple([saved.SavedTensor(self, i) for i in range(len(self.saved or ()))])
 
     def apply(self, *grads) -> list:
+        return self.apply_boxed(list(grads))
+
+    def apply_boxed(self, grads: list) -> list:
+        cls = self.function
+        if modes.state.searching and cls.jvp is not Function.jvp:
+            return _transposed_jvp(self, grads)
         if self.saved is FREED:
             raise freed_error()
         if self.materialize_grads:
-            grads = tuple([_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)])
-        cls = self.function
+            grads[:] = [_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)]
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
             raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. Implement one of them.")
-        found = (cls.backward if cls.vjp is Function.vjp else cls.vjp)(self, *grads)
+        backward = cls.backward if cls.vjp is Function.vjp else cls.vjp
+        found = backward(self, grads) if cls.boxed_grads_call else backward(self, *grads)
         return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
+
+    def push(self, *tangents: Tensor | None) -> list:
+        """Tangents of the outputs by the author's jvp."""
+        if self.materialize_grads:
+            pairs = zip(tangents, self.given, strict=True)
+            tangents = tuple([x.new_zeros(x.shape) if t is None and x is not None else t for t, x in pairs])
+        self.in_jvp = True
+        try:
+            found = self.function.jvp(self, *tangents)
+        finally:
+            self.in_jvp = False
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        if len(results) != len(self.looks):
+            counts = f"(expected {len(self.looks)}, got {len(results)})"
+            raise RuntimeError(f"{self.function.__name__}.jvp returned an incorrect number of forward gradients {counts}: one per output")
+        for i in self.constant:
+            if results[i] is not None:
+                what = f"a forward gradient at position {i}, but the output there is not differentiable"
+                raise RuntimeError(f"{self.function.__name__}.jvp returned {what}. You should return None at that position instead")
+        return results
 
     def _checked(self, found: list) -> list:
         expected = len(self.edges)
@@ -212,6 +275,34 @@ def _zeros(look: tuple) -> Tensor:
     return wrap(arrays.zeros(*look))
 
 
+CLEARED: Any = object()  # stands for what was saved, after it has been read with clear_saved_tensors_on_access
+
+
+class TransposedJvp(Node):
+    """What is left of a Function in the search for tangents: w^T J, whose derivative by w is the author's jvp. See tangents.py."""
+
+    owner: FunctionNode
+
+    def apply(self, *tangents) -> list:
+        return self.owner.push(*tangents)
+
+
+def _transposed_jvp(node: FunctionNode, weights: list) -> list:
+    """w^T J for each input of the function. The search sends zeros through the graph: what counts is how they depend on each other."""
+    some = next(w for w in weights if w is not None)
+    rows = [
+        None if x is None or edge is None else some.new_zeros(x.shape, dtype=x.dtype)
+        for x, edge in zip(node.given, node.edges, strict=True)
+    ]
+    found = TransposedJvp()
+    found.owner = node
+    record.start(found, [saved.edge_of(w) for w in weights], [None if r is None else r._array for r in rows])
+    for nr, row in enumerate(rows):
+        if row is not None:
+            record.attach(row, found, nr)
+    return rows
+
+
 class _Results:
     """Gives what forward returned its history."""
 
@@ -230,13 +321,23 @@ class _Results:
             t._bump()
         if self.recording:
             self._attach(finished)
+        self.node.dirty_tensors = self.node.non_differentiable = ()  # a node that held its results would be a cycle
         return finished
 
     def _check_dirty(self) -> None:
         for t in self.node.dirty_tensors:
             if id(t) not in {id(o) for o in self.outputs}:
                 raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")
+            if id(t) not in self.inputs:
+                self._refuse_other(t)
             inplace.check_writable(type(self.node).__name__, t, (t,))
+
+    def _refuse_other(self, t: Tensor) -> None:
+        if t._base is not None:
+            raise RuntimeError(
+                f"{self.node.function.__name__}: mark_dirty received a tensor that was not an input. Only inputs can be marked."
+            )
+        warnings.warn("Only input Tensors should be given to ctx.mark_dirty(): for others there is no need to", stacklevel=6)
 
     def _presentable(self, o: Tensor) -> Tensor:
         """An input that was not written to is returned as a view of itself, so that it can have another history."""
@@ -254,6 +355,7 @@ class _Results:
         node = self.node
         tensors = [o if isinstance(o, Tensor) else None for o in finished]
         node.looks = tuple([None if t is None else (t._array.shape, t._array.dtype, t.device) for t in tensors])
+        node.constant = tuple([nr for nr, t in enumerate(tensors) if t is None or id(t) in self.frozen or not t._is_float()])
         record.start(node, node.edges, [None if t is None else t._array for t in tensors])
         self._save(finished)
         for nr, o in enumerate(tensors):
@@ -266,7 +368,9 @@ class _Results:
     def _attach_one(self, o: Tensor, nr: int) -> None:
         if id(o) in self.dirty:
             if o._base is not None and self.node.n_outputs > 1:
-                raise RuntimeError("If your Function modifies inplace a view of another Tensor, it cannot return more than one Tensor.")
+                raise RuntimeError(
+                    "If your Function modifies inplace an input that is a view of another Tensor, it cannot return more than one Tensor."
+                )
             inplace.rewrite(o, lambda result: record.attach(result, self.node, nr), position=self.inputs.get(id(o), 0))
             return
         if o._base is not None:

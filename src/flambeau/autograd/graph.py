@@ -45,12 +45,10 @@ class saved_tensors_hooks:
     def __enter__(self) -> None:
         if _disabled:
             raise RuntimeError(_disabled[-1])
-        modes.state.pack_hooks.append((self.pack_hook, self.unpack_hook))
-        modes.enter()
+        modes.set_pack_hooks((*modes.state.pack_hooks, (self.pack_hook, self.unpack_hook)))
 
     def __exit__(self, *exc) -> None:
-        modes.state.pack_hooks.pop()
-        modes.leave()
+        modes.set_pack_hooks(modes.state.pack_hooks[:-1])
 
 
 _disabled: list[str] = []
@@ -88,24 +86,27 @@ def register_multi_grad_hook(tensors, fn, *, mode: str = "all") -> RemovableHand
 
 
 class _Arrivals:
-    """The gradients of several tensors in one backward pass: fn is called with all of them, or (without `wait`) with the first."""
+    """The gradients of several tensors: in every backward pass fn is called with all of them, or (without `wait`) with the first.
+
+    What has arrived is kept by the pass, so that passes in several threads do not see each other's."""
 
     def __init__(self, tensors: tuple, fn: Callable, wait: bool):
         self.tensors, self.fn, self.wait = tensors, fn, wait
-        self.task: Any = None
 
     def arrive(self, i: int, grad) -> None:
-        if self.task is not modes.state.task:
-            self.task = modes.state.task
-            reached = engine.receivers() if self.wait else ()
-            self.left = sum(id(t._edge()[0]) in reached for t in self.tensors) if self.wait else 1
-            self.grads: list = [None] * len(self.tensors)
-        self.grads[i] = grad
-        self.left -= 1
-        if not self.left:
-            self.fn(self.grads if self.wait else grad)
+        notes = modes.state.task.notes
+        grads = notes.get(self)
+        if grads is None:
+            grads = notes[self] = {}  # number of a tensor -> its gradient
             if self.wait:
-                self.grads, self.task = [], None
+                reached = engine.receivers()
+                notes[self, "all"] = sum(id(t._edge()[0]) in reached for t in self.tensors)
+        grads[i] = grad
+        if not self.wait and len(grads) == 1:
+            self.fn(grad)
+        elif self.wait and len(grads) == notes[self, "all"]:
+            del notes[self]
+            self.fn([grads.get(k) for k in range(len(self.tensors))])
 
 
 class _Many(RemovableHandle):

@@ -27,7 +27,7 @@ class Modes(threading.local):
         self.searching = False  # a backward pass is looking for tangents
         self.anomaly = False  # nodes remember where they were made
         self.check_nan = True  # anomaly mode looks for NaN in gradients
-        self.pack_hooks: list[tuple[Callable, Callable]] = []  # saved-tensor hooks, innermost last
+        self.pack_hooks: tuple[tuple[Callable, Callable], ...] = ()  # saved-tensor hooks, innermost last
         self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.modes_disabled = False  # function modes are switched off
@@ -42,7 +42,7 @@ class Modes(threading.local):
         self.inspected = False  # anomaly mode looks at the result of the operation that is about to run
         self.modules: list[Any] = []  # in anomaly mode: the modules whose forward is running, innermost last
         self.nan_loss = False  # backward() was called on a loss that is nan
-        self.task: Any = None  # the backward pass that is running: (roots, goal)
+        self.task: Any = None  # the engine.Task that is running, if somebody watches
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.arrays_made: list[tuple] | None = None  # see eager/settled.py
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
@@ -71,6 +71,13 @@ def leave() -> None:
     """Note that one setting is back as it started."""
     global special
     special -= 1
+
+
+def set_pack_hooks(hooks: tuple) -> None:
+    """The saved-tensor hooks of this thread from now on. Nobody else writes `state.pack_hooks`."""
+    global special
+    special += len(hooks) - len(state.pack_hooks)
+    state.pack_hooks = hooks
 
 
 def set_recording(on: bool) -> None:

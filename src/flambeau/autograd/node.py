@@ -47,6 +47,10 @@ class Node:
         """Gradients of the inputs, one per edge; None where nothing flows. The list is the engine's to empty."""
         raise NotImplementedError
 
+    def apply_boxed(self, grads: list) -> list:
+        """The same of gradients in a list that nobody else holds."""
+        return self.apply(*grads)
+
     def release(self) -> None:
         """Forget what was saved: a second backward through this node is an error. A node that saved nothing can run again."""
         if self.saved is not None:
@@ -79,6 +83,8 @@ class Node:
 
     def __call__(self, *grads):
         """Run this one node: gradients of its outputs in, gradients of its inputs out."""
+        if len(grads) != self.n_outputs:
+            raise TypeError(f"{self.name()} expected {self.n_outputs} arguments, got {len(grads)} instead: one gradient for each output")
         found = tuple(self.apply(*grads))
         return found[0] if len(found) == 1 else found
 
@@ -107,6 +113,14 @@ def shown(node: Node | None) -> Any:
     if node is not None and node.called is not None:
         rename(node, node.called())
     return node
+
+
+def operation(node: Node | None) -> str:
+    """What the node recorded, as PyTorch's messages call it: MulBackward0 is of 'Mul', SumBackward1 of 'Sum1'."""
+    if node is None:
+        return "this function"
+    name, _, number = type(node).__name__.rpartition("Backward")
+    return f"{name}{number.strip('0')}" if name else type(node).__name__
 
 
 def rename(node: Any, name: str | None) -> None:
@@ -146,7 +160,7 @@ FREED: Any = object()  # stands for what a node saved, after backward has used i
 def freed_error() -> RuntimeError:
     return RuntimeError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-        "They are freed when you call .backward() or autograd.grad(): specify retain_graph=True in that call to keep them."
+        "They are freed when you call .backward() or autograd.grad(). Specify retain_graph=True in that call to keep them."
     )
 
 

@@ -52,7 +52,7 @@ class Carried:
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if not any(self._reaches(t) for t in tensors_in((args, kwargs))):
+        if not any(self.reaches(t) for t in tensors_in((args, kwargs))):
             recording = state.grad  # not inside of inference_mode
             modes.set_recording(False)
             try:
@@ -74,12 +74,12 @@ class Carried:
     def _parted(self, values: Any) -> Any:
         """Arguments, those into which no tangent flows without a history."""
         if isinstance(values, Tensor):
-            return values if not values.requires_grad or self._reaches(values) else values.detach()
+            return values if not values.requires_grad or self.reaches(values) else values.detach()
         if type(values) in (list, tuple):
             return type(values)(map(self._parted, values))
         return {name: self._parted(value) for name, value in values.items()} if type(values) is dict else values
 
-    def _reaches(self, tensor: Tensor | None) -> bool:
+    def reaches(self, tensor: Tensor | None) -> bool:
         """Whether a tangent flows into it."""
         begins = {id(s if s._node is None else s._node) for s in self.sources}
         while tensor is not None:

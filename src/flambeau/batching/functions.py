@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flambeau.autograd import modes
-from flambeau.autograd.function import Function, _Results
+from flambeau.autograd.function import Function, _all_arguments, _Results
 from flambeau.batching import trees
 from flambeau.batching.batched import Level, level_of, lift, wrapped
-from flambeau.eager import saved
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
@@ -31,6 +30,7 @@ def apply(cls: type[Function], args: tuple, kwargs: dict) -> Any:
             f"In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
             f"staticmethod: {cls.__name__}.forward then takes no ctx"
         )
+    args, kwargs = _all_arguments(cls.forward, args, kwargs)
     level = level_of(a for a in args if isinstance(a, Tensor))
     args = tuple([lift(a, level) if isinstance(a, Tensor) else a for a in args])
     found, out_dims = _on_values(cls, level, args, kwargs)
@@ -40,10 +40,7 @@ def apply(cls: type[Function], args: tuple, kwargs: dict) -> Any:
         raise RuntimeError(f"{cls.__name__}.vmap: out_dims {out_dims} do not fit the outputs, {shape}")
     outputs = [_wrapped(o, d, level) for o, d in zip(leaves, places, strict=True)]
     if modes.state.grad and any(isinstance(a, Tensor) and a._wants() for a in args):
-        node = cls._node_class()()
-        node.is_tensor_input = tuple([isinstance(a, Tensor) for a in args])
-        node.edges = [saved.edge_of(a) for a in args]
-        node.needs_input_grad = tuple([edge is not None for edge in node.edges])
+        node = cls._new_node(args)
         with modes.no_grad():
             cls.setup_context(node, args, trees.unflatten(outputs, shape))
         outputs = _Results(node, args, outputs, True).finish()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.node import Node
+from flambeau.autograd.node import Node, operation, shown
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
@@ -66,23 +67,22 @@ def _check_leaf(self: Tensor, operands) -> None:
 
 
 _VIEW_MODES = {
-    "multi": "Output {nr} of {name} is a view and {what} modified inplace. Functions that return multiple views do not allow that: use the "
-    "out-of-place form of the operation.",
-    "no_grad": "A view was created in no_grad mode and {what} modified inplace with grad mode enabled. Whether the write is to be recorded is "
-    "then ambiguous: put both, the view and the write, inside the no_grad block, or both outside.",
-    "inference": "A view was created in inference mode and {what} modified inplace in normal mode. Whether the write is to be recorded is "
-    "then ambiguous: put both, the view and the write, inside the inference_mode block, or both outside.",
-    "function": "Output {nr} of {name} is a view and {what} modified inplace. This view was created inside a custom Function (or because an "
+    "multi": "{view} and {what} modified inplace. This view is the output of a function that returns multiple views, which do not allow that: "
+    "use the out-of-place form of the operation.",
+    "no_grad": "{made} no_grad mode and {what} modified inplace with grad mode enabled. Whether the write is to be recorded is "
+    "then ambiguous: put both, the view and the write, either both inside the no_grad block, or both outside.",
+    "inference": "{made} inference mode and {what} modified inplace in normal mode. Whether the write is to be recorded is "
+    "then ambiguous: put both, the view and the write, either both inside the inference_mode block, or both outside.",
+    "function": "{view} and {what} modified inplace. This view was created inside a custom Function (or because an "
     "input was returned as-is), whose backward the write would bypass. Try .clone() on the output of the custom Function.",
 }
 
 
 def view_error(view: Tensor, what: str) -> RuntimeError:
     """A write that cannot be recorded because of how the view came about; `what` says who was written to."""
-    name = "this function" if view._node is None else type(view._node).__name__
-    if view._view_mode == "function":
-        name = name.removesuffix("Backward")  # the class that the user wrote
-    return RuntimeError(_VIEW_MODES[view._view_mode].format(name=name, nr=view._nr, what=what))
+    which = f"Output {view._nr} of {operation(shown(view._node))} is a view"
+    made = "A view was created in" if view._node is None else f"{which} of a view which was created in"
+    return RuntimeError(_VIEW_MODES[view._view_mode].format(view=which, made=made, what=what))
 
 
 def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
@@ -110,11 +110,20 @@ def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.short}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)):
-        raise RuntimeError(f"{op.short}(): functions with out=... arguments don't support automatic differentiation. Try torch.no_grad().")
+        _refuse_differentiation(op, (*operands, out))
     device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
     if device != out.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")
     _check_cast(result, out.dtype)
+
+
+def _refuse_differentiation(op, tensors: tuple) -> NoReturn:
+    """An out= form computes no derivative, of whichever direction."""
+    carried = modes.state.carried
+    if carried is not None and any(isinstance(t, Tensor) and carried.reaches(t) for t in tensors):
+        raise NotImplementedError(f"Trying to use forward AD with {op.short}_out that does not support it because it is an out= function")
+    what = "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad"
+    raise RuntimeError(f"{op.short}(): {what}. Try torch.no_grad().")
 
 
 def resize_out(op, out: Tensor, shape: tuple, strides: tuple) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau import errors
 from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, refuse_swapped
+from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, operation, refuse_swapped
 from flambeau.kernels import arrays
 from flambeau.storage import Storage
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -122,7 +122,7 @@ class Alias(Node):
 def modified_error(tensor: Tensor, expected: int, found: int, node: Node, nr: int | None = None) -> RuntimeError:
     """A saved tensor was changed in place between forward and backward."""
     made_by, nr = (tensor.grad_fn, tensor._nr) if nr is None else (node, nr)
-    origin = f", which is output {nr} of {type(made_by).__name__}," if made_by is not None else ""
+    origin = f", which is output {nr} of {operation(made_by)}," if made_by is not None else ""
     changed_at = tensor._storage.changed_at if tensor._storage is not None else None
     hint = f"\nIt was changed by {errors.line_of(changed_at)}." if changed_at else ""
     where = node.metadata_.get("traceback_") if node.metadata_ else None

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NoReturn
 
 from flambeau import factories, rng
 from flambeau.amp.autocast_mode import autocast
-from flambeau.autograd import api, graph, modes
+from flambeau.autograd import api, engine, graph, modes
 from flambeau.autograd.function import Function
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.autocast import casting
@@ -94,6 +94,7 @@ def checkpoint(
     modes.watched = True  # so that slots can tell one backward pass from another
     with graph.saved_tensors_hooks(region.pack, region.unpack), forward, region.log or contextlib.nullcontext():
         found = function(*args, **kwargs)
+    region.complete = True
     return found
 
 
@@ -185,7 +186,7 @@ class Slot:
 
     def __init__(self, number: int):
         self.number = number
-        self.found: dict[int, Tensor] = {}
+        self.found: dict[Any, Tensor] = {}
 
 
 class Region:
@@ -204,7 +205,8 @@ class Region:
         self.given = tuple([None if i in self.needs else value for i, value in enumerate(self.given)])
         self.slots: list[weakref.ref[Slot]] = []  # weak: a slot that no node holds any more need not be filled
         self.looks: list[tuple] = []  # (shape, dtype, device) of what they stand for
-        self.passes: dict[int, Any] = {}  # backward passes that have run it again
+        self.done: Any = None  # the backward pass, or group of them, that has run it again
+        self.complete = False  # whether forward has ended; a backward pass inside of it may come before
 
     def pack(self, tensor: Tensor) -> Slot:
         """In place of what an operation saves."""
@@ -215,14 +217,21 @@ class Region:
 
     def unpack(self, slot: Slot) -> Tensor:
         """What the slot stands for, computed again if need be."""
-        task = modes.state.task or object()  # outside of backward, someone looks at a saved tensor: each look counts as a pass
-        key = id(task)
-        if key not in self.passes:
-            self.passes = {key: task}  # kept, so that its id is not given to another
+        key = GraphExecGroup.current or _this_pass()
+        if key != self.done:
+            self.done = key
             self.run_again(key)
-        return slot.found[key]
+        if key is not GraphExecGroup.current:
+            return slot.found[key]
+        try:
+            return slot.found.pop(key)
+        except KeyError:
+            words = (
+                "Performing two backward calls that overlap (i.e. require the same saved tensor) within one GraphExecGroup is not supported"
+            )
+            raise CheckpointError(f"torch.utils.checkpoint: {words}: its backward passes share no node.") from None
 
-    def run_again(self, key: int) -> None:
+    def run_again(self, key: Any) -> None:
         """Fill the slots for one backward pass."""
         rerun = Rerun(self, key)
         log = Log() if self.log is not None else None
@@ -230,7 +239,7 @@ class Region:
             args, kwargs = self._arguments()
             with self.surroundings.again(), self.context, log or contextlib.nullcontext():
                 self.function(*args, **kwargs)
-        if rerun.count != len(self.slots):
+        if self.complete and rerun.count != len(self.slots):
             self.fail(
                 "A different number of tensors was saved during the original forward and recomputation.\n"
                 f"Number of tensors saved during forward: {len(self.slots)}\nNumber of tensors saved during recomputation: {rerun.count}",
@@ -246,16 +255,23 @@ class Region:
         """The arguments again, tensors cut off from what made them."""
         values = list(self.given)
         for (i, needs), tensor in zip(self.needs.items(), self.inputs.saved_tensors, strict=True):
-            values[i] = tensor.detach().requires_grad_(needs)
+            values[i] = tensor.detach().requires_grad_() if needs else tensor
         return values[: self.n_args], dict(zip(self.names, values[self.n_args :], strict=True))
 
     def fail(self, what: str, log: Log | None) -> NoReturn:
         """CheckpointError, with the operations that ran, if they were noted."""
         if self.log is not None and log is not None:
+            what += "\nYou are seeing this error because you passed `debug=True` to checkpoint, or enabled it, which notes what ran."
             what += f"\nOperations in forward: {', '.join(self.log.names)}\nOperations in the rerun: {', '.join(log.names)}"
         else:
             what += "\nDoes the function depend on something that has changed since forward? debug=True shows which operations ran."
         raise CheckpointError(f"torch.utils.checkpoint: {what}")
+
+
+def _this_pass() -> int:
+    """The number of the backward pass that is running. Outside of backward, someone looks at a saved tensor: each look counts as a pass."""
+    task = modes.state.task
+    return engine.Task.next_number() if task is None else task.number
 
 
 class _Enough(Exception):
@@ -265,20 +281,22 @@ class _Enough(Exception):
 class Rerun:
     """What operations save while a region is run again."""
 
-    def __init__(self, region: Region, key: int):
+    def __init__(self, region: Region, key: Any):
         self.region, self.key, self.count = region, key, 0
         self.different: list[tuple] = []
 
     def pack(self, tensor: Tensor) -> Tensor:
         """Keep it in the slot of the same number."""
         region, i = self.region, self.count
+        kept = tensor.detach() if tensor.requires_grad else tensor
+        if i >= len(region.slots) and not region.complete:
+            return kept
         if i >= len(region.slots):
             region.fail("trying to save more tensors during recomputation than during the original forward pass.", None)
         self.count += 1
         if region.looks[i] != _look(tensor):
             self.different.append((i, region.looks[i], _look(tensor)))
         slot = region.slots[i]()
-        kept = tensor.detach()
         if slot is not None:
             slot.found = {self.key: kept}
         if region.early_stop and self.count == len(region.slots):
@@ -345,7 +363,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        if modes.state.task is not None and modes.state.task[1] is not None:
+        if modes.state.task is not None and modes.state.task.goal is not None:
             raise RuntimeError(
                 "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
                 ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without `inputs`."
@@ -425,11 +443,19 @@ class DefaultDeviceType:
         return DefaultDeviceType._default_device_type or ("cuda" if cuda_is_available() else "cpu")
 
 
-# -- what is not there -----------------------------------------------------------------------------------------------
+# -- several backward passes -----------------------------------------------------------------------------------------
 
 
 class GraphExecGroup:
-    """Not there: reruns that share a backward pass over parts of a graph."""
+    """Within it, backward passes over disjoint parts of a graph share one rerun of each checkpointed function."""
 
-    def __init__(self) -> None:
-        raise NotImplementedError("GraphExecGroup is not implemented: run backward over the whole graph at once.")
+    current: ClassVar[GraphExecGroup | None] = None
+
+    def __enter__(self) -> GraphExecGroup:
+        if GraphExecGroup.current is not None:
+            raise RuntimeError("GraphExecGroup contexts cannot be nested: end one before the next begins")
+        GraphExecGroup.current = self
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        GraphExecGroup.current = None

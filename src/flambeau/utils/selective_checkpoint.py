@@ -65,7 +65,11 @@ def _policy(given: Any) -> Callable:
     if isinstance(given, list):
         for op in given:
             if not isinstance(op, OpOverload):
-                packet = "" if not hasattr(op, "overloads") else f". Name one of its overloads: {op}.{op.overloads()[0]}"
+                packet = (
+                    ""
+                    if not hasattr(op, "overloads")
+                    else f". Please update the OpOverloadPacket to a specific OpOverload, such as {op}.{op.overloads()[0]}"
+                )
                 raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}{packet}")
         wanted = set(given)
         return lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE if op in wanted else CheckpointPolicy.PREFER_RECOMPUTE
@@ -159,8 +163,8 @@ class Giving(_Selecting):
             raise RuntimeError(f"{words} activation checkpoint: what was kept is given out once.")
         calls = self.kept[op]
         if not calls:
-            what = f"{op.short} is called more often in the rerun of a selective checkpoint than in forward"
-            raise RuntimeError(f"{what}: the function did not do the same again")
+            what = f"the invocation index of this call of {op.short} was not found in storage"
+            raise RuntimeError(f"{what}: the rerun calls it more often than forward did, so the function did not do the same again")
         self.given += 1
         entry = calls.popleft()
         return None if entry is None else entry.value(self.changes_allowed)
