@@ -20,8 +20,6 @@ from flambeau.tensor import Tensor
 
 NEVER = "is_sparse is_sparse_csr is_quantized is_mkldnn is_nested is_xpu is_mps is_xla is_vulkan is_mtia is_maia is_ipu".split()
 REFUSED = [
-    ("is_coalesced indices values crow_indices col_indices ccol_indices row_indices _nnz", RuntimeError,
-     "expected sparse tensor layout but got Strided"),
     ("to_mkldnn to_padded_tensor", NotImplementedError, "is not available: there is no such layout here"),
     ("xpu ipu mtia hpu", AssertionError, "is not available: Torch not compiled with {} enabled"),
     ("qscheme int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis", NotImplementedError,
@@ -30,12 +28,31 @@ REFUSED = [
 ]  # fmt: skip
 # Methods that make sparse tensors, or are for them: where they are, by the name they have there.
 SPARSE = {
-    "conversion": "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr=to_blocks to_sparse_bsc=to_blocks to_dense sparse_mask "
-    "coalesce",
+    "conversion": "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_dense sparse_mask coalesce",
     "shaping": "sparse_resize_ sparse_resize_and_clear_ resize_as_sparse_",
     "products": "smm sspaddmm hspmm",
     "making": "_at_places=coo_values",
 }
+
+
+# Methods of sparse tensors of some kind.
+SPARSE_ONLY = {
+    "sparse coordinate": "is_coalesced indices",
+    "sparse": "values _nnz",
+    "sparse row compressed": "crow_indices col_indices",
+    "sparse column compressed": "ccol_indices row_indices",
+}
+
+
+def _of_sparse(name: str, kind: str) -> Callable:
+    def method(self: Tensor) -> Any:
+        if self.layout is layouts.strided:
+            raise RuntimeError(f"{name} expected {kind} tensor layout but got Strided")
+        return getattr(type(self), name)(self)  # Tensor.values(x) of an x that is sparse
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"Of {kind} tensors only."
+    return method
 
 
 def _in_sparse_room(home: str, name: str) -> Callable:
@@ -53,6 +70,9 @@ for _home, _names in SPARSE.items():
         _method = _in_sparse_room(_home, _there or _name)
         _method.__name__ = _method.__qualname__ = _name
         setattr(Tensor, _name, _method)
+for _kind, _names in SPARSE_ONLY.items():
+    for _name in _names.split():
+        setattr(Tensor, _name, _of_sparse(_name, _kind))
 for _name in NEVER:
     setattr(Tensor, _name, False)
 for _names, _error, _sentence in REFUSED:

@@ -12,7 +12,7 @@ class layout(Constant):
 strided = layout("strided")
 sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
 sparse_bsr, sparse_bsc, jagged = layout("sparse_bsr"), layout("sparse_bsc"), layout("jagged")
-SPARSE = (sparse_coo, sparse_csr, sparse_csc)
+SPARSE = (sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)
 
 
 def check(name: str, value) -> None:

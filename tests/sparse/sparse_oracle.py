@@ -41,12 +41,36 @@ def columns(lib: Any) -> Any:
     return matrix(lib).to_sparse_csc()
 
 
+def blocks(lib: Any) -> Any:
+    """The matrix in rows of blocks of 2 x 1."""
+    return matrix(lib).to_dense().to_sparse_bsr((2, 1))
+
+
+def block_columns(lib: Any) -> Any:
+    """The same in columns of blocks of 1 x 5."""
+    return matrix(lib).to_dense().to_sparse_bsc((1, 5))
+
+
+def batch(lib: Any) -> Any:
+    """Two CSR matrices: (2, 4, 5)."""
+    one = matrix(lib).to_dense()
+    return lib.stack([one, one * 2 - one.relu()]).to_sparse_csr()
+
+
+def rows_of_pairs(lib: Any) -> Any:
+    """A CSR matrix each element of which is a pair: (4, 5, 2)."""
+    one = matrix(lib).to_dense()
+    return lib.stack([one, -one], -1).to_sparse_csr(dense_dim=1)
+
+
 def dense(lib: Any, *shape: int) -> Any:
     """Some numbers of either sign."""
     return lib.from_numpy(np.sin(np.arange(np.prod(shape), dtype=np.float32) * 1.7).reshape(shape))
 
 
 KINDS = {"coo": matrix, "coalesced": lambda lib: matrix(lib, coalesced=True), "hybrid": hybrid, "csr": rows, "csc": columns}
+COMPRESSED = {"csr": rows, "csc": columns, "bsr": blocks, "bsc": block_columns, "batch": batch, "pairs": rows_of_pairs}
+ALL = KINDS | COMPRESSED
 
 
 def run(program: Callable, lib: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from sparse_oracle import KINDS, agree, dense, hybrid, matrix, raises_alike, run
+from sparse_oracle import ALL, KINDS, agree, dense, hybrid, matrix, raises_alike, run
 
 import flambeau
 
@@ -53,12 +53,12 @@ METHODS = """dim numel sparse_dim dense_dim _nnz is_coalesced _indices _values i
     coalesce is_pinned get_device size""".split()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 def test_answers(kind):
     """Every question has PyTorch's answer, or its type of exception."""
 
     def asked(lib, name, call):
-        x = run(KINDS[kind], lib)
+        x = run(ALL[kind], lib)
         try:
             found = getattr(x, name)() if call else getattr(x, name)
         except Exception as problem:
@@ -119,33 +119,25 @@ def test_invariants_can_be_looked_at_always():
     assert not check.is_enabled()
 
 
-def test_blocks_are_refused():
-    """Matrices of blocks are not available, and a sentence says so."""
-    for program in (
-        lambda: flambeau.sparse_bsr_tensor([0], [0], [1.0]),
-        lambda: flambeau.sparse_bsc_tensor([0], [0], [1.0]),
-        lambda: flambeau.ones(2, 2).to_sparse_bsr((1, 1)),
-        lambda: flambeau.ones(2, 2).to_sparse(layout=flambeau.sparse_bsc),
-        lambda: flambeau.sparse_compressed_tensor([0], [0], [1.0], layout=flambeau.sparse_bsr),
-        lambda: flambeau.sparse.spsolve(flambeau.ones(2, 2), flambeau.ones(2)),
-    ):
-        with pytest.raises(NotImplementedError, match="not available"):
-            program()
+def test_what_is_not_available_says_so():
+    """There is no sparse solver, and a sentence says so."""
+    with pytest.raises(NotImplementedError, match="not available"):
+        flambeau.sparse.spsolve(flambeau.ones(2, 2), flambeau.ones(2))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 def test_copies(kind):
     """clone, detach, deepcopy, another dtype, and the way to dense and back give the same elements; a clone has memory of its own."""
-    agree(lambda t: KINDS[kind](t).clone(), exactly=True)
-    agree(lambda t: KINDS[kind](t).detach(), exactly=True)
-    if kind not in ("csr", "csc"):  # PyTorch cannot copy these so
-        agree(lambda t: copy.deepcopy(KINDS[kind](t)), exactly=True)
-    agree(lambda t: KINDS[kind](t).double(), exactly=True)
-    agree(lambda t: KINDS[kind](t).to(t.float16).to(t.float32), exactly=True)
-    agree(lambda t: KINDS[kind](t).to("cpu", t.float64), exactly=True)
-    agree(lambda t: KINDS[kind](t).to_dense())
-    agree(lambda t: t.zeros_like(KINDS[kind](t)), exactly=True)
-    x = KINDS[kind](flambeau)
+    agree(lambda t: ALL[kind](t).clone(), exactly=True)
+    agree(lambda t: ALL[kind](t).detach(), exactly=True)
+    if kind in ("coo", "coalesced", "hybrid"):  # PyTorch cannot copy others so
+        agree(lambda t: copy.deepcopy(ALL[kind](t)), exactly=True)
+    agree(lambda t: ALL[kind](t).double(), exactly=True)
+    agree(lambda t: ALL[kind](t).to(t.float16).to(t.float32), exactly=True)
+    agree(lambda t: ALL[kind](t).to("cpu", t.float64), exactly=True)
+    agree(lambda t: ALL[kind](t).to_dense())
+    agree(lambda t: t.zeros_like(ALL[kind](t)), exactly=True)
+    x = ALL[kind](flambeau)
     y = x.clone().mul_(2)
     assert (y.to_dense() == 2 * x.to_dense()).all()
 
@@ -154,7 +146,7 @@ def test_layouts_meet():
     """Every layout becomes every other."""
     for kind in ("coo", "csr", "csc"):
         for layout in ("sparse_coo", "sparse_csr", "sparse_csc"):
-            agree(lambda t: KINDS[kind](t).to_sparse(layout=getattr(t, layout)), exactly=layout != "sparse_coo" or kind == "csr")  # noqa: B023
+            agree(lambda t: ALL[kind](t).to_sparse(layout=getattr(t, layout)), exactly=layout != "sparse_coo" or kind == "csr")  # noqa: B023
 
 
 def test_spdiags():
@@ -175,5 +167,3 @@ def test_other_operations_are_refused_by_name():
                 getattr(x, name)(*([0] if name == "cumsum" else [-1] if name == "reshape" else []))
         with pytest.raises(NotImplementedError, match=f"mse_loss.*{layout}"):
             flambeau.nn.functional.mse_loss(x, x)
-    with pytest.raises(NotImplementedError, match="out="):
-        flambeau.mm(matrix(flambeau), dense(flambeau, 5, 2), out=flambeau.empty(4, 2))

@@ -7,7 +7,7 @@ import io
 import pickle
 
 import pytest
-from sparse_oracle import KINDS, assert_same, matrix, run
+from sparse_oracle import ALL, assert_same, matrix, run
 
 import flambeau
 
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 def objects(lib):
     """One of each kind, with a dtype that is not the default, and one inside a dictionary beside its own values."""
     x = matrix(lib, coalesced=True)
-    return {"kinds": [make(lib) for make in KINDS.values()], "double": matrix(lib, "float64"), "again": {"x": x, "values": x.values()}}
+    return {"kinds": [make(lib) for make in ALL.values()], "double": matrix(lib, "float64"), "again": {"x": x, "values": x.values()}}
 
 
 @pytest.mark.parametrize("weights_only", [True, False])
@@ -37,7 +37,7 @@ def test_pytorch_reads_ours_and_we_read_pytorchs(weights_only):
 
 def test_python_copies():
     """pickle and deepcopy give equal tensors; a leaf stays a leaf that requires a gradient."""
-    for make in KINDS.values():
+    for make in ALL.values():
         x = make(flambeau)
         again = pickle.loads(pickle.dumps(x))
         assert repr(again) == repr(x)

@@ -17,6 +17,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.autograd import api, modes
+from flambeau.layouts import strided
 from flambeau.tensor import Tensor, wrap
 
 
@@ -33,10 +34,11 @@ def gradcheck(
     """Whether the derivative of `func` at `inputs` (float64, please) agrees with differences to within atol + rtol * |difference|.
 
     Every element is checked in any case: `fast_mode`, which samples, and `check_batched_grad`, which is about vmap, change nothing here.
+    masked: of sparse inputs, only the stored elements can change; else all of them can.
     """
     if check_forward_ad or check_batched_forward_grad:
         raise NotImplementedError("gradcheck: forward-mode differentiation is not implemented, so check_forward_ad must be False")
-    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    func, inputs = _of_dense(func, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), bool(masked))
     try:
         _Check(func, inputs, eps, atol, rtol, nondet_tol).run(check_undefined_grad, check_grad_dtypes)
     except GradcheckError:
@@ -53,7 +55,7 @@ def gradgradcheck(
     fast_mode: bool = False, masked: bool = False,
 ) -> bool:  # fmt: skip
     """Whether the second derivative agrees with differences of the first."""
-    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    func, inputs = _of_dense(func, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), masked)
     if grad_outputs is None:
         with modes.no_grad():
             outs = _differentiable(func(*inputs), any_float=True)
@@ -74,6 +76,15 @@ def gradgradcheck(
     )  # fmt: skip
 
 
+def _of_dense(func: Callable, inputs: tuple, masked: bool) -> tuple[Callable, tuple]:
+    """The function and its inputs, as a function of the elements where inputs are sparse."""
+    if all(not isinstance(x, Tensor) or x.layout is strided for x in inputs):
+        return func, inputs
+    from flambeau.sparse import checking
+
+    return checking.of_elements(func, inputs, masked)
+
+
 def _random_like(o: Tensor, strided: bool) -> Tensor:
     """Numbers from -1 to 1, of PyTorch's stream: what a program draws afterwards is what it would have drawn there."""
     gaps, shape = strided and o.numel() > 1, tuple(o.shape)
@@ -85,6 +96,8 @@ def _random_like(o: Tensor, strided: bool) -> Tensor:
 
 def _differentiable(outputs, any_float: bool = False) -> tuple[Tensor, ...]:
     flat = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    if any(isinstance(o, Tensor) and o.layout is not strided for o in flat):
+        raise ValueError("Sparse output is not supported at gradcheck yet. Call to_dense(masked_grad=...) on it in the function")
     return tuple(o for o in flat if isinstance(o, Tensor) and o._is_float() and (any_float or o.requires_grad))
 
 

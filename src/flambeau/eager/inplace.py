@@ -20,6 +20,7 @@ from flambeau.autograd.node import Node, operation, shown
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
+from flambeau.layouts import strided
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.views import _window
 from flambeau.tensor import Tensor, wrap
@@ -177,9 +178,14 @@ def deliver(op, results, operands, out):
         if "apart" in op.out_rule:
             check_writable("out=", o)
     for o, r in zip(outs, sources, strict=True):
-        shape, strides = arrays.view_of(r._array)
-        resize_out(op, o, shape, layout.contiguous_strides(shape) if "rows" in op.out_rule else strides)
-        arrays.write(o._array, r._array)
+        if o.layout is r.layout is strided:
+            shape, strides = arrays.view_of(r._array)
+            resize_out(op, o, shape, layout.contiguous_strides(shape) if "rows" in op.out_rule else strides)
+            arrays.write(o._array, r._array)
+        else:
+            from flambeau.sparse.dispatch import take_over
+
+            take_over(o, r)
         o._bump()
     return out if single or not hasattr(results, "_fields") else type(results)(*outs)
 

@@ -55,6 +55,7 @@ class Op:
     doc       its docstring, where one function is declared under several names
     """
 
+    out_rule = "cast"  # which tensors out= may be
     kind = "op"
     bound = False
     shortcut: tuple[ArrayOp, Callable, int, bool] | None = None

@@ -7,6 +7,7 @@ from typing import Any
 from flambeau import dtypes, layouts
 from flambeau.errors import refusal
 from flambeau.sparse import dispatch, pointwise, products, reductions, shaping  # noqa: F401 - they declare the rules
+from flambeau.sparse.checking import as_sparse_gradcheck
 from flambeau.sparse.conversion import to_layout
 from flambeau.sparse.invariants import check_sparse_tensor_invariants
 from flambeau.sparse.making import coo, sparse_coo_tensor
@@ -42,20 +43,6 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) 
     indices = row.new_empty((2, int(inside.sum())))
     indices[0], indices[1] = row[inside], column[inside]
     return to_layout(coo(indices, diagonals[inside], (rows, columns)), layout or layouts.sparse_coo)
-
-
-def as_sparse_gradcheck(gradcheck: Any) -> Any:
-    """Not available: gradcheck of functions of sparse tensors."""
-
-    def gradcheck_with_sparse_support(func: Any, inputs: Any, **kwargs: Any) -> Any:
-        given = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
-        if not any(isinstance(x, SparseTensor) for x in given):
-            return gradcheck(func, inputs, **kwargs)
-        raise NotImplementedError(
-            "gradcheck with sparse inputs is not available: make the sparse tensor inside the function, of dense values"
-        )
-
-    return gradcheck_with_sparse_support
 
 
 spsolve = refusal("spsolve", NotImplementedError, "is not available: there is no sparse solver here. Try torch.linalg.solve on .to_dense()")

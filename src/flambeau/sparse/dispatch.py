@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.eager import inplace
 from flambeau.eager.indexing import getitem
 from flambeau.sparse.parts import SparseTensor
 from flambeau.tensor import Tensor
@@ -16,7 +17,7 @@ from flambeau.tensor import Tensor
 RULES: dict[str, Callable] = {}
 # Operations made of others, all of which have rules, or look at nothing but shape and dtype.
 COMPOSED = frozenset(
-    "t stack swapaxes swapdims movedim moveaxis float double half bfloat16 int long short bool char byte cfloat cdouble cpu cuda type_as adjoint".split()
+    "t stack swapaxes swapdims movedim moveaxis float double half bfloat16 int long short bool char byte cfloat cdouble cpu cuda type_as adjoint nn.functional.relu".split()
 )
 
 
@@ -46,7 +47,9 @@ def dispatch(cls, function: Callable, types, args: tuple = (), kwargs: dict | No
     else:
         name = f"{op.name}_" if function is getattr(op, "call_inplace", None) else op.name
     if "out" in kwargs:
-        raise NotImplementedError(f"{name}(out=...) is not available for sparse tensors. Use the returned tensor instead")
+        out = kwargs.pop("out")
+        result = dispatch(cls, function, types, args, kwargs)
+        return inplace.deliver(op, result, [v for v in args if isinstance(v, Tensor)], out)
     found = RULES.get(name)
     if found is not None:
         for value in args[: TENSORS[name]]:
@@ -61,6 +64,13 @@ def dispatch(cls, function: Callable, types, args: tuple = (), kwargs: dict | No
     if name in COMPOSED:
         return op.forward(*args, **kwargs)
     raise refusal(name if op is None else op.name.lstrip("_"), args)
+
+
+def take_over(out: Tensor, result: Tensor) -> None:
+    """Give `out`, the tensor of an out= argument, the elements of `result`: both are sparse, and of one layout."""
+    if out.layout is not result.layout:
+        raise RuntimeError(f"out= expected a tensor of layout {result.layout}, found {out.layout}")
+    out._array = result.to(out.device, out.dtype)._array
 
 
 def refusal(name: str, args: tuple) -> NotImplementedError:

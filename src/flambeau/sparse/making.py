@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes, layouts
 from flambeau.factories import as_tensor, device_of, dtype_of, shape_of, zeros
 from flambeau.sparse import history, invariants
-from flambeau.sparse.parts import Compressed, Coo, SparseTensor, wrapped
+from flambeau.sparse.parts import BY_COLUMNS, BY_ROWS, KINDS, OF_BLOCKS, Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor
 
 
@@ -67,81 +68,70 @@ def _needed(indices: Tensor) -> list[int]:
     return [n + 1 for n in indices.amax(1).tolist()]
 
 
-def _compressed_tensor(
-    name: str, layout: layouts.layout | None, starts: Any, others: Any, values: Any, size: Any, dtype: Any, device: Any,
-    requires_grad: bool, check: bool | None,
-) -> SparseTensor:  # fmt: skip
-    if layout is None:
-        raise RuntimeError(f"{name} expected sparse compressed tensor layout but got none")
-    if layout in (layouts.sparse_bsr, layouts.sparse_bsc):
-        raise NotImplementedError(f"{name}: matrices of blocks ({layout}) are not available. Try torch.sparse_csr")
-    if layout not in (layouts.sparse_csr, layouts.sparse_csc):
-        raise RuntimeError(f"{name} expected sparse compressed tensor layout but got {layout}")
-    elements = _elements(name, values, dtype, device)
-    first, second = _integers(starts, elements.device), _integers(others, elements.device)
-    if elements.dim() != 1 or first.dim() != 1 or second.dim() != 1:
-        shapes = f"{tuple(first.shape)}, {tuple(second.shape)}, {tuple(elements.shape)}"
-        raise NotImplementedError(f"{name}: only single matrices of numbers are available, found indices and values of shapes {shapes}")
-    if second.shape != elements.shape:
-        raise RuntimeError(
-            f"{name}: indices and values must have the same number of elements, found {second.numel()} and {elements.numel()}"
-        )
-    by_rows = layout is layouts.sparse_csr
-    if size is None:
-        lines, across = first.shape[0] - 1, int(second.max()) + 1 if second.numel() else 0
-        shape: tuple = (lines, across) if by_rows else (across, lines)
-    else:
-        shape = _shape(size)
-        if len(shape) != 2:
-            raise NotImplementedError(f"{name}: only single matrices are available, found size {shape}")
-        if first.shape[0] != shape[0 if by_rows else 1] + 1:
-            raise RuntimeError(
-                f"{name}: expected {shape[0 if by_rows else 1] + 1} compressed indices for size {shape}, got {first.shape[0]}"
-            )
-    if check if check is not None else invariants.check_sparse_tensor_invariants.enabled:
-        invariants.check_compressed(layout, first, second, shape)
-    parts = Compressed(layout, first.detach(), second.detach(), elements.detach(), shape)
-    return _finish(history.build(parts, elements, "SparseCompressedTensorBackward0"), requires_grad)
-
-
 def sparse_compressed_tensor(
     compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
     pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
 ) -> SparseTensor:  # fmt: skip
-    """A matrix by its rows or columns, as `layout` says: torch.sparse_csr or torch.sparse_csc."""
+    """A matrix, or a batch of them, by rows or columns, as `layout` says: torch.sparse_csr, _csc, or of blocks _bsr, _bsc."""
     return _compressed_tensor(
         "sparse_compressed_tensor", layout, compressed_indices, plain_indices, values, size, dtype, device, requires_grad, check_invariants
     )
 
 
-def sparse_csr_tensor(
-    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False, check_invariants: bool | None = None,
+def _compressed_tensor(
+    name: str, layout: layouts.layout | None, starts: Any, others: Any, values: Any, size: Any, dtype: Any, device: Any,
+    requires_grad: bool, check: bool | None,
 ) -> SparseTensor:  # fmt: skip
-    """A matrix by its rows: where each begins, the columns of its elements, and these."""
-    return _compressed_tensor(
-        "sparse_csr_tensor", layouts.sparse_csr, crow_indices, col_indices, values, size, dtype, device, requires_grad, check_invariants
-    )
+    if layout not in BY_ROWS + BY_COLUMNS:
+        raise RuntimeError(f"{name} expected sparse compressed tensor layout but got {KINDS.get(layout, 'none')}")  # type: ignore[arg-type]
+    assert layout is not None
+    elements = _elements(name, values, dtype, device)
+    checked = check if check is not None else invariants.check_sparse_tensor_invariants.enabled
+    first, second = (_integers(t, elements.device, None if not checked or not isinstance(t, Tensor) else t.dtype) for t in (starts, others))
+    shape = _needed_matrix(layout, first, second, elements) if size is None else _shape(size)
+    invariants.check_compressed_shapes(layout, first, second, elements, shape)
+    parts = Compressed(layout, first.detach(), second.detach(), elements.detach(), shape)
+    if checked:
+        invariants.check_compressed(parts)
+    return _finish(history.build(parts, elements, "SparseCompressedTensorBackward0"), requires_grad)
 
 
-def sparse_csc_tensor(
-    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False, check_invariants: bool | None = None,
-) -> SparseTensor:  # fmt: skip
-    """A matrix by its columns: where each begins, the rows of its elements, and these."""
-    return _compressed_tensor(
-        "sparse_csc_tensor", layouts.sparse_csc, ccol_indices, row_indices, values, size, dtype, device, requires_grad, check_invariants
-    )
+def _needed_matrix(layout: layouts.layout, starts: Tensor, others: Tensor, values: Tensor) -> tuple:
+    """The smallest size that has room for the indices."""
+    batch, blocks = starts.dim() - 1, 2 if layout in OF_BLOCKS else 0
+    if batch < 0 or values.dim() <= batch + blocks:
+        return ()  # which the check of the shapes explains
+    lines, across = max(starts.shape[-1] - 1, 0), int(others.max()) + 1 if others.numel() else 0
+    rows, columns = (lines, across) if layout in BY_ROWS else (across, lines)
+    high, wide = values.shape[batch + 1 : batch + 3] if blocks else (1, 1)
+    return (*starts.shape[:batch], rows * high, columns * wide, *values.shape[batch + 1 + blocks :])
 
 
-def sparse_bsr_tensor(*args: Any, **kwargs: Any) -> SparseTensor:
-    """Not available: rows of blocks."""
-    raise NotImplementedError("sparse_bsr_tensor: matrices of blocks are not available. Try torch.sparse_csr_tensor")
+def _of_layout(name: str, layout: layouts.layout, doc: str) -> Callable:
+    """sparse_compressed_tensor with the layout in its name."""
+    first, second = ("crow_indices", "col_indices") if layout in BY_ROWS else ("ccol_indices", "row_indices")
+
+    def make(*args: Any, **options: Any) -> SparseTensor:
+        if "layout" in options:
+            raise TypeError(f"{name}() got an unexpected keyword argument 'layout'")
+        for old, new in ((first, "compressed_indices"), (second, "plain_indices")):
+            if old in options:
+                options[new] = options.pop(old)
+        return sparse_compressed_tensor(*args, layout=layout, **options)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{name}({first}, {second}, values, size=None): {doc}"
+    return make
 
 
-def sparse_bsc_tensor(*args: Any, **kwargs: Any) -> SparseTensor:
-    """Not available: columns of blocks."""
-    raise NotImplementedError("sparse_bsc_tensor: matrices of blocks are not available. Try torch.sparse_csc_tensor")
+sparse_csr_tensor = _of_layout(
+    "sparse_csr_tensor", layouts.sparse_csr, "A matrix by its rows: where each begins, the columns of its elements."
+)
+sparse_csc_tensor = _of_layout(
+    "sparse_csc_tensor", layouts.sparse_csc, "A matrix by its columns: where each begins, the rows of its elements."
+)
+sparse_bsr_tensor = _of_layout("sparse_bsr_tensor", layouts.sparse_bsr, "A matrix by rows of blocks. values (nnz, *block).")
+sparse_bsc_tensor = _of_layout("sparse_bsc_tensor", layouts.sparse_bsc, "A matrix by columns of blocks. values (nnz, *block).")
 
 
 # -- servants ----------------------------------------------------------------------------------------------------------
@@ -154,12 +144,35 @@ def empty_parts(shape: tuple, dtype: Any = None, device: Any = None, sparse_dim:
     return Coo(zeros((sparse_dim, 0), dtype=dtypes.int64, device=values.device), values, shape, True)
 
 
+def empty_like(parts: Parts, layout: layouts.layout, dtype: Any, device: Any) -> SparseTensor:
+    """A tensor of another or the same layout, of the size, dense dimensions and blocks of this one, without elements."""
+    if layout is layouts.sparse_coo:
+        return wrapped(empty_parts(parts.shape, dtype, device, parts.sparse_dim + parts.batch_dim))
+    block = getattr(parts, "block", (1, 1))
+    if layout in OF_BLOCKS and parts.layout not in OF_BLOCKS:
+        raise RuntimeError(f"empty_like: expected a tensor of blocks for layout {layout}, found {parts.layout}")
+    batch = parts.ndim - parts.dense_dim - 2
+    return _without_places(parts.shape, layout, dtype, device, batch, block)
+
+
+def _without_places(shape: tuple, layout: layouts.layout, dtype: Any, device: Any, batch: int, block: tuple) -> SparseTensor:
+    lines = shape[batch] // block[0] if layout in BY_ROWS else shape[batch + 1] // block[1]
+    inner = (*(block if layout in OF_BLOCKS else ()), *shape[batch + 2 :])
+    values = zeros((*shape[:batch], 0, *inner), dtype=dtype, device=device)
+    starts, others = (zeros((*shape[:batch], n), dtype=dtypes.int64, device=values.device) for n in (lines + 1, 0))
+    return wrapped(Compressed(layout, starts, others, values, shape))
+
+
 def without_elements(shape: tuple, layout: layouts.layout, dtype: Any, device: Any, requires_grad: bool = False) -> SparseTensor:
     """zeros(..., layout=torch.sparse_coo) and its like."""
-    from flambeau.sparse.conversion import to_layout
-
-    found: Any = to_layout(wrapped(empty_parts(tuple(shape), dtype, device)), layout)
-    return _finish(found, requires_grad)
+    shape = tuple(shape)
+    if layout in OF_BLOCKS:
+        raise RuntimeError(f"zeros_sparse_compressed expected sparse compressed (non-block) tensor layout but got {KINDS[layout]}")
+    if layout is layouts.sparse_coo:
+        return _finish(wrapped(empty_parts(shape, dtype, device)), requires_grad)
+    if len(shape) < 2:
+        raise RuntimeError(f"torch.empty: Only batched sparse compressed (non-block) tensors are supported, but got size {list(shape)}")
+    return _finish(_without_places(shape, layout, dtype, device, len(shape) - 2, (1, 1)), requires_grad)
 
 
 def _shape(size: Any) -> tuple[int, ...]:

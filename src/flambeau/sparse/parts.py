@@ -5,8 +5,9 @@ Note [what stands behind a sparse tensor]
 A SparseTensor is a Tensor whose `_array` has a shape and a dtype but no elements in order: a `Coo` or a `Compressed`, which holds dense tensors.
 
     Coo          indices (sparse_dim, nnz), values (nnz, *dense shape)         an element for each column of the indices; equal ones add up
-    Compressed   crow (M + 1), col (nnz), values (nnz)                         CSR: row i has the places crow[i] ... crow[i + 1] - 1
-                 ccol (N + 1), row (nnz), values (nnz)                         CSC: the same of columns
+    Compressed   crow (*, M + 1), col (*, nnz), values (*, nnz, *dense shape)  CSR: row i has the places crow[i] ... crow[i + 1] - 1
+                 ccol (*, N + 1), row (*, nnz), values                         CSC: the same of columns
+                 values (*, nnz, *block, *dense shape)                         BSR, BSC: rows and columns of blocks; * is the batch, if any
 
 Dense operations never see one: the class is not among the plain ones, so they ask it first (`__torch_function__`, dispatch.py), and what has
 no rule there raises NotImplementedError. The values inside carry no history; the sparse tensor has its own (history.py).
@@ -26,13 +27,20 @@ from flambeau.storage import Storage
 from flambeau.tensor import Size, Tensor
 from flambeau.untyped_storage import OLD_NAME_OF
 
-KINDS = {layouts.sparse_coo: "Sparse", layouts.sparse_csr: "SparseCsr", layouts.sparse_csc: "SparseCsc"}  # in PyTorch's messages
+KINDS = {  # in PyTorch's messages
+    layouts.strided: "Strided", layouts.sparse_coo: "Sparse", layouts.sparse_csr: "SparseCsr", layouts.sparse_csc: "SparseCsc",
+    layouts.sparse_bsr: "SparseBsr", layouts.sparse_bsc: "SparseBsc",
+}  # fmt: skip
+BY_ROWS, BY_COLUMNS = (layouts.sparse_csr, layouts.sparse_bsr), (layouts.sparse_csc, layouts.sparse_bsc)
+OF_BLOCKS = (layouts.sparse_bsr, layouts.sparse_bsc)
 
 
 class Parts:
     """What a sparse tensor has in place of an array."""
 
     layout: layouts.layout
+    sparse_dim: int
+    batch_dim = 0
     flags = SimpleNamespace(fnc=False, c_contiguous=False)
     base = np.zeros(0)  # never memory that a gradient could take over
     offset = 0
@@ -41,7 +49,7 @@ class Parts:
         self.shape, self.value = tuple(shape), values  # `value` is what tells the device: see kernels/arrays.py
         self.dtype, self.itemsize = values._array.dtype, values._array.itemsize
         self.ndim, self.size = len(self.shape), prod(self.shape)
-        self.strides = (0,) * self.ndim
+        self.strides = (1,) * self.ndim  # none is 0: no element repeats another
 
     @property
     def values(self) -> Tensor:
@@ -50,8 +58,22 @@ class Parts:
 
     @property
     def nnz(self) -> int:
-        """How many elements are stored."""
-        return self.value._array.shape[0]
+        """How many elements (or blocks; of each matrix of a batch) are stored."""
+        return self.value._array.shape[self.batch_dim]
+
+    @property
+    def dense_dim(self) -> int:
+        """How many dimensions every stored element has."""
+        return self.ndim - self.batch_dim - self.sparse_dim
+
+    @property
+    def elements(self) -> Tensor:
+        """The stored elements in one line, those of blocks and batches, too. (n, *dense shape)."""
+        return self.line(self.value)
+
+    def line(self, values: Tensor) -> Tensor:
+        """Values of any kind, in one line."""
+        return values.reshape(-1, *self.shape[self.ndim - self.dense_dim :])
 
     def item(self) -> Any:
         """The element of a tensor that has one."""
@@ -78,17 +100,26 @@ class Coo(Parts):
 
 
 class Compressed(Parts):
-    """A matrix by rows (CSR) or by columns (CSC)."""
+    """A matrix, or a batch of them, by rows (CSR, BSR) or by columns (CSC, BSC)."""
 
     sparse_dim = 2
 
     def __init__(self, layout: layouts.layout, starts: Tensor, others: Tensor, values: Tensor, shape):
         super().__init__(shape, values)
         self.layout, self.starts, self.others = layout, starts, others
+        self.batch_dim = starts._array.ndim - 1
+        at = self.batch_dim + 1
+        self.block: tuple = tuple(values._array.shape[at : at + 2]) if layout in OF_BLOCKS else (1, 1)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it is rows that are compressed, or columns."""
+        return self.layout in BY_ROWS
 
     def with_values(self, values: Tensor) -> Compressed:
         """The same places with other elements."""
-        return Compressed(self.layout, self.starts, self.others, values, self.shape)
+        inner = values._array.shape[self.batch_dim + (3 if self.layout in OF_BLOCKS else 1) :]
+        return Compressed(self.layout, self.starts, self.others, values, (*self.shape[: self.batch_dim + 2], *inner))
 
 
 class SparseTensor(Tensor):
@@ -102,7 +133,7 @@ class SparseTensor(Tensor):
 
     @property
     def layout(self) -> layouts.layout:
-        """torch.sparse_coo, torch.sparse_csr or torch.sparse_csc."""
+        """torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr or torch.sparse_bsc."""
         return self._array.layout
 
     @property
@@ -125,12 +156,12 @@ class SparseTensor(Tensor):
         return self._array.value.is_pinned(device)
 
     def sparse_dim(self) -> int:
-        """How many dimensions, from the first on, are sparse."""
+        """How many dimensions are sparse: the first ones, or two behind the batch."""
         return self._array.sparse_dim
 
     def dense_dim(self) -> int:
         """How many dimensions, from the last on, every stored element has."""
-        return self._array.ndim - self._array.sparse_dim
+        return self._array.dense_dim
 
     def _nnz(self) -> int:
         return self._array.nnz
@@ -150,9 +181,9 @@ class SparseTensor(Tensor):
             raise RuntimeError(f"{name} expected sparse coordinate tensor layout but got {KINDS[self.layout]}")
         return self._array
 
-    def _compressed(self, name: str, layout: layouts.layout) -> Compressed:
-        if self.layout is not layout:
-            kind = "row" if layout is layouts.sparse_csr else "column"
+    def _compressed(self, name: str, by_rows: bool) -> Compressed:
+        if self.layout not in (BY_ROWS if by_rows else BY_COLUMNS):
+            kind = "row" if by_rows else "column"
             raise RuntimeError(f"{name} expected sparse {kind} compressed tensor layout but got {KINDS[self.layout]}")
         return self._array
 
@@ -174,7 +205,7 @@ class SparseTensor(Tensor):
         return self._array.indices.detach()
 
     def values(self) -> Tensor:
-        """The stored elements. (nnz, *dense shape)."""
+        """The stored elements. (*batch, nnz, *block, *dense shape)."""
         from flambeau.sparse import history
 
         if self.is_sparse and not self._array.coalesced:
@@ -182,20 +213,20 @@ class SparseTensor(Tensor):
         return history.values(self)
 
     def crow_indices(self) -> Tensor:
-        """Where each row begins. (rows + 1)."""
-        return self._compressed("crow_indices", layouts.sparse_csr).starts.detach()
+        """Where each row begins. (*, rows + 1)."""
+        return self._compressed("crow_indices", True).starts.detach()
 
     def col_indices(self) -> Tensor:
-        """The column of each stored element, row after row. (nnz)."""
-        return self._compressed("col_indices", layouts.sparse_csr).others.detach()
+        """The column of each stored element, row after row. (*, nnz)."""
+        return self._compressed("col_indices", True).others.detach()
 
     def ccol_indices(self) -> Tensor:
-        """Where each column begins. (columns + 1)."""
-        return self._compressed("ccol_indices", layouts.sparse_csc).starts.detach()
+        """Where each column begins. (*, columns + 1)."""
+        return self._compressed("ccol_indices", False).starts.detach()
 
     def row_indices(self) -> Tensor:
-        """The row of each stored element, column after column. (nnz)."""
-        return self._compressed("row_indices", layouts.sparse_csc).others.detach()
+        """The row of each stored element, column after column. (*, nnz)."""
+        return self._compressed("row_indices", False).others.detach()
 
     # -- aliases and copies
 
@@ -249,7 +280,7 @@ class SparseTensor(Tensor):
         """Zeros: the elements lie in no order that strides could tell."""
         if not self.is_sparse:
             raise RuntimeError("Sparse CSR tensors do not have strides")
-        return self._array.strides if dim is None else 0
+        return (0,) * self._array.ndim if dim is None else 0
 
     def is_contiguous(self, memory_format=None) -> bool:
         """False."""

@@ -14,15 +14,28 @@ from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.ops.promotion import promoted
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, coalesced_if_coo, coordinates, flat, merged, to_layout, to_sparse_coo, unflat, values_at
+from flambeau.sparse.conversion import (
+    coalesce,
+    coalesced_if_coo,
+    coordinates,
+    flat,
+    in_layout_of,
+    merged,
+    same_places,
+    to_sparse_coo,
+    unflat,
+    values_at,
+)  # fmt: skip
 from flambeau.sparse.dispatch import refusal, rule
-from flambeau.sparse.parts import Coo, SparseTensor, wrapped
+from flambeau.sparse.parts import Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor
+
+INDICES = ("indices", "starts", "others")  # what parts may have beside values
 
 # -- functions of one tensor -------------------------------------------------------------------------------------------
 
 KEEPS_ZERO = """sqrt abs sign sgn isnan isinf isposinf isneginf signbit expm1 log1p sin tan asin atan deg2rad rad2deg sinh tanh asinh atanh
-    floor ceil trunc frac _round erf erfinv relu _square _cube _nan_to_num _root""".split()
+    floor ceil trunc frac _round erf erfinv relu _square _cube nan_to_num _nan_to_num _root angle""".split()
 
 
 def _on_values(op: Any, x: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
@@ -75,11 +88,6 @@ def neg(input: SparseTensor) -> SparseTensor:
     return _linear(input, lambda t: -t, "NegBackward0")
 
 
-@rule("nan_to_num")
-def nan_to_num(input: SparseTensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> SparseTensor:
-    return _on_values(OPS["nan_to_num"], input, nan, posinf, neginf)
-
-
 @rule("real")
 def real(input: SparseTensor) -> SparseTensor:
     return _on_values(OPS["real"], input) if input.is_complex() else input
@@ -117,7 +125,10 @@ def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
     parts = input._array
     with modes.no_grad():
         values = parts.values.clone().contiguous()
-        copy = Coo(parts.indices.clone(), values, parts.shape, parts.coalesced) if isinstance(parts, Coo) else parts.with_values(values)
+        copy = parts.with_values(values)
+        for name in INDICES:
+            if hasattr(copy, name):
+                setattr(copy, name, getattr(copy, name).clone())
     return history.recorded(wrapped(copy), "CloneBackward0", (input,), (lambda grad: grad,))
 
 
@@ -141,7 +152,7 @@ def _to_copy(
         if values is parts.values:
             return input
         moved = parts.with_values(values)
-        for name in ("indices", "starts", "others"):
+        for name in INDICES:
             if hasattr(moved, name):
                 setattr(moved, name, getattr(moved, name).to(device=device, non_blocking=non_blocking))
     before = input.dtype, input.device
@@ -161,14 +172,14 @@ def add(input: Any, other: Any, alpha: Any = 1) -> Tensor:
         return _added_to_dense(other if alpha == 1 else other * alpha, input, 1)
     with modes.no_grad():
         result = _sum(input.detach(), other.detach(), alpha)
-    first, second = input.layout, other.layout
+    first, second = input._array, other._array
     derivatives = (lambda grad: _as(grad, first), lambda grad: _as(grad if alpha == 1 else grad * alpha, second))
     return history.recorded(result, "AddBackward0", (input, other), derivatives)
 
 
-def _as(grad: Tensor, layout: Any) -> Tensor:
+def _as(grad: Tensor, parts: Parts | None) -> Tensor:
     """A gradient of another sparse layout in that of its tensor; a dense one stays dense."""
-    return to_layout(grad, layout) if isinstance(grad, SparseTensor) and layout is not layouts.strided else grad
+    return in_layout_of(grad, parts) if isinstance(grad, SparseTensor) and parts is not None else grad
 
 
 def _added_to_dense(dense: Tensor, sparse: SparseTensor, alpha: Any) -> Tensor:
@@ -185,8 +196,8 @@ def _added_to_dense(dense: Tensor, sparse: SparseTensor, alpha: Any) -> Tensor:
 def _put_onto(dense: Tensor, sparse: SparseTensor, alpha: Any) -> None:
     """dense += alpha * sparse, in place."""
     parts = sparse._array
-    if parts.nnz:
-        values = history.values(sparse) if sparse.requires_grad else parts.values
+    if parts.value.numel():
+        values = parts.line(history.values(sparse) if sparse.requires_grad else parts.values)
         values = (values if alpha == 1 else values * alpha).to(dense.dtype)
         dense.index_put_(tuple(coordinates(parts).unbind(0)), values, accumulate=True)
 
@@ -214,25 +225,30 @@ def sub_(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
 def _sum(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
     if tuple(a.shape) != tuple(b.shape):
         raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
-    if not a.is_sparse or not b.is_sparse:
-        return to_layout(_sum(to_sparse_coo(a), to_sparse_coo(b), alpha), a.layout)
     common = promoted(a, b)
     first, second = a._array, b._array
+    if not a.is_sparse and same_places(first, second):
+        return wrapped(first.with_values(_plus(first.values.to(common), second.values.to(common), alpha)))
+    if not a.is_sparse or not b.is_sparse:
+        return in_layout_of(_sum(to_sparse_coo(a), to_sparse_coo(b), alpha), first)
     if first.sparse_dim != second.sparse_dim:
         raise RuntimeError(
             f"add: expected 'self' and 'other' to have same number of sparse dimensions, found {first.sparse_dim} and {second.sparse_dim}"
         )
     left, right = first.values.to(common), second.values.to(common)
-    right = right if alpha == 1 else right * alpha
     if first.nnz == second.nnz and (first.indices is second.indices or bool((first.indices == second.indices).all())):
-        return wrapped(Coo(first.indices, left + right, first.shape, first.coalesced and second.coalesced))
-    cat = OPS["cat"]
+        return wrapped(Coo(first.indices, _plus(left, right, alpha), first.shape, first.coalesced and second.coalesced))
+    cat, right = OPS["cat"], right if alpha == 1 else right * alpha
     indices, values = cat([first.indices, second.indices], 1), cat([left, right])
     if not (first.coalesced and second.coalesced):
         return wrapped(Coo(indices, values, first.shape, False))
     shape = first.shape[: first.sparse_dim]
     keys, values = merged(flat(indices, shape), values)
     return wrapped(Coo(unflat(keys, shape), values, first.shape, True))
+
+
+def _plus(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
+    return a.add(b, alpha=alpha)
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
@@ -250,7 +266,7 @@ def mul(input: Any, other: Any) -> Tensor:
         return _scaled(input, lambda t: t * other, other, "MulBackward0")
     with modes.no_grad():
         result = _product(input.detach(), other.detach())
-    first, second = (t.layout for t in (input, other))
+    first, second = (t._array if isinstance(t, SparseTensor) else None for t in (input, other))
     derivatives = (
         lambda grad, a, b: _as(_times(grad, b), first),
         lambda grad, a, b: _as(_times(grad, a), second),
@@ -282,14 +298,16 @@ def _product(a: Tensor, b: Tensor) -> SparseTensor:
             f"mul(sparse, dense): the dense tensor must broadcast to the sparse one, found {list(b.shape)} and {list(a.shape)}"
         )
     factors = b.expand(a.shape)[tuple(coordinates(parts).unbind(0))]
-    return wrapped(parts.with_values(parts.values * factors))
+    return wrapped(parts.with_values(parts.values * factors.reshape(parts.values.shape)))
 
 
 def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     if tuple(a.shape) != tuple(b.shape):
         raise RuntimeError(f"mul: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+    if not a.is_sparse and same_places(a._array, b._array):
+        return wrapped(a._array.with_values(a._array.values * b._array.values))
     if not a.is_sparse or not b.is_sparse:
-        return to_layout(_product_of_sparse(to_sparse_coo(a), to_sparse_coo(b)), a.layout if not a.is_sparse else b.layout)
+        return in_layout_of(_product_of_sparse(to_sparse_coo(a), to_sparse_coo(b)), (b if a.is_sparse else a)._array)
     a, b = coalesce(a), coalesce(b)
     parts, other = a._array, b._array
     shape = parts.shape[: parts.sparse_dim]
@@ -366,11 +384,13 @@ def zeros_like(
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor without elements, of the same layout if no other is asked for."""
-    from flambeau.sparse.making import empty_parts
+    from flambeau.sparse import making
 
-    sparse_dim = input._array.sparse_dim if layout in (None, input.layout) else None
-    empty = wrapped(empty_parts(input._array.shape, dtype or input.dtype, device or input.device, sparse_dim))
-    result = to_layout(empty, layout or input.layout)
+    options = {"dtype": dtype or input.dtype, "device": device or input.device}
+    if layout is layouts.strided:
+        result = input._array.values.new_zeros(input.shape, **options)
+    else:
+        result = making.empty_like(input._array, layout or input.layout, **options)
     return result.requires_grad_() if requires_grad else result
 
 

@@ -13,7 +13,17 @@ from flambeau.autograd import modes
 from flambeau.ops import OPS
 from flambeau.ops.sparse_products import row_dots, row_of_places, rows_product, start_of_rows
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, coalesced_if_coo, coordinates, merged, to_layout, to_sparse, to_sparse_coo, unflat
+from flambeau.sparse.conversion import (
+    as_rows,
+    coalesce,
+    coalesced_if_coo,
+    coordinates,
+    in_layout_of,
+    merged,
+    to_sparse,
+    to_sparse_coo,
+    unflat,
+)
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Coo, SparseTensor
 from flambeau.tensor import Tensor
@@ -25,8 +35,7 @@ def _rows(x: SparseTensor) -> tuple[Tensor, Tensor, Tensor]:
         x = coalesce(x)
         row, col = x._array.indices.unbind(0)
         return history.values(x), start_of_rows(row, x._array.shape[0]), col
-    if x.layout is not layouts.sparse_csr:
-        x = to_sparse(x, layout=layouts.sparse_csr)
+    x = as_rows(x)
     return history.values(x), x._array.starts, x._array.others
 
 
@@ -65,7 +74,7 @@ def _sparse_result(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     keys = rows[mine] * shape[1] + right._array.indices[1][theirs]
     keys, values = merged(keys, values) if keys.shape[0] > 1 else (keys, values)
     result = history.build(Coo(unflat(keys, shape), values.detach(), shape, True), values, "SparseSparseMatmulBackward0")
-    return result if a.is_sparse else to_layout(result, a.layout)
+    return in_layout_of(result, a._array)
 
 
 def joined(starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,10 +127,11 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 @rule("bmm", tensors=2)
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """Batches of matrices (COO) as one large matrix that has them along its diagonal."""
-    if not isinstance(input, SparseTensor) or not input.is_sparse or isinstance(mat2, SparseTensor) or input.dense_dim():
+    """Batches of matrices as one large matrix that has them along its diagonal."""
+    x = to_sparse_coo(input) if isinstance(input, SparseTensor) and not input.dense_dim() else None
+    if x is None or x.sparse_dim() != 3 or isinstance(mat2, SparseTensor):
         raise refusal("bmm", (input, mat2))
-    x = coalesce(input)
+    x = coalesce(x)
     (batch, rows, inner), columns = x.shape, mat2.shape[2]
     if tuple(mat2.shape[:2]) != (batch, inner):
         raise RuntimeError(f"bmm: expected batch2 of shape ({batch}, {inner}, *), found {list(mat2.shape)}")

@@ -8,7 +8,7 @@ from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, flat, merged, to_layout, to_sparse_coo, unflat
+from flambeau.sparse.conversion import coalesce, flat, in_layout_of, merged, to_sparse_coo, unflat
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Coo, SparseTensor
 from flambeau.tensor import Tensor
@@ -52,7 +52,7 @@ def sum(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: A
         found = sparse_sum(to_sparse_coo(input), dim, dtype)
         for d in sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim())) if keepdim else ():
             found = found.unsqueeze(d)
-        return found if input.is_sparse else to_layout(found, input.layout)
+        return found if input.is_sparse else in_layout_of(found, input._array)
     shape = input._array.shape
     with modes.no_grad():
         total = input._array.values.sum(dtype=dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import layouts
 from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
@@ -12,24 +11,29 @@ from flambeau.ops.promotion import promoted
 from flambeau.sparse import history
 from flambeau.sparse.conversion import coalesce, to_sparse_coo
 from flambeau.sparse.dispatch import refusal, rule
-from flambeau.sparse.parts import Compressed, Coo, SparseTensor, wrapped
+from flambeau.sparse.parts import BY_COLUMNS, BY_ROWS, OF_BLOCKS, Compressed, Coo, SparseTensor, wrapped
 from flambeau.tensor import Tensor
 
 
 @rule("permute")
-def permute(input: SparseTensor, *dims: Any) -> SparseTensor:
+def permute(input: SparseTensor, *args: Any, dims: Any = None) -> SparseTensor:
     """The dimensions in another order, sparse ones among themselves and dense ones among themselves."""
-    order = layout.wrap_dims(dims[0] if len(dims) == 1 and not hasattr(dims[0], "__index__") else dims, input.dim())
+    dims = dims if not args else args[0] if len(args) == 1 and not hasattr(args[0], "__index__") else args
     parts, sparse_dim = input._array, input.sparse_dim()
-    if sorted(order) != list(range(input.dim())):
+    if len(dims) != input.dim():
+        counts = f"{input.dim()} and {len(dims)}"
         raise RuntimeError(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering: {order}"
+            f"permute(sparse_coo): number of dimensions does not match the length of the desired order of dimensions: {counts}"
         )
+    order = [layout.wrap_dim(d, input.dim()) for d in dims]
+    if len(set(order)) != len(order):
+        raise RuntimeError(f"permute(sparse_coo): duplicate dims are not allowed, found {tuple(dims)}")
     if isinstance(parts, Compressed):
-        return transpose(input, 0, 1) if list(order) == [1, 0] else input
+        return _reordered(input, list(order))
     if sorted(order[:sparse_dim]) != list(range(sparse_dim)):
-        raise NotImplementedError(
-            f"permute of a sparse tensor: dimensions cannot change between sparse ({sparse_dim}) and dense, found {tuple(order)}"
+        raise RuntimeError(
+            f"permute(sparse_coo): transpositions between sparse and dense dimensions are not allowed, found {tuple(order)}, of which the "
+            f"first {sparse_dim} are sparse"
         )
     with modes.no_grad():
         indices = parts.indices if list(order[:sparse_dim]) == list(range(sparse_dim)) else parts.indices[list(order[:sparse_dim])]
@@ -40,13 +44,21 @@ def permute(input: SparseTensor, *dims: Any) -> SparseTensor:
     return history.recorded(result, "PermuteBackward0", (input,), (lambda grad: grad.permute(back),))
 
 
+def _reordered(x: SparseTensor, order: list[int]) -> SparseTensor:
+    """permute of a compressed tensor, by one exchange of dimensions after the other."""
+    now = list(range(len(order)))
+    for d, wanted in enumerate(order):
+        other = now.index(wanted)
+        if other != d:
+            x, now[d], now[other] = _turned(x, d, other), now[other], now[d]
+    return x
+
+
 @rule("transpose")
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     first, second = (layout.wrap_dim(d, input.dim()) for d in (dim0, dim1))
     if isinstance(input._array, Compressed):
-        if first == second:
-            return input
-        return _turned(input)
+        return _turned(input, first, second)
     order = list(range(input.dim()))
     order[first], order[second] = second, first
     return history.renamed(permute(input, order), "TransposeBackward0")
@@ -57,12 +69,34 @@ def t(input: SparseTensor) -> SparseTensor:
     return history.renamed(transpose(input, 0, 1), "TBackward0") if input.dim() == 2 else input
 
 
-def _turned(x: SparseTensor) -> SparseTensor:
-    """The columns of a matrix are the rows of its transpose: nothing moves."""
+OTHER = dict(zip(BY_ROWS + BY_COLUMNS, BY_COLUMNS + BY_ROWS, strict=True))
+
+
+def _turned(x: SparseTensor, first: int, second: int) -> SparseTensor:
+    """The columns of a matrix are the rows of its transpose: nothing moves, but for the elements within blocks."""
     parts = x._array
-    other = layouts.sparse_csc if parts.layout is layouts.sparse_csr else layouts.sparse_csr
-    result = wrapped(Compressed(other, parts.starts, parts.others, parts.values, parts.shape[::-1]))
-    return history.recorded(result, "TransposeBackward0", (x,), (lambda grad: grad.transpose(0, 1),))
+    kinds = [_kind(parts, d) for d in (first, second)]
+    if kinds[0] != kinds[1]:
+        found = f"got {first}({kinds[0]}) and {second}({kinds[1]})"
+        raise RuntimeError(f"transpose(): can only transpose dimensions of the same type (Batch, Sparse, Dense), {found}")
+    if first == second:
+        return x
+    shape = list(parts.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    kept, starts, others, values = parts.layout, parts.starts, parts.others, parts.values
+    if kinds[0] == "Batch":
+        starts, others, values = (t.transpose(first, second) for t in (starts, others, values))
+    elif kinds[0] == "Dense":
+        values = values.transpose(first - parts.ndim, second - parts.ndim)
+    else:
+        kept = OTHER[kept]
+        values = values.transpose(parts.batch_dim + 1, parts.batch_dim + 2) if kept in OF_BLOCKS else values
+    result = wrapped(Compressed(kept, starts, others, values, shape))
+    return history.recorded(result, "TransposeBackward0", (x,), (lambda grad: grad.transpose(first, second),))
+
+
+def _kind(parts: Compressed, dim: int) -> str:
+    return "Batch" if dim < parts.batch_dim else "Sparse" if dim < parts.batch_dim + 2 else "Dense"
 
 
 @rule("unsqueeze")
@@ -124,9 +158,18 @@ def stack(tensors: Any, dim: int = 0) -> SparseTensor:
 
 @rule("select")
 def select(input: SparseTensor, dim: int, index: int) -> Tensor:
+    parts, dim = input._array, layout.wrap_dim(dim, input.dim())
+    if isinstance(parts, Compressed) and _kind(parts, dim) == "Sparse" and parts.batch_dim:
+        raise RuntimeError("select(): selecting sparse dimensions is not supported for batched sparse compressed tensors.")
+    if isinstance(parts, Compressed) and _kind(parts, dim) != "Sparse":
+        at = dim if dim < parts.batch_dim else dim - parts.ndim
+        starts, others = (t.select(dim, index) if at >= 0 else t for t in (parts.starts, parts.others))
+        shape = (*parts.shape[:dim], *parts.shape[dim + 1 :])
+        values = history.values(input).select(at, index)
+        return history.build(Compressed(parts.layout, starts, others, values.detach(), shape), values, "SelectBackward0")
     x = to_sparse_coo(input)
     x = coalesce(x) if x.requires_grad else x
-    parts, dim = x._array, layout.wrap_dim(dim, x.dim())
+    parts = x._array
     size, index = parts.shape[dim], int(index)
     if not -size <= index < size:
         raise IndexError(f"select(): index {index} out of range for tensor of size {list(parts.shape)} at dimension {dim}")

@@ -10,6 +10,8 @@ NAMES = {
     layouts.sparse_coo: ("indices",),
     layouts.sparse_csr: ("crow_indices", "col_indices"),
     layouts.sparse_csc: ("ccol_indices", "row_indices"),
+    layouts.sparse_bsr: ("crow_indices", "col_indices"),
+    layouts.sparse_bsc: ("ccol_indices", "row_indices"),
 }
 
 
