@@ -307,3 +307,25 @@ def test_gamma_of_one_number(dtype: str, shape: tuple):
         drawn = package.distributions.Gamma(given, given).sample()
         found.append((tuple(drawn.shape), str(drawn.dtype), drawn.float().tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("concentration", [1e-8, 1e-5, 1e-3, 0.01, 0.1])
+def test_draws_of_tiny_concentrations(concentration: float, dtype: str):
+    """Beta and Dirichlet numbers lie inside (0, 1), never nan and never an end, however small the concentrations; they are PyTorch's bits."""
+    for text in ("Beta(v(C), v(C))", "Dirichlet(v(C, 1.0, C))"):
+        drawn = []
+        for f in FRAMEWORKS:
+            f.manual_seed(0)
+            drawn.append(make(f, text.replace("C", str(concentration)), dtype)[0].sample((2000,)).numpy())
+        theirs, ours = drawn
+        assert np.all((ours > 0) & (ours < 1)), text
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=text)
+
+
+@pytest.mark.parametrize("logit", [-40.0, -1.0, 0.0, 1.0, 40.0])
+def test_gradient_of_a_binomial_density(logit: float):
+    """d log p / d logits is value - count * sigmoid(logits) everywhere, at even odds too."""
+    logits = flambeau.tensor(logit, dtype=flambeau.float64, requires_grad=True)
+    flambeau.distributions.Binomial(10, logits=logits).log_prob(flambeau.tensor(5.0, dtype=flambeau.float64)).backward()
+    np.testing.assert_allclose(logits.grad.item(), 5 - 10 / (1 + np.exp(-logit)), atol=1e-12)

@@ -233,8 +233,7 @@ class Binomial(_Trials):
     def log_prob(self, value):
         self._checked(value)
         ways = (self.total_count + 1).lgamma() - (value + 1).lgamma() - (self.total_count - value + 1).lgamma()
-        # n log(1 - p) = -n softplus(logits), in the form that neither overflows nor loses the small end.
-        normalizer = self.total_count * (self.logits.clamp(min=0) + (-self.logits.abs()).exp().log1p())
+        normalizer = -self.total_count * op("nn.functional.logsigmoid", -self.logits)  # -n log(1 - p)
         return value * self.logits + ways - normalizer
 
     def entropy(self):

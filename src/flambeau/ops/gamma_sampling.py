@@ -10,8 +10,6 @@ of F at four places, whose error is of the fourth order, in float64.
 
 from __future__ import annotations
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.kernels import arrays, rejection
 from flambeau.ops.declare import OPS, composite, no_derivative, on_arrays
@@ -49,8 +47,9 @@ def sample_dirichlet(input, generator=None):
     """Positive numbers that sum to one along the last dimension, from the concentrations in `input`."""
     drawn = _drawn(arrays.cast(input, dtypes.float64.numpy), generator)
     xp = arrays.module_of(drawn)
-    found = drawn / drawn.sum(-1, keepdims=True)
-    return arrays.cast(xp.clip(found, np.finfo(np.float64).tiny, 1 - np.finfo(np.float64).eps / 2), input.dtype)
+    drawn = xp.maximum(drawn, _tiny(drawn))  # concentrations near 0 draw numbers below any float64: then all are alike, and none is 0 / 0
+    limits = dtypes.finfo(dtypes.of_array(input))
+    return arrays.cast(xp.clip(drawn / drawn.sum(-1, keepdims=True), limits.tiny, 1 - limits.eps / 2), input.dtype)
 
 
 sample_dirichlet.meta(like_input)
