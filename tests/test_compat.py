@@ -379,6 +379,8 @@ def test_scripts_and_traces_run_as_they_are(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert jit.trace(double, flambeau.ones(2)) is double
+    with pytest.raises(ZeroDivisionError):  # tracing runs the function: what cannot run fails there, as in PyTorch
+        jit.trace(lambda x: x * (1 // 0), (flambeau.ones(2),))
 
     class Scaled(jit.ScriptModule):
         @jit.script_method

@@ -269,28 +269,30 @@ class KinetoStepTracker:
     """The number of the step the program is at, as the largest that anybody who counts steps has reached."""
 
     _current_step = 0
-    _step_dict: dict[str, int] = {}  # one count for the whole program, as in PyTorch
+    _counts: dict[str, int] = {}  # of the whole program, as in PyTorch: name of who counts -> its count
 
     @classmethod
     def init_step_count(cls, requester: str) -> None:
-        """Somebody starts to count."""
-        cls._step_dict[requester] = cls._current_step
+        """Somebody starts to count, from where the program is."""
+        cls._counts |= {requester: cls._current_step}
 
     @classmethod
     def erase_step_count(cls, requester: str) -> bool:
-        """Somebody counts no more."""
-        return cls._step_dict.pop(requester, None) is not None
+        """Somebody counts no more. -> whether it did"""
+        counted = requester in cls._counts
+        if counted:
+            del cls._counts[requester]
+        return counted
 
     @classmethod
     def increment_step(cls, requester: str) -> int:
-        """Somebody has done a step."""
-        if requester not in cls._step_dict:
-            cls.init_step_count(requester)
-        cls._step_dict[requester] += 1
-        cls._current_step = max(cls._current_step, *cls._step_dict.values())
+        """Somebody has done a step. -> where the program is then"""
+        reached = cls._counts.get(requester, cls._current_step) + 1
+        cls._counts |= {requester: reached}
+        cls._current_step = max(reached, cls._current_step)
         return cls._current_step
 
     @classmethod
     def current_step(cls) -> int:
-        """The largest count."""
+        """Where the program is."""
         return cls._current_step

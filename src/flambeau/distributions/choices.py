@@ -11,36 +11,47 @@ from flambeau.tensor import Size, Tensor
 
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
+WEIGHTS = {"probs": constraints.simplex, "logits": constraints.real_vector}  # one of them is given, the other follows
+
+
+def _normalized(probs: Tensor | None, logits: Tensor | None) -> tuple[str, Tensor]:
+    """(the name of what was given, its values such that the probabilities along the last dimension sum to one)."""
+    given = {name: value for name, value in (("probs", probs), ("logits", logits)) if value is not None}
+    if len(given) != 1:
+        raise ValueError(f"Either `probs` or `logits` must be given, and one of them only: found {' and '.join(given) or 'neither'}")
+    ((name, value),) = given.items()
+    if not value.dim():
+        raise ValueError(f"`{name}` parameter must be at least one-dimensional, with the categories last, but it is a single number")
+    total = value.sum(-1, keepdim=True) if name == "probs" else value.logsumexp(-1, keepdim=True)
+    return name, value / total if name == "probs" else value - total
+
+
+def _with_batch(values: Tensor, batch: Size, expand: bool) -> Tensor:
+    """(n, *event) -> (n, 1, ..., 1, *event), as many ones as there are batch dimensions; expanded to the batch if wanted."""
+    first, event = values.shape[:1], values.shape[1:]
+    spread = values.reshape((*first, *(1 for _ in batch), *event))
+    return spread.expand((*first, *batch, *event)) if expand else spread
+
 
 class Categorical(Distribution):
     """A category i with probability probs[..., i]. `probs` need not sum to one, `logits` are their logarithms up to a constant."""
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints = WEIGHTS
     has_enumerate_support = True
 
     def __init__(self, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
-        if probs is not None:
-            if probs.dim() < 1:
-                raise ValueError("`probs` parameter must be at least one-dimensional.")
-            self.probs = probs / probs.sum(-1, keepdim=True)
-        else:
-            if logits.dim() < 1:
-                raise ValueError("`logits` parameter must be at least one-dimensional.")
-            self.logits = logits - logits.logsumexp(dim=-1, keepdim=True)
-        self._param = self.probs if probs is not None else self.logits
-        self._num_events = self._param.size()[-1]
-        super().__init__(self._param.size()[:-1], validate_args=validate_args)
+        name, self._param = _normalized(probs, logits)
+        setattr(self, name, self._param)
+        *batch, self._num_events = self._param.shape
+        super().__init__(Size(batch), validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
         new = self._get_checked_instance(Categorical, _instance)
-        shape = Size(batch_shape)
-        for name in ("probs", "logits"):
-            if name in self.__dict__:
-                new.__dict__[name] = new._param = getattr(self, name).expand((*shape, self._num_events))
-        new._num_events = self._num_events
-        Distribution.__init__(new, shape, validate_args=False)
+        new._num_events, whole = self._num_events, Size((*batch_shape, self._num_events))
+        for name in WEIGHTS.keys() & self.__dict__.keys():
+            setattr(new, name, getattr(self, name).expand(whole))
+        new._param = self._param.expand(whole)
+        Distribution.__init__(new, whole[:-1], validate_args=False)
         new._validate_args = self._validate_args
         return new
 
@@ -49,92 +60,77 @@ class Categorical(Distribution):
         return constraints.integer_interval(0, self._num_events - 1)
 
     @lazy_property
-    def logits(self) -> Tensor:
-        """Normalized log probabilities."""
-        return probs_to_logits(self.probs)
-
-    @lazy_property
     def probs(self) -> Tensor:
         """Normalized probabilities."""
         return logits_to_probs(self.logits)
 
+    @lazy_property
+    def logits(self) -> Tensor:
+        """Normalized log probabilities."""
+        return probs_to_logits(self.probs)
+
     @property
     def param_shape(self) -> Size:
         """The shape of the parameter."""
-        return self._param.size()
-
-    @property
-    def mean(self):
-        return factories.full(self._extended_shape(), float("nan"), dtype=self.probs.dtype, device=self.probs.device)
+        return self._param.shape
 
     @property
     def mode(self):
         return self.probs.argmax(-1)
 
+    @property
+    def mean(self):
+        return self.probs.new_full(self._batch_shape, float("nan"))  # the names of categories have none
+
     variance = mean
 
     def sample(self, sample_shape=Size()):  # noqa: B008
-        sample_shape = Size(sample_shape)
+        wanted = Size(sample_shape)
         with modes.no_grad():
-            drawn = op("multinomial", self.probs.reshape(-1, self._num_events), sample_shape.numel(), True).T
-            return drawn.reshape(self._extended_shape(sample_shape))
+            rows = self.probs.reshape(-1, self._num_events)
+            drawn = op("multinomial", rows, wanted.numel(), replacement=True)  # (batch, draws)
+        return drawn.T.reshape(wanted + self._batch_shape)
 
     def log_prob(self, value):
         self._checked(value)
-        value = value.long().unsqueeze(-1)
-        value, log_probs = op("broadcast_tensors", value, self.logits)
-        return log_probs.gather(-1, value[..., :1]).squeeze(-1)
+        places, table = op("broadcast_tensors", value.long()[..., None], self.logits)
+        return table.gather(-1, places[..., :1])[..., 0]
 
     def entropy(self):
-        logits = self.logits.clamp(min=dtypes.finfo(self.logits.dtype).min)  # 0 log 0 is 0
-        return -(logits * self.probs).sum(-1)
+        finite = self.logits.clamp(min=dtypes.finfo(self.logits.dtype).min)  # 0 log 0 is 0
+        return (self.probs * -finite).sum(-1)
 
     def enumerate_support(self, expand=True):
-        values = factories.tensor(list(range(self._num_events)), dtype=dtypes.int64, device=self._param.device)
-        values = values.view((-1,) + (1,) * len(self._batch_shape))
-        return values.expand((-1, *self._batch_shape)) if expand else values
+        categories = factories.tensor(range(self._num_events), dtype=dtypes.int64, device=self._param.device)
+        return _with_batch(categories, self._batch_shape, expand)
 
 
 class _OfCategories(Distribution):
     """A distribution of vectors, one entry per category, made of a Categorical."""
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints = WEIGHTS
 
     def _from(self, categorical: Categorical, validate_args) -> None:
         self._categorical = categorical
-        super().__init__(categorical.batch_shape, categorical.param_shape[-1:], validate_args=validate_args)
+        *batch, n = categorical.param_shape
+        super().__init__(Size(batch), Size((n,)), validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
-        cls = next(c for c in type(self).__mro__ if "__init__" in vars(c))
-        new = self._get_checked_instance(cls, _instance)
-        shape = Size(batch_shape)
-        new._categorical = self._categorical.expand(shape)
+        made_by = next(cls for cls in type(self).__mro__ if "__init__" in vars(cls))
+        new = self._get_checked_instance(made_by, _instance)
+        new._categorical = self._categorical.expand(batch_shape)
         self._expand_more(new)
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
+        Distribution.__init__(new, new._categorical.batch_shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     def _expand_more(self, new) -> None:
         """Whatever else it keeps."""
 
-    @property
-    def logits(self) -> Tensor:
-        """Normalized log probabilities."""
-        return self._categorical.logits
-
-    @property
-    def probs(self) -> Tensor:
-        """Normalized probabilities."""
-        return self._categorical.probs
-
-    @property
-    def _param(self) -> Tensor:
-        return self._categorical._param
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of the parameter."""
-        return self._param.size()
+    probs = property(lambda self: self._categorical.probs, doc="Normalized probabilities.")
+    logits = property(lambda self: self._categorical.logits, doc="Normalized log probabilities.")
+    param_shape = property(lambda self: self._categorical.param_shape, doc="The shape of the parameter.")
+    _param = property(lambda self: self._categorical._param)
 
 
 class OneHotCategorical(_OfCategories):
@@ -146,35 +142,34 @@ class OneHotCategorical(_OfCategories):
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._from(Categorical(probs, logits, validate_args=False if validate_args is False else None), validate_args)
 
-    @property
-    def mean(self):
-        return self._categorical.probs
+    def _vectors(self, categories: Tensor) -> Tensor:
+        return op("nn.functional.one_hot", categories, self._categorical._num_events).to(self._param)
 
     @property
     def mode(self):
-        probs = self._categorical.probs
-        return op("nn.functional.one_hot", probs.argmax(-1), probs.shape[-1]).to(probs)
+        return self._vectors(self._categorical.mode)
+
+    @property
+    def mean(self):
+        return self.probs
 
     @property
     def variance(self):
-        return self._categorical.probs * (1 - self._categorical.probs)
+        return self.probs * (1 - self.probs)
 
     def sample(self, sample_shape=Size()):  # noqa: B008
-        indices = self._categorical.sample(Size(sample_shape))
-        return op("nn.functional.one_hot", indices, self._categorical._num_events).to(self.probs)
+        return self._vectors(self._categorical.sample(sample_shape))
 
     def log_prob(self, value):
         self._checked(value)
-        return self._categorical.log_prob(value.max(-1)[1])
+        return self._categorical.log_prob(value.argmax(-1))
 
     def entropy(self):
         return self._categorical.entropy()
 
     def enumerate_support(self, expand=True):
-        n = self.event_shape[0]
-        values = factories.eye(n, dtype=self._param.dtype, device=self._param.device)
-        values = values.view((n,) + (1,) * len(self.batch_shape) + (n,))
-        return values.expand((n, *self.batch_shape, n)) if expand else values
+        (n,) = self._event_shape
+        return _with_batch(factories.eye(n, dtype=self._param.dtype, device=self._param.device), self._batch_shape, expand)
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
@@ -183,8 +178,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     has_rsample = True
 
     def rsample(self, sample_shape=Size()):  # noqa: B008
-        drawn, probs = self.sample(sample_shape), self._categorical.probs
-        return drawn + (probs - probs.detach())
+        return self.probs - self.probs.detach() + self.sample(sample_shape)
 
 
 class Multinomial(_OfCategories):

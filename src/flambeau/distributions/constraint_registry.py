@@ -7,126 +7,71 @@ SigmoidTransform()
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from flambeau.distributions import constraints, transforms
+from flambeau.distributions import constraints as c
+from flambeau.distributions import transforms as t
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
+Make = Callable[[Any], t.Transform]
+
 
 class ConstraintRegistry:
-    """A table: type of constraint -> function that makes the transform from a constraint."""
+    """A table: kind of constraint -> function that makes the transform from a constraint of that kind."""
 
     def __init__(self) -> None:
-        self._registry: dict[type, Callable] = {}
+        self._makers: dict[type, Make] = {}
 
-    def register(self, constraint: Any, factory: Callable | None = None) -> Any:
-        """Add a constraint's type; as a decorator, if the factory is not given."""
+    def register(self, constraint: Any, factory: Make | None = None) -> Any:
+        """Add a kind of constraint, named by its class or by an example. Without a factory: a decorator for one."""
+        kind = constraint if isinstance(constraint, type) else type(constraint)
+        if not issubclass(kind, c.Constraint):
+            raise TypeError(f"register: a kind of Constraint is needed, as a class or by an example of it, but found {constraint!r}")
         if factory is None:
-            return lambda factory: self.register(constraint, factory)
-        if isinstance(constraint, constraints.Constraint):
-            constraint = type(constraint)
-        if not isinstance(constraint, type) or not issubclass(constraint, constraints.Constraint):
-            raise TypeError(f"Expected constraint to be either a Constraint subclass or instance, but got {constraint}")
-        self._registry[constraint] = factory
+            return partial(self.register, kind)
+        self._makers[kind] = factory
         return factory
 
-    def __call__(self, constraint: constraints.Constraint) -> transforms.Transform:
-        factory = self._registry.get(type(constraint))
-        if factory is None:
-            raise NotImplementedError(f"Cannot transform {type(constraint).__name__} constraints")
-        return factory(constraint)
+    def __call__(self, constraint: c.Constraint) -> t.Transform:
+        kind = type(constraint)
+        if kind in self._makers:
+            return self._makers[kind](constraint)
+        raise NotImplementedError(f"Cannot transform {kind.__name__} constraints: register(constraint, factory) says how")
 
 
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
 
 
-def both(*kinds: Any):
-    """Register a factory for these constraints in both tables."""
-
-    def register(factory):
-        for kind in kinds:
-            biject_to.register(kind, factory)
-            transform_to.register(kind, factory)
-        return factory
-
-    return register
+def _beyond(bound: Any, direction: int) -> t.Transform:
+    """To the numbers on one side of a bound."""
+    return t.ComposeTransform([t.ExpTransform(), t.AffineTransform(bound, direction)])
 
 
-@both(constraints.real)
-def _to_real(constraint):
-    return transforms.identity_transform
+def _between(low: Any, high: Any) -> t.Transform:
+    """To the numbers between two bounds."""
+    if all(isinstance(bound, (int, float)) for bound in (low, high)) and (low, high) == (0, 1):
+        return t.SigmoidTransform()
+    return t.ComposeTransform([t.SigmoidTransform(), t.AffineTransform(low, high - low)])
 
 
-@biject_to.register(constraints.independent)
-def _biject_to_independent(constraint):
-    return transforms.IndependentTransform(biject_to(constraint.base_constraint), constraint.reinterpreted_batch_ndims)
-
-
-@transform_to.register(constraints.independent)
-def _transform_to_independent(constraint):
-    return transforms.IndependentTransform(transform_to(constraint.base_constraint), constraint.reinterpreted_batch_ndims)
-
-
-@both(constraints.greater_than, constraints.greater_than_eq)
-def _to_greater(constraint):
-    return transforms.ComposeTransform([transforms.ExpTransform(), transforms.AffineTransform(constraint.lower_bound, 1)])
-
-
-@both(constraints.less_than)
-def _to_less(constraint):
-    return transforms.ComposeTransform([transforms.ExpTransform(), transforms.AffineTransform(constraint.upper_bound, -1)])
-
-
-@both(constraints.interval, constraints.half_open_interval)
-def _to_interval(constraint):
-    low, high = constraint.lower_bound, constraint.upper_bound
-    unit = isinstance(low, (int, float)) and isinstance(high, (int, float)) and (low, high) == (0, 1)
-    sigmoid = transforms.SigmoidTransform()
-    return sigmoid if unit else transforms.ComposeTransform([sigmoid, transforms.AffineTransform(low, high - low)])
-
-
-@biject_to.register(constraints.simplex)
-def _biject_to_simplex(constraint):
-    return transforms.StickBreakingTransform()
-
-
-@transform_to.register(constraints.simplex)
-def _transform_to_simplex(constraint):
-    return transforms.SoftmaxTransform()
-
-
-@transform_to.register(constraints.lower_cholesky)
-def _transform_to_lower_cholesky(constraint):
-    return transforms.LowerCholeskyTransform()
-
-
-@transform_to.register(constraints.positive_definite)
-@transform_to.register(constraints.positive_semidefinite)
-def _transform_to_positive_definite(constraint):
-    return transforms.PositiveDefiniteTransform()
-
-
-@both(constraints.corr_cholesky)
-def _to_corr_cholesky(constraint):
-    return transforms.CorrCholeskyTransform()
-
-
-@biject_to.register(constraints.cat)
-def _biject_to_cat(constraint):
-    return transforms.CatTransform([biject_to(c) for c in constraint.cseq], constraint.dim, constraint.lengths)
-
-
-@transform_to.register(constraints.cat)
-def _transform_to_cat(constraint):
-    return transforms.CatTransform([transform_to(c) for c in constraint.cseq], constraint.dim, constraint.lengths)
-
-
-@biject_to.register(constraints.stack)
-def _biject_to_stack(constraint):
-    return transforms.StackTransform([biject_to(c) for c in constraint.cseq], constraint.dim)
-
-
-@transform_to.register(constraints.stack)
-def _transform_to_stack(constraint):
-    return transforms.StackTransform([transform_to(c) for c in constraint.cseq], constraint.dim)
+# kinds, the transform one to one, the transform in any way: functions of the table, which is asked for the parts, and the constraint.
+SAME, NONE = "same", None
+WAYS: list[tuple] = [
+    ([c.real], lambda ask, x: t.identity_transform, SAME),
+    ([c.greater_than, c.greater_than_eq], lambda ask, x: _beyond(x.lower_bound, 1), SAME),
+    ([c.less_than], lambda ask, x: _beyond(x.upper_bound, -1), SAME),
+    ([c.interval, c.half_open_interval], lambda ask, x: _between(x.lower_bound, x.upper_bound), SAME),
+    ([c.simplex], lambda ask, x: t.StickBreakingTransform(), lambda ask, x: t.SoftmaxTransform()),
+    ([c.corr_cholesky], lambda ask, x: t.CorrCholeskyTransform(), SAME),
+    ([c.lower_cholesky], NONE, lambda ask, x: t.LowerCholeskyTransform()),
+    ([c.positive_definite, c.positive_semidefinite], NONE, lambda ask, x: t.PositiveDefiniteTransform()),
+    ([c.independent], lambda ask, x: t.IndependentTransform(ask(x.base_constraint), x.reinterpreted_batch_ndims), SAME),
+    ([c.cat], lambda ask, x: t.CatTransform(map(ask, x.cseq), x.dim, x.lengths), SAME),
+    ([c.stack], lambda ask, x: t.StackTransform(map(ask, x.cseq), x.dim), SAME),
+]
+for _kinds, _one_to_one, _any in WAYS:
+    for _table, _way in ((biject_to, _one_to_one), (transform_to, _one_to_one if _any is SAME else _any)):
+        for _kind in _kinds if _way else ():
+            _table.register(_kind, partial(_way, _table))

@@ -22,7 +22,7 @@ class _Odds(Family):
 
     def _take_odds(self, probs, logits, validate_args) -> None:
         if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+            raise ValueError("Either `probs` or `logits` must be given, and only one of them")
         given = {"probs": probs} if logits is None else {"logits": logits}
         self._take(validate_args, **given)
 
@@ -115,6 +115,11 @@ class ContinuousBernoulli(_Odds, ExponentialFamily):
     def _expand_more(self, new, shape):
         new._lims = self._lims
 
+    @lazy_property
+    def probs(self) -> Tensor:
+        """The parameter as a probability, kept off 0 and 1."""
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
+
     def _outside(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
@@ -192,7 +197,7 @@ class _Trials(_Odds):
 
     def _take_trials(self, total_count, probs, logits, validate_args) -> None:
         if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+            raise ValueError("Either `probs` or `logits` must be given, and only one of them")
         name, value = ("probs", probs) if logits is None else ("logits", logits)
         count, parameter = broadcast_all(total_count, value)
         setattr(self, name, parameter)
@@ -302,8 +307,8 @@ class Geometric(_Odds):
         self._take_odds(probs, logits, validate_args)
         if self._validate_args and probs is not None and not bool((self.probs > 0).all()):
             raise ValueError(
-                f"Expected parameter probs ({type(self.probs).__name__} of shape {tuple(self.probs.shape)}) of distribution {self!r} "
-                f"to be positive but found invalid values:\n{self.probs}"
+                f"Expected parameter probs of {self!r} to be positive, or there is no first success; found invalid values "
+                f"among {tuple(self.probs.shape)}:\n{self.probs}"
             )
 
     @property

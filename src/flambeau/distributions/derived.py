@@ -1,4 +1,4 @@
-"""Distributions made by transforming draws of another: y = f(x), log p(y) = log p(x) - log |det dy/dx|."""
+"""Distributions of y = f(x), x drawn from another one: the density of x, divided by |det dy/dx|."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TransformedDistribution(Distribution):
         if isinstance(transforms, Transform):
             transforms = [transforms]
         elif not isinstance(transforms, list) or not all(isinstance(t, Transform) for t in transforms):
-            raise ValueError(f"transforms must be a Transform or list, but was {transforms}")
+            raise ValueError(f"transforms must be a Transform, or several in a list, but found {transforms}")
         self.transforms = list(transforms)
         # Transforms of vectors take in batch dimensions of the base, which may have to be made larger for that.
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
@@ -49,7 +49,9 @@ class TransformedDistribution(Distribution):
         whole = ComposeTransform(self.transforms)
         if len(base_shape) < whole.domain.event_dim:
             need = whole.domain.event_dim
-            raise ValueError(f"base_distribution needs to have shape with size at least {need}, but got {base_shape}.")
+            raise ValueError(
+                f"base_distribution: the transforms take values of shape {need} and more, but it draws {base_shape}. Try expand()"
+            )
         forward_shape = whole.forward_shape(base_shape)
         expanded = whole.inverse_shape(forward_shape)
         if base_shape != expanded:

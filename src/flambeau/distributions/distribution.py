@@ -71,8 +71,8 @@ class Distribution:
             value = getattr(self, name)
             if not bool(constraint.check(value).all()):
                 raise ValueError(
-                    f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} "
-                    f"to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+                    f"Expected parameter {name} of {self!r} to satisfy the constraint {constraint!r}, but in "
+                    f"{type(value).__name__} {tuple(value.shape)} there are invalid values:\n{value}"
                 )
 
     @property
@@ -123,7 +123,7 @@ class Distribution:
 
     def sample_n(self, n: int) -> Tensor:
         """sample((n,)), by its old name."""
-        warnings.warn("sample_n(n) will be deprecated. Use .sample((n,)) instead", UserWarning, stacklevel=2)
+        warnings.warn("sample_n(n) is an old name and will be deprecated: write sample((n,))", UserWarning, stacklevel=2)
         return self.sample(Size((n,)))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -156,24 +156,27 @@ class Distribution:
     def _validate_sample(self, value: Tensor) -> None:
         """ValueError unless the value is a tensor of a fitting shape within the support."""
         if not isinstance(value, Tensor):
-            raise ValueError("The value argument to log_prob must be a Tensor")
+            raise ValueError(f"The value argument to log_prob is a {type(value).__name__}, where a tensor is expected")
         dims = len(self._event_shape)
         found = tuple(value.shape[value.dim() - dims :])
         if found != tuple(self._event_shape):
-            raise ValueError(f"The right-most size of value must match event_shape: {value.size()} vs {self._event_shape}.")
+            raise ValueError(f"The right-most size of value must be event_shape, {self._event_shape}, but value has shape {value.size()}")
         expected = self._batch_shape + self._event_shape
         for i, j in zip(reversed(value.shape), reversed(expected), strict=False):
             if 1 not in (i, j) and i != j:
-                raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.size()} vs {expected}.")
+                raise ValueError(f"Value of shape {value.size()} does not broadcast with batch_shape+event_shape, {expected}")
         try:
             support = self.support
         except NotImplementedError:
-            warnings.warn(f"{type(self)} does not define `support` to enable sample validation. Pass validate_args=False.", stacklevel=3)
+            warnings.warn(
+                f"{type(self)} does not define `support`, so values are not checked. Pass validate_args=False to say that this is known",
+                stacklevel=3,
+            )
             return
         if not bool(support.check(value).all()):
             raise ValueError(
-                f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support ({support!r}) of the "
-                f"distribution {self!r}, but found invalid values:\n{value}"
+                f"Expected value argument of {self!r} to be within the support {support!r}, but in {type(value).__name__} "
+                f"{tuple(value.shape)} there are others:\n{value}"
             )
 
     def _checked(self, value: Tensor) -> Tensor:
@@ -184,7 +187,9 @@ class Distribution:
     def _get_checked_instance(self, cls, _instance=None):
         if _instance is None and type(self).__init__ != cls.__init__:
             name = type(self).__name__
-            raise NotImplementedError(f"Subclass {name} of {cls.__name__} that defines a custom __init__ method must also define .expand()")
+            raise NotImplementedError(
+                f"{name} is made by an __init__ of its own, so {cls.__name__}.expand() cannot make another one: define {name}.expand()"
+            )
         return self.__new__(type(self)) if _instance is None else _instance
 
     def __repr__(self) -> str:

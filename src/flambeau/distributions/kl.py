@@ -46,7 +46,7 @@ def register_kl(type_p: type, type_q: type) -> Callable:
     """
     for cls, name in ((type_p, "type_p"), (type_q, "type_q")):
         if not isinstance(cls, type):
-            raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")
+            raise TypeError(f"register_kl: {name} must be a subclass of Distribution, but found {cls}")
 
     def decorator(function: Callable) -> Callable:
         _KL_REGISTRY[type_p, type_q] = function
@@ -64,7 +64,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     function = _KL_MEMOIZE[key]
     if function is None:
         names = f"{key[0].__name__} and {key[1].__name__}"
-        raise NotImplementedError(f"No KL(p || q) is implemented for p type {names}. Add one with register_kl, or estimate it from samples")
+        raise NotImplementedError(f"No KL(p || q) is implemented for {names}. Add one with register_kl, or estimate it from samples")
     return function(p, q)
 
 
@@ -217,7 +217,9 @@ def _kl_bernoulli_bernoulli(p, q):
 @register_kl(Binomial, Binomial)
 def _kl_binomial_binomial(p, q):
     if bool((p.total_count < q.total_count).any()):
-        raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
+        raise NotImplementedError(
+            "KL of Binomials: p may not have fewer trials (total_count) than q, for which there is no closed form here"
+        )
     found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
     return _outside(found, p.total_count > q.total_count)
 
@@ -389,7 +391,7 @@ def _kl_expfamily_expfamily(p, q):
     """Bregman's divergence of the log normalizers."""
     if type(p) is not type(q):
         names = f"{type(p).__name__} and {type(q).__name__}"
-        raise NotImplementedError(f"The cross KL-divergence between different exponential families cannot be computed: {names}")
+        raise NotImplementedError(f"KL of exponential families: p and q must be of one family, but found {names}")
     given = [n.detach().requires_grad_() for n in p._natural_params]
     with modes.enable_grad():
         normalizer = p._log_normalizer(*given)

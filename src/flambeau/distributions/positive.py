@@ -194,7 +194,7 @@ class Dirichlet(Family, ExponentialFamily):
 
     def __init__(self, concentration, validate_args=None):
         if concentration.dim() < 1:
-            raise ValueError("`concentration` parameter must be at least one-dimensional.")
+            raise ValueError("`concentration` parameter must be (*, n), at least one-dimensional, but it is a single number")
         self.concentration = concentration
         super(Family, self).__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 

@@ -52,7 +52,9 @@ class Transform:
         """The dimensions of a value, where both sides have the same."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim
-        raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
+        raise ValueError(
+            f"{type(self).__name__} has values of different dimensions on its two sides: ask for .domain.event_dim or .codomain.event_dim"
+        )
 
     @property
     def inv(self) -> Transform:
@@ -256,6 +258,11 @@ def _widened(parts: Sequence[Transform], side: str):
 identity_transform = ComposeTransform([])
 
 
+def _check_dims(found: int, needed: int) -> None:
+    if found < needed:
+        raise ValueError(f"Too few dimensions on input: one value has {needed}, and this has {found}")
+
+
 class IndependentTransform(Transform):
     """A transform whose last batch dimensions count as part of the value."""
 
@@ -275,13 +282,11 @@ class IndependentTransform(Transform):
         return IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size=cache_size)
 
     def _call(self, x):
-        if x.dim() < self.domain.event_dim:
-            raise ValueError("Too few dimensions on input")
+        _check_dims(x.dim(), self.domain.event_dim)
         return self.base_transform(x)
 
     def _inverse(self, y):
-        if y.dim() < self.codomain.event_dim:
-            raise ValueError("Too few dimensions on input")
+        _check_dims(y.dim(), self.codomain.event_dim)
         return self.base_transform.inv(y)
 
     def log_abs_det_jacobian(self, x, y):
@@ -331,8 +336,7 @@ class ReshapeTransform(Transform):
 
 
 def _exchanged(shape, old: Size, new: Size):
-    if len(shape) < len(old):
-        raise ValueError("Too few dimensions on input")
+    _check_dims(len(shape), len(old))
     cut = len(shape) - len(old)
     if tuple(shape[cut:]) != tuple(old):
         raise ValueError(f"Shape mismatch: expected {shape[cut:]} but got {old}")
@@ -562,11 +566,10 @@ class CorrCholeskyTransform(Transform):
         return stretched - 2 * (x + op("nn.functional.softplus", -2 * x) - math.log(2.0)).sum(dim=-1)
 
     def forward_shape(self, shape):
-        if len(shape) < 1:
-            raise ValueError("Too few dimensions on input")
+        _check_dims(len(shape), 1)
         n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
         if n * (n - 1) // 2 != shape[-1]:
-            raise ValueError("Input is not a flattened lower-diagonal number")
+            raise ValueError("the last dimension must hold the entries below a diagonal, n (n - 1) / 2 of them for some n")
         return Size((*shape[:-1], n, n))
 
     def inverse_shape(self, shape):
@@ -576,8 +579,7 @@ class CorrCholeskyTransform(Transform):
 
 
 def _check_square(shape) -> None:
-    if len(shape) < 2:
-        raise ValueError("Too few dimensions on input")
+    _check_dims(len(shape), 2)
     if shape[-2] != shape[-1]:
         raise ValueError("Input is not square")
 
@@ -597,8 +599,7 @@ class SoftmaxTransform(_Plain):
         return y.log()
 
     def forward_shape(self, shape):
-        if len(shape) < 1:
-            raise ValueError("Too few dimensions on input")
+        _check_dims(len(shape), 1)
         return shape
 
     inverse_shape = forward_shape
@@ -631,13 +632,11 @@ class StickBreakingTransform(_Plain):
         return (-x + op("nn.functional.logsigmoid", x) + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape):
-        if len(shape) < 1:
-            raise ValueError("Too few dimensions on input")
+        _check_dims(len(shape), 1)
         return Size((*shape[:-1], shape[-1] + 1))
 
     def inverse_shape(self, shape):
-        if len(shape) < 1:
-            raise ValueError("Too few dimensions on input")
+        _check_dims(len(shape), 1)
         return Size((*shape[:-1], shape[-1] - 1))
 
 
@@ -649,10 +648,16 @@ class LowerCholeskyTransform(_Plain):
     codomain = constraints.lower_cholesky
 
     def _call(self, x):
-        return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
+        return _lower_with_diagonal(x, Tensor.exp)
 
     def _inverse(self, y):
-        return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
+        return _lower_with_diagonal(y, Tensor.log)
+
+
+def _lower_with_diagonal(matrix: Tensor, function) -> Tensor:
+    """What is below the diagonal, and the function of what is on it."""
+    on = function(matrix.diagonal(0, -2, -1))
+    return on.diag_embed() + matrix.tril(-1)
 
 
 class PositiveDefiniteTransform(_Plain):
@@ -679,6 +684,12 @@ class _PartwiseTransform(Transform):
     @property
     def bijective(self):  # type: ignore[override]
         return all(t.bijective for t in self.transforms)
+
+    domain = property(lambda self: self._limits([t.domain for t in self.transforms]))  # type: ignore[assignment]
+    codomain = property(lambda self: self._limits([t.codomain for t in self.transforms]))  # type: ignore[assignment]
+
+    def _limits(self, each: list):
+        raise NotImplementedError
 
     def _each(self, *values: Tensor):
         raise NotImplementedError
@@ -735,8 +746,8 @@ class CatTransform(_PartwiseTransform):
         dim += self.event_dim
         return op("cat", found, dim) if dim < 0 else sum(found)
 
-    domain = property(lambda self: constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths))  # type: ignore[assignment]
-    codomain = property(lambda self: constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths))  # type: ignore[assignment]
+    def _limits(self, each: list):
+        return constraints.cat(each, self.dim, self.lengths)
 
 
 class StackTransform(_PartwiseTransform):
@@ -763,33 +774,28 @@ class StackTransform(_PartwiseTransform):
         pairs = zip(self.transforms, self._each(x, y), strict=True)
         return op("stack", [t.log_abs_det_jacobian(a, b) for t, (a, b) in pairs], self.dim)
 
-    domain = property(lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))  # type: ignore[assignment]
-    codomain = property(lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim))  # type: ignore[assignment]
+    def _limits(self, each: list):
+        return constraints.stack(each, self.dim)
 
 
 class CumulativeDistributionTransform(Transform):
-    """A number as its rank in a distribution: y = distribution.cdf(x)."""
+    """A number as its rank in a distribution, y = distribution.cdf(x), whose slope is the density."""
 
-    bijective = True
-    codomain = constraints.unit_interval
-    sign = +1
+    codomain, bijective, sign = constraints.unit_interval, True, +1
+    domain = property(lambda self: self.distribution.support)  # type: ignore[assignment]
 
     def __init__(self, distribution, cache_size: int = 0):
-        super().__init__(cache_size=cache_size)
         self.distribution = distribution
+        super().__init__(cache_size)
 
-    @property
-    def domain(self):  # type: ignore[override]
-        return self.distribution.support
-
-    def _call(self, x):
-        return self.distribution.cdf(x)
-
-    def _inverse(self, y):
-        return self.distribution.icdf(y)
+    def with_cache(self, cache_size=1):
+        return self if self._cache_size == cache_size else CumulativeDistributionTransform(self.distribution, cache_size=cache_size)
 
     def log_abs_det_jacobian(self, x, y):
         return self.distribution.log_prob(x)
 
-    def with_cache(self, cache_size=1):
-        return self if self._cache_size == cache_size else CumulativeDistributionTransform(self.distribution, cache_size=cache_size)
+    def _inverse(self, y):
+        return self.distribution.icdf(y)
+
+    def _call(self, x):
+        return self.distribution.cdf(x)

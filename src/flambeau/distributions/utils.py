@@ -26,7 +26,7 @@ def op(name: str, *args: Any, **kwargs: Any) -> Any:
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype and device of the first tensor."""
     if not all(isinstance(v, (Tensor, Number)) for v in values):
-        raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.")
+        raise ValueError("Input arguments must all be numbers or tensors, or of a class with __torch_function__")
     first = next((v for v in values if isinstance(v, Tensor)), None)
     options = {"dtype": dtypes.get_default_dtype()} if first is None else {"dtype": first.dtype, "device": first.device}
     tensors = [v if isinstance(v, Tensor) else factories.tensor(v, **options) for v in values]
@@ -84,7 +84,8 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     n = round(root)
     if abs(root - n) > 1e-7:
         raise ValueError(
-            f"The size of last dimension is {vec.shape[-1]} which cannot be expressed as the lower triangular part of a matrix."
+            f"{vec.shape[-1]} entries in the last dimension cannot be expressed as a triangle on and below diagonal {diag} of "
+            "a square matrix"
         )
     found = vec.new_zeros((*vec.shape[:-1], n, n))
     row, column = factories.tril_indices(n, n, offset=diag)

@@ -102,10 +102,10 @@ class MultivariateNormal(_WithCovariance):
         given = {"covariance_matrix": covariance_matrix, "scale_tril": scale_tril, "precision_matrix": precision_matrix}
         chosen = [(name, m) for name, m in given.items() if m is not None]
         if len(chosen) != 1:
-            raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
+            raise ValueError(f"Exactly one of {', '.join(given)} must be given, but found {len(chosen)}")
         name, matrix = chosen[0]
         if matrix.dim() < 2:
-            raise ValueError(f"{name} matrix must be at least two-dimensional, with optional leading batch dimensions")
+            raise ValueError(f"{name} matrix must be at least two-dimensional, (*, n, n), but it has shape {tuple(matrix.shape)}")
         batch = broadcast_shapes(tuple(matrix.shape[:-2]), tuple(loc.shape[:-1]))
         setattr(self, name, matrix.expand((*batch, -1, -1)))
         self.loc = loc.expand((*batch, -1))
@@ -166,15 +166,21 @@ class LowRankMultivariateNormal(Distribution):
             raise ValueError("loc must be at least one-dimensional.")
         event = loc.shape[-1:]
         if cov_factor.dim() < 2:
-            raise ValueError("cov_factor must be at least two-dimensional, with optional leading batch dimensions")
+            raise ValueError(f"cov_factor must be at least two-dimensional, (*, n, rank), but it has shape {tuple(cov_factor.shape)}")
         if cov_factor.shape[-2:-1] != event:
-            raise ValueError(f"cov_factor must be a batch of matrices with shape {event[0]} x m")
+            raise ValueError(
+                f"cov_factor must be a batch of matrices ({event[0]}, rank), as loc has {event[0]} entries, but it has shape "
+                f"{tuple(cov_factor.shape)}"
+            )
         if cov_diag.shape[-1:] != event:
-            raise ValueError(f"cov_diag must be a batch of vectors with shape {event}")
+            raise ValueError(f"cov_diag must be a batch of vectors of {event[0]} entries, as loc, but it has shape {tuple(cov_diag.shape)}")
         try:
             batch = broadcast_shapes(tuple(loc.shape[:-1]), tuple(cov_factor.shape[:-2]), tuple(cov_diag.shape[:-1]))
         except RuntimeError as problem:
-            found = f"Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape}, cov_diag {cov_diag.shape}"
+            found = (
+                f"Incompatible batch shapes: {tuple(loc.shape)} of loc, {tuple(cov_factor.shape)} of cov_factor, "
+                f"{tuple(cov_diag.shape)} of cov_diag"
+            )
             raise ValueError(found) from problem
         self.loc, self.cov_diag = loc.expand((*batch, -1)), cov_diag.expand((*batch, -1))
         self.cov_factor = cov_factor.expand((*batch, -1, -1))
@@ -209,7 +215,7 @@ class LowRankMultivariateNormal(Distribution):
 
     @lazy_property
     def scale_tril(self) -> Tensor:
-        """The lower Cholesky factor of the covariance: sqrt(D) times that of I + D^-1/2 W W^T D^-1/2."""
+        """The lower Cholesky factor of the covariance: R times that of I + R^-1 W W^T R^-1, R the root of D."""
         n = self._event_shape[0]
         root = self._unbroadcasted_cov_diag.sqrt().unsqueeze(-1)
         scaled = self._unbroadcasted_cov_factor / root
@@ -283,14 +289,14 @@ class Wishart(_WithCovariance, ExponentialFamily):
             raise ValueError("Expected only one of covariance_matrix or precision_matrix or scale_tril.")
         name, matrix = chosen[0]
         if matrix.dim() < 2:
-            raise ValueError("scale_tril must be at least two-dimensional, with optional leading batch dimensions")
+            raise ValueError(f"{name} must be at least two-dimensional, (*, n, n), but it has shape {tuple(matrix.shape)}")
         df = df if isinstance(df, Tensor) else factories.tensor(float(df), dtype=matrix.dtype, device=matrix.device)
         batch = Size(broadcast_shapes(tuple(matrix.shape[:-2]), tuple(df.shape)))
         event = matrix.shape[-2:]
         self.df = df.expand(batch)
         setattr(self, name, matrix.expand((*batch, -1, -1)))
         if bool((self.df <= event[-1] - 1).any()):
-            raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {event[-1] - 1}.")
+            raise ValueError(f"Wishart: df must exceed {event[-1] - 1}, the size of the matrix less one, but found {df}")
         super().__init__(batch, event, validate_args=validate_args)
         self._unbroadcasted_scale_tril = self._factor(covariance_matrix, precision_matrix, scale_tril)
         steps = factories.tensor([float(i) for i in range(event[-1])], dtype=self.df.dtype, device=self.df.device)
@@ -392,7 +398,7 @@ class LKJCholesky(Distribution):
 
     def __init__(self, dim, concentration=1.0, validate_args=None):
         if dim < 2:
-            raise ValueError(f"Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
+            raise ValueError(f"LKJCholesky: correlation matrices begin at 2 x 2, but dim is {dim}")
         self.dim = dim
         self.concentration = concentration if isinstance(concentration, Tensor) else factories.tensor(float(concentration))
         batch = self.concentration.size()

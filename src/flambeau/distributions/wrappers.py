@@ -81,17 +81,22 @@ class MixtureSameFamily(Distribution):
 
     def __init__(self, mixture_distribution, component_distribution, validate_args=None):
         if not isinstance(mixture_distribution, Categorical):
-            raise ValueError(" The Mixture distribution needs to be an  instance of torch.distributions.Categorical")
+            raise ValueError(
+                "The Mixture distribution needs to be a Categorical, which chooses the component, but found "
+                f"{type(mixture_distribution).__name__}"
+            )
         if not isinstance(component_distribution, Distribution):
-            raise ValueError("The Component distribution need to be an instance of torch.distributions.Distribution")
+            raise ValueError(f"The Component distribution needs to be a Distribution, but found {type(component_distribution).__name__}")
         mixture_batch, component_batch = mixture_distribution.batch_shape, component_distribution.batch_shape
         for a, b in zip(reversed(mixture_batch), reversed(component_batch[:-1]), strict=False):
             if 1 not in (a, b) and a != b:
-                what = f"`mixture_distribution.batch_shape` ({mixture_batch}) is not compatible with `component_distribution.batch_shape`"
+                what = f"`mixture_distribution.batch_shape` {mixture_batch} is not compatible with that of the components"
                 raise ValueError(f"{what}({component_batch})")
         many, given = mixture_distribution.logits.shape[-1], component_batch[-1]
         if many != given:
-            raise ValueError(f"`mixture_distribution component` ({many}) does not equal `component_distribution.batch_shape[-1]` ({given})")
+            raise ValueError(
+                f"`mixture_distribution` chooses among {many} components, but `component_distribution.batch_shape[-1]` is {given}"
+            )
         self._mixture_distribution, self._component_distribution = mixture_distribution, component_distribution
         self._num_component = given
         self._event_ndims = len(component_distribution.event_shape)

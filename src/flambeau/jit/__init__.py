@@ -131,8 +131,12 @@ def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
     return obj
 
 
-def trace(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """The function or module itself. Python decides at every call anew what a recording would have decided once."""
+def trace(func: Any, example_inputs: Any = None, *args: Any, example_kwarg_inputs: dict | None = None, **kwargs: Any) -> Any:
+    """The function or module itself, run once on the examples, so that what cannot run fails here. Python decides at every call anew what a
+    recording would have decided once."""
+    if example_inputs is not None or example_kwarg_inputs is not None:
+        given = () if example_inputs is None else example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+        func(*given, **(example_kwarg_inputs or {}))
     return script(func)
 
 

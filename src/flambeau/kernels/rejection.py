@@ -37,9 +37,9 @@ def poisson(generator: Generator, rate: np.ndarray) -> np.ndarray:
 
 def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
     """One binomial number for each pair of count and probability, in order. Arrays that broadcast -> their shape, the dtype of count"""
-    for array in (count, prob):
+    for name, array in (("count", count), ("prob", prob)):
         if array.dtype.name not in FLOATS:
-            raise ValueError(f"binomial: count and prob must be floating point, but found {array.dtype.name}")
+            raise ValueError(f"binomial only supports floating-point dtypes for {name}, but found {array.dtype.name}. Try {name}.float()")
     if count.dtype != prob.dtype:
         raise RuntimeError(f"binomial: expected count and prob of one dtype, but found {count.dtype.name} and {prob.dtype.name}")
     number = _wide(count.dtype)
@@ -131,7 +131,8 @@ def _binomial_waiting(n: float, p: float, uniforms: Uniforms) -> int:
     log_failure, trials, successes = math.log1p(-p), 0.0, -1
     while trials <= n:
         u = next(uniforms)
-        trials += math.ceil(math.log(u) / log_failure) if u else math.inf
+        step = math.log(u) / log_failure if u else math.inf
+        trials += math.ceil(step) if step <= n else step  # may be infinite where p is the smallest of numbers
         successes += 1
     return successes
 
