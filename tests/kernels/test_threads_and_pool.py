@@ -501,6 +501,25 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.skipif("avx2" not in FLAGS, reason="needs a CPU with AVX2")
+def test_kernels_asked_for_by_name_are_safe() -> None:
+    """OPENBLAS_CORETYPE may name kernels that are not those for this CPU: products and factorisations are right with them, and end."""
+    program = """
+import numpy as np
+from flambeau.kernels import gemm, lapack, matrices
+rng = np.random.default_rng(0)
+for dtype in (np.float64, np.complex128):
+    for m, k, n in ((300, 700, 1), (300, 700, 3), (400, 900, 400)):
+        a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
+        assert np.allclose(gemm.product(a, b), a @ b)
+if lapack.library() is not None:
+    a = rng.standard_normal((700, 700)) + 700 * np.eye(700) + 1j
+    assert np.allclose(a @ matrices.inverse(a), np.eye(700))
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"OPENBLAS_CORETYPE": "Haswell"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("transa,transb", TRANSPOSED)
 def test_gemm_is_numpys_product(blas: ctypes.CDLL, dtype: type, transa: int, transb: int) -> None:

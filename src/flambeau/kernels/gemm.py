@@ -21,6 +21,11 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROWS = 16  # of a product of integers that are computed together
 FUNCTIONS = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")  # what csrc/blas.c calls
 NO_FUNCTIONS = (0,) * len(FUNCTIONS)
+# What OpenBLAS reads once, while it is loaded. It starts a thread per CPU, and they spin for 0.1 s, unless it is told not to. And where
+# it finds an AMD CPU with AVX-512 and 1 MB of L2, 0.3.34 cuts products as suits its kernels for AVX-512, whichever kernels it takes:
+# those for Haswell, asked for by OPENBLAS_CORETYPE, then write past the end of their buffer on the stack. With another size of L2, on
+# which only kernels for CPUs without AVX depend else, all cut as they were made to.
+WHILE_LOADING = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_L2_SIZE": "512"}
 PIECE = 1 << 14  # elements of a dot product that are added up by one thread
 LONG, SMALL, DEPTH = 1 << 14, 1 << 10, 1 << 12  # K and elements of C of a product that is cut along K (see csrc/gemm.c), and K of a piece
 
@@ -50,17 +55,26 @@ def functions(path: str, prefix: str = "scipy_") -> tuple[int, ...]:
     """The addresses of what csrc/blas.c calls in an OpenBLAS with 32-bit integers."""
     import ctypes
 
-    # When it is loaded, OpenBLAS starts a thread per CPU, and they spin for 0.1 s, unless it is told not to.
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    opened = load(path, prefix)
+    return tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in FUNCTIONS)
+
+
+def load(path: str, prefix: str = "scipy_"):
+    """An OpenBLAS, on one thread; the same one if it was loaded before."""
+    import ctypes
+
+    before = {name: os.environ.get(name) for name in WHILE_LOADING}
+    os.environ.update(WHILE_LOADING)
     try:
         opened = ctypes.CDLL(path)
     finally:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-        if before is not None:
-            os.environ["OPENBLAS_NUM_THREADS"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
     opened[f"{prefix}openblas_set_num_threads"](1)  # it may have been loaded before us
-    return tuple(ctypes.cast(opened[f"{prefix}cblas_{name}"], ctypes.c_void_p).value or 0 for name in FUNCTIONS)
+    return opened
 
 
 def product(a, b):

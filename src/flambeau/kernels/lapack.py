@@ -24,11 +24,8 @@ SMALL = 1024  # elements
 @lru_cache(None)
 def library():
     """The library, or None where the package scipy-openblas32 is not installed."""
-    import ctypes
-
-    gemm.bound()  # for products first: that sets its number of threads
     path = gemm.library()
-    return ctypes.CDLL(path) if path else None
+    return gemm.load(path) if path else None
 
 
 @lru_cache(None)
