@@ -35,6 +35,9 @@ FLAGS = [
     *("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-type-limits"),
 ]
 STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]
+if SANITIZE := os.environ.get("FLAMBEAU_SANITIZE"):  # e.g. address: tools/sanitized builds such kernels and runs tests on them
+    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-O1", "-g1"]
+    STRIP = [f"-fsanitize={SANITIZE}"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
