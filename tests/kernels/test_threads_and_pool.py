@@ -516,7 +516,9 @@ if lapack.library() is not None:
     a = rng.standard_normal((700, 700)) + 700 * np.eye(700) + 1j
     assert np.allclose(a @ matrices.inverse(a), np.eye(700))
 """
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"OPENBLAS_CORETYPE": "Haswell"}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"OPENBLAS_CORETYPE": "Haswell"}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
