@@ -251,6 +251,17 @@ def can_cast(from_: dtype, to: dtype, /) -> builtins.bool:
 # -- limits ------------------------------------------------------------------------------------------------------
 
 
+def in_messages(d: dtype) -> str:
+    """What PyTorch's messages call a dtype."""
+    return _LONG_AGO.get(d.name, d.name)
+
+
+_LONG_AGO = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",
+    "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+
+
 class _Limits:
     def __eq__(self, other):
         return type(other) is type(self) and self._dtype is other._dtype

@@ -157,8 +157,9 @@ def typename(obj: Any, /) -> str:
 # -- what PyTorch has taken away -----------------------------------------------------------------------------------
 
 
+GONE = "This function was deprecated since version 1.9 and is now removed"
 REMOVED = {
-    name: refusal(name, RuntimeError, f"was deprecated since version 1.9 and is now removed: use torch.linalg.{instead} instead")
+    name: refusal(name, RuntimeError, f"is no more. {GONE}: use torch.linalg.{instead} instead")
     for name, instead in {"eig": "eig", "solve": "solve", "lstsq": "lstsq", "matrix_rank": "matrix_rank", "symeig": "eigh"}.items()
 }
 Tensor.new = new

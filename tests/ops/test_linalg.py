@@ -591,3 +591,94 @@ def test_pivots_that_are_noise_or_nan():
         check(lambda t, a: t.linalg.slogdet(a), a, gradient=False)
         check_raises(lambda t, a: t.cholesky_inverse(a), torch.zeros(n, n))
     assert flambeau.matrix_exp(flambeau.zeros(20, 20)).is_contiguous()
+
+
+# -- what is refused before LAPACK could write past its arguments ------------------------------------------------------------
+
+
+@BOTH
+def test_pivots_that_name_no_row(dtype):
+    """Pivots come from the caller: those that name no row are refused, by PyTorch too, and LAPACK never sees them."""
+    a, b = positive(5, 5, dtype=dtype), numbers(5, 2, dtype=dtype)
+    for place, pivot in ((0, 0), (0, 6), (4, 6), (0, -6)):
+        hermitian = dtype.is_complex
+
+        def factors(t, a, name, **options):
+            packed, pivots = getattr(t.linalg, name)(a, **options)
+            pivots[place] = pivot
+            return packed, pivots
+
+        check_raises(lambda t, a, b: t.linalg.ldl_solve(*factors(t, a, "ldl_factor", hermitian=hermitian), b, hermitian=hermitian), a, b)
+        check_raises(lambda t, a, b: t.linalg.lu_solve(*factors(t, a, "lu_factor"), b), a, b)
+        check_raises(lambda t, a: t.lu_unpack(*factors(t, a, "lu_factor")), a)
+    packed, pivots = flambeau.linalg.ldl_factor(ours(a), hermitian=dtype.is_complex)
+    pivots[-1] = -5  # the first half of a block of two rows, of which the second would lie behind the matrix
+    with pytest.raises(RuntimeError, match="in pairs"):
+        flambeau.linalg.ldl_solve(packed, pivots, ours(b), hermitian=dtype.is_complex)
+
+
+# -- words and limits ----------------------------------------------------------------------------------------------------------
+
+
+SAID = {
+    "out of complex eigenvalues": (lambda t, a: t.linalg.eig(a, out=(t.empty(0), t.empty(0))), "Expected eigenvalues to be safely castable"),
+    "out of eigvals": (lambda t, a: t.linalg.eigvals(a, out=t.empty(0, dtype=t.int)), "but got eigenvalues with dtype Int"),
+    "out of eigh": (lambda t, a: t.linalg.eigh(a, out=(t.empty(0, dtype=t.int), a)), "but got int instead"),
+    "out of cholesky": (lambda t, a: t.linalg.cholesky(a, out=t.empty(0, dtype=t.int)), "but got int instead"),
+    "out of pinv": (lambda t, a: t.linalg.pinv(a, out=t.empty(0, dtype=t.int)), "but got result with dtype Int"),
+    "out of triangular_solve": (
+        lambda t, a: t.triangular_solve(a, a, out=(t.empty(0, dtype=t.int), t.empty(0, dtype=t.int))), "Expected out tensor to have dtype",
+    ),
+    "rcond": (lambda t, a: t.linalg.pinv(a, rcond=t.tensor(1j)), "rcond tensor of complex type is not supported"),
+    "pinv of a vector": (lambda t, a: t.linalg.pinv(a[0]), "expected a tensor with 2 or more dimensions"),
+    "no minor": (lambda t, a: t.linalg.cholesky(a - 9 * t.eye(3)), "minor of order 1 is not positive-definite"),
+    "tensorinv": (lambda t, a: t.linalg.tensorinv(a[:2]), "Expected self to satisfy the requirement"),
+    "tensorsolve": (lambda t, a: t.linalg.tensorsolve(t.eye(24).reshape(6, 4, 24), t.ones(8, 4)), "Expected self to satisfy the requirement"),
+    "vector for lstsq": (lambda t, a: t.linalg.lstsq(a, t.ones(4)), r"input.size\(-2\) should match other.size\(-1\)"),
+    "complex order": (lambda t, a: t.linalg.vector_norm(a, 1 + 2j), "Expected a non-complex scalar"),
+    "complex order of matrices": (lambda t, a: t.linalg.matrix_norm(a, 1 + 2j), "Expected a non-complex scalar"),
+    "first of multi_dot": (lambda t, a: t.linalg.multi_dot([t.tensor(1.0), a]), "the first tensor must be 1D or 2D"),
+    "tau": (lambda t, a: t.linalg.householder_product(a, t.ones(3, dtype=t.int)), "tau dtype Int does not match input dtype"),
+    "batch of tau": (lambda t, a: t.ormqr(a[None], t.ones(3, 3), a[None]), r"batch dimensions of tau to be equal to input.shape\[:-2\]"),
+    "ormqr of a vector": (lambda t, a: t.ormqr(a[0], t.ones(2), t.ones(2)), "input must have at least 2 dimensions"),
+    "what is gone": (lambda t, a: t.solve(a, a), "This function was deprecated since version 1.9 and is now removed"),
+    "baddbmm": (lambda t, a: t.baddbmm(a.double(), a[None], a[None]), "Input dtypes must be the same"),
+    "einsum": (lambda t, a: t.einsum("ij->j1", a), "invalid subscript given at index 5"),
+    "operands of einsum": (lambda t, a: t.einsum("ij,j", a), "fewer operands were provided than specified in the equation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_words_that_programs_look_for(name):
+    """Errors are of PyTorch's type, and have the words by which programs know them."""
+    function, words = SAID[name]
+    a = positive(3, 3, dtype=torch.float32)
+    with pytest.raises(RuntimeError, match=words):
+        function(torch, a)
+    with pytest.raises(RuntimeError, match=words):
+        function(flambeau, ours(a))
+
+
+@BOTH
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+@pytest.mark.parametrize("rcond", [None, 1.0, -1.0, 0.3], ids=str)
+def test_which_singular_values_count_in_least_squares(dtype, driver, rcond):
+    """Each of LAPACK's drivers reads rcond its own way: 1 and more is the precision to gelsd, and leaves nothing to gelss."""
+    if driver == "gelsy" and rcond in (1.0, 0.3):
+        return  # which columns are left out depends on those it begins with, and PyTorch does not say which
+    for shape in ((4, 4), (6, 3), (3, 6), (1, 1)):
+        a, b = numbers(*shape, dtype=dtype), numbers(shape[0], 2, dtype=dtype)
+        check(lambda t, a, b: t.linalg.lstsq(a, b, rcond, driver=driver)[::3], a, b, gradient=False)
+
+
+def test_diagonals_far_away():
+    """triu and tril beyond all elements, as far as 64 bits go, keep everything or nothing."""
+    for k in (2**63 - 1, -(2**63), 7, -7):
+        check(lambda t, a: (t.triu(a, k), t.tril(a, k), a.clone().triu_(k), a.clone().tril_(k)), numbers(3, 5), gradient=False)
+
+
+def test_norms_of_nothing():
+    """A norm without identity over no elements is refused even where there is no result either."""
+    for order in (inf, -1.0):
+        check_raises(lambda t, x: t.linalg.vector_norm(x, order, dim=0), numbers(0, 0))
+        check(lambda t, x: t.linalg.vector_norm(x, order, dim=1), numbers(0, 10), gradient=False)

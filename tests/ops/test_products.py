@@ -9,6 +9,7 @@ import pytest
 from matrix_oracle import COMPLEX, REAL, check, check_raises, numbers, ours, plain, torch
 
 import flambeau
+from flambeau.kernels import gemm
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:An output with one or more elements was resized"),
@@ -159,7 +160,7 @@ def test_einsum_by_lists():
 
 EINSUM_ERRORS = [
     ("ij,jk", (2, 3)), ("ij", (2, 3, 4)), ("ijk", (2, 3)), ("ij,jk", (2, 3), (4, 5)), ("ii", (2, 3)), ("i->j", (2,)), ("i->ii", (2,)),
-    ("i!", (2,)), ("......i", (2,)), ("i,", (2,), (3,)),
+    ("i!", (2,)), ("......i", (2,)), ("i,", (2,), (3,)), (". ..", (2,)), ("i->... .", (2,)), ("i->..", (2,)),
 ]  # fmt: skip
 
 
@@ -347,3 +348,42 @@ def test_out_receives_what_fits():
     weight = flambeau.ones(30, 3, requires_grad=True)
     with pytest.raises(RuntimeError, match="automatic differentiation"):
         flambeau.mm(mine[0], weight, out=flambeau.empty(40, 3))
+
+
+@pytest.mark.parametrize("dtype", [flambeau.float16, flambeau.bfloat16], ids=str)
+def test_half_precision_is_converted_in_parts(monkeypatch, dtype):
+    """A product of large half-precision matrices converts a part at a time, however it is shaped, and has the bits of the whole."""
+    shapes = [
+        ((50, 30), (30, 1)),
+        ((50, 30), (30, 70)),
+        ((1, 30), (30, 70)),
+        ((4, 5, 30), (4, 30, 7)),
+        ((1, 400), (400, 1)),
+        ((0, 3), (3, 2)),
+    ]
+    cases = [[flambeau.randn(*s).to(dtype)._array for s in pair] for pair in shapes]
+    whole = [gemm.product(a, b) for a, b in cases]
+    largest, cast = [], gemm.arrays.cast
+    monkeypatch.setattr(gemm, "CONVERTED", 100)
+    monkeypatch.setattr(gemm.arrays, "cast", lambda x, dtype: largest.append(x.size) or cast(x, dtype))
+    for (a, b), expected in zip(cases[:4], whole, strict=False):
+        np.testing.assert_array_equal(gemm.product(a, b), expected)
+    assert max(largest) <= 350  # a row, and what it makes
+    for (a, b), expected in zip(cases[4:], whole[4:], strict=True):
+        np.testing.assert_array_equal(gemm.product(a, b), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float16, torch.complex64], ids=str)
+def test_addr_takes_factors_of_its_kind(dtype):
+    """beta and alpha of addr are no floats for integers, and bools for bools alone."""
+    m, v = torch.ones(2, 2, dtype=dtype), torch.ones(2, dtype=dtype)
+    for factors in ({"beta": True}, {"alpha": True}) + (({"beta": 2.0}, {"alpha": 2.0}) if dtype is torch.int32 else ()):
+        check_raises(lambda t, m, v, factors=factors: t.addr(m, v, v, **factors), m, v)
+
+
+def test_tensordot_into_a_tensor_without_gradient():
+    """tensordot(out=) takes operands that want gradients, which end there; an `out` that wants one is refused."""
+    a, b = flambeau.ones(3, 2, requires_grad=True), flambeau.ones(2, 4, requires_grad=True)
+    assert flambeau.tensordot(a, b, dims=1, out=flambeau.empty(3, 4)).tolist() == [[2.0] * 4] * 3
+    with pytest.raises(RuntimeError, match="the 'out' tensor was specified and requires gradients"):
+        flambeau.tensordot(a, b, dims=1, out=flambeau.empty(3, 4, requires_grad=True))

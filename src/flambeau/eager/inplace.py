@@ -94,37 +94,34 @@ def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
     _check_cast(result, self.dtype)
 
 
-def _check_cast(result: dtypes.dtype, wanted: dtypes.dtype) -> None:
+def _check_cast(result: dtypes.dtype, wanted: dtypes.dtype, what: str = "result") -> None:
     if not dtypes.can_cast(result, wanted):
-        found, asked = (_LONG_AGO.get(d.name, d.name) for d in (result, wanted))
-        raise RuntimeError(f"result type {found} can't be cast to the desired output type {asked}")
+        found, asked = dtypes.in_messages(result), dtypes.in_messages(wanted)
+        more = f"Expected {what} to be safely castable from {found} dtype, but got {what} with dtype {asked}"
+        raise RuntimeError(f"result type {found} can't be cast to the desired output type {asked}. {more}")
 
 
-_LONG_AGO = {  # what PyTorch's messages call dtypes
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",
-    "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}  # fmt: skip
-
-
-def check_out(op, operands, out: Tensor, result: dtypes.dtype) -> None:
-    """RuntimeError unless `out` may receive the result."""
+def check_out(op, operands, out: Tensor, result: dtypes.dtype, what: str = "result") -> None:
+    """RuntimeError unless `out` may receive the result, which is called `what`."""
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.short}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in operands)):
-        _refuse_differentiation(op, (*operands, out))
+    followed = () if "detached" in getattr(op, "out_rule", "") else operands
+    if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in followed)):
+        _refuse_differentiation(op, operands, out)
     device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
     if device != out.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")
-    _check_cast(result, out.dtype)
+    _check_cast(result, out.dtype, what)
 
 
-def _refuse_differentiation(op, tensors: tuple) -> NoReturn:
+def _refuse_differentiation(op, operands: tuple, out: Tensor) -> NoReturn:
     """An out= form computes no derivative, of whichever direction."""
     carried = modes.state.carried
-    if carried is not None and any(isinstance(t, Tensor) and carried.reaches(t) for t in tensors):
+    if carried is not None and any(isinstance(t, Tensor) and carried.reaches(t) for t in (*operands, out)):
         raise NotImplementedError(f"Trying to use forward AD with {op.short}_out that does not support it because it is an out= function")
     what = "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad"
-    raise RuntimeError(f"{op.short}(): {what}. Try torch.no_grad().")
+    which = " (the 'out' tensor was specified and requires gradients)" if out.requires_grad else ""
+    raise RuntimeError(f"{op.short}(): {what}{which}. Try torch.no_grad().")
 
 
 def resize_out(op, out: Tensor, shape: tuple, strides: tuple) -> None:
@@ -168,10 +165,12 @@ def deliver(op, results, operands, out):
     sources = (results,) if isinstance(results, Tensor) else tuple(results)
     if len(outs) != len(sources):
         raise TypeError(f"{op.short}(): out= takes {len(sources)} tensors, found {len(outs)}")
-    for o, r in zip(outs, sources, strict=True):
-        check_out(op, operands, o, r.dtype if op.out_rule != "any" or not isinstance(o, Tensor) else o.dtype)
-        if op.out_rule != "any" and "cast" not in op.out_rule and o.dtype is not r.dtype:
-            raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {r.dtype.name}, but got {o.dtype.name} instead")
+    called = getattr(results, "_fields", None) or [op.out_rule.partition(" as ")[2] or "result"] * len(outs)
+    for o, r, what in zip(outs, sources, called, strict=True):
+        if isinstance(o, Tensor) and op.out_rule != "any" and "cast" not in op.out_rule and o.dtype is not r.dtype:
+            wanted, found = (dtypes.in_messages(t.dtype).lower() for t in (r, o))
+            raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {wanted}, but got {found} instead")
+        check_out(op, operands, o, r.dtype if op.out_rule != "any" or not isinstance(o, Tensor) else o.dtype, what)
         if "apart" in op.out_rule and any(_shares_memory(o, v) for v in operands):
             what = "some elements of the input tensor and the written-to tensor refer to a single memory location"
             raise RuntimeError(f"{op.short}(): unsupported operation: {what}. Please clone() the tensor first.")

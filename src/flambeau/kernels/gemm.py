@@ -26,6 +26,7 @@ NO_FUNCTIONS = (0,) * len(FUNCTIONS)
 # those for Haswell, asked for by OPENBLAS_CORETYPE, then write past the end of their buffer on the stack. With another size of L2, on
 # which only kernels for CPUs without AVX depend else, all cut as they were made to.
 WHILE_LOADING = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_L2_SIZE": "512"}
+CONVERTED = 1 << 26  # elements of half precision that are converted at a time, 256 MB
 PIECE = 1 << 14  # elements of a dot product that are added up by one thread
 LONG, SMALL, DEPTH = 1 << 14, 1 << 10, 1 << 12  # K and elements of C of a product that is cut along K (see csrc/gemm.c), and K of a piece
 
@@ -85,7 +86,7 @@ def product(a, b):
     if type(a) is not np.ndarray:
         return arrays.cuda().product(a, b)
     if a.dtype in HALVES:
-        return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
+        return _of_halves(a, b)
     if native.lib is not None:
         if a.ndim == 2 and LONG <= a.shape[1] == b.shape[0] and 0 < a.shape[0] * b.shape[1] <= SMALL:
             for copies in (lambda x: x, arrays.contiguous):  # BLAS reads most views as they are
@@ -99,6 +100,23 @@ def product(a, b):
             return found
     with np.errstate(all="ignore"):
         return np.matmul(a, b)
+
+
+def _of_halves(a, b):
+    """A product in float32, rounded once; a large matrix is converted a part at a time: rows of a, columns of b, or products of a batch."""
+    by_columns = a.ndim == 2 and b.size > a.size
+    count = b.shape[1] if by_columns else len(a)
+    step = max(CONVERTED * count // max(a.size, b.size, 1), 1)
+    if step >= count:
+        return arrays.cast(product(arrays.cast(a, FLOAT32), arrays.cast(b, FLOAT32)), a.dtype)
+    out = arrays.empty_beside(a, (*a.shape[:-1], b.shape[-1]), a.dtype)
+    for i in range(0, count, step):
+        part = slice(i, i + step)
+        if by_columns:
+            out[:, part] = _of_halves(a, b[:, part])
+        else:
+            out[part] = _of_halves(a[part], b[part] if a.ndim == 3 else b)
+    return out
 
 
 def _long(a, b):

@@ -124,7 +124,7 @@ def least_squares(a: Array, b: Array, rcond: float) -> tuple[Array, Array] | Non
 
     (..., M, N), (..., M, K) -> (..., N, K), (...). Columns count as long as the condition of those taken stays below 1 / rcond.
     """
-    if not _by_lapack(a) or not b.size or not np.isfinite(a).all():
+    if not _by_lapack(a, 0) or not b.size or not np.isfinite(a).all():
         return None
     *batch, m, n = a.shape
     k, longer, real = b.shape[-1], max(m, n), a.real.dtype

@@ -197,7 +197,8 @@ class ArrayOp(Op):
     differentiable  False: the results never require a gradient, whatever the arguments do
     out       "cast": out= may have another dtype than the result; "same": it must have the result's; "apart": that, and
               share no memory with the operands; "any": it may have any; "decides": its dtype is what dtype= is, unless that is given;
-              "cast rows": what is resized is row-major, and does not lie as a new result would
+              "cast rows": what is resized is row-major, and does not lie as a new result would; "same detached": operands may want gradients,
+              which do not flow through out=
     returns   names of the results, for a named tuple (or the type of that tuple, where it is not called as the operation is);
               None for a single result. A derivative may ask for a result by this name.
     onto      how to copy an array, where the function writes into its first argument and returns nothing: the operation lets it write
@@ -325,7 +326,7 @@ class ChoiceOp(Op):
 class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
     it must also share no memory with the operands, "cast apart" if only that. With "rows" an out= that is resized is row-major, without
-    that it lies as a new result would. `as_view`: the result is often just one view of the input.
+    that it lies as a new result would. "cast as eigenvalues" says what errors call the result. `as_view`: the result is often just one view of the input.
     `returns`: the names of the results, which the function gives as any tuple. `settled`: which operations it runs, with which options, depends
     on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that a call can be remembered; or a
     function of the arguments that says whether it is so. What warns is to be called again."""

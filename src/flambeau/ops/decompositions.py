@@ -16,7 +16,7 @@ from flambeau.ops.solvers import _solve, _solve_triangular
 # -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
 
 
-NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not)."
+NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not positive-definite)."
 
 
 @from_lapack("linalg_cholesky_ex", square=True, public=False, returns="L info")
@@ -44,13 +44,13 @@ def _cholesky_gradient(grads, L, upper):
 _cholesky.derivative(A=_cholesky_gradient)
 
 
-@composite(name="linalg.cholesky_ex", method=False, out=True)
+@composite(name="linalg.cholesky_ex", method=False, out="same")
 def cholesky_ex(A, *, upper=False, check_errors=False):
     """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
     return _cholesky(A, upper, check_errors)
 
 
-@composite(name="linalg.cholesky", method=False, out=True)
+@composite(name="linalg.cholesky", method=False, out="same")
 def linalg_cholesky(A, *, upper=False):
     """L, lower triangular, with L L^H = A for Hermitian positive definite A; with `upper` L^H. (..., N, N) -> (..., N, N)."""
     return _cholesky(A, upper).L
@@ -221,7 +221,7 @@ def svd(input, some=True, compute_uv=True):
 # -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.eigh", square=True, returns="eigenvalues eigenvectors")
+@from_lapack("linalg.eigh", square=True, out="same", returns="eigenvalues eigenvectors")
 def eigh(A, UPLO="L"):
     """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
     return tuple(matrices.eigh(A, _triangle(UPLO)))
@@ -304,7 +304,7 @@ def _eigvals(A):
     return _eig("linalg.eigvals", A, False)
 
 
-@composite(name="linalg.eigvals", method=False, out=True)
+@composite(name="linalg.eigvals", method=False, out="cast as eigenvalues")
 def eigvals(A):
     """The complex eigenvalues of square matrices, in no particular order. (..., N, N) -> (..., N)."""
     return eig(A).eigenvalues if A.requires_grad else _eigvals(A)

@@ -220,10 +220,9 @@ def _term(index: int, shape, labels) -> Term:
     named = len(labels) - (ELLIPSIS in labels)
     extra = len(shape) - named
     if extra < 0 or (extra and ELLIPSIS not in labels):
-        how = "is more than" if extra < 0 else "without an ellipsis does not match"
-        raise RuntimeError(
-            f"einsum(): the number of subscripts ({named}) {how} the number of dimensions ({len(shape)}) for operand {index}"
-        )
+        how, more = ("is more than", "") if ELLIPSIS in labels else ("does not match", " and no ellipsis was given")
+        said = f"the number of subscripts in the equation ({named}) {how} the number of dimensions ({len(shape)}) for operand {index}"
+        raise RuntimeError(f"einsum(): {said}{more}")
     spelled: list[Label] = []
     for label in labels:
         spelled.extend(range(-extra, 0) if label is ELLIPSIS else [label])
@@ -267,7 +266,7 @@ def _check_sizes(terms: list[Term]) -> None:
                 sizes[label] = size, i
             elif size not in (1, known):
                 name = LETTERS[label] if label >= 0 else "..."
-                found = f"size {size} for operand {i} which does not broadcast with size {known} of operand {where}"
+                found = f"size {size} for operand {i} which does not broadcast with previously seen size {known} of operand {where}"
                 raise RuntimeError(f"einsum(): subscript {name} has {found}")
 
 
@@ -291,32 +290,47 @@ def _read(args):
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
     if len(operands) != len(inputs):
-        raise RuntimeError(f"einsum(): the equation names {len(inputs)} operands, but {len(operands)} were given")
+        fewer = "fewer" if len(operands) < len(inputs) else "more"
+        said = f"{fewer} operands were provided than specified in the equation"
+        raise RuntimeError(f"einsum(): {said}: it names {len(inputs)}, and {len(operands)} were given")
     return operands, inputs, output
 
 
 @lru_cache(1024)
 def _read_equation(equation: str):
     left, arrow, right = equation.partition("->")
-    return tuple([_read_labels(part) for part in left.split(",")]), _read_labels(right) if arrow else None
+    inputs, start = [], 0
+    for i, part in enumerate(left.split(",")):
+        inputs.append(_read_labels(part, start, f"operand {i}", "for which an ellipsis was already found"))
+        start += len(part) + 1
+    wanted = _read_labels(right, len(left) + 2, "output", "but an ellipsis (...) was already found") if arrow else None
+    return tuple(inputs), wanted
 
 
-def _read_labels(text: str) -> tuple[Label | None, ...]:
-    marks = text.replace(" ", "").replace("...", "\n")  # one character for each label
-    for mark in marks:
-        if mark != "\n" and mark not in LETTERS:
-            raise RuntimeError(f"einsum(): invalid subscript given: {mark!r} in {text!r}. Subscripts are letters (a-zA-Z) or '...'")
-    return _one_ellipsis([ELLIPSIS if mark == "\n" else LETTERS.index(mark) for mark in marks])
+def _read_labels(text: str, start: int, where: str, second: str) -> tuple[Label | None, ...]:
+    """The labels of one operand, whose text begins at `start` of the equation; `second` is what to say of another ellipsis."""
+    labels: list[Label | None] = []
+    for i, mark in enumerate(text.replace("...", "\n  ")):
+        if mark == "\n" or mark == ".":
+            if ELLIPSIS in labels:
+                raise RuntimeError(f"einsum(): found '.' for {where} {second}, in {text!r}")
+            if mark == ".":
+                raise RuntimeError(f"einsum(): found '.' for {where} that is not part of any ellipsis (...), in {text!r}")
+            labels.append(ELLIPSIS)
+        elif mark in LETTERS:
+            labels.append(LETTERS.index(mark))
+        elif mark != " ":
+            raise RuntimeError(
+                f"einsum(): invalid subscript given at index {start + i}: {mark!r}. Subscripts are letters (a-zA-Z) or '...'"
+            )
+    return tuple(labels)
 
 
 def _read_sublist(given) -> tuple[Label | None, ...]:
     for item in given:
         if item is not Ellipsis and not (isinstance(item, int) and 0 <= item < len(LETTERS)):
-            raise ValueError(f"einsum(): subscripts must be Ellipsis or integers in the range [0, {len(LETTERS)}), found {item!r}")
-    return _one_ellipsis([ELLIPSIS if item is Ellipsis else item for item in given])
-
-
-def _one_ellipsis(labels: list[Label | None]) -> tuple[Label | None, ...]:
-    if labels.count(ELLIPSIS) > 1:
+            said = f"not within the valid range [0, {len(LETTERS)}), nor Ellipsis"
+            raise ValueError(f"einsum(): the subscript {item!r} in a list of subscripts is {said}")
+    if list(given).count(Ellipsis) > 1:
         raise RuntimeError("einsum(): the subscripts of one tensor can have only one ellipsis")
-    return tuple(labels)
+    return tuple([ELLIPSIS if item is Ellipsis else item for item in given])

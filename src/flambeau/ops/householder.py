@@ -10,6 +10,7 @@ so that it runs at the speed of a product, and its derivative is that of product
 
 from __future__ import annotations
 
+from flambeau import dtypes
 from flambeau.kernels import matrices
 from flambeau.ops.declare import composite
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same_dtype, from_lapack, identity_like
@@ -35,11 +36,14 @@ def _block_reflector(vectors, tau):
 def _check_reflections(name: str, input, tau) -> None:
     check_matrices(name, input._array, "input")
     check_float(name, input._array)
-    check_same_dtype(name, input, tau, "input and tau")
+    if tau.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}: tau dtype {dtypes.in_messages(tau.dtype)} does not match input dtype {dtypes.in_messages(input.dtype)}"
+        )
     n = input.shape[-1]
     if tau.dim() != input.dim() - 1 or tuple(tau.shape[:-1]) != tuple(input.shape[:-2]):
         shapes = f"{tuple(tau.shape)} for {tuple(input.shape)}"
-        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, and the same batch, found {shapes}")
+        raise RuntimeError(f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], and one more, found {shapes}")
     if n < tau.shape[-1]:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
 
@@ -67,14 +71,14 @@ def orgqr(input, input2):
 def ormqr(input, tau, other, left=True, transpose=False):
     """Q other (other Q if not `left`; Q^H instead of Q with `transpose`) for the whole Q = H_1 ... H_K, which is never formed."""
     name = "torch.ormqr"
+    check_matrices(name, input._array, "input")
     check_matrices(name, other._array, "other")
     _check_reflections(name, input, tau)
     check_same_dtype(name, input, other, "input and other")
     side = -2 if left else -1
     if input.dim() != other.dim() or tuple(input.shape[:-2]) != tuple(other.shape[:-2]):
-        raise RuntimeError(f"{name}: Expected other to have the batch of input, found {tuple(other.shape)} for {tuple(input.shape)}")
-    if other.shape[side] < tau.shape[-1]:
-        raise RuntimeError(f"{name}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
+        shapes = f"{tuple(other.shape)} for {tuple(input.shape)}"
+        raise RuntimeError(f"{name}: Expected batch dimensions of other to be equal to input.shape[:-2], found {shapes}")
     if other.shape[side] != input.shape[-2]:
         raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2], found {other.shape[side]} and {input.shape[-2]}")
     v, t = _block_reflector(input, tau)

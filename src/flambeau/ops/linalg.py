@@ -252,7 +252,8 @@ def _check_chain(tensors) -> None:
     first, last = tensors[0], len(tensors) - 1
     for i, t in enumerate(tensors):
         if t.dim() != 2 and not (i in (0, last) and t.dim() == 1):
-            raise RuntimeError(f"multi_dot(): tensor {i} must be {'1D or ' if i in (0, last) else ''}2D but got {t.dim()}D")
+            which = {0: "the first tensor must be 1D or", last: "the last tensor must be 1D or"}.get(i, f"tensor {i} must be")
+            raise RuntimeError(f"multi_dot(): {which} 2D but got {t.dim()}D")
         for what, mine, theirs in (("have be the same dtype", first.dtype, t.dtype), ("be on the same device", first.device, t.device)):
             if mine != theirs:
                 raise RuntimeError(f"multi_dot(): all tensors must {what} but tensor 0 has {mine} and tensor {i} has {theirs}")

@@ -122,6 +122,13 @@ def _permutation(LU, pivots):
 _permutation.derivative(LU=lambda grad, LU_shape: grad.new_zeros(LU_shape))
 
 
+def _check_pivots(name: str, size, most: int, not_less: str, not_more: str) -> None:
+    """RuntimeError unless all pivots (or their sizes) name rows: nothing behind this looks at them again before it writes there."""
+    for wrong, wanted in ((size < 1, not_less), (size > most, not_more)):
+        if wrong.any():
+            raise RuntimeError(f"{name}: Pivots given must all be {wanted}, found {int(size[wrong][0])} for matrices with {most} rows")
+
+
 @composite(method=False, out=True, returns="P L U")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
@@ -132,6 +139,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     k = min(m, n)
     P = L = U = LU_data.new_empty((0,))
     if unpack_pivots:
+        _check_pivots("lu_unpack", LU_pivots._array, m, "between 1 and LU.size(-2).", "between 1 and LU.size(-2).")
         P = _permutation(LU_data.detach(), LU_pivots)
     if unpack_data:
         L = LU_data.narrow(-1, 0, k).tril(-1)
@@ -144,6 +152,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (X A = B if not `left`; A^H instead of A with `adjoint`), given the LU factors of A. (..., N, K) -> (..., N, K)."""
     _check_lu_solve("linalg.lu_solve", LU, pivots, B, left)
+    _check_pivots("linalg.lu_solve", pivots._array, LU.shape[-2], "greater or equal to 1", "smaller or equal to LU.size(-2)")
     P, L, U = lu_unpack(LU, pivots)
     if not left:  # X A = B  is  A^H X^H = B^H
         found = _turned(_lu_apply(P, L, U, _turned(B), not adjoint))
@@ -209,4 +218,10 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")
     if tuple(pivots.shape) != tuple(LD.shape[:-1]):
         raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got {LD.shape[:-1]} and {pivots.shape}")
+    _check_pivots(name, abs(pivots), LD.shape[-2], "such that |pivot| >= 1", "such that |pivot| <= LD.size(-2)")
+    open_pair = arrays.module_of(pivots).zeros(pivots.shape[:-1], bool)
+    for i in range(pivots.shape[-1]):
+        open_pair = (pivots[..., i] < 0) & ~open_pair
+    if open_pair.any():
+        raise RuntimeError(f"{name}: negative pivots stand for blocks of two rows, and come in pairs; found one without a second")
     return matrices.ldl_solve(LD, pivots, B, bool(hermitian))

@@ -70,7 +70,9 @@ def check_float(name: str, *matrices, integers: type[Exception] = RuntimeError) 
 def check_matrices(name: str, a, what: str = "A") -> None:
     """RuntimeError unless there are at least two dimensions."""
     if a.ndim < 2:
-        raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions, found shape {tuple(a.shape)}")
+        raise RuntimeError(
+            f"{name}: The input tensor {what} must have at least 2 dimensions, found shape {tuple(a.shape)}: expected a tensor with 2 or more dimensions"
+        )
 
 
 def check_square(name: str, a, what: str = "A") -> None:

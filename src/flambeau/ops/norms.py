@@ -70,7 +70,7 @@ def _norm_dtype(array, dtype):
 
 def _check_identity(shape, ord, dims) -> None:
     """RuntimeError where the norm of nothing would be asked for, and has no value."""
-    if (ord < 0 or ord == inf) and count(shape, dims) == 0 and all(shape[d] for d in range(len(shape)) if d not in dims):
+    if (ord < 0 or ord == inf) and count(shape, dims) == 0:
         raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor {tuple(shape)}: it has no identity")
 
 
@@ -116,7 +116,13 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of order `ord`, any number, of all elements or over `dim`. A complex tensor has a real norm."""
     if isinstance(ord, str):
         raise TypeError(f"linalg_vector_norm(): argument 'ord' must be Number, not str. Try torch.linalg.matrix_norm(x, {ord!r})")
+    _check_real(ord)
     return _vector_norm(x, ord, dims_of(dim, x.dim()), keepdim, dtype)
+
+
+def _check_real(ord) -> None:
+    if isinstance(ord, complex):
+        raise RuntimeError(f"linalg.norm: Expected a non-complex scalar as the order of norm, found {ord}")
 
 
 # -- matrices --------------------------------------------------------------------------------------------------------------
@@ -126,6 +132,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """The norm of matrices, which lie in the two dimensions `dim`. ord: 'fro', 'nuc', 2, -2, 1, -1, inf or -inf."""
     rows, columns = _two_dims(A, dim)
+    _check_real(ord)
     if A.dtype.category < dtypes.FLOAT:
         raise RuntimeError(f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {A.dtype.name}. Try x.float()")
     if ord == "fro":

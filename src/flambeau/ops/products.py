@@ -348,8 +348,11 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     _check_outer(vec1, vec2)
     dtype = dtypes.promote_types(input.dtype, dtypes.promote_types(vec1.dtype, vec2.dtype))
     layout.expand(tuple(input.shape), input.stride(), (vec1.numel(), vec2.numel()))  # raises where it does not broadcast
-    if dtype.category < dtypes.FLOAT and (isinstance(beta, float) or isinstance(alpha, float)):
-        raise RuntimeError("For integral input tensors, arguments beta and alpha must not be floating point numbers (addr)")
+    for which, factor in (("beta", beta), ("alpha", alpha)):
+        if isinstance(factor, float) and dtype.category < dtypes.FLOAT:
+            raise RuntimeError(f"For integral input tensors, argument {which} must not be a floating point number. (addr)")
+        if isinstance(factor, bool) and dtype is not dtypes.bool:
+            raise RuntimeError(f"Boolean {which} only supported for Boolean results. Try {int(factor)} (addr, {dtype.name})")
     if dtype is dtypes.bool:
         return outer(vec1 * bool(alpha), vec2).logical_or(input * bool(beta))
     # The factors are rounded to the dtype before they are multiplied with: half precision shows the difference.
@@ -446,6 +449,8 @@ def _check_vectors(name: str, a, b) -> None:
 def _check_addend(name: str, input, shape, dtype) -> None:
     if input.dtype != dtype:
         found = f"{dtypes.of_array(input).name} and {dtypes.OF_NUMPY[dtype].name}"
-        raise RuntimeError(f"{name}: self and mat2 must have the same dtype, but got {found}. Convert one with .to(...)")
+        raise RuntimeError(
+            f"{name}: Input dtypes must be the same: self and mat2 must have the same dtype, but got {found}. Convert one with .to(...)"
+        )
     if input.shape != shape and input.shape != shape[-1:]:
         layout.expand(tuple(input.shape), arrays.element_strides(input), shape)  # raises where it does not broadcast

@@ -196,7 +196,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     return stored_by_columns(_solve_triangular(A.mT, B.mT, not upper, bool(unitriangular)).mT)
 
 
-@composite(out=True, returns="solution cloned_coefficient", grad_name="TriangularSolveBackward0")
+@composite(out="same", returns="solution cloned_coefficient", grad_name="TriangularSolveBackward0")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
     """(X, a copy of A) with A X = input for triangular A (A^T X = input with `transpose`). The older form of linalg.solve_triangular."""
     for name, t in (("b", input), ("A", A)):
@@ -249,14 +249,18 @@ def _lstsq(A, B, rcond, driver):
     """The solution of least norm: for 'gelsy' by QR, else by the singular value decomposition; the driver decides which results are given."""
     xp = arrays.module_of(A)
     m, n = A.shape[-2:]
+    eps = float(np.finfo(A.dtype).eps)
+    if rcond is None:
+        rcond = max(m, n) * eps
+    elif rcond < 0 or (driver == "gelsd" and not 0 < rcond < 1):
+        rcond = eps  # as LAPACK reads it
     if driver == "gelsy":
-        found = matrices.least_squares(A, B, max(m, n) * float(np.finfo(A.dtype).eps) if rcond is None else rcond)
+        found = matrices.least_squares(A, B, rcond)
         if found is not None:
             nothing = np.zeros(0, A.real.dtype)
             return _above_residuals(found[0], m), nothing, found[1].astype(np.int64), nothing.copy()
     u, s, vh = matrices.svd(A, False)
-    cut = (max(m, n) * float(np.finfo(s.dtype).eps) if rcond is None else rcond) * (s[..., :1] if s.shape[-1] else s)
-    kept = (s > cut) if driver != "gels" else xp.ones(s.shape, bool)
+    kept = (s > rcond * s[..., :1]) if driver != "gels" else xp.ones(s.shape, bool)
     with np.errstate(all="ignore"):
         inverse = xp.where(kept, 1 / s, 0).astype(s.dtype)
     x = xp.swapaxes(vh, -1, -2).conj() @ (inverse[..., None] * (xp.swapaxes(u, -1, -2).conj() @ B))
@@ -313,7 +317,8 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if vectors:
         B = B.unsqueeze(-1)
     if B.dim() < 2 or A.shape[-2] != B.shape[-2]:
-        raise RuntimeError(f"{name}: input.size(-2) should match other.size(-2), found {tuple(A.shape)} and {tuple(B.shape)}")
+        other = "other.size(-1)" if vectors else "other.size(-2)"
+        raise RuntimeError(f"{name}: input.size(-2) should match {other}, found {tuple(A.shape)} and {tuple(B.shape)}")
     rcond = rcond.item() if hasattr(rcond, "_array") else rcond
     batch = layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2]))
     found = _lstsq(A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:])), rcond, driver)
@@ -338,16 +343,16 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
     else:
         u, s, vh = matrices.svd(A, False)
         size = s
-    cut = cutoff("linalg.pinv", A, size, atol, rtol if rcond is None else rcond)
+    cut = cutoff("linalg.pinv", A, size, atol, rtol if rcond is None else rcond, "rtol" if rcond is None else "rcond")
     with np.errstate(all="ignore"):
         inverse = xp.where(size > cut, 1 / s, 0).astype(s.dtype)
     return (xp.swapaxes(vh, -1, -2).conj() * inverse[..., None, :]) @ xp.swapaxes(u, -1, -2).conj()
 
 
-def cutoff(name: str, A, size, atol, rtol):
+def cutoff(name: str, A, size, atol, rtol, called: str = "rtol"):
     """max(atol, rtol * the largest): up to that a singular value counts as zero. rtol is max(M, N) eps unless either is given."""
     xp = arrays.module_of(A)
-    for which, tolerance in (("atol", atol), ("rtol", rtol)):
+    for which, tolerance in (("atol", atol), (called, rtol)):
         if hasattr(tolerance, "dtype") and tolerance.dtype.kind == "c":
             raise RuntimeError(f"{name}: {which} tensor of complex type is not supported.")
     atol = xp.asarray(0.0 if atol is None else atol)
@@ -385,7 +390,8 @@ def tensorinv(A, ind=2):
     shape = tuple(A.shape)
     rows, columns = prod(shape[:ind]), prod(shape[ind:])
     if rows != columns:
-        raise RuntimeError(f"Expected self to satisfy prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {columns} != {rows}")
+        said = "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind])"
+        raise RuntimeError(f"{said}, but got {columns} != {rows}")
     return inv(A.reshape((rows, columns))).reshape((*shape[ind:], *shape[:ind]))
 
 
@@ -395,7 +401,8 @@ def tensorsolve(A, B, dims=None):
     if dims is not None:
         A = A.movedim(tuple(dims), tuple(range(A.dim() - len(dims), A.dim())))
     shape = tuple(A.shape)[B.dim() :]
-    rows, columns = prod(tuple(A.shape)[: B.dim()]), prod(shape)
+    rows, columns = B.numel(), prod(shape)
     if rows != columns:
-        raise RuntimeError(f"Expected self to satisfy prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]): {columns} != {rows}")
+        said = "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim])"
+        raise RuntimeError(f"{said}, but got {columns} != {rows}")
     return solve(A.reshape((columns, columns)), B.reshape(-1)).reshape(shape)

@@ -11,7 +11,7 @@ from flambeau.ops.shape_rules import broadcast
 from flambeau.ops.views import _unsafe_view, whole
 
 
-@composite(method=False, out="same")
+@composite(method=False, out="same detached")
 def tensordot(a, b, dims=2):
     """The product of two tensors summed over `dims` pairs of dimensions: the last of a and the first of b, or two lists of dimensions.
 

@@ -12,6 +12,10 @@ from flambeau.ops.formats import contiguous_format
 def _triangle(name: str, side: str, outside) -> None:
     """Declare tril or triu; outside(columns, first) says which columns of a row, whose diagonal is at column `first`, are cleared."""
 
+    def within(input, diagonal) -> int:
+        """The diagonal, or the nearest beyond all elements: kernels count in 64 bits."""
+        return min(max(int(diagonal), -input.shape[-2]), input.shape[-1])
+
     def check(input) -> None:
         if len(input.shape) < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, found shape {tuple(input.shape)}")
@@ -21,18 +25,18 @@ def _triangle(name: str, side: str, outside) -> None:
     @on_arrays(name=name, inplace=True, out="same", doc=f"The {side} triangle: {kept}, zeros elsewhere. (*, M, N) -> (*, M, N)")
     def triangle(input, diagonal=0):
         check(input)
-        found = triangles.triangle(input, side == "lower", int(diagonal)) if type(input) is np.ndarray else None
+        found = triangles.triangle(input, side == "lower", within(input, diagonal)) if type(input) is np.ndarray else None
         if found is None:
             found = arrays.contiguous_copy(input)
             clear(found, diagonal)
         return found
 
-    triangle.prepared(lambda input, diagonal: triangles.ready(input, side == "lower", int(diagonal)))
+    triangle.prepared(lambda input, diagonal: triangles.ready(input, side == "lower", within(input, diagonal)))
 
     @triangle.writes
     def clear(input, diagonal=0):
         check(input)
-        xp, diagonal = arrays.module_of(input), int(diagonal)
+        xp, diagonal = arrays.module_of(input), within(input, diagonal)
         if xp is np and triangles.clear(input, side == "lower", diagonal):
             return
         rows, columns = input.shape[-2:]

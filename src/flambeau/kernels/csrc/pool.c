@@ -8,6 +8,13 @@
 
 #include "system.h"
 
+#ifdef __SANITIZE_ADDRESS__ /* what lies in free blocks, or behind what was asked for, is out of bounds */
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)0)
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)0)
+#endif
+
 /* Class sizes: 64 bytes, then four steps to each doubling (5/4, 6/4, 7/4, 8/4 of a power of two) up to 2^46. */
 enum { SMALLEST = 64, MOST = 46, CLASSES = 4 * (MOST - 6) + 1 };
 enum { MAPPED = 1 << 20 };     /* from here on blocks are mapped: to free them is to return their pages */
@@ -71,6 +78,7 @@ static void unlock_keeping(int64_t keep) {
     unlock();
     for (Block *block; (block = gone);) {
         gone = block->next;
+        ASAN_UNPOISON_MEMORY_REGION(block, (size_t)block->size);
         if (block->size < MAPPED) free(block);
         else munmap(block, (size_t)block->size);
     }
@@ -92,6 +100,8 @@ void *fl_alloc(size_t bytes) {
     pool.live += n;
     if (pool.live > pool.peak) pool.peak = pool.live;
     unlock();
+    ASAN_UNPOISON_MEMORY_REGION(p, (size_t)n);
+    ASAN_POISON_MEMORY_REGION((char *)p + bytes, (size_t)n - bytes);
     return p;
 }
 
@@ -99,6 +109,8 @@ void fl_free(void *p, size_t bytes) {
     if (!p) return;
     int64_t n = (int64_t)bytes;
     int class = size_class(&n);
+    ASAN_UNPOISON_MEMORY_REGION(p, (size_t)n);
+    ASAN_POISON_MEMORY_REGION((char *)p + sizeof(Block), (size_t)n - sizeof(Block));
     lock();
     *(Block *)p = (Block){pool.newest[class], n};
     pool.newest[class] = p, pool.freed[class] = pool.clock++;
