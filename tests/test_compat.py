@@ -7,6 +7,7 @@ import importlib
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -547,3 +548,12 @@ def test_layers_copied_from_pytorchs_find_its_helpers():
             with pytest.raises(AssertionError):
                 check(*wrong, 2)
         assert f.nn.functional.has_torch_function_variadic(q, q) is False
+
+
+def test_a_file_from_an_address_cannot_run_code(tmp_path, monkeypatch):
+    """load_state_dict_from_url ran what a downloaded pickle said, by default."""
+    torch.save({"w": Path}, tmp_path / "net.pth")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global"):
+        flambeau.hub.load_state_dict_from_url((tmp_path / "net.pth").as_uri(), progress=False)
+    assert flambeau.hub.load_state_dict_from_url((tmp_path / "net.pth").as_uri(), weights_only=False)["w"] is Path

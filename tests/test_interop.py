@@ -9,6 +9,7 @@ import copy
 import io
 import os
 import pickle
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -376,12 +377,32 @@ def test_growing_a_storage_takes_its_views_along():
         assert numbers.tolist() == [1, 2] and numbers.untyped_storage().nbytes() == 8
 
 
-def test_shrinking_a_storage_in_use_is_refused():
-    """A storage cannot be cut off under a tensor that needs it."""
-    tensor = flambeau.ones(4)
-    with pytest.raises(NotImplementedError, match="shrink"):
-        tensor.untyped_storage().resize_(0)
-    assert tensor.tolist() == [1, 1, 1, 1]
+def test_a_storage_shrinks_and_grows_under_its_tensors():
+    """Programs free the memory of a parameter by resizing its storage to 0, and give it back later: every view must come along."""
+    for t in (flambeau, torch):
+        tensor = t.arange(6.0).reshape(2, 3)
+        view, storage = tensor.t(), tensor.untyped_storage()
+        storage.resize_(0)
+        assert storage.nbytes() == 0 and storage.data_ptr() == 0 and tuple(tensor.shape) == (2, 3) and view.stride() == (1, 3)
+        storage.resize_(24)
+        storage.copy_(t.arange(10.0, 16.0).untyped_storage())
+        assert tensor.tolist() == [[10, 11, 12], [13, 14, 15]] and view[:, 1].tolist() == [13, 14, 15]
+    tensor.untyped_storage().resize_(8)
+    tensor = flambeau.arange(6.0)
+    tensor.untyped_storage().resize_(8)
+    assert tensor.tolist() == [0, 1, 0, 0, 0, 0], "what is beyond the end reads as zero (in PyTorch it may crash)"
+
+
+def test_memory_of_numpy_cannot_be_resized():
+    """NumPy holds the address: other memory behind the tensor would part the two."""
+    for t in (flambeau, torch):
+        lent = t.zeros(3)
+        assert lent.untyped_storage().resizable()
+        lent.numpy()
+        for tensor in (lent, t.from_numpy(np.zeros(3)), t.frombuffer(bytearray(12), dtype=t.float32)):
+            assert not tensor.untyped_storage().resizable()
+            with pytest.raises(RuntimeError, match="not resizable"):
+                tensor.resize_(5)
 
 
 def test_one_storage_one_object():
@@ -520,3 +541,124 @@ def test_numpy_scalars_are_numbers(question):
 def test_small_print(question):
     """Errors of the right type, results of the right kind."""
     agree(question)
+
+
+# -- storages ------------------------------------------------------------------------------------------------------------
+
+STORAGES = {
+    "from_buffer": lambda t: t.ShortStorage.from_buffer(bytearray([1, 2, 3, 4]), "big").tolist(),
+    "from_buffer part": lambda t: t.UntypedStorage.from_buffer(b"abcdefgh", "little", 1, 2, dtype=t.int16).tolist(),
+    "from_buffer bool": lambda t: t.BoolStorage.from_buffer(b"\0x4A", "big").tolist(),
+    "from_buffer order": lambda t: t.FloatStorage.from_buffer(b"abcd"),
+    "from_buffer wrong order": lambda t: t.FloatStorage.from_buffer(b"abcd", "middle"),
+    "from_buffer odd": lambda t: t.FloatStorage.from_buffer(b"abc", "big"),
+    "from_buffer without dtype": lambda t: t.UntypedStorage.from_buffer(b"abc"),
+    "casts": lambda t: [getattr(t.IntStorage([-1, 0, 3]), word)().tolist() for word in ("double", "byte", "bool", "half", "complex_double")],
+    "casts of bytes": lambda t: (t.UntypedStorage([1, 2]).float().tolist(), t.UntypedStorage([1, 2]).type()),
+    "types": lambda t: [t.FloatStorage(2).type(), t.ones(2, dtype=t.uint16)._typed_storage().type(), t.QInt8Storage([3]).tolist()],
+    "complex": lambda t: t.ComplexFloatStorage([1, 2j]).tolist(),
+    "copy of bytes": lambda t: _filled(t.FloatStorage(2), t.IntStorage([1065353216, 0])),
+    "copy of another size": lambda t: t.FloatStorage(2).copy_(t.FloatStorage(3)),
+    "index": lambda t: t.FloatStorage([1, 2])[-1],
+    "index beyond": lambda t: t.FloatStorage([1, 2])[2],
+    "index of text": lambda t: t.FloatStorage([1, 2])["a"],
+    "bytes by text": lambda t: t.UntypedStorage([1, 2])["a"],
+    "slice of bytes": lambda t: t.UntypedStorage([1, 2, 3])[1:].tolist(),
+    "step": lambda t: t.UntypedStorage([1, 2, 3])[::2],
+    "slice of numbers": lambda t: t.FloatStorage([1, 2])[:1],
+    "set": lambda t: _set(t.FloatStorage([1, 2, 3]), slice(1, 3), 7),
+    "set a tensor": lambda t: _set(t.FloatStorage([1, 2, 3]), slice(0, 2), t.tensor([5.0, 6.0])),
+    "set a storage": lambda t: t.FloatStorage(2).fill_(t.FloatStorage(2)),
+    "bytes of text": lambda t: t.UntypedStorage("ab"),
+    "bytes of a float": lambda t: t.UntypedStorage(1.5),
+    "bytes of floats": lambda t: t.UntypedStorage([1.5]),
+    "large bytes": lambda t: t.UntypedStorage([300, -1]).tolist(),
+    "fill with text": lambda t: t.UntypedStorage(2).fill_("a"),
+    "device": lambda t: t.FloatStorage(device="cpu"),
+    "unknown": lambda t: t.FloatStorage(strange=1),
+    "too many": lambda t: t.FloatStorage(1, 2),
+    "a tensor": lambda t: t.FloatStorage(t.ones(2)),
+    "text": lambda t: t.FloatStorage("ab"),
+    "wrapped without dtype": lambda t: t.TypedStorage(wrap_storage=t.UntypedStorage(4)),
+    "wrapped typed": lambda t: t.TypedStorage(wrap_storage=t.FloatStorage(1), dtype=t.float32),
+    "wrapped with number": lambda t: t.TypedStorage(0, wrap_storage=t.UntypedStorage(4), dtype=t.float32),
+    "another device": lambda t: t.TypedStorage(dtype=t.float32, device="xla"),
+    "nowhere": lambda t: t.UntypedStorage([1, 2], device="meta")[0],
+    "nowhere list": lambda t: t.TypedStorage([1, 2], dtype=t.float64, device="meta").tolist(),
+    "shared nowhere": lambda t: t.UntypedStorage([1, 2], device="meta").share_memory_(),
+    "legacy class": lambda t: t.storage._LegacyStorage(),
+    "resize by text": lambda t: t.UntypedStorage(3).resize_("a"),
+    "is a FloatStorage": lambda t: (isinstance(t.FloatStorage(1), t.FloatStorage), isinstance(t.IntStorage(1), t.FloatStorage), t.Storage is t.FloatStorage),
+    "a tensor of bytes": lambda t: t.tensor(t.ones(2)._typed_storage().untyped(), dtype=t.int32).tolist(),
+    "a tensor of numbers": lambda t: t.tensor(t.IntStorage([1, 2]), dtype=t.int32).tolist(),
+    "a tensor of another dtype": lambda t: t.tensor(t.IntStorage([1, 2]), dtype=t.float32),
+    "an old tensor of another dtype": lambda t: t.FloatTensor(t.IntStorage([1, 2])),
+    "set_ to another dtype": lambda t: t.empty(0).set_(t.IntStorage([1, 2])),
+    "set_ makes room": lambda t: t.ones(1).set_(t.ones(1).untyped_storage(), 3, (2, 3)).untyped_storage().nbytes(),
+    "set_ beyond": lambda t: t.ones(1).set_(t.ones(1).untyped_storage(), 3, (1,)),
+    "swapped bytes": lambda t: [_swapped(t.UntypedStorage(list(range(16))), getattr(t, d)) for d in ("int16", "float32", "complex64", "bool")],
+    "not on CUDA": lambda t: t.cuda.FloatStorage.from_buffer(b""),
+    "attributes": lambda t: [(s.filename, s.is_hpu, s.get_device(), s.is_pinned()) for s in (t.UntypedStorage(3), t.FloatStorage(3))],
+    "pickled": lambda t: pickle.loads(pickle.dumps(t.FloatStorage([1, 2]))).tolist() if t is flambeau else [1.0, 2.0],
+}  # fmt: skip
+
+
+def _filled(storage, source):
+    return storage.copy_(source).tolist()
+
+
+def _set(storage, index, value):
+    storage[index] = value
+    return storage.tolist()
+
+
+def _swapped(storage, dtype):
+    storage.byteswap(dtype)
+    return storage.tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("ask", STORAGES.values(), ids=STORAGES)
+def test_storages_are_pytorchs(ask):
+    """A storage, typed or not, answered or failed in another way than PyTorch's."""
+    expected, problem = None, None
+    try:
+        expected = ask(torch)
+    except Exception as found:
+        problem = found
+    if problem is None:
+        assert ask(flambeau) == expected
+        return
+    with pytest.raises(type(problem)):
+        ask(flambeau)
+
+
+def test_typed_storages_warn_once(tmp_path):
+    """Every public use of a typed storage may be the one that warns, at the user's line; a second does not, nor do files."""
+    uses = [
+        "s.size()",
+        "len(s)",
+        "s[0]",
+        "s.dtype and s.untyped()",
+        "s.is_cuda",
+        "torch.FloatStorage()",
+        "torch.FloatStorage.dtype",
+        "torch.ones(1).storage()",
+        "str(s)",
+    ]
+    for use in uses:
+        for t in (flambeau, torch):
+            storage = t.ones(2)._typed_storage()
+            t.storage._reset_warn_typed_storage_removal()
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                for _ in range(2):
+                    eval(use, {"s": storage, "torch": t})
+            assert [str(w.message)[:26] for w in found] == ["TypedStorage is deprecated"], (use, t)
+            assert found[0].filename == "<string>", use
+    flambeau.storage._reset_warn_typed_storage_removal()
+    for new in (True, False):
+        flambeau.save([flambeau.ones(2), flambeau.ones(3).untyped_storage()], tmp_path / "f", _use_new_zipfile_serialization=new)
+        flambeau.load(tmp_path / "f")
+    copy.deepcopy(flambeau.ones(2))
+    flambeau.storage._reset_warn_typed_storage_removal()

@@ -38,9 +38,10 @@ from flambeau.queries import (
     broadcast_shapes, detach, get_device, is_complex, is_conj, is_distributed, is_floating_point, is_inference, is_neg, is_nonzero,
     is_same_size, is_signed, is_tensor, numel,
 )  # fmt: skip
-from flambeau.untyped_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage, UntypedStorage, is_storage
+from flambeau.typed_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage
+from flambeau.untyped_storage import UntypedStorage, is_storage
 from flambeau.legacy import REMOVED as _REMOVED, TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
-from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickling, protocols, subclass, untyped_storage  # attach methods
+from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickling, protocols, subclass, typed_storage  # attach methods
 
 # making tensors
 from flambeau.factories import (
@@ -75,9 +76,10 @@ e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 legacy_contiguous_format = contiguous_format
 chalf = complex32
 random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.random
-storage = untyped_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
+storage = typed_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)
+Storage = _LEGACY_STORAGES["FloatStorage"]
 globals().update({name: function for name, function in _REMOVED.items() if name not in globals()})
 has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
@@ -157,7 +159,7 @@ def _find(name: str):
 
 _errors.explain_memory = lambda *asked: _find("memory").explanation(*asked)
 # A plain pickle of PyTorch's (pickle.dump of a tensor) has each storage as a file of its own, and calls this to read it.
-untyped_storage._load_from_bytes = lambda raw: _find("load")(_BytesIO(raw), weights_only=False)
+typed_storage._load_from_bytes = lambda raw: _find("load")(_BytesIO(raw), weights_only=False)
 
 
 def __dir__() -> list[str]:

@@ -256,6 +256,8 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
         )
         where = arrays.device_of(data._array) if device is None else device_of(device)
         return finish(wrap(data._array).to(device=where, dtype=dtype, copy=True)._array, requires_grad)  # its class has no say
+    if hasattr(data, "_untyped_storage"):
+        return _of_storage(data, dtype).to(device_of(device), copy=True).requires_grad_(requires_grad)
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
 
 
@@ -264,7 +266,11 @@ def from_array(array: np.ndarray) -> Tensor:
     if not array.flags.writeable:
         constant = "and PyTorch does not support non-writable tensors: do not write to this one, or copy the array first (array.copy())."
         warnings.warn(f"The given NumPy array is not writable, {constant}", stacklevel=4)
-    return finish(literals.importable(array).view())  # the memory is shared, its shape is not: array.shape = ... must not reach the tensor
+    result = finish(
+        literals.importable(array).view()
+    )  # the memory is shared, its shape is not: array.shape = ... must not reach the tensor
+    result._shared_storage().resizable = False
+    return result
 
 
 @factory
@@ -275,6 +281,8 @@ def as_tensor(data: Any, dtype=None, device=None) -> Tensor:
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray):
         return from_array(data).to(device=device_of(device), dtype=dtype)
+    if hasattr(data, "_untyped_storage"):
+        return _of_storage(data, dtype).to(device_of(device))
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)))
 
 
@@ -314,18 +322,24 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
         from flambeau.interop import from_dlpack
 
         return from_dlpack(obj)
-    from flambeau.untyped_storage import UntypedStorage, flat_view, is_storage
-
-    if is_storage(obj):  # its bytes, read as numbers of the dtype
-        known = dtypes.int64 if isinstance(obj, UntypedStorage) else obj.dtype
-        result = wrap(flat_view(obj._storage, dtype or known))
-        result._storage = obj._storage
-        return result
+    if hasattr(obj, "_untyped_storage"):
+        return _of_storage(obj, dtype)
     try:
         memoryview(obj)
     except TypeError:
         return None
     return frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
+
+
+def _of_storage(obj: Any, dtype: dtypes.dtype | None) -> Tensor:
+    """A tensor over the bytes of a storage, read as numbers of the dtype."""
+    from flambeau.untyped_storage import UntypedStorage, flat_view, storage_for
+
+    dtype = dtype or (dtypes.int64 if isinstance(obj, UntypedStorage) else obj.dtype)
+    storage = storage_for(obj, dtype)._storage
+    result = wrap(flat_view(storage, dtype))
+    result._storage = storage
+    return result
 
 
 @factory
@@ -352,7 +366,9 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
         warnings.warn(
             "The given buffer is not writable, and PyTorch does not support non-writable tensors: only read this one", stacklevel=3
         )
-    return finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
+    result = finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
+    result._shared_storage().resizable = False
+    return result
 
 
 @factory

@@ -124,10 +124,11 @@ def load_state_dict_from_url(
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
-    weights_only: bool = False,
+    weights_only: bool = True,
 ) -> dict[str, Any]:
     """The state dictionary at this address, downloaded unless it is in the folder already.
 
+    weights_only: True, where PyTorch has False: what comes from an address is plain data and tensors, and can run no code.
     check_hash: the name ends in the beginning of the file's checksum, as in resnet18-bfd8deac.pth, which is compared. A zip archive with one file
     in it is unpacked.
     """

@@ -48,6 +48,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.dtype is dtypes.bfloat16:
         raise TypeError("Got unsupported ScalarType BFloat16: NumPy has no such type. Try tensor.float().numpy()")
+    self._shared_storage().resizable = False
     return array.view()  # the memory is shared, its shape is not: a user who sets it must not change the tensor
 
 

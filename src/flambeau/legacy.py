@@ -17,7 +17,8 @@ from flambeau.factories import empty, tensor
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.tensor import Size, Tensor
-from flambeau.untyped_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage, UntypedStorage, untyped
+from flambeau.typed_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage
+from flambeau.untyped_storage import UntypedStorage, storage_for
 
 
 def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtype: bool = False) -> Tensor:
@@ -31,7 +32,7 @@ def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtyp
                 raise TypeError(f"expected a tensor of {dtype} on {device} (got one of {first.dtype} on {first.device}): try .to(...)")
             return first.detach()
         if isinstance(first, (UntypedStorage, TypedStorage)):
-            return empty(0, dtype=dtype, device=device).set_(untyped(first))
+            return empty(0, dtype=dtype, device=device).set_(storage_for(first, dtype))
         if not isinstance(first, Size) and not _is_size(first):
             return _from_sequence(first, dtype, device)
     sizes = first if isinstance(first, Size) else args

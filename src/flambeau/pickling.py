@@ -18,7 +18,8 @@ from flambeau import dtypes
 from flambeau.devices import device
 from flambeau.factories import empty_strided
 from flambeau.tensor import Tensor, wrap
-from flambeau.untyped_storage import OLD_NAMES, TypedStorage, UntypedStorage, typed_storage, window
+from flambeau.typed_storage import OLD_NAMES, TypedStorage, typed_storage
+from flambeau.untyped_storage import UntypedStorage, window
 
 # What a tensor keeps in its __dict__ for itself; everything else there was put by the user.
 OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not n.startswith("__") and not callable(v))
@@ -31,7 +32,7 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
 
 def rebuild(storage: Any, storage_offset: int, size, stride, dtype: dtypes.dtype) -> Tensor:
     """A tensor that is a window on a storage."""
-    untyped: UntypedStorage = storage.untyped()
+    untyped: UntypedStorage = storage._untyped_storage
     check_geometry(storage_offset, size, stride, dtype)
     tensor = wrap(window(untyped._storage, dtype, storage_offset, tuple(size), tuple(stride)))
     tensor._storage = untyped._storage

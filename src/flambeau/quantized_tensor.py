@@ -22,7 +22,7 @@ from flambeau.factories import as_tensor
 from flambeau.kernels import quantized
 from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
 from flambeau.tensor import Tensor, wrap
-from flambeau.untyped_storage import typed_storage
+from flambeau.typed_storage import typed_storage
 
 
 class Quantizer(NamedTuple):

@@ -18,6 +18,8 @@ class Storage:
     __slots__ = ("__dict__", "__weakref__", "array", "version")
     nbytes_: int | None = None
     public: Any = None  # a weak reference to the UntypedStorage that users see
+    resizable = True  # whether other memory may be put behind it: not once NumPy has seen it
+    filename: str | None = None  # of the file that writes reach
     segment: Any = None  # the anonymous_memory.Segment it lies in, if other processes can be given it
     changed_at: tuple | None = None  # the `errors.place` of the last in-place write that was not under no_grad
     spent = -1  # of a gradient: the version that an optimizer has made a step with, see Note [forgotten zero_grad]

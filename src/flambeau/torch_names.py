@@ -33,6 +33,7 @@ FILES = {
     "serialization.allowed": "serialization",
     "serialization.options": "serialization",
     "sparse.invariants": "sparse",
+    "typed_storage": "storage",
     "untyped_storage": "storage",
     "utils.selective_checkpoint": "utils.checkpoint",
 }

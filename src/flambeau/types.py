@@ -9,7 +9,8 @@ from typing import IO, Any, TypeAlias
 
 from flambeau import devices, dtypes, layouts
 from flambeau.tensor import Size, Tensor
-from flambeau.untyped_storage import TypedStorage, UntypedStorage
+from flambeau.typed_storage import TypedStorage
+from flambeau.untyped_storage import UntypedStorage
 
 __all__ = ["Device", "FileLike", "Number", "Storage"]
 

@@ -1,4 +1,4 @@
-"""Storages as users see them: the bytes behind tensors (`UntypedStorage`), and the same read as numbers (`TypedStorage`, for old programs).
+"""Storages as users see them: the bytes behind tensors. (typed_storage.py reads them as numbers, for old programs.)
 
 A tensor is a window on a storage. This file has what moves windows and what replaces the memory behind them: `set_`, `resize_`,
 `resize_as_`, `UntypedStorage.resize_`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import warnings
+import sys
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -30,29 +30,50 @@ class _Memory:
 
     _storage: Storage
     dtype = dtypes.uint8
-    is_sparse = is_sparse_csr = False
+    is_sparse = is_sparse_csr = is_hpu = False
 
     def _values(self) -> Any:
         """The elements as a 1-D array over the same memory."""
         return flat_view(self._storage, self.dtype)
 
+    def _readable(self) -> Any:
+        """The elements, if there are any to read."""
+        if self._storage.device().type == "meta":
+            raise NotImplementedError("Not available for 'meta' device type: such a storage has a size and no elements")
+        return self._values()
+
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        """The bytes, without the warning of a TypedStorage."""
+        return UntypedStorage._of(self._storage)
+
     def untyped(self) -> UntypedStorage:
         """The bytes."""
-        return UntypedStorage._of(self._storage)
+        return self._untyped_storage
+
+    @property
+    def _cdata(self) -> int:
+        """What tells two storages apart."""
+        return id(self._storage)
 
     def __sizeof__(self) -> int:
         """Of the object and its bytes, for sys.getsizeof."""
-        return super().__sizeof__() + self.nbytes()
+        return super().__sizeof__() + self._storage.nbytes()
 
     def nbytes(self) -> int:
         """The number of bytes."""
         return self._storage.nbytes()
 
+    def _size(self) -> int:
+        """The number of elements."""
+        return self._storage.nbytes() // self.dtype.itemsize
+
     def size(self) -> int:
         """The number of elements."""
-        return self.nbytes() // self.dtype.itemsize
+        return self._size()
 
-    __len__ = _size = size
+    def __len__(self) -> int:
+        return self._size()
 
     def element_size(self) -> int:
         """Bytes per element."""
@@ -70,11 +91,20 @@ class _Memory:
     @property
     def is_cuda(self) -> bool:
         """Whether the elements are on a GPU."""
-        return self.device.type == "cuda"
+        return self._storage.device().type == "cuda"
 
-    def get_device(self) -> int:
-        """The index of its GPU, -1 on the CPU."""
-        return self.device.index if self.is_cuda else -1
+    @property
+    def filename(self) -> str | None:
+        """The file that writes to it reach, if there is one."""
+        return self._storage.filename
+
+    def get_device(self) -> int | None:
+        """The index of its GPU, None on the CPU."""
+        return self._storage.device().index
+
+    def resizable(self) -> bool:
+        """Whether its memory is its own: not NumPy's, and not lent to NumPy."""
+        return self._storage.resizable
 
     def is_shared(self) -> bool:
         """Whether other processes see writes to it."""
@@ -86,69 +116,102 @@ class _Memory:
         """Move the elements to memory that child processes share."""
         from flambeau import host_memory
 
+        if self._storage.device().type == "meta":
+            raise RuntimeError("share_memory_: only available on CPU and CUDA, found a storage on 'meta'")
         host_memory.share(self._storage)
         return self
 
     def is_pinned(self, device: Any = None) -> bool:
         """Whether a GPU can copy from it directly: never on a machine without one."""
-        return False
+        return wrap(self._values()).is_pinned()
+
+    def pin_memory(self, device: Any = None) -> Any:
+        """A copy that a GPU can copy from directly; itself if it is one."""
+        pinned = wrap(flat_view(self._storage, dtypes.uint8)).pin_memory()
+        return self._over(pinned._shared_storage())
 
     def tolist(self) -> list:
         """The elements as a list."""
-        return arrays.to_device(self._values(), devices.cpu).tolist()
+        return arrays.to_device(self._readable(), devices.cpu).tolist()
 
     def __iter__(self) -> Iterator:
-        return iter(self.tolist())
+        return iter(arrays.to_device(self._readable(), devices.cpu).tolist())
+
+    def _place(self, index: Any, name: str) -> int:
+        """An index from 0 on."""
+        if not hasattr(index, "__index__"):
+            raise (TypeError if name == "get" and self.dtype is dtypes.uint8 else RuntimeError)(
+                f"can't index a {type(self)} with {type(index)}: expected a number{'' if name == 'get' else ' or a slice'}"
+            )
+        size = self._size()
+        if not -size <= index < size:
+            raise IndexError(f"index {index} out of range for storage of size {size}")
+        return index.__index__() % size
 
     def __setitem__(self, index, value) -> None:
-        self._values()[index] = value
+        if isinstance(value, _Memory):
+            raise RuntimeError(f"cannot set item with value type {type(value)}: copy_ copies a storage")
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+        elif index is not ...:
+            index = self._place(index, "set")
+        wrap(self._readable())[index] = value
         self._storage.version += 1
 
     def fill_(self, value) -> Any:
         """Set every element."""
-        self[...] = value
+        _Memory.__setitem__(self, ..., value)
         return self
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> Any:
-        """Overwrite the elements with those of another storage of the same size, converting them."""
-        arrays.write(self._values(), arrays.to_device(source._values(), self.device))
-        self._storage.version += 1
+        """Overwrite the bytes with those of another storage of as many bytes."""
+        here, there = self._storage, source._storage
+        if there.nbytes() != here.nbytes():
+            raise RuntimeError(f"size does not match, self was {here.nbytes()} bytes but src was {there.nbytes()} bytes")
+        arrays.write(flat_view(here, dtypes.uint8), arrays.to_device(flat_view(there, dtypes.uint8), here.device()))
+        here.version += 1
         return self
 
     def clone(self) -> Any:
         """A copy."""
         return self._over(Storage(arrays.copy(flat_view(self._storage, dtypes.uint8))))
 
-    __copy__ = clone
+    def __copy__(self) -> Any:
+        return _Memory.clone(self)
 
     def __deepcopy__(self, memo: dict) -> Any:
         if id(self._storage) not in memo:
-            memo[id(self._storage)] = self.untyped().clone()
+            memo[id(self._storage)] = self._untyped_storage.clone()
         return self._over(memo[id(self._storage)]._storage)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> Any:
         """The elements on another device: itself if they are there."""
         where = devices.device(device)
-        moved = arrays.to_device(self._storage.array, where) if where != self.device else self._storage.array
-        return self if moved is self._storage.array else self._over(Storage(moved))
+        owner = self._storage.array
+        moved = arrays.to_device(owner, where) if where != self._storage.device() else owner
+        return self if moved is owner else self._over(Storage(moved))
 
     def cpu(self) -> Any:
         """The elements in main memory."""
-        return self.to(device="cpu")
+        return _Memory.to(self, device="cpu")
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
         """The elements on a GPU."""
-        return self.to(device=devices.device("cuda", arrays.cuda().current_device()) if device is None else device)
+        return _Memory.to(self, device=devices.device("cuda", arrays.cuda().current_device()) if device is None else device)
 
     def resize_(self, size: int) -> Any:
         """Change the number of elements. Those that remain keep their values, and every tensor on this storage goes along."""
+        if not hasattr(size, "__index__"):
+            raise RuntimeError(f"resize_ expects an int, but got {type(size).__name__}")
         resize_storage(self._storage, size * self.dtype.itemsize)
         return self
 
     def __repr__(self) -> str:
-        rows = "" if self.device.type == "meta" else "".join(f" {v}\n" for v in self.tolist())
+        here = self._storage.device()
+        rows = "" if here.type == "meta" else "".join(f" {v}\n" for v in _Memory.tolist(self))
         dtype = "" if isinstance(self, UntypedStorage) else f"dtype={self.dtype}, "
-        return f"{rows}[torch.storage.{type(self).__name__}({dtype}device={self.device}) of size {len(self)}]"
+        return f"{rows}[torch.storage.{type(self).__name__}({dtype}device={here}) of size {self._size()}]"
 
 
 class UntypedStorage(_Memory):
@@ -158,11 +221,19 @@ class UntypedStorage(_Memory):
         if len(args) > 1:
             raise TypeError(f"UntypedStorage() takes a number of bytes, or a sequence of them; found {len(args)} arguments")
         given: Any = args[0] if args else 0
-        where = devices.cpu if device is None else devices.usable(devices.device(device))
+        where = _storage_device(device)
         if hasattr(given, "__index__"):
+            if given < 0:
+                raise RuntimeError(f"a storage cannot have {given} bytes, a negative number")
             array = arrays.empty((given.__index__(),), np.dtype(np.uint8), where)
         else:
-            array = arrays.to_device(np.array(list(given)).astype(np.uint8), where)
+            if not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+                raise RuntimeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(given).__name__}")
+            for item in given:
+                if not hasattr(item, "__index__"):
+                    wrong = f"one of the items was of type {type(item).__name__} instead of int"
+                    raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence, but {wrong}")
+            array = arrays.to_device(np.array([item.__index__() & 0xFF for item in given], np.uint8), where)
         return cls._of(Storage(array))
 
     @classmethod
@@ -176,11 +247,6 @@ class UntypedStorage(_Memory):
 
     _over = _of
 
-    @property
-    def _cdata(self) -> int:
-        """What tells two storages apart."""
-        return id(self._storage)
-
     def __eq__(self, other) -> bool:
         return isinstance(other, UntypedStorage) and self._storage is other._storage
 
@@ -190,15 +256,26 @@ class UntypedStorage(_Memory):
     def __getitem__(self, index):
         if isinstance(index, slice):
             if index.step not in (None, 1):
-                raise ValueError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
-            return UntypedStorage._of(Storage(self._values()[index]))
-        return int(self._values()[index])
+                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+            return UntypedStorage._of(Storage(self._readable()[index]))
+        return int(self._readable()[self._place(index, "get")])
 
-    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
-        """Overwrite the bytes with those of another storage of the same size."""
-        if source.nbytes() != self.nbytes():
-            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
-        return super().copy_(source)
+    def __setitem__(self, index, value) -> None:
+        if not hasattr(value, "__index__") and not isinstance(value, Tensor):
+            raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
+        super().__setitem__(index, value)
+
+    def fill_(self, value: int) -> UntypedStorage:
+        """Set every byte."""
+        if not hasattr(value, "__index__"):
+            raise RuntimeError(f"fill_ expects int, but got {type(value).__name__}")
+        return super().fill_(value)
+
+    def byteswap(self, dtype: dtypes.dtype) -> None:
+        """Turn the bytes of every number of this dtype around; the two parts of a complex number each."""
+        size = dtype.to_real().itemsize
+        numbers = self._readable()
+        numbers[: numbers.size // size * size].view(f"u{size}").byteswap(inplace=True)
 
     @classmethod
     def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
@@ -207,7 +284,39 @@ class UntypedStorage(_Memory):
 
         if not shared and (found := os.stat(filename).st_size) < nbytes:
             raise RuntimeError(f"file <{filename}> size <{found}> is smaller than the required mapping size <{nbytes}>")
-        return from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
+        made = from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
+        if shared:
+            made._storage.filename = os.fspath(filename)
+        return made
+
+    @classmethod
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *, dtype: dtypes.dtype | None = None
+    ) -> UntypedStorage:
+        """A copy of the numbers in an object with Python's buffer protocol, whose bytes have the order "little", "big" or "native"."""
+        if dtype is None:
+            raise RuntimeError("from_buffer: argument 'dtype' cannot be None")
+        if byte_order is None:
+            if dtype.itemsize > 1:
+                raise RuntimeError("from_buffer: function missing required argument 'byte_order' (pos 2)")
+            byte_order = "native"
+        if byte_order not in ("little", "big", "native"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        view = memoryview(buffer).cast("B")
+        size, length = dtype.itemsize, len(view)
+        if not 0 <= offset <= length:
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({length}), but got {offset}")
+        if count < 0:
+            if (length - offset) % size:
+                raise ValueError(f"buffer size ({length - offset}) must be a multiple of element size ({size})")
+            count = (length - offset) // size
+        if offset + count * size > length:
+            raise ValueError(f"buffer has only {(length - offset) // size} elements after offset {offset}, but specified a size of {count}")
+        array = np.frombuffer(view[offset : offset + count * size], np.uint8).copy()
+        made = cls._of(Storage(array != 0 if dtype is dtypes.bool else array))
+        if byte_order not in ("native", sys.byteorder):
+            made.byteswap(dtype)
+        return made
 
     def new(self) -> UntypedStorage:
         """An empty storage on the same device."""
@@ -219,6 +328,13 @@ class UntypedStorage(_Memory):
         raw: Any = np.ascontiguousarray(arrays.to_device(self._values(), devices.cpu))
         # From protocol 5 on bytes travel beside the pickle, uncopied, if the pickler wants that.
         return _storage_from_bytes, (pickle.PickleBuffer(raw) if protocol >= 5 else raw.tobytes(), str(self.device))
+
+
+def _storage_device(device: Any) -> devices.device:
+    where = devices.cpu if device is None else devices.device(device)
+    if where.type not in devices.HERE:
+        raise RuntimeError(f"torch.UntypedStorage(): Storage device not recognized: {where.type}")
+    return devices.usable(where)
 
 
 def _storage_from_bytes(raw, device: str) -> UntypedStorage:
@@ -235,10 +351,11 @@ def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
     """All whole elements of a storage as a 1-D array of `dtype` over the same memory."""
     owner, nbytes, size = storage.array, storage.nbytes(), dtype.itemsize
     n = nbytes // size
+    elements = dtype.integers if isinstance(dtype, dtypes.quantized) else dtype.numpy
     if type(owner) is MetaArray:
-        return arrays.empty((n,), dtype.numpy, storage.device())
+        return arrays.empty((n,), elements, storage.device())
     own = arrays.strided_view(owner, (nbytes // owner.itemsize,), (1,))
-    return own.view(np.uint8)[: n * size].view(dtype.numpy)
+    return own.view(np.uint8)[: n * size].view(elements)
 
 
 def window(storage: Storage, dtype: dtypes.dtype, offset: int, shape, strides) -> Any:
@@ -269,21 +386,28 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
         offset = source.storage_offset() if size is None else storage_offset
         size, stride = (source.shape, source.stride()) if size is None else (size, stride)
     else:
-        storage, offset = untyped(source)._storage, storage_offset
+        storage, offset = storage_for(source, self.dtype)._storage, storage_offset
         size = (storage.nbytes() // self.element_size(),) if size is None else size
     size = tuple(size) if not hasattr(size, "__index__") else (size,)
     stride = layout.contiguous_strides(size) if not stride and len(size) else tuple(stride or ())
+    needed = (
+        layout.storage_extent(size, stride, offset) * self.element_size() if offset >= 0 and min((*size, *stride), default=0) >= 0 else 0
+    )
+    if needed > storage.nbytes() and (size, stride) != arrays.view_of(self._array):  # as PyTorch does: another shape makes room for itself
+        resize_storage(storage, needed)
     self._array = window(storage, self.dtype, offset, size, stride)
     self._storage = storage
     storage.version += 1
     return self
 
 
-def untyped(storage: Any) -> UntypedStorage:
-    """The bytes of either kind of storage."""
-    if isinstance(storage, _Memory):
-        return storage.untyped()
-    raise TypeError(f"expected a Tensor or a storage, found {type(storage).__name__}")
+def storage_for(storage: Any, dtype: dtypes.dtype) -> UntypedStorage:
+    """The bytes of either kind of storage, for a tensor of this dtype."""
+    if not isinstance(storage, _Memory):
+        raise TypeError(f"expected a Tensor or a storage, found {type(storage).__name__}")
+    if not isinstance(storage, UntypedStorage) and storage.dtype is not dtype:
+        raise RuntimeError(f"Expected a Storage of type {dtype} or an UntypedStorage, but got one of {storage.dtype}")
+    return storage._untyped_storage
 
 
 def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
@@ -318,7 +442,9 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format=formats.cont
 def resize_storage(storage: Storage, nbytes: int) -> None:
     """Give a storage another size, keeping the bytes that fit."""
     if nbytes < 0:
-        raise RuntimeError(f"a storage cannot have {nbytes} bytes")
+        raise RuntimeError(f"a storage cannot have {nbytes} bytes, a negative number")
+    if not storage.resizable:
+        raise RuntimeError("Trying to resize storage that is not resizable: its memory is NumPy's, or lent to NumPy")
     before = flat_view(storage, dtypes.uint8)
     after = arrays.empty((nbytes,), np.dtype(np.uint8), storage.device())
     kept = min(nbytes, before.size)
@@ -335,14 +461,26 @@ def exchange(storage: Storage, memory: Any, known: list[Tensor] | None = None) -
     """
     users = [t for t in (_tensors_on(storage) if known is None else known) if t._array.size]
     geometry = [(t, t.dtype, t.storage_offset(), *arrays.view_of(t._array)) for t in users]
-    replacement = Storage(memory)
-    for _, dtype, offset, shape, strides in geometry:
-        if layout.storage_extent(tuple(shape), strides, offset) * dtype.itemsize > replacement.nbytes():
-            found = f"{replacement.nbytes()} bytes while a tensor of shape {tuple(shape)} needs more of it"
-            raise NotImplementedError(f"a storage cannot shrink to {found}: delete the tensor, or resize_ it first")
+    nbytes = Storage(memory).nbytes()
+    needed = [layout.storage_extent(tuple(shape), strides, offset) * dtype.itemsize for _, dtype, offset, shape, strides in geometry]
+    if max(needed, default=0) > nbytes:
+        memory = _lengthened(memory, nbytes, max(needed))
     storage.array, storage.nbytes_, storage.segment = memory, None, None
     for t, dtype, offset, shape, strides in geometry:
         t._array = window(storage, dtype, offset, shape, strides)
+    storage.nbytes_ = nbytes
+
+
+def _lengthened(memory: Any, nbytes: int, needed: int) -> Any:
+    """Memory for tensors that look beyond the end of a storage that shrank, until it grows again (PyTorch lets them crash the process).
+
+    What lies beyond are zeros. The system gives pages of zeros away for nothing until they are written to, so the memory is free.
+    """
+    if type(memory) is not np.ndarray:
+        raise NotImplementedError(f"a storage on a GPU cannot shrink to {nbytes} bytes while a tensor looks at {needed}: delete it first")
+    longer = np.zeros(needed, np.uint8)
+    longer[:nbytes] = memory.reshape(-1).view(np.uint8)
+    return longer
 
 
 def _tensors_on(storage: Storage) -> list[Tensor]:
@@ -356,117 +494,7 @@ def _tensors_on(storage: Storage) -> list[Tensor]:
     return list(found.values())
 
 
-# -- storages with a dtype -----------------------------------------------------------------------------------------
-
-
-class TypedStorage(_Memory):
-    """A storage read as numbers of one dtype. PyTorch keeps it for old programs; `UntypedStorage` is what it recommends."""
-
-    def __init__(
-        self, *args, dtype: dtypes.dtype | None = None, device: Any = None, wrap_storage: UntypedStorage | None = None, _internal=False
-    ):
-        self.dtype: dtypes.dtype = dtype or dtypes.get_default_dtype()
-        given: Any = args[0] if args else 0
-        if wrap_storage is None and hasattr(given, "__index__"):
-            wrap_storage = UntypedStorage(given.__index__() * self.dtype.itemsize, device=device)
-        elif wrap_storage is None:
-            from flambeau.factories import tensor
-
-            wrap_storage = tensor(list(given), dtype=self.dtype, device=device).untyped_storage()
-        self._storage = wrap_storage._storage
-
-    def _over(self, storage: Storage) -> TypedStorage:
-        return TypedStorage(wrap_storage=UntypedStorage._of(storage), dtype=self.dtype)
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
-        return self._values()[index].item()
-
-    def type(self, dtype: Any = None) -> Any:
-        """The name of its type, or a copy with another."""
-        if dtype is None:
-            return f"torch.{storage_name(self.dtype)}"
-        return typed_storage(wrap(self._values()).to(dtype if isinstance(dtype, dtypes.dtype) else dtype.dtype))
-
-    def pickle_storage_type(self) -> str:
-        """The name PyTorch's files call it by."""
-        return storage_name(self.dtype)
-
-    def __eq__(self, other) -> bool:
-        return isinstance(other, TypedStorage) and self._storage is other._storage and self.dtype is other.dtype
-
-    def __hash__(self) -> int:
-        return hash((id(self._storage), self.dtype.name))
-
-    def __reduce__(self):
-        return partial(TypedStorage, wrap_storage=self.untyped(), dtype=self.dtype), ()
-
-
-for _kind in ("double", "float", "half", "long", "int", "short", "bool", "bfloat16", "char", "byte"):
-    _dtype = {"char": dtypes.int8, "byte": dtypes.uint8}.get(_kind) or dtypes.BY_NAME[_kind]
-    setattr(TypedStorage, _kind, lambda self, _d=_dtype: self.type(_d))
-
-
-# PyTorch's old names of dtypes: torch.FloatStorage, torch.LongTensor.
-OLD_NAMES: dict[str, dtypes.dtype] = {
-    "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
-    "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": dtypes.bool,
-    "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
-}  # fmt: skip
-OLD_NAME_OF: dict[dtypes.dtype, str] = {d: name for name, d in OLD_NAMES.items()} | {
-    d: d.name.replace("uint", "UInt") for d in (dtypes.uint16, dtypes.uint32, dtypes.uint64)
-}
-_QUANTIZED = {"QInt8": dtypes.qint8, "QUInt8": dtypes.quint8, "QInt32": dtypes.qint32}
-OLD_NAME_OF |= {d: name for name, d in _QUANTIZED.items()}
-
-
-def storage_name(dtype: dtypes.dtype) -> str:
-    """FloatStorage for float32, and so on."""
-    return f"{OLD_NAME_OF[dtype]}Storage"
-
-
-class _LegacyStorage(type):
-    """torch.FloatStorage(3) makes a TypedStorage, and isinstance asks for the dtype."""
-
-    dtype: dtypes.dtype
-
-    def __call__(cls, *args, **kwargs):
-        return TypedStorage(*args, dtype=cls.dtype, **kwargs)
-
-    def from_file(cls, filename, shared: bool = False, size: int = 0) -> TypedStorage:
-        """A storage over the first `size` elements of a file."""
-        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), dtype=cls.dtype)
-
-    def __instancecheck__(cls, instance) -> bool:
-        return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
-
-
-def _legacy_storage(name: str, dtype: dtypes.dtype) -> type:
-    return _LegacyStorage(name, (), {"dtype": dtype, "__module__": "torch", "__doc__": f"The old constructor of storages of {dtype}."})
-
-
-LEGACY_STORAGES: dict[str, type] = {f"{name}Storage": _legacy_storage(f"{name}Storage", d) for name, d in (OLD_NAMES | _QUANTIZED).items()}
-
-
-def storage(self: Tensor) -> TypedStorage:
-    """The storage as numbers; `untyped_storage()` is preferred."""
-    warnings.warn(
-        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. Use "
-        "tensor.untyped_storage() instead of tensor.storage()",
-        stacklevel=2,
-    )
-    return typed_storage(self)
-
-
-def typed_storage(self: Tensor) -> TypedStorage:
-    """The storage of a tensor as numbers of its dtype, without a warning."""
-    return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
-
-
-def storage_type(self: Tensor) -> type:
-    """The old class of the storage, such as torch.FloatStorage."""
-    return LEGACY_STORAGES[storage_name(self.dtype)]
+# -- questions ---------------------------------------------------------------------------------------------------------
 
 
 def is_storage(obj: Any) -> bool:
@@ -480,6 +508,5 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     return same_memory and arrays.view_of(self._array) == arrays.view_of(tensor._array)
 
 
-for _method in (set_, resize_, resize_as_, storage, storage_type, is_set_to):
+for _method in (set_, resize_, resize_as_, is_set_to):
     setattr(Tensor, _method.__name__, _method)
-Tensor._typed_storage = typed_storage

@@ -22,6 +22,7 @@ from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.host_memory import cuda_device_count, cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
+from flambeau.typed_storage import CUDA_STORAGES
 
 # -- which GPUs there are ------------------------------------------------------------------------------------------------
 
@@ -629,6 +630,7 @@ memory = random = streams = sys.modules[__name__]
 BFloat16Tensor = legacy.tensor_type("BFloat16", dtypes.bfloat16, "cuda")
 for _name, _type in legacy.TENSOR_TYPES.items():
     globals()[_name] = legacy.tensor_type(_name.removesuffix("Tensor"), _type.dtype, "cuda")
+globals().update(CUDA_STORAGES)
 __all__ = ["AcceleratorError", "OutOfMemoryError", "has_half", "has_magma", "memory", "random", "streams"]
 __all__ += [n for n, found in globals().items() if getattr(found, "__module__", "") == __name__ and not n.startswith("_")]
 

@@ -23,7 +23,8 @@ from flambeau.script_object import CELL, LINEAR, ScriptObject
 from flambeau.serialization import names
 from flambeau.serialization.saving import _get_layout
 from flambeau.tensor import Size, Tensor
-from flambeau.untyped_storage import LEGACY_STORAGES, TypedStorage, UntypedStorage
+from flambeau.typed_storage import LEGACY_STORAGES, TypedStorage
+from flambeau.untyped_storage import UntypedStorage
 
 # -- what the program allows ---------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ def by_default() -> dict[str, Any]:
     found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
     for name, kind in LEGACY_STORAGES.items():
         found[f"torch.{name}"] = kind
-        if not isinstance(kind.dtype, dtypes.quantized):
+        if not isinstance(kind._dtype, dtypes.quantized):
             found[f"torch.cuda.{name}"] = kind
     found |= {f"{kind.__module__}.{name}": kind for name, kind in TENSOR_TYPES.items()}
     return found
@@ -295,8 +296,10 @@ def _set_tensor_state(instance: Tensor, state: Any) -> None:
     _need(isinstance(state, tuple) and len(state) in (3, 4, 5), "the state of a tensor is a tuple of three to five")
     if len(state) == 4:
         _window(state, 4)
-        pickling.check_geometry(state[1], state[2], state[3], instance.dtype)
         _need(state[0].dtype is instance.dtype, "a tensor and its storage are of one dtype")
+        pickling.rebuild(
+            state[0], state[1], state[2], state[3], instance.dtype
+        )  # which looks whether it is inside of the storage: set_ would make room
     elif len(state) == 5:
         _need(isinstance(state[0], Tensor), "the state of a tensor begins with a tensor")
     instance.__setstate__(state)
@@ -427,7 +430,7 @@ def _tensor(function: Callable, count: int, dtype_at: int | None = None) -> Call
         if len(args) > count:
             _need(isinstance(args[count], dict), "the last argument of a tensor is a dictionary")
             if args[count].get("conj") or args[count].get("neg"):
-                pickling.check_geometry(*args[1:4], args[0].dtype)
+                pickling.check_geometry(args[1], args[2], args[3], args[0].dtype)
                 caller.compute_on(args[2])
         return function(*args)
 

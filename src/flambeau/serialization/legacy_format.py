@@ -22,7 +22,8 @@ from flambeau.serialization.locations import MAP_LOCATION, restorer
 from flambeau.serialization.saving import bytes_of
 from flambeau.serialization.sources import Source
 from flambeau.storage import Storage
-from flambeau.untyped_storage import TypedStorage, UntypedStorage
+from flambeau.typed_storage import TypedStorage, typed
+from flambeau.untyped_storage import UntypedStorage
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
@@ -88,7 +89,7 @@ class _Storages:
         if isinstance(saved_id, tuple) and len(saved_id) == 4 and type(saved_id[0]) is str and saved_id[0] == "module":
             return saved_id[1]  # a class and its source at the time: PyTorch warns of changes, and uses the class as it is now
         kind, key, location, count = storage_id(saved_id, 5)
-        dtype = getattr(kind, "dtype", dtypes.uint8)
+        dtype = getattr(kind, "_dtype", dtypes.uint8)
         if key not in self.found:
             nbytes = count * dtype.itemsize
             self.left -= nbytes
@@ -100,8 +101,8 @@ class _Storages:
 
     def _made(self, nbytes: int, dtype: dtypes.dtype, location: str) -> tuple[TypedStorage, TypedStorage]:
         memory = UntypedStorage._of(Storage(arrays.empty((nbytes,), np.dtype(np.uint8), devices.cpu)))
-        wanted = self.restore(memory, location).untyped()
-        return TypedStorage(wrap_storage=memory, dtype=dtype), TypedStorage(wrap_storage=wanted, dtype=dtype)
+        wanted = self.restore(memory, location)._untyped_storage
+        return typed(memory, dtype), typed(wanted, dtype)
 
     def _part(self, key: str, dtype: dtypes.dtype, view: Any) -> TypedStorage:
         """A part of a storage that the file calls a storage of its own: (key, first element, number of elements)."""
@@ -109,10 +110,10 @@ class _Storages:
             raise pickle.UnpicklingError("a part of a storage is a key and two numbers")
         name = f"{key}/{view[0]}"
         if name not in self.found:
-            size, whole = dtype.itemsize, self.found[key][1].untyped()
+            size, whole = dtype.itemsize, self.found[key][1]._untyped_storage
             if (view[1] + view[2]) * size > whole.nbytes():
                 raise RuntimeError(f"{self.source.name} cannot be read: a part of a storage reaches beyond it")
-            part = TypedStorage(wrap_storage=whole[view[1] * size : (view[1] + view[2]) * size], dtype=dtype)
+            part = typed(whole[view[1] * size : (view[1] + view[2]) * size], dtype)
             self.found[name] = (part, part)
         return self.found[name][1]
 
@@ -125,7 +126,7 @@ class _Storages:
             if type(key) is not str or key not in self.found:
                 raise pickle.UnpicklingError(f"the file has bytes for a storage {shown(key)} that nothing uses")
             memory, wanted = self.found[key]
-            count, nbytes = len(memory), memory.nbytes()
+            count, nbytes = memory._size(), memory._untyped_storage.nbytes()
             if at + 8 + nbytes > len(data):
                 raise RuntimeError(
                     f"{self.source.name} cannot be read: unexpected EOF, storage {key} ends beyond the file. The file is incomplete"
@@ -135,12 +136,12 @@ class _Storages:
                     f"{self.source.name} cannot be read: storage has wrong byte size: expected {count} elements. The file is damaged"
                 )
             raw = np.frombuffer(data, np.uint8, nbytes, at + 8)
-            memory.untyped()._values()[...] = raw
+            memory._untyped_storage._values()[...] = raw
             if swapped:
-                numbers = memory.untyped()._values().view(memory.dtype.to_real().numpy)
-                numbers.view(f"u{numbers.itemsize}").byteswap(inplace=True)
-            if wanted._storage is not memory._storage and wanted.device.type != "meta":
-                wanted.untyped().copy_(memory.untyped().to(device=wanted.device))
+                memory._untyped_storage.byteswap(memory.dtype)
+            place = wanted._storage.device()
+            if wanted._storage is not memory._storage and place.type != "meta":
+                wanted._untyped_storage.copy_(memory._untyped_storage.to(device=place))
             at += 8 + nbytes
         return at
 
@@ -154,5 +155,5 @@ def write(write: Callable, data: bytes, storages: dict[str, TypedStorage], modul
     keys = sorted(storages)
     write(module.dumps(keys, protocol))
     for key in keys:
-        write(pack("=q", len(storages[key])))
+        write(pack("=q", storages[key]._size()))
         write(bytes_of(storages[key]))

@@ -29,7 +29,8 @@ from flambeau.serialization.sources import Source, source_of
 from flambeau.serialization.versions import check_dill_version
 from flambeau.serialization.zip_reader import ZipReader
 from flambeau.storage import Storage
-from flambeau.untyped_storage import TypedStorage, UntypedStorage
+from flambeau.typed_storage import TypedStorage, typed
+from flambeau.untyped_storage import UntypedStorage
 
 
 def load(
@@ -171,7 +172,7 @@ class _Storages:
     def persistent_load(self, saved_id: Any) -> TypedStorage:
         """The storage that ("storage", class, key, location, number of elements) stands for."""
         kind, key, location, count = storage_id(saved_id, 5)
-        dtype = getattr(kind, "dtype", dtypes.uint8)
+        dtype = getattr(kind, "_dtype", dtypes.uint8)
         name = f"data/{key}"
         if name not in self.by_key:
             nbytes = count * dtype.itemsize
@@ -180,7 +181,7 @@ class _Storages:
                 raise RuntimeError(f"map_location gave a storage of {storage.nbytes()} bytes in place of one of {nbytes}")
             if self.swapped and not current.skip_data:
                 _swap(storage, dtype, kind)
-            self.by_key[name] = TypedStorage(wrap_storage=storage, dtype=dtype)
+            self.by_key[name] = typed(storage, dtype)
         return self.by_key[name]
 
     def _restored(self, name: str, nbytes: int, location: str) -> UntypedStorage:
@@ -197,7 +198,7 @@ class _Storages:
         else:
             memory = self.reader.memory(record, ahead=place == "cpu")
         restored = self.restore(UntypedStorage._of(Storage(memory)), location)
-        return restored if isinstance(restored, UntypedStorage) else restored.untyped()
+        return restored._untyped_storage
 
 
 def storage_id(saved_id: Any, length: int) -> tuple[type, str, str, int]:
@@ -211,7 +212,7 @@ def storage_id(saved_id: Any, length: int) -> tuple[type, str, str, int]:
     if good:
         kind, key, location, count = saved_id[1:5]
         key, location = (text.decode("ascii") if isinstance(text, bytes) else text for text in (key, location))
-        known = kind is UntypedStorage or isinstance(getattr(kind, "dtype", None), dtypes.dtype)
+        known = kind is UntypedStorage or isinstance(getattr(kind, "_dtype", None), dtypes.dtype)
         good = known and type(key) is str and type(location) is str and type(count) is int and count >= 0
     if not good:
         raise pickle.UnpicklingError(f"the pickle asks for {shown(saved_id)}, which is no storage")
@@ -238,8 +239,7 @@ def _swap(storage: UntypedStorage, dtype: dtypes.dtype, kind: type) -> None:
         raise NotImplementedError(
             "a file of the other byte order with storages of unknown type, or for a GPU: load it on the CPU in PyTorch first"
         )
-    numbers = storage._values().view(dtype.to_real().numpy)
-    numbers.view(f"u{numbers.itemsize}").byteswap(inplace=True)
+    storage.byteswap(dtype)
 
 
 # -- pickles that are trusted --------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from flambeau import devices, host_memory
 from flambeau.kernels import arrays
-from flambeau.untyped_storage import LEGACY_STORAGES, UntypedStorage
+from flambeau.typed_storage import LEGACY_STORAGES
+from flambeau.untyped_storage import UntypedStorage
 
 MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | devices.device | str | dict[str, str] | None
 _registry: list[tuple[int, Callable, Callable]] = []
@@ -133,4 +134,4 @@ def storage_to_tensor_type(storage: Any) -> type:
     """The old class of tensors over such a storage: torch.FloatTensor for a storage of float32."""
     from flambeau.legacy import TENSOR_TYPES
 
-    return TENSOR_TYPES[storage.pickle_storage_type().replace("Storage", "Tensor")]
+    return TENSOR_TYPES[storage._pickle_storage_type().replace("Storage", "Tensor")]

@@ -26,7 +26,9 @@ from flambeau.serialization.locations import location_tag
 from flambeau.serialization.options import current
 from flambeau.serialization.versions import check_dill_version
 from flambeau.serialization.zip_writer import ALIGNMENT, CHUNK, ZipWriter
-from flambeau.untyped_storage import LEGACY_STORAGES, TypedStorage, UntypedStorage, flat_view, storage_name
+from flambeau.typed_storage import LEGACY_STORAGES, TypedStorage, storage_name
+from flambeau.typed_storage import typed as typed_bytes
+from flambeau.untyped_storage import UntypedStorage, flat_view
 
 DEFAULT_PROTOCOL = 2
 FILE_LIKE: TypeAlias = str | os.PathLike[str] | IO[bytes]
@@ -81,7 +83,7 @@ def _write_archive(write: Callable, prefix: str, data: bytes, storages: dict[str
 def bytes_of(storage: TypedStorage) -> memoryview:
     """The bytes of a storage, without a copy if they are in main memory."""
     if current.skip_data:
-        return memoryview(bytes(storage.nbytes()))
+        return memoryview(bytes(storage._storage.nbytes()))
     return memoryview(arrays.to_device(flat_view(storage._storage, dtypes.uint8), devices.cpu))
 
 
@@ -160,7 +162,7 @@ class _Storages:
             dtype, kind = dtypes.uint8, UntypedStorage
         else:
             return None
-        storage = obj.untyped()
+        storage = obj._untyped_storage
         address = storage.data_ptr()
         if address and self.kinds.setdefault(address, dtype) is not dtype:
             raise RuntimeError(
@@ -168,8 +170,8 @@ class _Storages:
                 "storage. Try .clone() on one of them"
             )
         key = self.keys.setdefault(id(storage._storage), str(len(self.keys)))
-        self.by_key[key] = typed = TypedStorage(wrap_storage=storage, dtype=dtypes.uint8 if kind is UntypedStorage else dtype)
-        place = ("storage", kind, key, location_tag(storage), len(typed))
+        self.by_key[key] = typed = typed_bytes(storage, dtypes.uint8 if kind is UntypedStorage else dtype)
+        place = ("storage", kind, key, location_tag(storage), typed._size())
         return (*place, None) if self.legacy else place
 
 

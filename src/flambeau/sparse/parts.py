@@ -25,7 +25,7 @@ from flambeau import layouts
 from flambeau.eager import overrides
 from flambeau.storage import Storage
 from flambeau.tensor import Size, Tensor
-from flambeau.untyped_storage import OLD_NAME_OF
+from flambeau.typed_storage import OLD_NAME_OF
 
 KINDS = {  # in PyTorch's messages
     layouts.strided: "Strided", layouts.sparse_coo: "Sparse", layouts.sparse_csr: "SparseCsr", layouts.sparse_csc: "SparseCsc",
