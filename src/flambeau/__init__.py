@@ -112,9 +112,10 @@ _LATER = {name: home for home, names in {
     "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
     "ranges": "arange linspace logspace range",
     "script_object": "ScriptObject",
-    "settings": """are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads
-        get_num_threads is_deterministic_algorithms_warn_only_enabled is_warn_always_enabled set_deterministic_debug_mode
-        set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads set_warn_always use_deterministic_algorithms""",
+    "determinism": """are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic_algorithms_warn_only_enabled
+        set_deterministic_debug_mode use_deterministic_algorithms""",
+    "settings": """get_float32_matmul_precision get_num_interop_threads get_num_threads is_warn_always_enabled set_float32_matmul_precision
+        set_flush_denormal set_num_interop_threads set_num_threads set_warn_always""",
     "sparse.invariants": "_validate_sparse_compressed_tensor_args _validate_sparse_coo_tensor_args",
     "sparse.making": """sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor""",
     "sparse.products": "dsmm hsmm hspmm saddmm smm spmm sspaddmm",

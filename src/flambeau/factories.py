@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, layouts, literals, settings
+from flambeau import determinism, devices, dtypes, layouts, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.kernels import arrays, keeper
@@ -58,7 +58,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             args = (*args, kwargs.pop("size"))
         try:
             result = function(*args, **kwargs)
-            if unwritten and settings.fills_memory():
+            if unwritten and determinism.fills_memory():
                 arrays.fill(result._array, unlikely(result.dtype))
             return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
@@ -502,9 +502,10 @@ def _triangle(name: str, lower: bool, meaning: str) -> Callable:
         if row < 0 or col < 0:
             raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got {row if row < 0 else col}")
 
-        def make(dtype: dtypes.dtype, where: devices.device):
+        def make(dtype: dtypes.dtype, where: devices.device, offset=offset):
             if dtype not in (dtypes.int32, dtypes.int64):
                 raise NotImplementedError(f'"{name}" not implemented for {dtype.name}: indices are int64 or int32')
+            offset = min(max(whole(name, "offset", offset), -row), col)  # beyond the corners nothing changes
             rows = np.arange(row)
             if row * col < 1024:  # few enough to look at each
                 seen = (np.less_equal if lower else np.greater_equal)(np.arange(col) - offset, rows[:, None])

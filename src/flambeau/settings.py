@@ -1,4 +1,4 @@
-"""Switches of the whole program: threads, determinism, matmul precision, warnings."""
+"""Switches of the whole program: threads, matmul precision, warnings."""
 
 from __future__ import annotations
 
@@ -40,56 +40,6 @@ def set_num_interop_threads(n: int, /) -> None:
     if n <= 0:
         raise RuntimeError(f"Expected positive number of threads, found {n}")
     _interop = n
-
-
-# -- determinism ---------------------------------------------------------------------------------------------------
-
-_deterministic = False
-_warn_only = False
-fill_uninitialized_memory = True  # users know it as torch.utils.deterministic.fill_uninitialized_memory
-
-
-def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for the same bits in every run. On the CPU that is so anyway; on a GPU operations that cannot promise it raise (or warn).
-
-    What differs on the CPU is memory nobody has written to: `torch.empty` gives NaN, and the largest number of an integer type.
-    """
-    global _deterministic, _warn_only
-    for name, value in (("mode", mode), ("warn_only", warn_only)):
-        if not isinstance(value, bool):
-            raise TypeError(f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}")
-    _deterministic, _warn_only = mode, mode and warn_only
-
-
-def fills_memory() -> bool:
-    """Whether memory without values is to have some."""
-    return _deterministic and fill_uninitialized_memory
-
-
-def are_deterministic_algorithms_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` is on."""
-    return _deterministic
-
-
-def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether it only warns."""
-    return _warn_only
-
-
-def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """0 or "default": off; 1 or "warn"; 2 or "error"."""
-    levels = {"default": 0, "warn": 1, "error": 2}
-    if not isinstance(debug_mode, (int, str)):
-        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
-    level = levels.get(debug_mode, -1) if isinstance(debug_mode, str) else debug_mode
-    if level not in (0, 1, 2):
-        raise RuntimeError(f"invalid value of debug_mode, expected one of default, warn, error or 0, 1, 2, but got {debug_mode}")
-    use_deterministic_algorithms(level > 0, warn_only=level == 1)
-
-
-def get_deterministic_debug_mode() -> int:
-    """The level `set_deterministic_debug_mode` set."""
-    return 0 if not _deterministic else 1 if _warn_only else 2
 
 
 # -- precision -----------------------------------------------------------------------------------------------------

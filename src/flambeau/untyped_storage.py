@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, settings
+from flambeau import determinism, devices, dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops import formats
@@ -425,7 +425,7 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
     if needed > storage.nbytes():
         before = storage.nbytes() // self.element_size()
         resize_storage(storage, needed)
-        if settings.fills_memory() and self.device.type != "meta":
+        if determinism.fills_memory() and self.device.type != "meta":
             arrays.fill(flat_view(storage, self.dtype)[before:], unlikely(self.dtype))
     self._array = window(storage, self.dtype, offset, shape, strides)
     self._bump()

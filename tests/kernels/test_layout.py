@@ -517,7 +517,9 @@ def test_overlap_decides_as_pytorch_does_for_out(write, read, expected):
 
 
 def test_overlap_of_different_item_sizes():
-    """Offsets count elements of each view's own size: 8 int16 from 4 on begin where the third float32 begins."""
-    floats, shorts = ((2,), (1,), 0), ((4,), (1,), 4)
+    """Views begin at bytes, and their elements have sizes: two float32 end where byte 8 begins."""
+    floats, shorts = ((2,), (1,), 0), ((4,), (1,), 8)
     assert L.overlap(floats, shorts, 4, 2) == "none"
-    assert L.overlap(floats, ((4,), (1,), 3), 4, 2) == "partial"
+    assert L.overlap(floats, ((4,), (1,), 6), 4, 2) == "partial"
+    assert L.overlap(((4,), (1,), 7), floats, 2, 4) == "partial"
+    assert L.overlap(((3,), (1,), 0), floats, 2, 4) == "partial"

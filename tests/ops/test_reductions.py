@@ -304,6 +304,22 @@ def test_out():
         flambeau.amax(x, 0, out=out)
 
 
+@pytest.mark.parametrize("out", ["bool", "uint8", "int64", "float32"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32"])
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_truth_goes_into_bool_or_bytes(name, dtype, out):
+    """all and any write into bool and uint8, whatever they read, and into nothing else."""
+    for dims in ((), (0,), ((0, 1),)):
+        said = []
+        for t in (flambeau, torch):
+            try:
+                found = getattr(t, name)(t.ones(2, 3).to(getattr(t, dtype)), *dims, out=t.empty(0, dtype=getattr(t, out)))
+                said.append((found.tolist(), str(found.dtype)))
+            except RuntimeError as error:
+                said.append("only supports bool tensor for result" in str(error))
+        assert said[0] == said[1]
+
+
 META = {
     "sum": [(), (1,), ((0, 2), True)], "mean": [(), (1,)], "prod": [(), (1,)], "nansum": [(1,)], "logsumexp": [(1,)],
     "count_nonzero": [(0,)], "amax": [(), ((0, 1), True)], "max": [(), (1,)], "min": [(0, True)], "aminmax": [()],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -631,3 +633,100 @@ def test_segments_are_reduced_as_pytorch_does(reduce, initial):
         return str([v.tolist() for v in (found, grad, more, last)])
 
     assert told(flambeau) == told(torch)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("how", ["mean", "prod", "amax"])
+def test_reductions_round_where_pytorch_does(how, include_self, dtype):
+    """Half precision: index_reduce rounds after every slice, scatter_reduce at the end, and a mean divides what was rounded."""
+    source = ((np.arange(80).reshape(40, 2) * 37 % 11) + 0.3) / 4
+    index = np.arange(40) % 3
+
+    def found(t, name):
+        i = t.from_numpy(index)
+        i = i if name == "index_reduce" else i[:, None].expand(40, 2)
+        out = getattr(t.ones(3, 2, dtype=getattr(t, dtype)), name)(
+            0, i, t.from_numpy(source).to(getattr(t, dtype)), how, include_self=include_self
+        )
+        return out.tolist()
+
+    for name in ("index_reduce", "scatter_reduce"):
+        assert found(flambeau, name) == found(torch, name), name
+
+
+# -- memory that is read and written at once ---------------------------------------------------------------------------------
+
+OVERWRITES = {
+    "index_add_": lambda x, i, s: x.index_add_(0, i, s),
+    "index_copy_": lambda x, i, s: x.index_copy_(0, i, s),
+    "index_fill_": lambda x, i, s: x.index_fill_(0, i, 1),
+    "index_fill_ with a tensor": lambda x, i, s: x.index_fill_(0, i, s[0]),
+    "index_reduce_": lambda x, i, s: x.index_reduce_(0, i, s, "amax"),
+    "index_put_": lambda x, i, s: x.index_put_((i,), s),
+    "index_put_ adding": lambda x, i, s: x.index_put_((i,), s, accumulate=True),
+    "x[i] = s": lambda x, i, s: x.__setitem__(i, s),
+    "x[mask] = 1": lambda x, i, s: x.__setitem__(i > 0, 1),
+    "put_": lambda x, i, s: x.put_(i, s),
+    "scatter_": lambda x, i, s: x.scatter_(0, i, s),
+    "scatter_ a number": lambda x, i, s: x.scatter_(0, i, 1),
+    "scatter_add_": lambda x, i, s: x.scatter_add_(0, i, s),
+    "scatter_reduce_": lambda x, i, s: x.scatter_reduce_(0, i, s, "sum"),
+    "masked_fill_": lambda x, i, s: x.masked_fill_(i > 0, 1),
+    "fill_ with a tensor": lambda x, i, s: x.fill_(s[0]),
+    "add_": lambda x, i, s: x.add_(s),
+    "lshift_": lambda x, i, s: x.__ilshift__(s),
+}
+NEIGHBOURS = {
+    "expanded": lambda T: (T.zeros(1).expand(3), T.tensor([0, 1, 2]), T.arange(3.0)),
+    "shifted": lambda T: (lambda b: (b[:3], T.tensor([0, 1, 2]), b[1:]))(T.arange(4.0)),
+    "itself": lambda T: (lambda b: (b, T.tensor([0, 1, 2]), b))(T.arange(3.0)),
+    "its view": lambda T: (lambda b: (b, T.tensor([0, 1, 2]), b.view(3)))(T.arange(3.0)),
+    "between": lambda T: (lambda b: (b[::2], T.tensor([0, 1, 2]), b[:3]))(T.arange(6.0)),
+    "its neighbour": lambda T: (lambda b: (b[:3], T.tensor([0, 1, 2]), b[3:]))(T.arange(6.0)),
+    "index": lambda T: (lambda b: (b[:3], b[:3], T.arange(3)))(T.arange(4)),
+    "index shifted": lambda T: (lambda b: (b[1:], b[:3], T.arange(3)))(T.arange(4)),
+}
+
+
+@pytest.mark.parametrize("place", NEIGHBOURS)
+@pytest.mark.parametrize("write", OVERWRITES)
+def test_writing_over_what_is_read(write, place):
+    """A write is refused where PyTorch refuses it, or warned of: into an expanded tensor, over its source, over its index; else it writes the same."""
+
+    def tried(T):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(3):  # calls like one before take another way
+                x, i, s = NEIGHBOURS[place](T)
+                try:
+                    OVERWRITES[write](x, i, s)
+                except (RuntimeError, NotImplementedError) as error:
+                    return type(error).__name__, "unsupported operation" in str(error)
+        told = place not in ("expanded", "between")  # PyTorch's numbers depend there on the order it goes in; ours are those of a copy
+        return x.tolist() if told else None, any("expanded tensors" in str(w.message) for w in seen)
+
+    assert tried(flambeau) == tried(torch)
+
+
+@pytest.mark.parametrize("place", ["shifted", "itself", "between"])
+@pytest.mark.parametrize(
+    "name", ["gather", "cumsum", "sort", "topk", "scatter", "index_add", "index_copy", "cross", "where", "logcumsumexp", "sum"]
+)
+def test_out_over_what_is_read(name, place):
+    """out= is refused where it shares memory with an operand in a way PyTorch refuses: a part of it, or all of it too."""
+    calls = {
+        "gather": lambda T, x, i, s: T.gather(s, 0, i, out=x),
+        "cumsum": lambda T, x, i, s: T.cumsum(s, 0, out=x),
+        "sort": lambda T, x, i, s: T.sort(s, out=(x, i)),
+        "topk": lambda T, x, i, s: T.topk(s, 3, out=(x, i)),
+        "scatter": lambda T, x, i, s: T.scatter(s, 0, i, s, out=x),
+        "index_add": lambda T, x, i, s: T.index_add(x, 0, i, s, out=x),
+        "index_copy": lambda T, x, i, s: T.index_copy(s.clone(), 0, i, s.clone(), out=x),
+        "cross": lambda T, x, i, s: T.cross(s, s, 0, out=x),
+        "where": lambda T, x, i, s: T.where(i > 0, s, s, out=x),
+        "logcumsumexp": lambda T, x, i, s: T.logcumsumexp(s, 0, out=x),
+        "sum": lambda T, x, i, s: T.sum(s, 0, keepdim=True, out=x[:1]),
+    }
+    theirs, ours = (outcome(lambda T: calls[name](T, *NEIGHBOURS[place](T)), T) for T in (torch, flambeau))
+    assert isinstance(ours, RuntimeError) == isinstance(theirs, RuntimeError), (ours, theirs)

@@ -481,6 +481,28 @@ def test_block_diag_promotes(first, second):
         assert str(found.dtype) == str(expected.dtype) and found.tolist() == expected.tolist()
 
 
+def test_block_diag_of_nothing():
+    """No block at all is one row of no columns."""
+    found, expected = flambeau.block_diag(), torch.block_diag()
+    assert tuple(found.shape) == tuple(expected.shape) == (1, 0) and str(found.dtype) == str(expected.dtype)
+
+
+@pytest.mark.parametrize("diagonal", [2**63 - 1, 2**63 - 2, 2**62, 2**31, -(2**31), -(2**62), -(2**63) + 1, -(2**63), 2**63])
+@pytest.mark.parametrize("name", ["triu", "tril"])
+def test_diagonals_far_outside_the_matrix(name, diagonal):
+    """A diagonal however far away leaves all of a matrix or nothing: it is not added to row numbers until they overflow."""
+    for make in (lambda t: t.arange(1.0, 10).view(3, 3), lambda t: t.ones(2, 3, 3), lambda t: t.ones(3, 2).t(), lambda t: t.ones(0, 3)):
+        for called in (name, name + "_"):
+            found, expected = (outcome(getattr(make(t), called), diagonal) for t in (flambeau, torch))
+            if isinstance(expected, Exception):
+                assert type(found) is type(expected)
+            else:
+                assert found.tolist() == expected.tolist()
+    kept = 9 if (diagonal > 0) == (name == "tril") else 0
+    if diagonal < 2**63:
+        assert getattr(flambeau, name + "_indices")(3, 3, diagonal).shape == (2, kept)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
 def test_unravel_index_gives_int64(dtype):
     """Whatever integers the positions are, indices are int64."""

@@ -190,6 +190,21 @@ def test_histograms():
     check_raises("histogram", x, bins=3, range=(2.0, 1.0))
 
 
+def test_histograms_of_nothing_and_of_the_largest_numbers():
+    """Points without coordinates, no points, ranges that overflow, edges that bound no interval: counted, or refused, as in PyTorch."""
+    for points, bins, options in (
+        (torch.empty(3, 0), [], {}), (torch.empty(3, 0), [], {"density": True}), (torch.empty(0, 2), [2, 3], {}), (torch.empty(0, 1), [2], {"density": True}),
+        (torch.tensor([[3e38], [-3e38], [0.0]]), [2], {}), (torch.tensor([[1e-40], [0.0]]), [3], {}), (torch.ones(2, 3, 2), [2, 2], {"range": [0.0, 3.0, 0.0, 4.0]}),
+    ):  # fmt: skip
+        mine, theirs = flambeau.histogramdd(ours(points), bins, **options), torch.histogramdd(points, bins, **options)
+        assert str(mine.hist.tolist()) == str(theirs.hist.tolist())
+        assert str([e.tolist() for e in mine.bin_edges]) == str([e.tolist() for e in theirs.bin_edges])
+    for edges in ([], [1.0]):
+        for t in (flambeau, torch):
+            with pytest.raises(RuntimeError, match="bins"):
+                t.histogramdd(t.ones(2, 1), [t.tensor(edges)])
+
+
 def test_searching():
     """Where values belong in sorted sequences, one for all or one per row."""
     boundaries = torch.tensor([1.0, 3.0, 3.0, 7.0])

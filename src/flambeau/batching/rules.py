@@ -86,8 +86,8 @@ rule(
 rule(*"_flip _c2c _r2c _c2r".split())(_moved("dims"))
 rule(
     *"""softmax log_softmax _softmax_backward _log_softmax_backward cumsum cumprod logcumsumexp cummax cummin _sort topk kthvalue mode
-    _median_dim _nanmedian_dim _max_dim _min_dim _gather _take_along _scatter _scatter_value _scatter_add _scatter_reduce _weigh_mirrored
-    _bytes
+    _median_dim _nanmedian_dim _max_dim _min_dim _gather _take_along _scatter _scatter_value _scatter_add _scatter_reduce _index_reduce
+    _weigh_mirrored _bytes
     """.split()
 )(_moved("dim"))
 rule("_rot90")(_moved("dims"))

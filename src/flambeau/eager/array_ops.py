@@ -381,31 +381,37 @@ NO_GENERATOR = {"generator": None}  # what is the default anyway, said in so man
 
 
 def _to_write(args: tuple) -> list | None:
-    """The arguments as arrays in the usual case of a write: tensors in main memory and plain options, with nothing to record. Else None."""
+    """The arguments as arrays in the usual case of a write: tensors in main memory and plain options, with nothing to record, of which none
+    shares memory with what is written. Else None."""
     given: list = []
     recording = not modes.paused or modes.state.grad
+    first = args[0]
     for v in args:
         kind = type(v)
         if kind in PLAIN:
             array = v._array
             if type(array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
                 return None
+            if given and inplace.shares_storage(first, v):
+                return None
             given.append(array)
         elif not given:
             return None
         elif kind in _OPTIONS:
             given.append(v)
-        elif kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t)) for t in v]):  # what an index is made of
+        elif kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t, first)) for t in v]):  # what an index is made of
             given.append([t if t is None else t._array for t in v])
         else:
             return None
     return None if args[0]._inference or 0 in given[0].strides else given
 
 
-def _at_hand(tensor) -> bool:
-    """In main memory, with nothing to record."""
-    return type(tensor._array) is np.ndarray and not (
-        modes.state.grad and (tensor._needs or (tensor._base is not None and tensor.requires_grad))
+def _at_hand(tensor, written) -> bool:
+    """In main memory, apart from what is written, with nothing to record."""
+    return (
+        type(tensor._array) is np.ndarray
+        and not inplace.shares_storage(written, tensor)
+        and not (modes.state.grad and (tensor._needs or (tensor._base is not None and tensor.requires_grad)))
     )
 
 
@@ -509,7 +515,7 @@ def bind_composite_inplace(op) -> Callable:
     """Tensor.<name>_ of a composite: computed from a copy where history needs it, then copied over."""
 
     def front(self, *args, **kwargs):
-        inplace.check_writable(op, self, list(_tensors((*args, *kwargs.values()))))
+        inplace.check_writable(op, self, [self, *_tensors((*args, *kwargs.values()))])
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors((self, *args, *kwargs.values())))
         result = op.call(self.clone() if recorded else self, *args, **kwargs)
         inplace.check_result(op, self, tuple(result._array.shape), result.dtype)

@@ -346,6 +346,6 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
     if modes.state.grad and (view.requires_grad or value.requires_grad):
         _index_put.call_inplace(view, indices, value, False)
         return
-    inplace.check_writable(_index_put, view)
+    inplace.check_writable(_index_put, view, (view, *indices, value))
     _index_put.write(view._array, [None if i is None else i._array for i in indices], value._array, False)
     view._bump()

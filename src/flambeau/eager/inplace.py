@@ -12,8 +12,6 @@ import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.node import Node, operation, shown
@@ -27,13 +25,14 @@ from flambeau.tensor import Tensor, wrap
 
 
 def check_writable(op, self: Tensor, operands=()) -> None:
-    """RuntimeError if `self` may not be written to: a leaf being differentiated, an expanded view, an inference tensor."""
+    """RuntimeError if `self` may not be written to: a leaf being differentiated, an expanded view, an inference tensor, one that shares
+    memory with an operand. `operands` are those of the operation, `self` the first."""
     check_changeable(op, self, operands)
-    array = self._array
-    overlaps = 0 in array.strides and layout.has_internal_overlap(array.shape, arrays.element_strides(array))
-    if overlaps and not _may_overlap(op, self, operands):
-        what = "more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor first"
-        raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
+    array, allowed = self._array, getattr(op, "overlap", "")
+    if 0 in array.strides and layout.has_internal_overlap(array.shape, arrays.element_strides(array)):
+        _check_repeats(op, allowed, operands)
+    if "whole" in allowed or "apart" in allowed:
+        check_apart(self, operands[1:], "apart" in allowed)
 
 
 def check_changeable(op, self: Tensor, operands=()) -> None:
@@ -47,10 +46,29 @@ def check_changeable(op, self: Tensor, operands=()) -> None:
         _check_leaf(self, operands)
 
 
-def _may_overlap(op, self: Tensor, operands) -> bool:
-    """Whether the operation may write to a tensor some of whose elements are the same memory."""
-    allowed = getattr(op, "overlap_ok", False)
-    return all(v is self for v in operands if isinstance(v, Tensor)) if allowed == "with a number" else bool(allowed)
+def _check_repeats(op, allowed: str, operands) -> None:
+    """RuntimeError or a warning for a write to a tensor some of whose elements are the same memory."""
+    if "warned" in allowed:
+        what = f"{op.short}_ on expanded tensors is deprecated: several of their elements are one place in memory."
+        warnings.warn(f"{what} Please clone() the tensor first.", stacklevel=5)
+    elif "repeats" not in allowed or ("for numbers" in allowed and any(isinstance(v, Tensor) for v in operands[1:])):
+        what = "more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor first"
+        raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
+
+
+def check_apart(out: Tensor, operands, wholly: bool) -> None:
+    """RuntimeError if an operand shares a part of its memory with `out`; or, `wholly`, all of it."""
+    for v in operands:
+        if not isinstance(v, Tensor) or not shares_storage(out, v):
+            continue
+        how = "full" if v is out else arrays.overlap(out._array, v._array)
+        if how == "partial" or (wholly and how == "full"):
+            raise arrays.overlap_error()
+
+
+def shares_storage(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are views of the same memory, be it of different parts of it."""
+    return a is b or (a._storage is not None and a._storage is b._storage)
 
 
 def _check_leaf(self: Tensor, operands) -> None:
@@ -148,13 +166,9 @@ def _take_shape(out: Tensor, shape: tuple, strides: tuple) -> None:
         out._storage = None
 
 
-def _shares_memory(a: Tensor, b: Tensor) -> bool:
-    return a is b or (type(a._array) is np.ndarray and type(b._array) is np.ndarray and np.may_share_memory(a._array, b._array))
-
-
 def decide(op, options: dict, out) -> None:
     """Where the dtype of out= decides in what a result is computed: `options` gets it as dtype=."""
-    if op.out_rule == "decides" and isinstance(out, Tensor) and options.get("dtype") is None:
+    if "decides" in op.out_rule and isinstance(out, Tensor) and options.get("dtype") is None:
         options["dtype"] = out.dtype
 
 
@@ -167,15 +181,21 @@ def deliver(op, results, operands, out):
         raise TypeError(f"{op.short}(): out= takes {len(sources)} tensors, found {len(outs)}")
     called = getattr(results, "_fields", None) or [op.out_rule.partition(" as ")[2] or "result"] * len(outs)
     for o, r, what in zip(outs, sources, called, strict=True):
-        if isinstance(o, Tensor) and op.out_rule != "any" and "cast" not in op.out_rule and o.dtype is not r.dtype:
-            wanted, found = (dtypes.in_messages(t.dtype).lower() for t in (r, o))
-            raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {wanted}, but got {found} instead")
-        check_out(op, operands, o, r.dtype if op.out_rule != "any" or not isinstance(o, Tensor) else o.dtype, what)
-        if "apart" in op.out_rule and any(_shares_memory(o, v) for v in operands):
-            what = "some elements of the input tensor and the written-to tensor refer to a single memory location"
-            raise RuntimeError(f"{op.short}(): unsupported operation: {what}. Please clone() the tensor first.")
-        if "apart" in op.out_rule:
+        check_out(op, operands, o, r.dtype if "cast" in op.out_rule else getattr(o, "dtype", r.dtype), what)
+        if op.out_rule == "truth":
+            if o.dtype not in (dtypes.bool, dtypes.uint8):
+                raise RuntimeError(f"{op.short} only supports bool tensor for result, got: {dtypes.in_messages(o.dtype)}")
+        elif "cast" not in op.out_rule and op.out_rule != "any" and o.dtype is not r.dtype:
+            wanted, found = (dtypes.in_messages(t.dtype) for t in (r, o))
+            words = f"expected scalar_type {wanted} but found {found}"
+            raise RuntimeError(
+                f"{op.short}(): Expected out tensor to have dtype {wanted.lower()}, but got {found.lower()} instead ({words})"
+            )
+        if "apart" in op.overlap:  # from all but the tensor it could have been written to in place
+            check_apart(o, operands[1:], True)
+        if "apart" in op.out_rule or "whole" in op.out_rule:
             check_writable("out=", o)
+            check_apart(o, operands, "apart" in op.out_rule)
     for o, r in zip(outs, sources, strict=True):
         if o.layout is r.layout is strided:
             shape, strides = arrays.view_of(r._array)

@@ -509,7 +509,7 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     recorded = modes.state.grad and op.differentiable and any(map(_wants, operands))
     before = Before(self, operands, _reads_self(op, operands)) if recorded else None
     array = self._array
-    if overlaps(array, ready):
+    if overlaps(array, ready):  # and yet not in a way that was refused above
         ready = [v if isinstance(v, arrays.NUMBERS) else arrays.apart(array, v) for v in ready]
     if array.dtype == out_dtype:
         arrays.run(op.kernel, ready, options, key, out_dtype, out=array)

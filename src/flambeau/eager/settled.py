@@ -189,12 +189,15 @@ def remembering_choice(op, front: Callable) -> Callable:
             return front(*args, **kwargs)
         key: list = []
         given: list = []
-        needs = False
+        needs = shared = False
+        storage = args[0]._storage
         for v in args if not kwargs else (*args, *kwargs.values()):
             kind = type(v)
             if kind in PLAIN:
                 array = v._array
                 key += array.shape, array.strides, array.dtype
+                if given and (v is args[0] or (storage is not None and v._storage is storage)):
+                    shared = True  # whether it may be written to is to be asked
                 given.append(array)
                 if v._needs or (v._base is not None and v.requires_grad):
                     needs = True
@@ -217,7 +220,8 @@ def remembering_choice(op, front: Callable) -> Callable:
             known[looked_up] = _template(chosen, operands, args, kwargs)
             return chosen.call_inplace(*operands)
         chosen, template, places, ready = found
-        if ready is not None and not args[0]._inference and not (needs and state.grad) and ready(*given) is not NotImplemented:
+        at_once = ready is not None and not shared and not args[0]._inference and not (needs and state.grad)
+        if at_once and ready(*given) is not NotImplemented:
             args[0]._bump()
             return args[0]
         operands = template.copy()

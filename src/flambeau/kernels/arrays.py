@@ -259,15 +259,25 @@ def apart(out: Array, source: Array) -> Array:
         return source
     if not (may_overlap(out, source) if type(out) is ndarray else module_of(out).may_share_memory(out, source)):
         return source
-    start = (data_pointer(out) - data_pointer(source)) // out.itemsize
-    low = min(0, start)
-    overlap = layout.overlap((*view_of(out), start - low), (*view_of(source), -low), out.itemsize, source.itemsize)
-    if overlap == "partial":
-        raise RuntimeError(
-            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
-            "Please clone() the tensor before performing the operation."
-        )
-    return source if overlap == "full" else copy(source)
+    how = overlap(out, source)
+    if how == "partial":
+        raise overlap_error()
+    return source if how == "full" else copy(source)
+
+
+def overlap(a: Array, b: Array) -> str:
+    """How two arrays in one place share memory: "none", "full", "partial" or "unknown", see layout.overlap."""
+    if type(a) is not type(b) or type(a) is MetaArray:
+        return "none"
+    return layout.overlap((*view_of(a), data_pointer(a)), (*view_of(b), data_pointer(b)), a.itemsize, b.itemsize)
+
+
+def overlap_error() -> RuntimeError:
+    """What is raised where an operand lies in the memory that is written to."""
+    return RuntimeError(
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+        "Please clone() the tensor before performing the operation."
+    )
 
 
 def fill(out: Array, value) -> None:

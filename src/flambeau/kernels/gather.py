@@ -200,17 +200,26 @@ def scatter(array: Array, dim: int, index: Array, values: Array) -> None:
     _combine("put", array, dim, index, values)
 
 
-def scatter_reduce(array: Array, dim: int, index: Array, values: Array, how: str, include_self: bool = True) -> None:
+def scatter_reduce(
+    array: Array, dim: int, index: Array, values: Array, how: str, include_self: bool = True, stepwise: bool = False
+) -> None:
     """array[..., index[..., j, ...], ...] combined with values[..., j, ...]: "sum", "prod", "mean", "amax" or "amin".
 
-    Without `include_self`, what stood where something arrives does not count. Other elements keep their value either way.
+    Without `include_self`, what stood where something arrives does not count. Other elements keep their value either way. Half precision is
+    rounded at the end, or on the CPU after every value: `stepwise`.
     """
     if not index.size:
         return
-    if _is_half(array) and (type(array) is np.ndarray or how == "mean" or not include_self):
+    if (
+        _is_half(array)
+        and not (stepwise and type(array) is np.ndarray)
+        and (type(array) is np.ndarray or how == "mean" or not include_self)
+    ):
         wide = arrays.cast(array, FLOAT32)
-        scatter_reduce(wide, dim, index, arrays.cast(values, FLOAT32), how, include_self)
+        scatter_reduce(wide, dim, index, arrays.cast(values, FLOAT32), "sum" if how == "mean" else how, include_self)
         arrays.write(array, wide)
+        if how == "mean":  # of the rounded sum: PyTorch divides what it has stored
+            _divide_by_counts(array, dim, index, include_self)
         return
     if not include_self:
         scatter(array, dim, index, arrays.number(_identity(how, array.dtype), array, array.dtype))

@@ -660,17 +660,16 @@ def has_internal_overlap(shape: Sizes, strides: Sizes) -> bool | None:
 
 
 def overlap(a: Layout, b: Layout, itemsize_a: int = 1, itemsize_b: int = 1) -> str:
-    """How two views of one storage share memory: "none", "full" (the same elements), "partial", or "unknown".
+    """How two views, which begin at these bytes, share memory: "none", "full" (the same elements), "partial", or "unknown".
 
-    "unknown" is PyTorch's answer when either view has gaps or repeats, unless both are the very same tensor: ask that
-    first. Item sizes matter only if they differ.
+    "unknown" is PyTorch's answer when either view has gaps or repeats, unless both are the very same tensor: ask that first.
     """
     if 0 in a[0] or 0 in b[0]:
         return "none"
     if not (is_non_overlapping_and_dense(*a[:2]) and is_non_overlapping_and_dense(*b[:2])):
         return "unknown"
-    a_begin, a_end = a[2] * itemsize_a, storage_extent(*a) * itemsize_a
-    b_begin, b_end = b[2] * itemsize_b, storage_extent(*b) * itemsize_b
+    a_begin, a_end = a[2], a[2] + storage_extent(*a[:2]) * itemsize_a
+    b_begin, b_end = b[2], b[2] + storage_extent(*b[:2]) * itemsize_b
     if a_end <= b_begin or b_end <= a_begin:
         return "none"
     return "full" if (a_begin, a_end, a[1]) == (b_begin, b_end, b[1]) else "partial"

@@ -12,7 +12,7 @@ def _where(condition, input, other):
     return e.where(condition, input, other)
 
 
-@composite(method=False, out="same")
+@composite(method=False, out="same whole")
 def where(condition, input=None, other=None):
     """input where condition holds, else other; shapes broadcast.
 

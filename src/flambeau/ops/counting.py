@@ -184,10 +184,11 @@ def _edges(input, bins, low, high):
     if low == high:
         low, high = low - 0.5, high + 0.5
     number = input.dtype.type
-    step = (number(high) - number(low)) / number(bins)
     i = xp.arange(bins + 1).astype(input.dtype)
-    # From both ends to the middle, so that the last edge is exactly `high`.
-    return xp.where(i < (bins + 1) // 2, number(low) + step * i, number(high) - step * (number(bins) - i)).astype(input.dtype)
+    with np.errstate(all="ignore"):  # a range wider than the largest number has edges that are none, as in PyTorch
+        step = (number(high) - number(low)) / number(bins)
+        # From both ends to the middle, so that the last edge is exactly `high`.
+        return xp.where(i < (bins + 1) // 2, number(low) + step * i, number(high) - step * (number(bins) - i)).astype(input.dtype)
 
 
 @on_arrays
@@ -243,8 +244,9 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         raise RuntimeError(f"histogramdd: The size of bins must be equal to the innermost dimension of input, found {len(bins)} and {d}")
     if weight is not None and tuple(weight.shape) != tuple(input.shape[:-1]):
         raise RuntimeError(f"torch.histogramdd: weight should have shape {list(input.shape[:-1])}, found {list(weight.shape)}")
-    flat = None if weight is None else weight.detach().reshape(-1)
-    hist, edges = _histogram(input.detach().reshape(-1, d), bins, range, flat, density)
+    rows = prod(input.shape[:-1]) if d else 0  # points without coordinates lie in no cell
+    flat = None if weight is None else weight.detach().reshape(-1)[:rows]
+    hist, edges = _histogram(input.detach().reshape(rows, d), bins, range, flat, density)
     given = [b if hasattr(b, "_array") else e for b, e in zip(bins, edges, strict=True)]
     return named_result("histogramdd", "hist bin_edges")(hist, tuple(given))
 
@@ -275,6 +277,8 @@ def _given_edges(edges, d: int, dtype):
         raise RuntimeError(f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} for dimension {d}")
     if edges.numel() == 0:
         raise RuntimeError(f"torch.histogramdd: bins tensor should have at least 1 element, but got 0 for dimension {d}")
+    if edges.numel() == 1:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got 0 for dimension {d}: one edge bounds no interval")
     if edges.dtype is not dtype:
         raise RuntimeError(f"torch.histogramdd: input and bins tensors should have the same dtype, found {dtype.name}, {edges.dtype.name}")
     return edges.clone()

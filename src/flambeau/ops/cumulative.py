@@ -18,7 +18,7 @@ from flambeau.ops.views import whole
 def _declare(name: str, doc: str):
     """Declare cumsum or cumprod."""
 
-    @on_arrays(name=name, inplace=True, out="decides", doc=doc)
+    @on_arrays(name=name, inplace=True, out="decides whole", doc=doc)
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
 
@@ -83,7 +83,7 @@ def _cumprod_backward_term_by_term(grad, input, dim):
     return OPS["cat"](terms, dim)
 
 
-@on_arrays
+@on_arrays(out="same whole")
 def logcumsumexp(input, dim):
     """y_i = log(exp(x_1) + ... + exp(x_i)) along `dim`, without overflow. Same shape."""
     if input.dtype.kind in "biu":

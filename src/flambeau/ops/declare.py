@@ -52,6 +52,9 @@ class Op:
     grad_name the name of the node in a history, where it is not made from the operation's: relu -> ReluBackward0. Of a composite: the name
               of its last node, where PyTorch has one node for all of it (or a function of the arguments that gives it)
     shown     the name in messages and tracebacks, where it is another
+    overlap   where the tensor that the in-place form writes to must not lie. "whole" (of formulas): an operand may be all of it, but share no part of its
+              memory; "apart": nor all of it. "repeats": elements of it may be one place (it is expanded); "repeats for numbers": if no operand is a
+              tensor; "repeats warned": with a warning
     doc       its docstring, where one function is declared under several names
     """
 
@@ -66,7 +69,7 @@ class Op:
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
-        grad_name=None, shown=None, doc=None,
+        grad_name=None, shown=None, doc=None, overlap=None,
     ):  # fmt: skip
         self.forward = function
         self.name: str = name or function.__name__
@@ -81,6 +84,7 @@ class Op:
         self.inplace: bool = inplace
         self.aliases: tuple[str, ...] = tuple(aliases)
         self.grad_name: str | Callable[..., str | None] | None = grad_name
+        self.overlap: str = overlap if overlap is not None else "whole" if self.kind == "pointwise" else ""
         self.__doc__ = doc or function.__doc__
         self.__name__ = self.short
         code = function.__code__
@@ -196,9 +200,9 @@ class ArrayOp(Op):
     promote   names of tensor parameters that are brought to one dtype first
     differentiable  False: the results never require a gradient, whatever the arguments do
     out       "cast": out= may have another dtype than the result; "same": it must have the result's; "apart": that, and
-              share no memory with the operands; "any": it may have any; "decides": its dtype is what dtype= is, unless that is given;
-              "cast rows": what is resized is row-major, and does not lie as a new result would; "same detached": operands may want gradients,
-              which do not flow through out=
+              share no memory with the operands; "whole": nor a part of it with them, but it may be one of them; "any": it may have any;
+              "truth": bool or uint8; "decides": its dtype is what dtype= is, unless that is given; "cast rows": what is resized is row-major,
+              and does not lie as a new result would; "same detached": operands may want gradients, which do not flow through out=
     returns   names of the results, for a named tuple (or the type of that tuple, where it is not called as the operation is);
               None for a single result. A derivative may ask for a result by this name.
     onto      how to copy an array, where the function writes into its first argument and returns nothing: the operation lets it write

@@ -7,15 +7,13 @@ from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
 
 
-@on_arrays(onto=arrays.empty_like, inplace=True)
+@on_arrays(onto=arrays.empty_like, inplace=True, overlap="repeats for numbers")
 def fill(input, value):
     """A tensor like `input` with one number (or 0-d tensor) everywhere."""
     arrays.fill(input, _value(value, input))
 
 
 fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
-# Every element gets the same value, so an expanded tensor may be filled with a number; PyTorch does not allow it with a tensor.
-fill.overlap_ok = "with a number"
 
 
 def _value(value, out):
@@ -30,14 +28,13 @@ def _value(value, out):
     return literals.stored(value, dtype)
 
 
-@on_arrays(onto=arrays.empty_like, name="zero", public=False, method=False, inplace=True)
+@on_arrays(onto=arrays.empty_like, name="zero", public=False, method=False, inplace=True, overlap="repeats")
 def _zero(input):
     """Zeros like `input`."""
     arrays.fill(input, 0)
 
 
 _zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))
-_zero.overlap_ok = True
 
 
 @on_arrays(onto=arrays.copy, name="fill_diagonal", public=False, method=False, inplace=True)

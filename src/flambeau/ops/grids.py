@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, gather
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.joining import stack
 from flambeau.ops.promotion import promoted
 
@@ -75,6 +75,8 @@ def combinations(input, r=2, with_replacement=False):
 def block_diag(*tensors):
     """Matrices along a diagonal with zeros elsewhere; a vector is a row. (M1, N1), (M2, N2), ... -> (M1 + M2 + ..., N1 + N2 + ...)"""
     blocks = _listed(tensors)
+    if not blocks:
+        return OPS["mul"](0.0, 0.0).new_empty((1, 0))  # of numbers a tensor of the default dtype, on the default device
     for i, t in enumerate(blocks):
         if t.dim() > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {t.dim()} dimensions")

@@ -110,7 +110,7 @@ def _count(mask) -> int:
 # -- writing by index tensors ------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.copy)
+@on_arrays(onto=arrays.copy, overlap="apart repeats warned")
 def _index_put(input, indices, values, accumulate):
     """input[indices] = values, or += values."""
     if type(input) is np.ndarray and gather.write_simply(input, indices, arrays.apart(input, values), accumulate):
@@ -132,7 +132,6 @@ _index_put.derivative(
     input=lambda grad, indices, accumulate: grad if accumulate else _index_put(grad, indices, grad.new_zeros(()), False),
     values=lambda grad, indices, values_shape: _index(grad, indices).sum_to_size(values_shape),
 )
-_index_put.overlap_ok = True  # PyTorch lets an expanded tensor be written to here
 
 
 @choice(inplace=True)

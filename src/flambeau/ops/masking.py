@@ -14,13 +14,10 @@ from flambeau.ops.scattering import check_tensor
 from flambeau.ops.views import placed
 
 
-@pointwise(kinds=("T", "bool", "T"))
+@pointwise(kinds=("T", "bool", "T"), overlap="repeats warned")
 def _masked_fill(input, mask, value):
     """value where the mask is true, else input."""
     return e.where(mask, value, input)
-
-
-_masked_fill.overlap_ok = True  # every element that is written gets the same value
 
 
 @choice(inplace=True, row_major=True)

@@ -237,7 +237,7 @@ def dist(input, other, p=2):
     return vector_norm(input - other, p)
 
 
-@composite(inplace=True, out=True, grad_name="RenormBackward0")
+@composite(inplace=True, out="cast whole", grad_name="RenormBackward0")
 def renorm(input, p, dim, maxnorm):
     """Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."""
     if p <= 0:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from flambeau import dtypes
+from flambeau import determinism, dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import pooling as kernels
 from flambeau.ops.asking import of_all_samples
@@ -436,6 +436,7 @@ def _declare_unpool(n: int) -> None:
         if input.dim() not in (n + 1, n + 2):
             raise RuntimeError(f"{name}: Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got {list(input.shape)}")
         _check_dtype(name, input)
+        determinism.alert(f"max_unpooling{max(n, 2)}d_forward_out")
         lead, room = tuple(input.shape[:-n]), math.prod(sizes)
         flat = indices.reshape(*lead, -1)
         places = of_all_samples(flat)

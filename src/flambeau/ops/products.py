@@ -333,7 +333,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
 
 
-@composite(inplace=True, out="same", grad_name="AddmvBackward0")
+@composite(inplace=True, out="same whole", grad_name="AddmvBackward0")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
     _check_vector("addmv", mat._array, vec._array)

@@ -220,13 +220,13 @@ def _truth_dims(input, dim):
     return () if isinstance(dim, (tuple, list)) and not dim else dims_of(dim, input.dim())
 
 
-@composite(out=True, name="all", settled=True)
+@composite(out="truth", name="all", settled=True)
 def all_(input, dim=None, keepdim=False):
     """Whether all elements are true (not zero), overall or over dimensions."""
     return _all(input, _truth_dims(input, dim), keepdim)
 
 
-@composite(out=True, name="any", settled=True)
+@composite(out="truth", name="any", settled=True)
 def any_(input, dim=None, keepdim=False):
     """Whether some element is true (not zero), overall or over dimensions."""
     return _any(input, _truth_dims(input, dim), keepdim)

@@ -12,8 +12,8 @@ from flambeau import dtypes, literals
 from flambeau.kernels import arrays, gather, layout, native, trespass
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import choice, composite, on_arrays
-from flambeau.ops.masking import check_tensor
-from flambeau.ops.scattering import INTEGERS, REDUCTIONS, _scatter_reduce, check_index
+from flambeau.ops.masking import check_tensor, filling
+from flambeau.ops.scattering import INTEGERS, REDUCTIONS, _scatter_reduce, check_index, scattered
 from flambeau.ops.views import whole
 
 FEW = 4096  # elements that are added one by one before rows of them have been found
@@ -71,7 +71,7 @@ def index_select(input, dim, index):
 # -- adding ----------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="IndexAddBackward0")
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart", public=False, method=False, grad_name="IndexAddBackward0")
 def _index_add(input, dim, index, source, alpha):
     """alpha * source added to the slices of `dim` at the index."""
     line = _line(input)
@@ -147,7 +147,7 @@ def _check_source(name: str, input, dim, index, source, error: type[Exception] =
 # -- overwriting -------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.contiguous_copy, public=False, method=False, grad_name="IndexCopyBackward0")
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart", public=False, method=False, grad_name="IndexCopyBackward0")
 def _index_copy(input, dim, index, source):
     """The slices of `dim` at the index replaced by those of source."""
     line = _line(input)
@@ -177,7 +177,7 @@ def index_copy(input, dim, index, source):
     return _index_copy, input, dim, index, source
 
 
-@on_arrays(onto=arrays.copy, public=False, method=False, grad_name="IndexFillBackward0")
+@on_arrays(onto=arrays.copy, overlap="apart repeats warned", public=False, method=False, grad_name="IndexFillBackward0")
 def _index_fill(input, dim, index, value):
     """One number in the slices of `dim` at the index."""
     line = _line(input)
@@ -209,7 +209,7 @@ def index_fill(input, dim, index, value):
         raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
     if (value.is_complex() if hasattr(value, "_array") else isinstance(value, complex)) and not input.is_complex():
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    return _index_fill, input, dim, index, value if hasattr(value, "_array") else literals.stored(value, input.dtype)
+    return _index_fill, input, dim, index, filling(input, value)
 
 
 # -- combining ---------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,16 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
         gather.check(of_all_samples(index)._array, input.shape[dim] if input.dim() else 1, dim, trespass.ROW)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
-    return _scatter_reduce, input, dim, everywhere, source, reduce, bool(include_self)
+    return _index_reduce, input, dim, everywhere, source, reduce, bool(include_self)
+
+
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart", public=False, method=False, grad_name="IndexReduceBackward0")
+def _index_reduce(input, dim, index, src, reduce, include_self):
+    """`_scatter_reduce`, but that PyTorch rounds half precision after every slice here."""
+    scattered(gather.scatter_reduce, input, dim, index, src, reduce, include_self, True)
+
+
+_index_reduce.joint(_scatter_reduce.joint_derivative)
 
 
 # -- embedding ---------------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def _covered(name: str, input, dim: int, index, src):
     return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 
 
-def _scattered(write, input, dim, index, src, *options) -> None:
+def scattered(write, input, dim, index, src, *options) -> None:
     """Run a kernel on arrays of at least one dimension. RuntimeError if an index is out of bounds, which the loop may notice late."""
     if not index.size:
         return
@@ -202,10 +202,10 @@ def _scattered(write, input, dim, index, src, *options) -> None:
     write(line, dim, at, src if index.ndim else src.reshape(1), *options)
 
 
-@on_arrays(onto=arrays.contiguous_copy)
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart")
 def _scatter(input, dim, index, src):
     """src written to the places of input along `dim` that the index names."""
-    _scattered(kernel.scatter, input, dim, index, src)
+    scattered(kernel.scatter, input, dim, index, src)
 
 
 _scatter.derivative(
@@ -214,10 +214,10 @@ _scatter.derivative(
 )
 
 
-@on_arrays(onto=arrays.contiguous_copy, grad_name="ScatterBackward1")
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart", grad_name="ScatterBackward1")
 def _scatter_value(input, dim, index, value):
     """One number written to the places of input along `dim` that the index names."""
-    _scattered(kernel.scatter, input, dim, index, arrays.number(value, input, input.dtype))
+    scattered(kernel.scatter, input, dim, index, arrays.number(value, input, input.dtype))
 
 
 _scatter_value.derivative(input=lambda grad, dim, index: _scatter_value(grad, dim, index, 0))
@@ -249,10 +249,10 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     return _scatter_reduce, input, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce], True
 
 
-@on_arrays(onto=arrays.contiguous_copy)
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart")
 def _scatter_add(input, dim, index, src):
     """src added at the places of input along `dim` that the index names."""
-    _scattered(kernel.scatter_reduce, input, dim, index, src, "sum")
+    scattered(kernel.scatter_reduce, input, dim, index, src, "sum")
 
 
 _scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
@@ -268,13 +268,13 @@ def scatter_add(input, dim, index, src):
 # -- scatter_reduce -------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(onto=arrays.contiguous_copy)
+@on_arrays(onto=arrays.contiguous_copy, overlap="apart")
 def _scatter_reduce(input, dim, index, src, reduce, include_self):
     """input combined with src at the places along `dim` that the index names."""
     kind = input.dtype.kind
     if (reduce == "mean" and kind == "b") or (reduce in ("amax", "amin") and kind == "c"):
         raise NotImplementedError(f'"scatter_reduce_{reduce}" not implemented for {input.dtype} tensors')
-    _scattered(kernel.scatter_reduce, input, dim, index, src, reduce, include_self)
+    scattered(kernel.scatter_reduce, input, dim, index, src, reduce, include_self)
 
 
 def _all_or_nothing(write):

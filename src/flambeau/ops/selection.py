@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import determinism, dtypes
 from flambeau.kernels import arrays, gather, layout, trespass
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.scattering import check_index, check_tensor
@@ -117,7 +117,7 @@ def take(input, index):
     return _take(input, index)
 
 
-@on_arrays(onto=arrays.copy)
+@on_arrays(onto=arrays.copy, overlap="apart")
 def _put(input, index, source, accumulate):
     """source written to, or added at, the elements of input that the index counts off."""
     if not input.size and index.size:
@@ -142,4 +142,6 @@ def put(input, index, source, accumulate=False):
         raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got {input.dtype} and {source.dtype}")
     if index.numel() != source.numel():
         raise IndexError(f"put_(): Expected source and index to have the same number of elements, found {source.numel()}, {index.numel()}")
+    if not accumulate:
+        determinism.alert("put_")
     return _put, input, index, source, bool(accumulate)

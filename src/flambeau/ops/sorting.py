@@ -38,7 +38,7 @@ def _(input, dim, descending):
     return [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)]
 
 
-@composite(out="same", settled=True)
+@composite(out="same whole", settled=True)
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`. The sort is stable whether or not that was asked for."""
     return _sort(input, whole(dim), descending)
@@ -56,7 +56,7 @@ def msort(input):
     return _sort(input, 0, False).values
 
 
-@on_arrays(returns="values indices", out="same")
+@on_arrays(returns="values indices", out="same whole")
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """(values, indices) of the `k` largest (or smallest) elements along `dim`, in order whether or not that was asked for.
 

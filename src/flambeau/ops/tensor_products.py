@@ -119,7 +119,7 @@ def linalg_cross(input, other, *, dim=-1):
     return _cross(input, other, at - input.dim())
 
 
-@composite(out=True)
+@composite(out="cast apart")
 def cross(input, other, dim=None):
     """The cross product of 3-vectors along `dim`: the first dimension of size 3 if none is named."""
     if dim is None:

@@ -7,6 +7,7 @@ import numpy as np
 from flambeau.kernels import arrays, layout, triangles
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format
+from flambeau.ops.views import whole
 
 
 def _triangle(name: str, side: str, outside) -> None:
@@ -14,7 +15,7 @@ def _triangle(name: str, side: str, outside) -> None:
 
     def within(input, diagonal) -> int:
         """The diagonal, or the nearest beyond all elements: kernels count in 64 bits."""
-        return min(max(int(diagonal), -input.shape[-2]), input.shape[-1])
+        return min(max(whole(diagonal), -input.shape[-2]), input.shape[-1])
 
     def check(input) -> None:
         if len(input.shape) < 2:

@@ -28,9 +28,12 @@ def listed(name: str, keyword: str, sizes: tuple, named: dict) -> tuple[int, ...
 def whole(value) -> int:
     """An int, or something that stands for one (a NumPy integer, a 0-d integer tensor)."""
     try:
-        return value.__index__()
+        number = value.__index__()
     except AttributeError:
         raise TypeError(f"expected an int, found {type(value).__name__} {value!r}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"Overflow when unpacking long long: {number} does not fit in 64 bits")
+    return number
 
 
 @view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 
-from flambeau import settings
+from flambeau import determinism
 
 
 class _Switches(types.ModuleType):
@@ -14,13 +14,13 @@ class _Switches(types.ModuleType):
     @property
     def fill_uninitialized_memory(self) -> bool:
         """If True, which it is to begin with, `torch.empty` gives NaN, or the largest number, while deterministic algorithms are asked for."""
-        return settings.fill_uninitialized_memory
+        return determinism.fill_uninitialized_memory
 
     @fill_uninitialized_memory.setter
     def fill_uninitialized_memory(self, fill: bool) -> None:
         if not isinstance(fill, bool):
             raise TypeError(f"fill_uninitialized_memory must be bool, not {type(fill).__name__}")
-        settings.fill_uninitialized_memory = fill
+        determinism.fill_uninitialized_memory = fill
 
 
 sys.modules[__name__].__class__ = _Switches
