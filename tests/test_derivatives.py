@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
+import numpy as np
 import pytest
 from history_oracle import agree, complex_leaf, leaf, plain, questions, weigh
 
 import flambeau
+from flambeau.autograd.gradcheck import GradcheckError
 
 torch = pytest.importorskip("torch")
 
@@ -439,3 +442,128 @@ def test_gradgradcheck_draws_what_pytorch_draws(options):
             assert t.autograd.gradgradcheck(lambda x: x**3, x, **options)
             found.append(t.rand(3).tolist())
         assert found[0] == found[1]
+
+
+# -- gradcheck -----------------------------------------------------------------------------------------------------------------
+
+
+class Threefold(flambeau.autograd.Function):
+    """x -> 3 x, with what backward, jvp and vmap do to it as arguments."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, backward, jvp):
+        return x * 3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.by_backward, ctx.by_jvp = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.by_backward(grad), None, None
+
+    @staticmethod
+    def jvp(ctx, tangent, *rest):
+        return ctx.by_jvp(tangent)
+
+
+def right(g):
+    return 3 * g
+
+
+def in_turn(*factors):
+    turns = itertools.cycle(factors)
+    return lambda g: g * next(turns)
+
+
+# what is wrong -> (backward, jvp, words, options)
+WRONG = {
+    "backward": (lambda g: 2 * g, right, "Jacobian mismatch for output 0 with respect to input 0", {}),
+    "forward mode": (right, lambda t: 2 * t, "Jacobian computed with forward mode mismatch for output 0", {"check_forward_ad": True}),
+    "not linear": (lambda g: 3 * g + 1e-4, right, "backward not multiplied by grad_output", {"atol": 1e-2}),
+    "not the same twice": (in_turn(3, 3 + 1e-7), right, "Backward is not reentrant", {}),
+    "inside vmap": (lambda g: 3 * g + (1 if hasattr(g, "level") else 0), right, "testing batched gradient", {"check_batched_grad": True}),
+    "dtype": (lambda g: right(g).to(flambeau.float32), right, None, {"check_grad_dtypes": True}),
+}
+
+
+@pytest.mark.parametrize("fast", [False, True], ids=["full", "fast"])
+@pytest.mark.parametrize("case", WRONG)
+def test_gradcheck_finds_what_is_wrong(case, fast):
+    """gradcheck passes a derivative that is wrong, or names another fault."""
+    backward, jvp, words, options = WRONG[case]
+    x = flambeau.tensor([[0.5, 1.5]], dtype=flambeau.float64, requires_grad=True)
+    check = lambda **more: flambeau.autograd.gradcheck(lambda x: Threefold.apply(x, backward, jvp), x, fast_mode=fast, **options, **more)  # noqa: E731
+    if words is None:  # the engine casts what backward returned
+        assert check()
+        return
+    with pytest.raises(GradcheckError, match=words):
+        check()
+    assert not check(raise_exception=False)
+
+
+GOOD = {
+    "real": lambda T, x: (x.sin() * x.sum(), x.exp()),
+    "an input as it came": lambda T, x: (x, x * 2),
+    "to complex": lambda T, x: T.complex(x, x * x),
+    "a part": lambda T, x: x[:0],
+}
+
+
+@pytest.mark.parametrize("fast", [False, True], ids=["full", "fast"])
+@pytest.mark.parametrize("case", GOOD)
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_gradcheck_in_both_directions(case, dtype, fast):
+    """A right derivative fails one of the checks: by backward, by forward mode, inside vmap, of the second derivative."""
+    if case == "to complex" and dtype == "complex128":
+        pytest.skip("of real numbers")
+    x = flambeau.rand(2, 3, dtype=getattr(flambeau, dtype), requires_grad=True)
+    function = lambda x: GOOD[case](flambeau, x)  # noqa: E731
+    everything = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
+    assert flambeau.autograd.gradcheck(function, x, fast_mode=fast, **everything)
+    assert flambeau.autograd.gradgradcheck(function, x, fast_mode=fast, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+def test_gradcheck_refuses():
+    """A misuse of gradcheck passes, or is refused with other words than PyTorch's."""
+    x = flambeau.rand(2, dtype=flambeau.float64, requires_grad=True)
+    gradcheck = flambeau.autograd.gradcheck
+    with pytest.raises(RuntimeError, match="The 0th input has a dimension with stride 0"):
+        gradcheck(lambda x: x, x.expand(2, 2))
+    with pytest.raises(AssertionError, match="Expected at least one of"):
+        gradcheck(lambda x: x, x, check_backward_ad=False)
+    with pytest.raises(AssertionError, match="same shape when inputs are perturbed"):
+        gradcheck(lambda y: flambeau.cat([y, y]) if (y == x0).all() else y * 1, x, check_undefined_grad=(x0 := x.detach().clone()) is None)
+    with pytest.raises(ValueError, match="Sparse output is not supported"):
+        gradcheck(lambda x: x.to_sparse(), x)
+    with pytest.raises(ValueError, match="at least one input tensor to require gradient"):
+        gradcheck(lambda x: x, x.detach())
+
+
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc"])
+@pytest.mark.parametrize("fast", [False, True], ids=["full", "fast"])
+def test_gradcheck_of_sparse_inputs(layout, fast):
+    """The derivative by the stored elements of a sparse input is not checked, or compared element with the wrong element."""
+    values = flambeau.tensor([[0.0, 2.0, 3.0], [4.0, 0.0, 5.0]], dtype=flambeau.float64)
+    x = values.to_sparse(layout=getattr(flambeau, layout)).requires_grad_()
+    weights = flambeau.arange(6.0, dtype=flambeau.float64).reshape(2, 3)
+    assert flambeau.autograd.gradcheck(lambda x: x.to_dense() * weights, x, masked=True, fast_mode=fast)
+
+
+def test_single_jacobians():
+    """get_numerical_jacobian and get_analytical_jacobian give other matrices than PyTorch's."""
+
+    def run(T):
+        a, b = (T.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=T.float64, requires_grad=True) for _ in range(2))
+        module = __import__(f"{T.__name__}.autograd.gradcheck", fromlist=["x"])
+        with pytest.warns(FutureWarning, match="was part of PyTorch's private API"):
+            numerical = module.get_numerical_jacobian(lambda xs: (2 * xs[0] * xs[1], xs[0]), (a, b), eps=1e-6)
+            analytical, *facts = module.get_analytical_jacobian((a, b), 2 * a * b)
+        return [j.detach().numpy() for j in (*numerical, *analytical)], facts
+
+    found, expected = run(flambeau), run(torch)
+    assert found[1] == expected[1]
+    for ours, theirs in zip(found[0], expected[0], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)

@@ -10,6 +10,7 @@ w -> w^T J once more (see func/gradients.py). So the tangent costs two backward 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flambeau import printing
@@ -85,28 +86,39 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """(the tensor without its tangent, its tangent or None if nothing it was computed from has one)."""
-    if not _levels or not tensor.requires_grad:
-        return UnpackedDualTensor(tensor, None)
-    for dual, primal, tangent in _levels[-1]:
-        if dual is tensor:
-            return UnpackedDualTensor(primal, tangent)
-    if tensor.grad_fn is None:
-        return UnpackedDualTensor(tensor, None)
+    return unpack_duals([tensor])[0]
+
+
+def unpack_duals(tensors: Sequence[Tensor]) -> list[UnpackedDualTensor]:
+    """The same of several tensors, by one search for all tangents."""
+    duals = {id(dual): UnpackedDualTensor(primal, tangent) for dual, primal, tangent in (_levels[-1] if _levels else ())}
+    computed = [t for t in tensors if _levels and t.requires_grad and id(t) not in duals and t.grad_fn is not None]
+    found = _search(computed) if computed else {}
+    return [duals.get(id(t)) or found.get(id(t)) or UnpackedDualTensor(t, None) for t in tensors]
+
+
+def _search(outs: list[Tensor]) -> dict[int, UnpackedDualTensor]:
+    """Of computed tensors, by their id."""
     duals = _levels[-1]
-    tracked = _before[-1] and (any(t.requires_grad for _, _, t in duals) or _has_other_leaves(tensor, duals))
+    tracked = _before[-1] and (any(t.requires_grad for _, _, t in duals) or any(_has_other_leaves(o, duals) for o in outs))
     if tracked and not all(d.is_leaf for d, _, _ in duals):
-        tangents.check_again([tensor])
+        tangents.check_again(outs)
+    begins = [d for d, _, _ in duals]
+    found: tuple = (None,) * len(outs)
     with modes.enable_grad():
-        weight = zeros_like(tensor).detach().requires_grad_()
+        weights = [zeros_like(o).detach().requires_grad_() for o in outs]
         with tangents.searching():
-            rows = api.grad(tensor, [d for d, _, _ in duals], weight, create_graph=True, allow_unused=True) if duals else ()
+            rows = api.grad(outs, begins, weights, create_graph=True, allow_unused=True) if duals else ()
         pairs = [(r, t) for r, (_, _, t) in zip(rows, duals, strict=True) if r is not None and r.requires_grad]
-        if not pairs:
-            known = any(r is not None for r in rows)
-            return UnpackedDualTensor(tensor if tracked else tensor.detach(), zeros_like(tensor).detach() if known else None)
-        ends = [r for r, _ in pairs], weight, [t for _, t in pairs]
-        (found,) = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
-    return UnpackedDualTensor(tensor if tracked else tensor.detach(), zeros_like(tensor).detach() if found is None else found)
+        if pairs:
+            ends = [r for r, _ in pairs], weights, [t for _, t in pairs]
+            found = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
+    # A tangent that was not found is zero where the tensor depends on a dual, and not there where it does not.
+    missing = [
+        None if t is not None or not tangents.reached(o, begins) else zeros_like(o).detach() for o, t in zip(outs, found, strict=True)
+    ]
+    results = zip(outs, found, missing, strict=True)
+    return {id(o): UnpackedDualTensor(o if tracked else o.detach(), zeros if t is None else t) for o, t, zeros in results}
 
 
 def _has_other_leaves(tensor: Tensor, duals: list) -> bool:

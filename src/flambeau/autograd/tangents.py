@@ -79,16 +79,21 @@ class Carried:
             return type(values)(map(self._parted, values))
         return {name: self._parted(value) for name, value in values.items()} if type(values) is dict else values
 
-    def reaches(self, tensor: Tensor | None) -> bool:
+    def reaches(self, tensor: Tensor) -> bool:
         """Whether a tangent flows into it."""
-        begins = {id(s if s._node is None else s._node) for s in self.sources}
-        while tensor is not None:
-            edge = tensor._edge() if tensor.requires_grad else None
-            with searching():
-                if edge is not None and any(id(target) in begins for target, _ in edges_from((edge,))):
-                    return True
-            tensor = getattr(tensor, "value", None)  # inside vmap: what it wraps
-        return False
+        return reached(tensor, self.sources)
+
+
+def reached(tensor: Tensor | None, sources: Iterable[Tensor]) -> bool:
+    """Whether a tangent flows into the tensor from one of the sources."""
+    begins = {id(s if s._node is None else s._node) for s in sources}
+    while tensor is not None:
+        edge = tensor._edge() if tensor.requires_grad else None
+        with searching():
+            if edge is not None and any(id(target) in begins for target, _ in edges_from((edge,))):
+                return True
+        tensor = getattr(tensor, "value", None)  # inside vmap: what it wraps
+    return False
 
 
 def begin(sources: Iterable[Tensor] = ()) -> None:
