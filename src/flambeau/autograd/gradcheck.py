@@ -21,6 +21,7 @@ from flambeau import dtypes
 from flambeau.autograd import api, engine, modes
 from flambeau.factories import zeros_like
 from flambeau.kernels import arrays
+from flambeau.layouts import strided
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor, wrap
 
@@ -52,9 +53,9 @@ def gradcheck(
     ):
         if asked and not needs:
             raise AssertionError(f"Setting {names[0]}=True requires {names[1]} to be True")
-    given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    func, given = _of_dense(func, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), bool(masked))
     try:
-        check = _Check(func, given, eps, atol, rtol, bool(masked), fast_mode)
+        check = _Check(func, given, eps, atol, rtol, fast_mode)
         outs = check.outputs()
         if not outs:
             check.flat()
@@ -93,7 +94,7 @@ def gradgradcheck(
         raise AssertionError("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
     if check_batched_grad and not check_rev_over_rev:
         raise AssertionError("Setting check_batched_grad=True requires check_rev_over_rev to be True")
-    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    func, inputs = _of_dense(func, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), masked)
     if grad_outputs is None:
         with modes.no_grad():
             outs = _differentiable(func(*inputs), any_float=True)
@@ -114,8 +115,17 @@ def gradgradcheck(
         first_derivative, (*inputs, *grad_outputs), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
         nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
         check_batched_grad=check_batched_grad, fast_mode=fast_mode, check_forward_ad=check_fwd_over_rev,
-        check_backward_ad=check_rev_over_rev, masked=masked,
+        check_backward_ad=check_rev_over_rev,
     )  # fmt: skip
+
+
+def _of_dense(func: Callable, inputs: tuple, masked: bool) -> tuple[Callable, tuple]:
+    """The function and its inputs, as a function of the elements where inputs are sparse."""
+    if all(not isinstance(x, Tensor) or x.layout is strided for x in inputs):
+        return func, inputs
+    from flambeau.sparse import checking
+
+    return checking.of_elements(func, inputs, masked)
 
 
 def _random_like(o: Tensor, strided: bool) -> Tensor:
@@ -129,17 +139,19 @@ def _random_like(o: Tensor, strided: bool) -> Tensor:
 
 def _differentiable(outputs, any_float: bool = False) -> tuple[Tensor, ...]:
     flat = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    if any(isinstance(o, Tensor) and o.layout is not strided for o in flat):
+        raise ValueError("Sparse output is not supported at gradcheck yet. Call to_dense(masked_grad=...) on it in the function")
     return tuple(o for o in flat if isinstance(o, Tensor) and o._is_float() and (any_float or o.requires_grad))
 
 
 class _Check:
     """One function at one point. What is compared is R J C: rows R of each output, columns C of each input, all of them or one direction."""
 
-    def __init__(self, func, inputs, eps, atol, rtol, masked: bool, fast: bool):
+    def __init__(self, func, inputs, eps, atol, rtol, fast: bool):
         self.func, self.inputs, self.fast = func, inputs, fast
         self.eps, self.atol, self.rtol = eps, atol, rtol
         self.random = np.random.default_rng(2147483647)  # a stream of our own: the program's is left where it is
-        self.places = [_Input(i, x, masked) for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+        self.places = [_Input(i, x) for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
         if not self.places:
             raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
         self.xs = [place.x for place in self.places]
@@ -149,8 +161,6 @@ class _Check:
     def outputs(self) -> tuple[Tensor, ...]:
         """The outputs that have a derivative."""
         outs = _differentiable(self.func(*self.inputs))
-        if any(_is_sparse(o) for o in outs):
-            raise ValueError("Sparse output is not supported at gradcheck yet. Try to_dense(masked_grad=...) on it")
         self.rows = [self.directions(_count(o)) for o in outs]
         return outs
 
@@ -231,10 +241,8 @@ class _Check:
             if g is None:
                 continue
             x, words = place.x, ""
-            if _is_sparse(g) and g.layout is not x.layout:
+            if g.layout is not x.layout:
                 words = f"grad is incorrect layout ({g.layout} is not {x.layout})"
-            elif _is_sparse(g) and g._array.sparse_dim != x._array.sparse_dim:
-                words = f"grad is sparse tensor, but has incorrect sparse_dim {g._array.sparse_dim}, expected {x._array.sparse_dim}"
             elif np.any(_reals(g)):
                 words = "backward not multiplied by grad_output"
             elif g.dtype is not x.dtype or g.device != x.device or tuple(g.shape) != tuple(x.shape):
@@ -360,52 +368,33 @@ _BATCHED = "gradcheck or gradgradcheck failed while testing batched gradient com
 
 
 class _Input:
-    """An input that is differentiated, and how its elements are counted: in order, of a sparse one those that are stored."""
+    """An input that is differentiated."""
 
-    def __init__(self, number: int, x: Tensor, masked: bool):
+    def __init__(self, number: int, x: Tensor):
         self.number, self.x = number, x
         if x.dtype not in (dtypes.float64, dtypes.complex128):
             what = "requires gradient and is not a double precision floating point or complex"
             warnings.warn(f"Input #{number} {what}: this check will likely fail.", stacklevel=5)
-        self.elements: Tensor = x._array.value if _is_sparse(x) else x
-        self.count = _count(self.elements)
-        if not _is_sparse(x):
-            if any(step == 0 and n > 1 for step, n in zip(x.stride(), x.shape, strict=True)):
-                raise RuntimeError(
-                    f"The {number}th input has a dimension with stride 0. gradcheck moves single elements: try .contiguous()"
-                )
-        elif not masked and self.elements.numel() < x.numel():
-            raise NotImplementedError("gradcheck of a sparse input that lacks elements is implemented for masked=True only")
+        self.count = _count(x)
+        if any(step == 0 and n > 1 for step, n in zip(x.stride(), x.shape, strict=True)):
+            raise RuntimeError(f"The {number}th input has a dimension with stride 0. gradcheck moves single elements: try .contiguous()")
 
     def read(self, g: Tensor | None) -> np.ndarray:
         """The gradients of the elements."""
-        if g is None:
-            return np.zeros(self.count)
-        found = g.to_dense() if _is_sparse(g) else g
-        if not _is_sparse(self.x):
-            return _reals(found)
-        marks = np.arange(1.0, self.elements.numel() + 1).reshape(tuple(self.elements.shape))
-        stored = self.x._array.with_values(wrap(marks)).as_tensor().to_dense()  # which element lies where, counted from 1
-        order = _reals(stored).astype(int)
-        values = found.numpy(force=True).reshape(-1)[order > 0]
-        return _pairs(values[np.argsort(order[order > 0])])
+        return _reals_or_zeros(g, self.x)
 
     @contextlib.contextmanager
     def moved(self, by: np.ndarray) -> Iterator[None]:
         """The input itself, elsewhere. Nobody notices: the function may hold it, and what was saved of it is still valid afterwards."""
-        array = self.elements._array
+        array = self.x._array
         before = arrays.copy(array)
         with modes.no_grad():
-            there = self.elements.detach() + _as_tensor(by, self.elements)
+            there = self.x.detach() + _as_tensor(by, self.x)
         arrays.write(array, there._array)
         try:
             yield
         finally:
             arrays.write(array, before)
-
-
-def _is_sparse(t: Tensor) -> bool:
-    return hasattr(t._array, "nnz")
 
 
 def _count(t: Tensor) -> int:
@@ -415,11 +404,8 @@ def _count(t: Tensor) -> int:
 
 def _reals(t: Tensor) -> np.ndarray:
     """The elements as real numbers."""
-    dense = t.to_dense() if _is_sparse(t) else t
-    return _pairs(dense.detach().to(dtypes.complex128 if t.is_complex() else dtypes.float64).numpy(force=True).reshape(-1))
-
-
-def _pairs(values: np.ndarray) -> np.ndarray:
+    dense = t.detach() if t.layout is strided else t.detach().to_dense()
+    values = dense.to(dtypes.complex128 if t.is_complex() else dtypes.float64).numpy(force=True).reshape(-1)
     return np.stack([values.real, values.imag], 1).reshape(-1) if values.dtype.kind == "c" else values.copy()
 
 
@@ -440,7 +426,7 @@ def get_numerical_jacobian(fn: Callable, inputs, target=None, eps: float = 1e-3,
     """For each tensor in `target` (`inputs`) the derivative of the first output of fn(inputs), by differences: (input elements, output elements)."""
     _old("get_numerical_jacobian", grad_out)
     targets = (target,) if isinstance(target, Tensor) else _differentiable(inputs if target is None else target)
-    check = _Check(lambda *xs: fn(inputs), targets, eps, 0.0, 0.0, True, False)
+    check = _Check(lambda *xs: fn(inputs), targets, eps, 0.0, 0.0, False)
     return tuple(_complex_columns(check.differences(place)[0].T, place.x) for place in check.places)
 
 
@@ -448,7 +434,7 @@ def get_analytical_jacobian(inputs, output: Tensor, nondet_tol: float = 0.0, gra
     """(for each input the derivative of the output, by backward: (input elements, output elements); whether backward gave the same twice;
     whether its gradients had the right shapes; whether they had the right dtypes)."""
     _old("get_analytical_jacobian", grad_out)
-    check = _Check(None, tuple(inputs), 0.0, 0.0, 0.0, True, False)
+    check = _Check(None, tuple(inputs), 0.0, 0.0, 0.0, False)
     rows, same, fits, kinds = [], True, True, True
     for v in np.eye(_count(output)):
         grads, again = (check.grads((output,), (_as_tensor(v, output),)) for _ in range(2))
