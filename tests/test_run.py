@@ -232,3 +232,61 @@ def test_modules_of_torch_run_as_programs(tmp_path):
     """`-m torch.x` must run the module of Flambeau behind that name."""
     done = start(*FLAMBEAU_RUN, "-m", "torch.utils.collect_env", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith(f"Flambeau  {flambeau.version.flambeau_version}"), done.stderr
+
+
+# -- an environment that has PyTorch -----------------------------------------------------------------------------------------------------
+
+ASKING = """
+import importlib.metadata, importlib.util, json
+found = {}
+for name in ("sound", "attentive", "attentive_kernels", "unlisted", "plain", "mine", "torchvision", "numpy"):
+    try:
+        module = __import__(name)
+        found[name] = [True]
+    except ImportError as problem:
+        found[name] = [False, type(problem).__name__, str(problem)]
+    found[name].append(importlib.util.find_spec(name) is not None)
+for name in ("sound", "Attentive", "plain"):
+    try:
+        found[name + " version"] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        found[name + " version"] = None
+print(json.dumps(found))
+"""
+
+
+def test_packages_compiled_for_pytorch_look_absent(tmp_path):
+    """What is linked against libtorch is neither found nor imported under the alias, whoever made it; everything else is as before."""
+    torch = pytest.importorskip("torch")
+    import numpy._core._multiarray_umath as other
+
+    bound, free = next(Path(torch.__file__).parent.glob("lib/libtorch_python.*")), Path(other.__file__)
+    site, program = tmp_path / "site-packages", tmp_path / "program"
+    packages = {
+        site / "sound": ["sound/_C.so", bound],
+        site / "attentive": ["attentive_kernels.so", bound],  # beside the package
+        site / "unlisted": ["unlisted/inner/_C.so", bound],  # no distribution says which files there are
+        site / "plain": ["plain/_C.so", free],
+        program / "mine": ["mine/_C.so", bound],  # the program's own: it may do without
+    }
+    for package, (path, target) in packages.items():
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package.parent / path).parent.mkdir(exist_ok=True)
+        (package.parent / path).symlink_to(target)
+        if package.parent == site and package.name != "unlisted":
+            info = site / f"{package.name.title()}-1.5.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.name}\nVersion: 1.5\n")
+            (info / "RECORD").write_text(f"{package.name}/__init__.py,,\n{path},sha256=x,1\n")
+    (program / "ask.py").write_text(ASKING)
+    done = start(*FLAMBEAU_RUN, "ask.py", cwd=program, env={"PYTHONPATH": f"{SOURCES}{os.pathsep}{site}"})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for name in ("sound", "attentive", "attentive_kernels", "unlisted"):
+        imported, problem, words, present = found[name]
+        assert (imported, problem, present) == (False, "ModuleNotFoundError", False)
+        assert f"{name} is compiled for PyTorch" in words and ".so needs libtorch" in words
+    for name in ("plain", "mine", "torchvision", "numpy"):
+        assert found[name] == [True, True]
+    assert [found[f"{name} version"] for name in ("sound", "Attentive", "plain")] == [None, None, "1.5"]

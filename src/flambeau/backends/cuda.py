@@ -58,13 +58,21 @@ matmul = _Matmul()
 
 
 def preferred_linalg_library(backend: str | None = None) -> str:
-    """Which library solves systems on a GPU: there is one, and the choice is not remembered."""
-    return "default"
+    """Which library solves systems on a GPU: cuSOLVER, which is the default. Others are refused."""
+    return _only("default", backend, ("default", "cusolver") if _cuda.is_available() else ("default",), ("magma", "cusolver"))
 
 
 def preferred_blas_library(backend: str | None = None) -> str:
-    """Which library multiplies matrices on a GPU: cuBLAS."""
-    return "cublas"
+    """Which library multiplies matrices on a GPU: cuBLAS. Others are refused."""
+    return _only("cublas", backend, ("default", "cublas"), ("cublaslt", "ck", "hipblaslt"))
+
+
+def _only(answer: str, asked: str | None, here: tuple[str, ...], elsewhere: tuple[str, ...]) -> str:
+    if asked is not None and asked not in here:
+        if asked in elsewhere:
+            raise RuntimeError(f"Cannot set preferred backend to {asked}: Flambeau runs without it. Try one of {', '.join(here)}")
+        raise RuntimeError(f"Unknown input value {asked!r}. Choose from: {', '.join(here)}")
+    return answer
 
 
 # -- attention: what is asked for is remembered, and every way gives the same result ------------------------------------------------------
@@ -75,7 +83,7 @@ def _switch(name: str, way: SDPBackend) -> tuple[Callable[[bool], None], Callabl
 
     def enable(enabled: bool) -> None:
         others = tuple(w for w in _attention._allowed if w is not way)
-        _attention._allowed = (*others, way) if enabled else others
+        _attention._allow((*others, way) if enabled else others)
 
     def is_enabled() -> bool:
         return way in _attention._allowed

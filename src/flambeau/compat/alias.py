@@ -7,7 +7,7 @@ Note [one module, two names]
     says that it is called torch, which libraries that patch it ask. A torch name asked for before the module behind it was imported goes
     through `find_spec`, whose loader imports that module and hands it over instead of running it again.
 
-This file and missing.py import nothing of the package: every Python process that a program starts loads them at once, by their paths
+This file, linked.py and missing.py import nothing of the package: every Python process that a program starts loads them at once, by their paths
 (startup/sitecustomize.py), and imports Flambeau only if it imports torch.
 """
 
@@ -20,6 +20,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+from flambeau.compat.linked import first_for_pytorch, shared_objects
 from flambeau.compat.missing import no_module, unwatch, watch
 
 PACKAGES = {"torch": "flambeau", "torchvision": "flambeau.vision", "functorch": "flambeau.functorch"}
@@ -75,6 +76,32 @@ class Alias:
 
     def __repr__(self) -> str:
         return "<flambeau.compat: torch means Flambeau>"
+
+
+class OnPath(PathFinder):
+    """Python's own finder, in its place: packages that are compiled for PyTorch itself look as if they were not installed (linked.py)."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """How to import `name`, found as always."""
+        spec = super().find_spec(name, path, target)
+        if spec is None or path is not None or name in sys.stdlib_module_names:
+            return spec
+        compiled = first_for_pytorch(shared_objects(spec))
+        if compiled is None:
+            return spec
+        if being_imported():
+            words = f"{name} is compiled for PyTorch, so it counts as not installed while torch means Flambeau: {compiled} needs libtorch"
+            raise ModuleNotFoundError(words, name=name)
+        return None
+
+    @staticmethod
+    def find_distributions(*context: Any, **options: Any) -> Iterator[Any]:  # type: ignore[override]
+        """What importlib.metadata finds, but for those packages if they are asked for by name."""
+        named = context and context[0].name is not None
+        for found in PathFinder.find_distributions(*context, **options):
+            if not named or first_for_pytorch(str(found.locate_file(path)) for path in found.files or ()) is None:
+                yield found
 
 
 class Borrowed:
@@ -212,6 +239,7 @@ def install() -> None:
                 adopt(module)
     if _active not in sys.meta_path:
         sys.meta_path.insert(0, _active)
+    _replace_finder(PathFinder, OnPath)
 
 
 def uninstall() -> None:
@@ -221,6 +249,7 @@ def uninstall() -> None:
         return
     if _active in sys.meta_path:
         sys.meta_path.remove(_active)
+    _replace_finder(OnPath, PathFinder)
     _active = None
     for name, module in list(sys.modules.items()):
         root = name.partition(".")[0]
@@ -236,6 +265,10 @@ def uninstall() -> None:
             from flambeau.version import flambeau_version
 
             sys.modules[name].__name__, sys.modules[name].__version__ = name, flambeau_version
+
+
+def _replace_finder(before: Any, after: Any) -> None:
+    sys.meta_path[:] = [after if finder is before else finder for finder in sys.meta_path]
 
 
 def is_installed() -> bool:

@@ -16,7 +16,15 @@ from flambeau.nn.modules.module import Module
 MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 AS_IT_IS = ("eager", "aot_eager")  # backends that fuse nothing in PyTorch either
 BACKENDS = ("inductor", "cudagraphs", "onnxrt", "openxla", "tvm", *AS_IT_IS)
-
+# What PyTorch's documentation of `compile` and its tutorials set, and what takes a value there. Nothing is tuned here, so none has an effect.
+OPTIONS = frozenset(
+    """epilogue_fusion max_autotune max_autotune_gemm max_autotune_pointwise max_autotune_gemm_backends max_autotune_conv_backends fallback_random
+    shape_padding freezing cpp_wrapper coordinate_descent_tuning coordinate_descent_check_all_directions guard_filter_fn debug dce size_asserts
+    nan_asserts memory_planning layout_optimization force_same_precision pattern_matcher reorder_for_locality cpp.threads cpp.simdlen
+    cpp.enable_floating_point_contract_flag triton.cudagraphs triton.cudagraph_trees triton.unique_kernel_names triton.autotune_pointwise
+    triton.descriptive_names trace.enabled trace.graph_diagram aggressive_fusion benchmark_kernel inplace_buffers allow_buffer_reuse
+    conv_1x1_as_mm split_reductions use_mixed_mm joint_graph_constant_folding""".split()
+)
 _told = False
 
 
@@ -54,6 +62,10 @@ def _check(backend: Any, mode: str | None, options: dict | None) -> None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if mode is not None and mode not in MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+    if backend in (None, "inductor"):
+        for name in options or ():
+            if name.replace("-", "_") not in OPTIONS:
+                raise RuntimeError(f"Unexpected optimization option {name}. torch.compile knows {', '.join(sorted(OPTIONS))}")
     if callable(backend):
         raise NotImplementedError(
             "torch.compile(backend=function): Flambeau has no graph modules to give to a backend. Try backend='eager'"

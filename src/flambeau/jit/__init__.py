@@ -7,7 +7,7 @@ so once; `load` and `save`, which need TorchScript's files, say that they are mi
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import UnionType
+from types import FunctionType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from flambeau import errors, import_only
@@ -119,16 +119,23 @@ _told = False
 
 
 def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-    """The function, class or module itself: Python runs it, with the same results."""
+    """The function, class or module itself: Python runs it."""
     global _told
     if _is(obj, LazyModuleMixin) and obj.has_uninitialized_params():
         raise RuntimeError(f"{type(obj).__name__} has uninitialized parameters: run a forward pass before it is scripted or traced")
     if not _told:
         _told = True
         errors.warn(
-            "torch.jit: there is no TorchScript in Flambeau, so what is scripted or traced runs as it is, in Python, with the same results"
+            "torch.jit: there is no TorchScript in Flambeau, so what is scripted or traced runs as it is, in Python. Branches are decided at "
+            "every call, where a trace would have kept those of its example"
         )
+    if _is(obj, FunctionType):
+        obj.save = _no_file  # modules say the same about it: see nn/modules/module.py
     return obj
+
+
+def _no_file(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("there is no TorchScript in Flambeau, and so no file of it: keep the program, and torch.save() its weights")
 
 
 def trace(func: Any, example_inputs: Any = None, *args: Any, example_kwarg_inputs: dict | None = None, **kwargs: Any) -> Any:

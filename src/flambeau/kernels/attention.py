@@ -43,8 +43,31 @@ FACTS = (
 LARGEST = 256  # features of a head for which the compiled loops have room: they work on the stack, which may be small in threads
 
 
+# PyTorch has several kernels and lets programs forbid them by name. One way of ours stands for several of those names, and is forbidden with them.
+WAYS = frozenset({"MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"})
+allowed = WAYS
+
+
+def allow(ways: Iterable[str]) -> None:
+    """From now on attention may run by these ways only."""
+    global allowed
+    allowed = WAYS.intersection(ways)
+
+
+def check_allowed(*names: str) -> None:
+    """RuntimeError if a program has forbidden the way that PyTorch knows by these names."""
+    if allowed.isdisjoint(names):
+        permitted = ", ".join(sorted(allowed)) or "nothing"
+        raise RuntimeError(
+            f"No viable backend for scaled_dot_product_attention was found: it would run by {' or '.join(names)} here, and the program "
+            f"allows {permitted} (sdpa_kernel, enable_flash_sdp and their like). Try sdpa_kernel([SDPBackend.MATH, ...])"
+        )
+
+
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
     """(out, lse), of the same leading dimensions for all; they may have any strides."""
+    if allowed is not WAYS:
+        check_allowed("MATH", "FLASH_ATTENTION", *(("EFFICIENT_ATTENTION",) if arrays.on_gpu(q) else ()))
     look = None if mask is not None else (type(q), q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal)
     known = _seen.get(look)
     if known is not None:

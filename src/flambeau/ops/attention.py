@@ -56,6 +56,9 @@ def scaled_dot_product_attention(
     return out if out.dtype is dtype else out.to(dtype)
 
 
+allow = attention.allow  # which ways may be taken, for nn/attention
+
+
 def _agree(query, key, value) -> bool:
     """The usual case of arrays: nothing to check, to expand or to convert."""
     q, k, v = query.shape, key.shape, value.shape
@@ -196,6 +199,7 @@ def _widened(tensor):
 
 
 def _as_it_stands(q, k, v, mask, dropout_p: float, causal: bool, scale: float):
+    attention.check_allowed("MATH")
     p = _probabilities(_widened(q), _widened(k), _widened(mask), causal, scale).to(q.dtype)
     return functional_dropout(p, dropout_p).matmul(v)
 

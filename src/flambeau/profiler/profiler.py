@@ -130,7 +130,7 @@ class _KinetoProfile:
         execution_trace_observer: Any = None, acc_events: bool = False, custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ):  # fmt: skip
-        self.activities = set(_activities(activities)) if activities is not None else supported_activities()
+        self.activities = _possible(set(_activities(activities))) if activities is not None else supported_activities()
         self.record_shapes, self.profile_memory, self.with_stack = record_shapes, profile_memory, with_stack
         self.with_flops, self.with_modules, self.acc_events = with_flops, with_modules, acc_events
         self.experimental_config, self.execution_trace_observer = experimental_config, execution_trace_observer
@@ -331,6 +331,13 @@ class profile(_KinetoProfile):
     def _trace_ready(self) -> None:
         if self.on_trace_ready is not None:
             self.on_trace_ready(self)
+
+
+def _possible(asked: set[ProfilerActivity]) -> set[ProfilerActivity]:
+    """Those activities that this machine has; a warning names the others."""
+    for activity in sorted(asked - supported_activities(), key=lambda activity: activity.name):
+        warnings.warn(f"{activity.name} is not available, disabling {activity.name} profiling: nothing will be noted of it", stacklevel=4)
+    return asked & supported_activities()
 
 
 def _activities(given: Iterable[Any]) -> Iterable[ProfilerActivity]:

@@ -33,6 +33,7 @@ def make_way():
 
 
 if os.environ.get("FLAMBEAU_AS_TORCH") == "1" and sys.version_info >= (3, 11):
+    load("linked")
     load("missing")
     load("alias").install()
 make_way()

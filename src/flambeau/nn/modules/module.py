@@ -257,7 +257,8 @@ class Module(Walks, State, Moves, hooks.Hooks):
             entries = attributes.get(home)
             if entries and name in entries:
                 return entries[name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+        hint = SCRIPTED if name in ("save", "graph", "code") else ""
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{hint}", name=name, obj=self)
 
     __getattr__.reads_registries = True  # type: ignore[attr-defined]
 
