@@ -1,5 +1,6 @@
-"""What all tests share: the device they run on.
+"""What all tests share: the device they run on, and the cores they are spread over.
 
+    pytest                      runs everything, on all cores; `pytest -n 0` on one
     pytest --device cuda        runs tests that take the fixture `device` on a GPU; without one they are skipped
 
 Tests in tests/cuda run on a GPU where there is one, and otherwise on a stand-in made of NumPy (see tests/cuda/fake_cupy.py).
@@ -16,6 +17,17 @@ from older_pytorch import changed
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", choices=("cpu", "cuda"), help="where tests that take `device` put their tensors")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spread whole folders of tests over the cores, a file at a time, unless the command says otherwise or there is a GPU to share."""
+    asked = config.getoption("numprocesses", 0)  # 0 without pytest-xdist
+    at_once = config.getoption("usepdb") or config.getoption("--device") == "cuda" or not all(os.path.isdir(path) for path in config.args)
+    if asked is None and not at_once and "PYTEST_XDIST_WORKER" not in os.environ:
+        from flambeau import get_num_threads
+
+        config.option.numprocesses, config.option.dist = min(get_num_threads(), 8), "loadfile"
 
 
 def pytest_configure(config: pytest.Config) -> None:

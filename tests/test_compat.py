@@ -335,6 +335,18 @@ def test_switches_of_libraries():
     with pytest.raises(AttributeError):
         matmul.allow_tf33 = True
     assert flambeau.cuda._initialized is flambeau.cuda.is_initialized() is False
+    for function, choices in {
+        "preferred_linalg_library": (None, "default", "magma", "nonsense"),
+        "preferred_blas_library": (None, "cublas", "cublaslt", "nonsense"),
+    }.items():
+        for choice in choices:
+            refused = []
+            for t in (flambeau, torch):
+                try:
+                    getattr(t.backends.cuda, function)(choice)
+                except RuntimeError as problem:
+                    refused.append(str(problem)[:30])
+            assert len(refused) in (0, 2), (function, choice, refused)
     assert not flambeau.backends.mps.is_available() and not flambeau.backends.mkl.is_available()
     with pytest.warns(FutureWarning, match="sdpa_kernel"):
         without_flash = flambeau.backends.cuda.sdp_kernel(enable_flash=False)
@@ -389,6 +401,12 @@ def test_scripts_and_traces_run_as_they_are(monkeypatch):
             return x * 3
 
     assert Scaled()(flambeau.ones(1)).item() == 3
+    branching = jit.trace(lambda x: x * 2 if x.sum() > 0 else x, flambeau.ones(2))
+    assert branching(-flambeau.ones(1)).item() == -1  # decided anew, and the documents say so
+    with pytest.raises(NotImplementedError, match="no TorchScript"):
+        double.save("double.pt")
+    with pytest.raises(AttributeError, match=r"'Linear' object has no attribute 'save': .* without TorchScript"):
+        jit.script(flambeau.nn.Linear(1, 1)).save("linear.pt")
     with pytest.raises(RuntimeError, match="eval mode"):
         jit.freeze(flambeau.nn.Linear(1, 1))
 
@@ -424,7 +442,14 @@ def test_compile_runs_the_program(monkeypatch):
 
     assert double(flambeau.ones(1)).item() == 2 and double.__name__ == "double"
     assert flambeau.compile(ours[1], disable=True) is ours[1]
-    for wrong in ({"mode": "fast"}, {"mode": "default", "options": {}}, {"backend": "nonsense"}):
+    for right in ({"max_autotune": True}, {"triton.cudagraphs": True, "epilogue-fusion": False}):
+        flambeau.compile(flambeau.nn.Identity(), options=right)
+    for wrong in (
+        {"mode": "fast"},
+        {"mode": "default", "options": {}},
+        {"backend": "nonsense"},
+        {"fullgraph": True, "options": {"nonsense": 1}},
+    ):
         for t in (flambeau, torch):
             with pytest.raises(RuntimeError):
                 t.compile(t.nn.Identity(), **wrong)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from layer_oracle import assert_near, check_errors, check_function, inputs, pair, torch, values
+from oracle import outcome
 
 import flambeau
 from flambeau.kernels import native
@@ -216,6 +217,23 @@ def test_ways_of_computing_are_accepted():
         assert attend(flambeau, *[flambeau.ones(2, 3)] * 3).tolist() == [[1.0] * 3] * 2
     with pytest.raises(AssertionError), sdpa_kernel("math"):
         pass
+
+
+def test_forbidden_ways_are_not_taken():
+    """On the CPU attention runs exactly where PyTorch's has a way left: not by CUDNN_ATTENTION alone, and with dropout by MATH only."""
+
+    def run(t, ways, **options):
+        backends = [getattr(t.nn.attention.SDPBackend, way) for way in ways]
+        with t.nn.attention.sdpa_kernel(backends):
+            return tuple(attend(t, *[t.ones(1, 2, 3, 4)] * 3, **options).shape)
+
+    everything = "MATH FLASH_ATTENTION EFFICIENT_ATTENTION CUDNN_ATTENTION OVERRIDEABLE ERROR".split()
+    for ways in (*([way] for way in everything), ["CUDNN_ATTENTION", "MATH"], everything):
+        for options in ({}, {"dropout_p": 0.5}):
+            theirs, refused = outcome(lambda: run(torch, ways, **options))  # noqa: B023
+            ours, problem = outcome(lambda: run(flambeau, ways, **options))  # noqa: B023
+            assert (ours, type(problem)) == (theirs, type(refused)), (ways, options)
+            assert problem is None or "No viable backend" in str(problem)
 
 
 # -- MultiheadAttention ----------------------------------------------------------------------------------------------------

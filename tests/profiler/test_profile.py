@@ -30,6 +30,20 @@ def test_schedules_are_pytorchs(options):
     assert [ours(i).name for i in range(25)] == [theirs(i).name for i in range(25)]
 
 
+def test_activities_that_this_machine_lacks_are_named():
+    """Without a GPU, asking for CUDA warns; asking for nothing else is an error, as in PyTorch."""
+    if flambeau.cuda.is_available():
+        pytest.skip("there is a GPU")
+    for t in (flambeau, torch):
+        kinds = t.profiler.ProfilerActivity
+        with pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"):
+            with t.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as prof:
+                t.ones(1) + 1
+        assert len(prof.events()) > 0
+        with pytest.warns(UserWarning, match="CUDA is not available"), pytest.raises(AssertionError):
+            t.profiler.profile(activities=[kinds.CUDA]).start()
+
+
 def rounds(**options) -> list:
     seen: list = []
 

@@ -165,7 +165,7 @@ def cuda_facts() -> dict[str, Any]:
     runtime = cupy.cuda.runtime
     return found | {
         "available": True,
-        "runtime": _cuda_version(runtime.runtimeGetVersion()),
+        "runtime": cuda._runtime_version(),
         "driver": _cuda_version(runtime.driverGetVersion()),
     }
 

@@ -43,6 +43,16 @@ def device_count() -> int:
     return cuda_device_count() if _installed() else 0
 
 
+def _runtime_version() -> str | None:
+    """The version of the CUDA that CuPy runs on, as "13.0"; None without a GPU."""
+    if not is_available():
+        return None
+    from cupy.cuda import runtime
+
+    number = runtime.runtimeGetVersion()
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
 def _gpus():
     """The CUDA room, where there is a GPU. AssertionError without CuPy, RuntimeError without a GPU, as PyTorch has it."""
     room = arrays.cuda()

@@ -10,6 +10,7 @@ print_cuda_attention.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np

@@ -189,10 +189,11 @@ def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)
     shape = tensors[0]._array.shape
+    dim = layout.wrap_dim(whole(dim), len(shape) + 1)
     for i, t in enumerate(tensors):
         if t._array.shape != shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {[*shape]} at entry 0 and {[*t.shape]} at entry {i}")
-    return _stack(tensors, layout.wrap_dim(whole(dim), len(shape) + 1))
+    return _stack(tensors, dim)
 
 
 @composite(method=False, out="cast apart")

@@ -39,11 +39,16 @@ def _line(array):
 def _index_select(input, dim, index):
     """The slices of `dim` at a 1-d index. (*, N, *), (K) -> (*, K, *)."""
     line = _line(input)
-    found = gather.take_rows(line, dim, index, trespass.ROW, unseen=True)
+    found = gather.take_rows(line, dim, index, _beyond(input), unseen=True)
     return found if input.ndim else found.reshape(())
 
 
-_index_select.prepared(lambda input, dim, index: gather.rows_ready(input, dim, index, trespass.ROW) if input.ndim else None)
+def _beyond(input) -> int:
+    """Which error an index that is out of bounds is: PyTorch has one for lines, and another for slices."""
+    return trespass.ROW if input.ndim < 2 else trespass.ALONG
+
+
+_index_select.prepared(lambda input, dim, index: gather.rows_ready(input, dim, index, _beyond(input)) if input.ndim else None)
 _index_select.derivative(
     input=lambda grad, input_shape, dim, index: _index_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad, 1)
 )
@@ -140,6 +145,7 @@ def _check_source(name: str, input, dim, index, source, error: type[Exception] =
         )
     count = found[dim] if found else 1
     if index.numel() != count:
+        error = error if found else IndexError  # a tensor without dimensions has no slices to count
         raise error(f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({count}), for dim: {dim}")
     return dim
 

@@ -56,6 +56,8 @@ __all__ = [
 _ORDINARY = frozenset({bool, int, float, str, type(None), tuple, list, dict, set})  # what is certainly no tensor and no module
 hooks.shared = globals()
 _everywhere = hooks.everywhere  # as a global: this is read by every call of every module
+# What TorchScript would have added to a module that was scripted or traced.
+SCRIPTED = ": a module that torch.jit gave back is the module itself, without TorchScript. Save its state_dict() with torch.save"
 _EARLY = "before Module.__init__() call"
 # The dictionaries of hooks every module has; those that PyTorch added later are missing in modules pickled before.
 _HOOKS = (
