@@ -103,7 +103,9 @@ def main() -> None:
         for dtype, unit, last_bit in (("float64", "ReLU", 2.3e-16), ("float32", "Tanh", 1.2e-7), ("float32", "ReLU", 1.2e-7)):
             theirs = losses(torch, *images, marks[-1], seed, dtype, unit)
             line(f"seed {seed}, {dtype}, {unit}: Flambeau", losses(flambeau, *images, marks[-1], seed, dtype, unit), theirs)
-            line("    PyTorch, one weight different in its last bit", losses(torch, *images, marks[-1], seed, dtype, unit, last_bit), theirs)
+            line(
+                "    PyTorch, one weight different in its last bit", losses(torch, *images, marks[-1], seed, dtype, unit, last_bit), theirs
+            )
 
 
 if __name__ == "__main__":

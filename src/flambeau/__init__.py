@@ -139,6 +139,9 @@ def __getattr__(name: str):
     return found
 
 
+_import_module("flambeau.version").found_out["cuda"] = lambda: _import_module("flambeau.cuda")._runtime_version()
+
+
 def _find(name: str):
     if name == "torch":  # PyTorch's package imports itself, and programs have been seen to say torch.torch
         return _import_module(__name__)

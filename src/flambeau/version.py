@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 __version__ = "0.1.0"
 flambeau_version = __version__  # stays, while `__version__` follows PyTorch's under the alias `torch` (see compat/)
 torch_version = "2.13.0"
@@ -11,12 +13,10 @@ xpu: str | None = None
 rocm: str | None = None
 git_version = "unknown"
 debug = False
+found_out: dict[str, Callable[[], str | None]] = {}  # what is not known before it is asked for: `cuda`, which the package tells
 
 
 def __getattr__(name: str) -> str | None:
-    """`cuda`: the version of CUDA that CuPy runs on where there is a GPU, else None. It is found out when it is asked for."""
-    if name != "cuda":
+    if name not in found_out:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    from flambeau import cuda
-
-    return cuda._runtime_version()
+    return found_out[name]()
