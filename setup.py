@@ -36,7 +36,7 @@ FLAGS = [
 ]
 STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]
 if SANITIZE := os.environ.get("FLAMBEAU_SANITIZE"):  # e.g. address: tools/sanitized builds such kernels and runs tests on them
-    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-O1", "-g1"]
+    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-O2", "-g1"]
     STRIP = [f"-fsanitize={SANITIZE}"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]

@@ -50,7 +50,8 @@ def test_segments_that_leave_something_out():
     found.sum().backward()
     assert found.tolist() == [3.0, 10.0] and x.grad.tolist() == [1.0, 1.0, 1.0, 2.0, 1.0, 0.0]
     assert flambeau.autograd.gradcheck(
-        lambda x: flambeau.segment_reduce(x, "prod", lengths=flambeau.tensor([2, 3]), unsafe=True, initial=3), x.detach().double().requires_grad_()
+        lambda x: flambeau.segment_reduce(x, "prod", lengths=flambeau.tensor([2, 3]), unsafe=True, initial=3),
+        x.detach().double().requires_grad_(),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau import dtypes, layouts
 from flambeau.errors import refusal
-from flambeau.sparse import dispatch, pointwise, products, reductions, shaping  # noqa: F401 - they declare the rules
+from flambeau.sparse import dispatch, masked, pointwise, products, reductions, shaping  # noqa: F401 - they declare the rules
 from flambeau.sparse.checking import as_sparse_gradcheck
 from flambeau.sparse.conversion import to_layout
 from flambeau.sparse.invariants import check_sparse_tensor_invariants
