@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 from flambeau import _VF, cuda, import_only
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
+from flambeau.eager import bind
 from flambeau.eager.overrides import DisableTorchFunctionSubclass, disabled_torch_function
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
@@ -31,7 +32,19 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple:
     return None if device is None else Device(device), dtype, non_blocking, layout
 
 
-_nn = SimpleNamespace(_parse_to=_parse_to)
+class _Functional:
+    """torch._C._nn: the operations of torch.nn.functional, under the names that they have there."""
+
+    _parse_to = staticmethod(_parse_to)
+
+    def __getattr__(self, name: str) -> Callable:
+        found = bind.functions.get(f"nn.functional.{name}")
+        if found is None:
+            raise AttributeError(f"torch._C._nn has no {name!r}: there is no such operation in torch.nn.functional")
+        return found
+
+
+_nn = _Functional()
 
 
 def _get_accelerator(check: Any = None) -> Device:

@@ -105,6 +105,8 @@ _LATER = {name: home for home, names in {
     "control_flow": "cond while_loop",
     "accelerator": "get_device_module",
     "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
+    "numbered_losses": """binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
+        poisson_nll_loss triplet_margin_loss""",
     "printing": "set_printoptions",
     "qschemes": "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric qscheme",
     "quantized_tensor": """dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point

@@ -72,6 +72,8 @@ def _parse(text: str, index: int | None) -> device:
         if not number.isdecimal() or (len(number) > 1 and number[0] == "0"):
             raise RuntimeError(f"Invalid device string: '{text}': expected something like 'cuda:0'")
         index = int(number)
+    if not kind.replace("_", "").isalpha():
+        raise RuntimeError(f"Invalid device string: '{text}'" if text else "Device string must not be empty")
     if kind not in KNOWN:
         raise RuntimeError(f"Expected one of {', '.join(KNOWN)} device type at start of device string: {kind}")
     if index is not None and index < 0:

@@ -211,6 +211,11 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
         raise RuntimeError(f"device type {devices.device(device).type} does not match device type of out parameter ({out.device.type})")
     if modes.state.grad and out.requires_grad:
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but out requires grad.")
+    if out.layout is not layouts.strided and name in MADE_SPARSE:
+        from flambeau.sparse import making
+
+        out._array = making.without_elements(make(out.dtype, devices.meta).shape, out.layout, out.dtype, out.device)._array
+        return out._bump()
     array = make(out.dtype, out.device)
     if name in RANGES and array.size == out._array.size:
         array = array.reshape(out._array.shape)

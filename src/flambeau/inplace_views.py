@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.eager import inplace
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor import Tensor
 
 NAMES = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided")
 
@@ -30,8 +30,7 @@ def _becoming(name: str) -> Callable:
 
 def _stand_in(self: Tensor) -> Tensor:
     """What the tensor was: same memory, same history, another object."""
-    before = wrap(self._array)
-    before._storage = self._shared_storage()
+    before = self.detach()
     before._node, before._nr, before._needs = self.grad_fn, self._nr, self._needs
     return before
 

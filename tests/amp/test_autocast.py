@@ -292,6 +292,7 @@ MISUSES = [
     ("the dtype of a device that does not exist", lambda f: f.get_autocast_dtype("foo"), RuntimeError),
     ("asking about a device without data", lambda f: f.is_autocast_enabled("meta"), RuntimeError),
     ("no device for custom_fwd", lambda f: f.amp.custom_fwd(lambda c, x: x, device_type=3), ValueError),
+    ("a tensor instead of a function", lambda f: f.autocast("cpu")(f.ones(2)), TypeError),
     ("something that is not a bool", lambda f: f.set_autocast_enabled("cpu"), TypeError),
 ]
 

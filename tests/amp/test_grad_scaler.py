@@ -265,3 +265,21 @@ def test_old_spellings():
 
     assert GradScaler is flambeau.cuda.amp.GradScaler
     assert amp_definitely_not_available() is not flambeau.cuda.is_available()
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "dtype"),
+    [([[0, 2]], [1.0, float("inf")], "float32"), ([[0, 0]], [6e4, 6e4], "float16"), ([[0, 1]], [6e4, 6e4], "float16")],
+)
+def test_infinities_of_sparse_gradients_are_found(indices: list, values: list, dtype: str):
+    """An element of a sparse gradient may be infinite only as the sum of several: float16 ones are summed before they are looked at."""
+
+    def found(lib):
+        weight = lib.nn.Parameter(lib.ones(4, dtype=getattr(lib, dtype)))
+        optimizer, scaler = lib.optim.SGD([weight], lr=0.1), lib.amp.GradScaler("cpu", init_scale=2.0)
+        scaler.scale(weight.float().sum())
+        weight.grad = lib.sparse_coo_tensor(indices, lib.tensor(values).to(weight.dtype), (4,), check_invariants=False)
+        (answer,) = scaler._check_inf_per_device(optimizer).values()
+        return answer.item(), weight.grad.is_coalesced()
+
+    assert found(flambeau) == found(torch)

@@ -179,3 +179,28 @@ def test_adaptive_softmax():
         ours(mine(x), mine(t + 15))
     with pytest.raises(ValueError, match="cutoffs"):
         nn.AdaptiveLogSoftmaxWithLoss(4, 10, [5, 3])
+
+
+BY_NUMBER = {
+    "binary_cross_entropy_with_logits": lambda t, x, y: (x, y, None, None),
+    "cosine_embedding_loss": lambda t, x, y: (x, y, t.tensor([1, -1, 1]), 0.1),
+    "ctc_loss": lambda t, x, y: (x.log_softmax(1), t.tensor([1, 2]), t.tensor([3]), t.tensor([2]), 0),
+    "hinge_embedding_loss": lambda t, x, y: (x, y.round() * 2 - 1, 0.5),
+    "kl_div": lambda t, x, y: (x.log_softmax(1), y),
+    "margin_ranking_loss": lambda t, x, y: (x, y, y.round() * 2 - 1, 0.2),
+    "poisson_nll_loss": lambda t, x, y: (x, y, True, False, 1e-8),
+    "triplet_margin_loss": lambda t, x, y: (x, y, x * y, 1.0, 2, 1e-6, False),
+}
+
+
+@pytest.mark.parametrize("name", BY_NUMBER)
+def test_losses_by_number(name):
+    """torch.kl_div and its like, with a number for the reduction, are PyTorch's."""
+    for reduction in range(3):
+        found = []
+        for lib in (flambeau, torch):
+            x, y = (lib.tensor(np.abs(np.sin(np.arange(1.0, 13) * k)).reshape(3, 4)) for k in (1, 3))
+            found.append(getattr(lib, name)(*BY_NUMBER[name](lib, x, y), reduction).numpy())
+        np.testing.assert_allclose(*found)
+    with pytest.raises(ValueError, match="reduction"):
+        getattr(flambeau, name)(*BY_NUMBER[name](flambeau, flambeau.ones(3, 4), flambeau.ones(3, 4)), 7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sparse_oracle import ALL, COMPRESSED, agree, batch, blocks, dense, matrix, raises_alike, rows, run
+from sparse_oracle import ALL, COMPRESSED, agree, batch, blocks, dense, hybrid, matrix, raises_alike, rows, run
 
 import flambeau
 
@@ -157,3 +157,32 @@ def test_out_takes_sparse_results():
         flambeau.sin(matrix(flambeau).requires_grad_(), out=flambeau.sparse_coo_tensor((4, 5)))
     with pytest.raises(RuntimeError, match="layout"):
         flambeau.sin(matrix(flambeau), out=flambeau.empty(4, 5))
+
+
+def test_made_like_others():
+    """zeros(out=), new(), resize_as_, randn_like, t_ and a move to the device without data give what PyTorch's give."""
+    agree(lambda t: t.zeros(2, 3, out=matrix(t)), exactly=True)
+    agree(
+        lambda t: [matrix(t).new(), matrix(t).new(2, 3), matrix(t).new(t.Size([1])), matrix(t).new(t.tensor([[1]]), t.ones(1))],
+        exactly=True,
+    )
+    agree(lambda t: matrix(t).new().resize_as_(matrix(t)), exactly=True)
+    raises_alike(lambda t: matrix(t).new([6]))
+    for kind in ("coo", "csr", "bsr", "batch"):
+        x = ALL[kind](flambeau)
+        if kind == "coo":
+            raises_alike(lambda t: t.randn_like(matrix(t)))
+            assert flambeau.empty_like(x)._nnz() == 0
+        else:
+            random = flambeau.randn_like(x)
+            assert flambeau.equal(random.crow_indices(), x.crow_indices())
+            assert random.values().std() > 0
+            assert flambeau.empty_like(x)._nnz() == x._nnz()
+        meta = ALL[kind](flambeau).to("meta")
+        assert (meta.is_meta, meta._nnz(), meta.layout) == (True, 0, ALL[kind](flambeau).layout)
+    assert flambeau.randn_like(matrix(flambeau), layout=flambeau.strided).std() > 0
+    agree(lambda t: matrix(t).clone().t_(), exactly=True)
+    raises_alike(lambda t: matrix(t) // matrix(t))
+    raises_alike(lambda t: matrix(t).sspaddmm(dense(t, 4, 3), dense(t, 3, 5)))
+    raises_alike(lambda t: matrix(t).permute((0, 0)))
+    raises_alike(lambda t: hybrid(t).permute((0, 2, 1)))

@@ -81,6 +81,10 @@ class autocast:
 
 def autocast_decorator(autocast_instance: autocast, func: Callable) -> Callable:
     """`func`, each call of which is a region."""
+    if not callable(func):
+        raise TypeError(
+            f"autocast()(func) requires a callable, but got {type(func).__name__}. Try `with autocast(...):` around the computation"
+        )
 
     @functools.wraps(func)
     def decorated(*args, **kwargs):

@@ -118,7 +118,11 @@ class GradScaler:
     @modes.no_grad()
     def _unscale_grads_(self, optimizer: Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> dict:
         """Multiply all gradients by `inv_scale`; {device: 1.0 if one of its gradients was not finite, else 0.0}."""
-        grads = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
+        params = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
+        for param in params:
+            if param.grad.is_sparse and param.grad.dtype is dtypes.float16:
+                param.grad = param.grad.coalesce()  # elements of one place may be finite each, and their sum not
+        grads = [param.grad for param in params]
         if not allow_fp16 and dtypes.float16 in [g.dtype for g in grads]:
             raise ValueError("Attempting to unscale FP16 gradients. Keep the parameters in float32 and run the model in autocast.")
         if grads and inv_scale.is_cpu and updates.on_cpu(grads):  # all of one kind: nothing to ask of each

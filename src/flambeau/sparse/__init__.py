@@ -10,7 +10,7 @@ from flambeau.sparse import dispatch, masked, pointwise, products, reductions, s
 from flambeau.sparse.checking import as_sparse_gradcheck
 from flambeau.sparse.conversion import to_layout
 from flambeau.sparse.invariants import check_sparse_tensor_invariants
-from flambeau.sparse.making import coo, sparse_coo_tensor
+from flambeau.sparse.making import coo, old_constructor
 from flambeau.sparse.parts import SparseTensor
 from flambeau.sparse.products import sampled_addmm
 from flambeau.sparse.products import sparse_addmm as addmm
@@ -58,11 +58,7 @@ class _OldType(type):
     dtype: dtypes.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> SparseTensor:
-        if not args:
-            return sparse_coo_tensor((0,), dtype=cls.dtype, **kwargs)
-        if len(args) == 1 or isinstance(args[0], int):
-            return sparse_coo_tensor(args if isinstance(args[0], int) else args[0], dtype=cls.dtype, **kwargs)
-        return sparse_coo_tensor(*args, dtype=cls.dtype, **kwargs)
+        return old_constructor(args, dtype=cls.dtype, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, SparseTensor) and instance.is_sparse and instance.dtype is cls.dtype

@@ -9,7 +9,7 @@ from flambeau import dtypes, layouts
 from flambeau.factories import as_tensor, device_of, dtype_of, shape_of, zeros
 from flambeau.sparse import history, invariants
 from flambeau.sparse.parts import BY_COLUMNS, BY_ROWS, KINDS, OF_BLOCKS, Compressed, Coo, Parts, SparseTensor, wrapped
-from flambeau.tensor import Tensor
+from flambeau.tensor import Size, Tensor
 
 
 def sparse_coo_tensor(
@@ -31,6 +31,15 @@ def sparse_coo_tensor(
     elements = _elements("sparse_coo_tensor", given[1], dtype, device)
     places = _integers(given[0], elements.device, dtypes.int64)
     return _finish(coo(places, elements, size, check_invariants, is_coalesced), requires_grad)
+
+
+def old_constructor(args: tuple, **options: Any) -> SparseTensor:
+    """What torch.sparse.FloatTensor(*args) and x.new(*args) make: an empty tensor of a size, or one of indices and values."""
+    if not args or isinstance(args[0], int):
+        return sparse_coo_tensor(args or (0,), **options)
+    if len(args) == 1 and not isinstance(args[0], Size):
+        raise TypeError(f"expected sizes, a torch.Size, or indices and values, found {type(args[0]).__name__}")
+    return sparse_coo_tensor(*args, **options)
 
 
 def coo(indices: Tensor, values: Tensor, size: Any = None, check: bool | None = None, coalesced: bool | None = None) -> SparseTensor:

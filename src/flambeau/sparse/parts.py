@@ -230,6 +230,14 @@ class SparseTensor(Tensor):
 
     # -- aliases and copies
 
+    def new(self, *args: Any, device: Any = None) -> SparseTensor:
+        """The old constructor of COO tensors, with the dtype and device of this tensor."""
+        from flambeau.legacy import _check_device
+        from flambeau.sparse import making
+
+        _check_device(device, self.device.type)
+        return making.old_constructor(args, dtype=self.dtype, device=self.device)
+
     def detach(self) -> SparseTensor:
         """The same elements without history."""
         alias = wrapped(self._array)
@@ -297,6 +305,10 @@ class SparseTensor(Tensor):
         """Refused: add the bytes of indices and values."""
         raise RuntimeError("nbytes is not defined for sparse tensors: add the nbytes of the indices and of the values")
 
+    def resize_as_(self, other: Tensor, *, memory_format: Any = None) -> SparseTensor:
+        """Give it the size of another sparse tensor."""
+        return self.resize_as_sparse_(other)
+
     def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         """The old name of its kind, or a copy with another dtype."""
         if dtype is not None:
@@ -337,7 +349,7 @@ _REFUSALS: list[tuple[str, type[Exception], str]] = [
     ("data_ptr tolist", RuntimeError, _NO_STORAGE),
     ("numpy __array__ __dlpack__", TypeError, "can't convert {kind} layout tensor to numpy. Use Tensor.to_dense() first."),
     (
-        "describe resize_ resize_as_ apply_ map_ map2_ as_subclass _reinterpret",
+        "describe resize_ apply_ map_ map2_ as_subclass _reinterpret",
         NotImplementedError,
         "{name} is not available for layout {layout}",
     ),

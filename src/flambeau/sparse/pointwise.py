@@ -6,9 +6,11 @@ A function that keeps zero works on the stored values alone. What is linear in t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-from flambeau import layouts
+from flambeau import devices, layouts
 from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
@@ -147,6 +149,8 @@ def _to_copy(
     input: SparseTensor, dtype: Any, device: Any, strides: Any = None, non_blocking: bool = False, copy: bool = False
 ) -> SparseTensor:
     parts = input._array
+    if devices.device(device).type == "meta" and not input.is_meta:  # how many elements are stored is a question about data, too
+        return zeros_like(input, dtype=dtype, device=device)  # type: ignore[return-value]
     with modes.no_grad():
         values = parts.values.to(device=device, dtype=dtype, non_blocking=non_blocking, copy=copy)
         if values is parts.values:
@@ -352,7 +356,14 @@ def div_(self: Tensor, other: Any, rounding_mode: str | None = None) -> Tensor:
 
 @rule("floor_divide")
 def floor_divide(input: Any, other: Any) -> Tensor:
+    if not isinstance(input, SparseTensor) or not _is_number(other):
+        raise RuntimeError("Sparse floor division requires a sparse tensor and a scalar or zero-dim dense tensor divisor")
     return div(input, other, "floor")
+
+
+@rule("floor_divide_")
+def floor_divide_(self: Any, other: Any) -> Tensor:
+    return become(self, floor_divide(self, other))
 
 
 @rule("pow", "_power_to_number", "_pow")
@@ -378,7 +389,7 @@ def zero_(self: SparseTensor) -> SparseTensor:
     return become(self, zeros_like(self))
 
 
-@rule("zeros_like", "empty_like")
+@rule("zeros_like")
 def zeros_like(
     input: SparseTensor, *, memory_format: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
     pin_memory: bool = False,
@@ -392,6 +403,26 @@ def zeros_like(
     else:
         result = making.empty_like(input._array, layout or input.layout, **options)
     return result.requires_grad_() if requires_grad else result
+
+
+def _values_like(name: str, home: str, input: SparseTensor, *bounds: Any, layout: Any = None, **options: Any) -> Tensor:
+    """empty_like, randn_like and their like: a compressed tensor keeps its places and gets other elements."""
+    make, parts = getattr(import_module(f"flambeau.{home}"), name), input._array
+    if layout is layouts.strided:
+        return make(zeros_like(input, layout=layout), *bounds, **options)
+    if input.is_sparse or layout not in (None, input.layout):
+        if name != "empty_like":
+            raise refusal(name, (input,))
+        return zeros_like(input, layout=layout, **options)
+    wanted = options.pop("requires_grad", False)
+    result = wrapped(parts.with_values(make(parts.values, *bounds, **options)))
+    return result.requires_grad_() if wanted else result
+
+
+for _name, _home in (
+    ("empty_like", "factories"), ("randn_like", "random_factories"), ("rand_like", "random_factories"), ("randint_like", "random_factories"),
+):  # fmt: skip
+    rule(_name)(partial(_values_like, _name, _home))
 
 
 @rule("new_zeros", "new_empty")

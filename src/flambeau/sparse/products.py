@@ -25,7 +25,7 @@ from flambeau.sparse.conversion import (
     unflat,
 )
 from flambeau.sparse.dispatch import refusal, rule
-from flambeau.sparse.parts import Coo, SparseTensor
+from flambeau.sparse.parts import KINDS, Coo, SparseTensor
 from flambeau.tensor import Tensor
 
 
@@ -241,6 +241,12 @@ def smm(input: SparseTensor, mat: Tensor) -> SparseTensor:
 
 def sspaddmm(input: SparseTensor, mat1: SparseTensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> SparseTensor:
     """beta * input + alpha * (mat1 @ mat2), as a sparse tensor."""
+    for name, x, kind, fine in (
+        ("input", input, "sparse", input.is_sparse), ("mat1", mat1, "sparse", mat1.is_sparse),
+        ("mat2", mat2, "strided", mat2.layout is layouts.strided),
+    ):  # fmt: skip
+        if not fine:
+            raise RuntimeError(f"sspaddmm: expected '{name}' to have {kind} layout, got '{name}' with layout {KINDS[x.layout]}")
     return input * beta + smm(mat1, mat2) * alpha
 
 

@@ -38,7 +38,8 @@ def permute(input: SparseTensor, *args: Any, dims: Any = None) -> SparseTensor:
     with modes.no_grad():
         indices = parts.indices if list(order[:sparse_dim]) == list(range(sparse_dim)) else parts.indices[list(order[:sparse_dim])]
         values = parts.values.permute(0, *[d - sparse_dim + 1 for d in order[sparse_dim:]])
-        kept = parts.coalesced and list(order[:sparse_dim]) == list(range(sparse_dim))
+        # PyTorch looks at the first dimension as it was given, so that -4 of 4 dimensions forgets that the order is kept.
+        kept = parts.coalesced and list(order[:sparse_dim]) == list(range(sparse_dim)) and not any(d < 0 for d in dims[:1])
         result = wrapped(Coo(indices, values, tuple(parts.shape[d] for d in order), kept))
     back = [list(order).index(d) for d in range(len(order))]
     return history.recorded(result, "PermuteBackward0", (input,), (lambda grad: grad.permute(back),))
