@@ -218,6 +218,67 @@ def test_python_threads_compute_side_by_side():
     assert not wrong
 
 
+FIRST_CALLS = """
+import sys, threading, traceback
+import flambeau as torch
+import flambeau.nn.functional as F
+
+sys.setswitchinterval(1e-5)
+data, other = [torch.randn(4, 4, generator=torch.Generator().manual_seed(seed)) + 4 * torch.eye(4) for seed in (1, 2)]
+index = torch.tensor([0, 2, 1, 3])
+
+
+def step():
+    a, b = data.clone().requires_grad_(), other.clone()
+    x = (a * b + a / 2 - b).sigmoid().tanh().view(2, 8).transpose(0, 1).reshape(16)[2:10]
+    total = torch.cat([x, x * 2]).softmax(0).log().sum() + x.mean() + a[0, 1] + a[[0, 2]].sum() + a[b > 0].var()
+    total = total + F.linear(a, b).relu().max(dim=1).values.sum() + torch.einsum("ij,jk->ik", a, b).norm() + a.split(2)[0].prod()
+    c = a.clone()
+    c.mul_(2)
+    c[0] = 1
+    c[:, 1].add_(b[0])
+    c.clamp_(-1, 1).index_fill_(0, index[:1], 0.5).t_().masked_fill_(b > 3, 0.25)
+    total = total + torch.where(c > 0, c, b).cumsum(0).sort(0)[0].topk(2)[0].sum() + F.mse_loss(a, b) + F.cross_entropy(a, index)
+    total = total + F.layer_norm(a, (4,)).pow(3).sum() + F.batch_norm(a, None, None, training=True).exp().sum() + F.gelu(a).std()
+    image = a.view(1, 1, 4, 4)
+    total = total + F.conv2d(image, b[:2, :2].reshape(1, 1, 2, 2)).sum() + F.max_pool2d(image, 2).sum() + F.pad(image, (1, 1)).sum()
+    total = total + torch.linalg.inv(a).sum() + a.gather(0, index.view(1, 4)).sum() + a.unfold(0, 2, 1).sum() + a.flip(0).amax()
+    total = total + a.expand(2, 4, 4).permute(1, 2, 0).squeeze().unsqueeze(0).chunk(2, 1)[0].sum() + a.diagonal().sum() + a.atan2(b).sum()
+    total = total + a.roll(1).tril().logsumexp(0).sum() + torch.addmm(b, a, a).sum() + torch.lerp(a, b, 0.3).sum() + (a @ b).trace()
+    total = total + torch.view_as_complex(a.view(4, 2, 2)).conj().abs().sum() + torch.stack([a, b]).median() + F.embedding(index, a).sum()
+    total.backward()
+    return a.grad
+
+
+found, start = [], threading.Barrier(8)
+
+
+def work():
+    start.wait()
+    try:
+        found.append([step(), step(), step()])
+    except BaseException:
+        found.append(traceback.format_exc())
+
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+problems = [f for f in found if isinstance(f, str)]
+assert not problems, problems[0]
+expected = step()
+assert all(torch.equal(grad, expected) for grads in found for grad in grads)
+"""
+
+
+@pytest.mark.parametrize("_", range(2))
+def test_many_threads_may_use_operations_for_the_first_time_together(_):
+    """What is made at its first use (functions, recipes of nodes, remembered calls) is never seen half made by another thread."""
+    subprocess.run([sys.executable, "-c", FIRST_CALLS], check=True, timeout=300)
+
+
 PAUSES = """
 import os, time
 import flambeau as torch

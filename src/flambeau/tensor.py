@@ -228,10 +228,11 @@ class Tensor(Methods):
 
     def _shared_storage(self) -> Storage:
         """The storage, made now if nothing has shared it so far."""
-        s = self._storage
-        if s is None:
-            s = self._storage = Storage(self._array)
-        return s
+        if self._storage is None:
+            made = Storage(self._array)
+            if self._storage is None:  # else another thread was quicker: see Note [counting without a lock] in autograd/modes.py
+                self._storage = made
+        return self._storage  # type: ignore[return-value]
 
     @property
     def _version(self) -> int:

@@ -2,15 +2,20 @@
 
 Making a thousand functions would take as long as importing all the rest, so `bind_all` only notes their names; whoever asks for one first,
 through `flambeau.<name>` or through a tensor, has it made.
+
+Note [first calls from several threads]: what is made at its first use is put where others find it when it is complete, and not a line earlier:
+a thread that finds it half made would fail, or worse. Where making it takes several steps that others may see, a lock makes them wait.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 
-from flambeau import ops
+from flambeau import forks, ops
 from flambeau.autograd import modes
 from flambeau.eager import array_ops, indexing, older_calls, overrides, pointwise, record, views
 from flambeau.ops import OPS, contents
@@ -78,8 +83,8 @@ class Later:
         self.name = name
 
     def __get__(self, tensor, kind=None):
-        if self.name not in methods:
-            contents.load(contents.METHODS[self.name])
+        if self.name in contents.METHODS:
+            contents.load(contents.METHODS[self.name])  # or wait until another thread has: its derivatives are declared after it
         op, form = methods[self.name]
         op.bind()
         method = getattr(op, form)
@@ -141,7 +146,22 @@ def bind(op: Op) -> None:
     """Make the functions of one operation."""
     if op.bound:
         return
-    op.bound = True
+    with _binding:  # see Note [first calls from several threads]
+        if not op.bound and op not in _half_made:  # the latter: it is asked for by what is made for itself
+            _half_made.add(op)
+            try:
+                _make(op)
+                op.bound = True
+            finally:
+                _half_made.discard(op)
+
+
+_binding = threading.RLock()
+_half_made: set[Op] = set()
+forks.renewed(sys.modules[__name__], "_binding", threading.RLock)
+
+
+def _make(op: Op) -> None:
     if op.kind in NODES:
         words = op.name.replace(".", "_") if op.name.startswith(("linalg.", "special.")) else op.short
         name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"

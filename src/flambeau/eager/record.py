@@ -507,10 +507,10 @@ def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
 def record_again(found, result: Tensor, input: Tensor) -> None:
     """`record_view` for a view that was made before, of a tensor with the same geometry and dtype: so its node saved the same."""
     if found.recipe is None:
-        values = (input, *found.values)
-        found.recipe = _view_recipe(found.op, values)
-        found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in found.recipe.keep]
+        values, recipe = (input, *found.values), _view_recipe(found.op, (input, *found.values))
+        found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
         found.record = found.op.node_class.record
+        found.recipe = recipe  # last: it says that the others are there
     node = found.record(result, input)
     if node is NotImplemented:
         node = _started(found.op.node_class, found.recipe, (edge_of(input),), result)
@@ -606,7 +606,6 @@ class History:
         node, recorder = results[self.outputs[0]]._node, found.op.node_class.recorders.get(found.pattern)
         if recorder is None or any([kind == ALL_RESULTS for _, kind, _, _ in node.recipe.later]):
             return
-        self.record, _, self.counts = recorder
         where, n = {}, 0  # argument -> which of all tensors it is
         for at, _, is_list in found.places:
             where[at] = slice(n, n := n + (len(values[at]) if is_list else 1))
@@ -615,6 +614,8 @@ class History:
         made = [(i, at, number) for i, kind, at, number in node.recipe.later if kind == ONE_RESULT]
         lists = [(i, where[at], kind == OPERAND) for i, kind, at, _ in node.recipe.later if kind in (OPERAND, OPERANDS)]
         self.kept[node.recipe] = known, made, lists
+        _, _, self.counts = recorder
+        self.record = recorder[0]  # last: it says that the others are there
 
 
 def record_settled(found, results: tuple, tensors: Sequence[Tensor], args: tuple, kwargs: dict) -> None:
@@ -674,13 +675,14 @@ def _remember(plans: dict[int, tuple], node: Any, outputs: list[int], values: Se
     for kind, at, fact in recipe.keep:
         direct = (kind in (OPERAND, FACT) and node.counts is None and at in places) or (kind == ONE_RESULT and at == outputs[0])
         which.append(_compiled(kind, places.index(at) + 1 if kind != ONE_RESULT else 0, fact) if direct else LATER)
-    recipe.later = []
+    later: list[tuple] = []  # a new list: other threads may be reading the old one
     for i, (kind, at, fact) in enumerate(recipe.keep):
         if which[i] == LATER:
             number = (
                 outputs.index(at) if kind == ONE_RESULT and at in outputs else None
             )  # of an output; other results are saved as operands are
-            recipe.later.append((i, kind, at, number if kind == ONE_RESULT else fact))
+            later.append((i, kind, at, number if kind == ONE_RESULT else fact))
+    recipe.later = later
     plans[sum([(edge is not None) << i for i, edge in enumerate(node.edges)])] = recipe, tuple(which)
 
 

@@ -294,16 +294,14 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
     sure = len(made) <= 1 and (not callable(op.settled) or op.settled(*args, **kwargs))
     if sure and made:
         found = _settled(made[0], result, args, kwargs)
-    known[key] = found
-    if found is None and sure and _repeats(args, kwargs):
-        known[key] = 0  # which tensor went where will be seen when they are different ones
     if found is not None:
         if op.kind == "composite":  # of an array operation, that is its own name
             shown = op.grad_name(*args, **kwargs) if callable(op.grad_name) else op.grad_name
             found.shown = shown if shown != found.op.node_class.__name__ else None
         found.ready = _ready(found, made[0][1])
-    elif sure and not made and args and result is args[0]:
-        known[key] = ITSELF
+    itself = found is None and sure and not made and bool(args) and result is args[0]
+    unsure = found is None and sure and _repeats(args, kwargs)  # which tensor went where will be seen when they are different ones
+    known[key] = ITSELF if itself else 0 if unsure else found
     if outer is not None:
         outer += made
     return result

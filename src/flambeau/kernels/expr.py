@@ -89,7 +89,7 @@ def _make(op: str, args: tuple[Expr, ...], value: Any, kind: str) -> Expr:
     if found is None:
         found = object.__new__(Expr)
         found.op, found.args, found.value, found.kind = op, args, value, kind
-        _interned[key] = found
+        found = _interned.setdefault(key, found)  # formulas are compared by identity: of two threads, one makes it
     return found
 
 
