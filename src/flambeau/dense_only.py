@@ -16,6 +16,7 @@ from flambeau import dtypes, layouts
 from flambeau.eager import overrides
 from flambeau.errors import refusal
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.mirrored import signs
 from flambeau.tensor import Tensor
 
 NEVER = "is_sparse is_sparse_csr is_quantized is_mkldnn is_nested is_xpu is_mps is_xla is_vulkan is_mtia is_maia is_ipu".split()
@@ -89,8 +90,8 @@ Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are
 Tensor.name = None
 Tensor.sparse_dim = _told("0: no dimension is sparse.", lambda self: 0)
 Tensor.dense_dim = _told("The number of dimensions: all are dense.", lambda self: self.dim())
-Tensor.is_conj = _told("False: conjugation is carried out at once.", lambda self: False)
-Tensor.is_neg = _told("False: negation is carried out at once.", lambda self: False)
+Tensor.is_conj = _told("Whether it is a view of memory that is to be read conjugated.", lambda self: signs(self._array)[0])
+Tensor.is_neg = _told("Whether it is a view of memory that is to be read negated.", lambda self: signs(self._array)[1])
 Tensor.is_distributed = _told("False.", lambda self: False)
 Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
 Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")

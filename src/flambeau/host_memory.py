@@ -99,7 +99,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 def is_pinned(self: Tensor, device: Any = None) -> bool:
     """Whether a GPU can read this memory directly."""
-    return self.is_cpu and cuda_is_available() and arrays.cuda().is_pinned(self._array)
+    return self.is_cpu and cuda_is_available() and arrays.cuda().is_pinned(self._shared_storage().array)
 
 
 def need_accelerator(what: str) -> None:

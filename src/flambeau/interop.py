@@ -40,8 +40,11 @@ def _type_name(value: Any) -> str:
 def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """A NumPy array over the same memory; `force=True` detaches and copies from the GPU first where that is needed."""
     if force:
-        self = self.detach().cpu()
+        self = self.detach().cpu().resolve_conj().resolve_neg()
     array = self._array
+    for bit, cure, is_set in (("conjugate", "resolve_conj", self.is_conj()), ("negative", "resolve_neg", self.is_neg())):
+        if is_set:
+            raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{cure}().numpy() instead.")
     if type(array) is not np.ndarray:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first.")
     if modes.state.grad and self.requires_grad:  # under no_grad nothing would be recorded anyway
@@ -103,6 +106,9 @@ def dlpack(self: Tensor, *, stream: Any = -1, max_version: tuple[int, int] | Non
     if type(self._array) is MetaArray:
         raise BufferError("Cannot pack tensors on meta: they have no data")
     source = self.clone() if copy else self
+    if source.is_conj() or source.is_neg():
+        bit = "conjugate" if source.is_conj() else "negative"
+        raise BufferError(f"Can't export tensors with the {bit} bit set: what lies in the memory is not what they mean. Try tensor.clone()")
     array = source._array
     if type(array) is not np.ndarray:
         return array.__dlpack__(stream=None if stream == -1 else stream, max_version=max_version)

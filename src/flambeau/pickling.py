@@ -17,6 +17,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.devices import device
 from flambeau.factories import empty_strided
+from flambeau.kernels.mirrored import turned
 from flambeau.tensor import Tensor, wrap
 from flambeau.typed_storage import OLD_NAMES, TypedStorage, typed_storage
 from flambeau.untyped_storage import UntypedStorage, window
@@ -30,13 +31,20 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
     return {name: value for name, value in vars(tensor).items() if name not in OWN}
 
 
-def rebuild(storage: Any, storage_offset: int, size, stride, dtype: dtypes.dtype) -> Tensor:
-    """A tensor that is a window on a storage."""
+def rebuild(storage: Any, storage_offset: int, size, stride, dtype: dtypes.dtype, metadata: dict | None = None) -> Tensor:
+    """A tensor that is a window on a storage; `metadata` says whether it is read conjugated or negated."""
     untyped: UntypedStorage = storage._untyped_storage
     check_geometry(storage_offset, size, stride, dtype)
-    tensor = wrap(window(untyped._storage, dtype, storage_offset, tuple(size), tuple(stride)))
+    conj, neg = (bool((metadata or {}).get(name)) for name in ("conj", "neg"))
+    seen = turned(window(untyped._storage, dtype, storage_offset, tuple(size), tuple(stride)), conj and dtype.is_complex, neg)
+    tensor = wrap(seen)
     tensor._storage = untyped._storage
     return tensor
+
+
+def metadata(tensor: Tensor) -> dict[str, bool]:
+    """What is to be known of a tensor beside its window on a storage."""
+    return {name: True for name, is_so in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_so}
 
 
 def check_geometry(storage_offset: int, size, stride, dtype: dtypes.dtype) -> None:
@@ -56,10 +64,7 @@ def _rebuild_tensor_v2(storage: TypedStorage, storage_offset, size, stride, requ
 
 
 def _rebuild_tensor_v3(storage: Any, storage_offset, size, stride, requires_grad, backward_hooks, dtype, metadata=None) -> Tensor:
-    tensor = rebuild(storage, storage_offset, size, stride, dtype)
-    # PyTorch's x.conj() and x.conj().imag are views that say so; ours are results.
-    tensor = tensor.conj() if metadata and metadata.get("conj") else tensor
-    tensor = -tensor if metadata and metadata.get("neg") else tensor
+    tensor = rebuild(storage, storage_offset, size, stride, dtype, metadata)
     tensor._needs = bool(requires_grad)
     return tensor
 
@@ -125,9 +130,10 @@ def _rebuilding(self: Tensor) -> tuple[Callable, tuple]:
     if self.is_meta:
         return _rebuild_meta_tensor_no_storage, (self.dtype, *geometry, self.requires_grad)
     rest: tuple = self.storage_offset(), *geometry, self.requires_grad, OrderedDict()
+    last = (known,) if (known := metadata(self)) else ()
     if self.dtype in _WITH_OLD_STORAGES:
-        return _rebuild_tensor_v2, (typed_storage(self), *rest)
-    return _rebuild_tensor_v3, (self.untyped_storage(), *rest, self.dtype)
+        return _rebuild_tensor_v2, (typed_storage(self), *rest, *last)
+    return _rebuild_tensor_v3, (self.untyped_storage(), *rest, self.dtype, *last)
 
 
 _WITH_OLD_STORAGES = frozenset(OLD_NAMES.values())  # there is a torch.FloatStorage, but no torch.UInt16Storage
@@ -151,8 +157,11 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         raise RuntimeError(f"{only}, not results of operations (of weight_norm, in a module). Try x.detach().clone() for the values.")
     if id(self) in memo:
         return memo[id(self)]
-    storage = self.untyped_storage().__deepcopy__(memo)
-    result = rebuild(storage, self.storage_offset(), self.shape, self.stride(), self.dtype)
+    if metadata(self):
+        result = self.detach().clone()  # the numbers that are meant, in memory of their own: PyTorch does so
+    else:
+        storage = self.untyped_storage().__deepcopy__(memo)
+        result = rebuild(storage, self.storage_offset(), self.shape, self.stride(), self.dtype)
     if type(self) is not Tensor:
         result = result.as_subclass(type(self))
     memo[id(self)] = result

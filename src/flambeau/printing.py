@@ -22,6 +22,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from flambeau.kernels import arrays
+
 # Forward mode sets this while it runs: tensor -> (what to print of it, what it carries along or None)
 unpack: Callable[[Any], tuple[Any, Any]] | None = None
 Kind = Literal["exact", "float", "complex"]  # exact: integers and booleans, which need no choice of notation
@@ -32,7 +34,7 @@ def tensor_repr(tensor: Any, *, tensor_contents=None, default_dtype: Any = "torc
 
     Read from the tensor: `shape`, `dtype` (its str, `is_floating_point`, `is_complex`), `device` (its str, `type`,
     `index`), `requires_grad`, `grad_fn` (None, or a node with `name()`), the name of its class, and `_array`, a NumPy
-    or CuPy array, which is not touched on the meta device nor when `tensor_contents` stands in for the body.
+    or CuPy array, or one of these in a mirror, which is not touched on the meta device nor when `tensor_contents` stands in for the body.
 
     `default_dtype` and `default_device` are the ones a reader assumes when none is printed: a dtype or its
     name, and a device's name. `extra_suffixes` end the line, for example `tangent=tensor(1.)`.
@@ -45,7 +47,7 @@ def tensor_repr(tensor: Any, *, tensor_contents=None, default_dtype: Any = "torc
     prefix = "tensor(" if _is_plain(tensor) else f"{type(tensor).__name__}("
     body = tensor_contents
     if body is None:
-        body = "..." if tensor.device.type == "meta" else format_array(tensor._array, _kind(tensor.dtype), indent=len(prefix))
+        body = "..." if tensor.device.type == "meta" else format_array(arrays.plain(tensor._array), _kind(tensor.dtype), indent=len(prefix))
     suffixes = [*_suffixes(tensor, str(default_dtype), default_device), *extra_suffixes]
     text = _append_suffixes(prefix + body, suffixes, indent=len(prefix))
     by_class = _inherits_from_parameter(tensor)
@@ -72,7 +74,7 @@ def tensor_format(tensor: Any, format_spec: str) -> str:
     """
     is_number = len(tensor.shape) == 0 and tensor.device.type != "meta"
     if is_number and _is_plain(tensor) and not _inherits_from_parameter(tensor):
-        (value,) = _python_numbers(_to_host(tensor._array), _kind(tensor.dtype))
+        (value,) = _python_numbers(_to_host(arrays.plain(tensor._array)), _kind(tensor.dtype))
         return format(value, format_spec)
     if format_spec:
         found = (

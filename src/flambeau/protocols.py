@@ -11,7 +11,6 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
 from flambeau.kernels import arrays
-from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor
 
 
@@ -20,7 +19,7 @@ def item(self: Tensor) -> Any:
     if modes.special and modes.state.recorder is not None:
         return modes.state.recorder.run_whole(item, "item", (self,), {})
     array = self._array
-    if type(array) is MetaArray:
+    if self.is_meta:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors: they have a shape but no data")
     if array.size != 1:
         found = f"{array.size} elements cannot be converted to Scalar: shape {tuple(array.shape)}"
@@ -38,9 +37,9 @@ def host_array(self: Tensor) -> np.ndarray:
     array = self._array
     if type(array) is np.ndarray:
         return array
-    if type(array) is MetaArray:
+    if self.is_meta:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    return arrays.to_device(array, devices.cpu)
+    return arrays.to_device(arrays.plain(array), devices.cpu)
 
 
 def _one(self: Tensor, target: str) -> Any:
@@ -129,9 +128,9 @@ def _by_element(name: str, function: Callable, self: Tensor, *others: Tensor) ->
             raise TypeError(f"{name} is only implemented on CPU tensors: it calls Python for every element, found one on {t.device}")
         if t.requires_grad:
             raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
-    columns = [t.expand(self.shape)._array.reshape(-1).tolist() for t in (self, *others)]
+    columns = [host_array(t.expand(self.shape)).reshape(-1).tolist() for t in (self, *others)]
     values = [function(*row) for row in zip(*columns, strict=True)]
-    self._array[...] = np.array(values).astype(self._array.dtype).reshape(self._array.shape)
+    arrays.write(self._array, np.array(values).astype(self._array.dtype).reshape(self._array.shape))
     self._bump()
     return self
 

@@ -19,7 +19,7 @@ import numpy as np
 from flambeau import dtypes, printing
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 from flambeau.factories import as_tensor
-from flambeau.kernels import quantized
+from flambeau.kernels import arrays, quantized
 from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
 from flambeau.tensor import Tensor, wrap
 from flambeau.typed_storage import typed_storage
@@ -196,7 +196,7 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: dtypes.dtype, reduce_range
     if not input.numel():
         raise RuntimeError("min(): an input without elements has no range to choose a scale for")
     by = 2 if reduce_range else 1
-    scale, zero = quantized.choose(input._array, bounds.max // by, bounds.min // by)
+    scale, zero = quantized.choose(arrays.plain(input._array), bounds.max // by, bounds.min // by)
     if scale == np.inf:
         raise RuntimeError("cannot quantize: the input has an infinity, and no scale is large enough. Look for it with x.isinf()")
     return quantize_per_tensor(input, scale, zero, dtype)
@@ -217,7 +217,7 @@ def _span(bounds: Any) -> str:
 
 def _quantized(input: Tensor, quantizer: Quantizer, bounds: Any) -> QuantizedTensor:
     scale, zero = quantizer.along(input.dim())
-    x = input._array
+    x = arrays.plain(input._array)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / scale
         x = np.where(np.isnan(x), np.inf, x)  # the greatest integer, as in PyTorch

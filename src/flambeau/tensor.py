@@ -94,7 +94,7 @@ class Tensor(Methods):
         "_storage",
         "_view_mode",
     )
-    _array: Any  # numpy.ndarray, cupy.ndarray or MetaArray
+    _array: Any  # numpy.ndarray, cupy.ndarray or MetaArray, or a Mirrored of one of these
     _storage: Storage | None
     _needs: bool  # takes part in differentiation
     _node: Node | None  # the operation that made it
@@ -205,7 +205,7 @@ class Tensor(Methods):
     @property
     def is_cpu(self) -> bool:
         """Whether it is in main memory."""
-        return type(self._array) is np.ndarray
+        return type(self._array) is np.ndarray or self.device.type == "cpu"
 
     @property
     def is_meta(self) -> bool:
@@ -410,6 +410,9 @@ class Tensor(Methods):
 
     def _reinterpret(self, dtype: dtypes.dtype) -> Tensor:
         """The same bytes read as another dtype: a view without history."""
+        for bit, is_set in (("conjugate view tensors", self.is_conj()), ("tensors with negative bit set", self.is_neg())):
+            if is_set:
+                raise RuntimeError(f"torch.Tensor.view is not supported for {bit} when converting to a different dtype. Try x.clone()")
         shape, strides, _offset = layout.view_dtype(*arrays.view_of(self._array), 0, self._array.itemsize, dtype.itemsize)
         alias = wrap(arrays.reinterpret(self._array, dtype.numpy, shape, strides))
         alias._storage = self._shared_storage()

@@ -20,6 +20,7 @@ import numpy as np
 from flambeau import determinism, devices, dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.mirrored import signs, turned_as
 from flambeau.ops import formats
 from flambeau.storage import Storage
 from flambeau.tensor import Tensor, wrap
@@ -395,7 +396,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     )
     if needed > storage.nbytes() and (size, stride) != arrays.view_of(self._array):  # as PyTorch does: another shape makes room for itself
         resize_storage(storage, needed)
-    self._array = window(storage, self.dtype, offset, size, stride)
+    self._array = turned_as(window(storage, self.dtype, offset, size, stride), self._array)
     self._storage = storage
     storage.version += 1
     return self
@@ -427,7 +428,7 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
         resize_storage(storage, needed)
         if determinism.fills_memory() and self.device.type != "meta":
             arrays.fill(flat_view(storage, self.dtype)[before:], unlikely(self.dtype))
-    self._array = window(storage, self.dtype, offset, shape, strides)
+    self._array = turned_as(window(storage, self.dtype, offset, shape, strides), self._array)
     self._bump()
     return self
 
@@ -467,7 +468,7 @@ def exchange(storage: Storage, memory: Any, known: list[Tensor] | None = None) -
         memory = _lengthened(memory, nbytes, max(needed))
     storage.array, storage.nbytes_, storage.segment = memory, None, None
     for t, dtype, offset, shape, strides in geometry:
-        t._array = window(storage, dtype, offset, shape, strides)
+        t._array = turned_as(window(storage, dtype, offset, shape, strides), t._array)
     storage.nbytes_ = nbytes
 
 
@@ -505,7 +506,8 @@ def is_storage(obj: Any) -> bool:
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether two tensors are the same window on the same storage."""
     same_memory = self._shared_storage() is tensor._shared_storage() and self.storage_offset() == tensor.storage_offset()
-    return same_memory and arrays.view_of(self._array) == arrays.view_of(tensor._array)
+    mine, others = self._array, tensor._array
+    return same_memory and arrays.view_of(mine) == arrays.view_of(others) and signs(mine) == signs(others)
 
 
 for _method in (set_, resize_, resize_as_, is_set_to):

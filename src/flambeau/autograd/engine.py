@@ -23,6 +23,7 @@ from flambeau.autograd import modes
 from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node, refuse_swapped
 from flambeau.kernels import keeper
+from flambeau.kernels.arrays import plain
 from flambeau.kernels.reduce import reduce
 from flambeau.tensor import wrap
 from flambeau.tracing import kinds
@@ -274,7 +275,7 @@ def fit(grad, shape: tuple, numpy_dtype, node: Node | None = None, position: int
         if state.grad or hasattr(array, "as_tensor"):
             grad = grad.sum_to_size(shape)
         else:
-            found = reduce("sum", array, *summed, array.dtype)
+            found = reduce("sum", plain(array), *summed, array.dtype)
             grad = wrap(found if found.shape == shape else found.reshape(shape))
     if array.dtype != numpy_dtype:
         if array.dtype.kind == "c" and numpy_dtype.kind != "c":

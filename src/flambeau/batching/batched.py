@@ -119,6 +119,14 @@ class Batched(Tensor):
         """Whether it is in main memory."""
         return self.value.is_cpu
 
+    def is_conj(self) -> bool:
+        """Whether all samples are to be read conjugated."""
+        return self.value.is_conj()
+
+    def is_neg(self) -> bool:
+        """Whether all samples are to be read negated."""
+        return self.value.is_neg()
+
     def storage_offset(self) -> int:
         """Where in its storage the first sample's first element lies."""
         return self.value.storage_offset()

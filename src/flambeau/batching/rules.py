@@ -159,7 +159,7 @@ def _same(input: Batched) -> Tensor:
     return OPS["_alias"].call(front(input))
 
 
-rule("_alias", "_view_as_real", "_view_as_complex")(lambda op, input: op.call(front(input)))
+rule("_alias", "_view_as_real", "_view_as_complex", "_conj", "_neg_view")(lambda op, input: op.call(front(input)))
 rule("_t")(lambda op, input: front(input).transpose(1, 2) if input.dim() == 2 else _same(input))
 rule("_squeeze1", "_squeeze2", "_squeeze4")(
     lambda op, input, dim: op.call(front(input), further(dim, input.dim())) if input.dim() else _same(input)

@@ -277,7 +277,7 @@ def compute(op, by_name: dict[str, Any]):
         raise not_a_tensor(op, first)
     if len(tensors) > 1:
         common_device(op, tensors)
-    if type(tensors[0]._array) is MetaArray:
+    if tensors[0].is_meta:
         return by_name, _on_meta(op, arguments)
     try:
         found = op.forward(**arguments)
@@ -304,9 +304,9 @@ def _tensors(values):
 
 def _unwrap(value):
     if isinstance(value, Tensor):
-        return value._array
+        return arrays.plain(value._array)
     if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
-        return [v._array if isinstance(v, Tensor) else v for v in value]
+        return [arrays.plain(v._array) if isinstance(v, Tensor) else v for v in value]
     return value
 
 
@@ -356,7 +356,7 @@ def bind_inplace(op) -> Callable:
         first = arguments.parameters[0]
         self = by_name[first]
         inplace.check_writable(op, self, list(_tensors(values)))
-        writes = op.write is not None and type(self._array) is not MetaArray
+        writes = op.write is not None and not self.is_meta
         given, found = (by_name, None) if writes else compute(op, by_name)
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
@@ -365,7 +365,10 @@ def bind_inplace(op) -> Callable:
         reads = recorded and any(first in needed_names(f) for f in derivatives)
         before = Before(self, (self, *given.values()), reads) if recorded else None
         if found is None:
-            op.write(**{name: _unwrap(value) for name, value in given.items()})
+            bare = {name: _unwrap(value) for name, value in given.items()}
+            op.write(**bare)
+            if bare[first] is not self._array:  # but what is seen of it in a mirror
+                arrays.write(self._array, bare[first])
         else:
             arrays.write(self._array, found)
         self._bump()

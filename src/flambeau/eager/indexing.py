@@ -299,7 +299,7 @@ def _indices(self: Tensor, wanted: Plan) -> list[Tensor | None]:
             found.append(None)
             continue
         tensor: Any = wrap(np.arange(int(index))) if kind == FLAG else as_index(index)
-        found.append(tensor if type(tensor._array) is type(self._array) else tensor.to(self.device))
+        found.append(tensor if type(tensor._array) is type(self._array) else tensor.to(self.device).resolve_neg())
     return found
 
 
@@ -347,5 +347,8 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
         _index_put.call_inplace(view, indices, value, False)
         return
     inplace.check_writable(_index_put, view, (view, *indices, value))
-    _index_put.write(view._array, [None if i is None else i._array for i in indices], value._array, False)
+    seen = arrays.plain(view._array)
+    _index_put.write(seen, [None if i is None else arrays.plain(i._array) for i in indices], arrays.plain(value._array), False)
+    if seen is not view._array:
+        arrays.write(view._array, seen)
     view._bump()

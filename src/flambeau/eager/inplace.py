@@ -18,8 +18,9 @@ from flambeau.autograd.node import Node, operation, shown
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.mirrored import signs, turned_as
 from flambeau.layouts import strided
-from flambeau.ops.complex import view_as_complex, view_as_real
+from flambeau.ops.complex import _conj, _neg_view, view_as_complex, view_as_real
 from flambeau.ops.views import _window
 from flambeau.tensor import Tensor, wrap
 
@@ -162,7 +163,7 @@ def _take_shape(out: Tensor, shape: tuple, strides: tuple) -> None:
     if layout.storage_extent(shape, strides, offset) * out._array.itemsize <= room:
         out._array = arrays.strided_view(out._array, shape, strides)
     else:
-        out._array = arrays.empty_strided(shape, strides, out._array.dtype, out.device)
+        out._array = turned_as(arrays.empty_strided(shape, strides, out._array.dtype, out.device), out._array)
         out._storage = None
 
 
@@ -223,21 +224,32 @@ def rewrite(self: Tensor, record: Callable[[Tensor], None], position: int = 0) -
     record(stand_in)
     inner = stand_in._node
     node = CopySlices()
-    node.inner, node.geometry, node.view_dtype = inner, _within(self, base), self._array.dtype
-    node.base_layout, node.position = arrays.view_of(base._array), position
+    node.inner, node.window, node.position = inner, _within(self, base), position
+    node.base_layout, node.base_signs = arrays.view_of(base._array), signs(base._array)
     start(node, [edge_of(base), *inner.edges[:position], *inner.edges[position + 1 :]], [base._array])
     attach(base, node)
 
 
 def _within(view: Tensor, base: Tensor) -> tuple:
-    """(shape, strides, offset) of a view in elements of its dtype, the offset counted from base's first element."""
-    shape, strides = arrays.view_of(view._array)
-    start = arrays.data_pointer(view._array) - arrays.data_pointer(base._array) if view._array.size else 0
-    return tuple(shape), strides, start // view._array.itemsize
+    """What a view is of its base: its shape, strides and offset in elements of its dtype, the offset counted from base's first element, that
+    dtype, and whether the memory is read conjugated or negated."""
+    array = view._array
+    start = arrays.data_pointer(array) - arrays.data_pointer(base._array) if array.size else 0
+    return (*arrays.view_of(array), start // array.itemsize), array.dtype, signs(array)
 
 
-def _seen_as(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
-    """The view of `base` with this geometry, counted in elements of its own dtype: a complex base may be seen as real pairs, or the reverse."""
+def _seen_as(base: Tensor, geometry: tuple, numpy_dtype, in_mirror: tuple[bool, bool]) -> Tensor:
+    """The view of `base` that is so within it. A complex base may be seen as real pairs, or the reverse."""
+    return _turned(_part(_turned(base, *signs(base._array)), geometry, numpy_dtype), *in_mirror)
+
+
+def _turned(tensor: Tensor, conjugated: bool, negated: bool) -> Tensor:
+    tensor = _conj(tensor) if conjugated else tensor
+    return _neg_view(tensor) if negated else tensor
+
+
+def _part(base: Tensor, geometry: tuple, numpy_dtype) -> Tensor:
+    """The part of a base that is in no mirror."""
     if base._array.dtype == numpy_dtype:
         return _window(base, *geometry)
     if base._array.dtype.kind == "c":
@@ -251,9 +263,9 @@ class CopySlices(Node):
 
     def apply(self, grad):
         shape, strides = self.base_layout
-        result = grad.new_empty_strided(shape, strides)
+        result = _turned(grad.new_empty_strided(shape, strides), *self.base_signs)
         result.copy_(grad)
-        window = _seen_as(result, self.geometry, self.view_dtype)
+        window = _seen_as(result, *self.window)
         others = list(self.inner.apply(window.clone()))
         own = others.pop(self.position)
         window.zero_() if own is None else window.copy_(own)
@@ -270,7 +282,7 @@ def replay_view(view: Tensor) -> None:
     base = view._base
     view._stamp = view._storage.version
     with modes.enable_grad():
-        again = _seen_as(base, _within(view, base), view._array.dtype)
+        again = _seen_as(base, *_within(view, base))
     if view._retains:
         move_retained(view, again._node, again._nr)
     view._node, view._nr, view._needs = again._node, again._nr, again._needs

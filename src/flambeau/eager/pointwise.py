@@ -275,7 +275,7 @@ def _on_gpu(op, operands: tuple, options: tuple, out=None):
     for v in operands:
         if type(v) in PLAIN:
             v = v._array
-            if type(v) is np.ndarray or type(v) is arrays.MetaArray:
+            if not arrays.on_gpu(v):
                 return NotImplemented
             kinds.append(v.dtype)
         else:
@@ -290,7 +290,7 @@ def _on_gpu(op, operands: tuple, options: tuple, out=None):
 def _remember(op, operands: tuple, ready: list, key, out_dtype) -> None:
     """Note that operands of these dtypes on a GPU go into the kernel as they are."""
     tensors = [(v, r) for v, r in zip(operands, ready, strict=True) if isinstance(v, Tensor)]
-    if all(r is v._array for v, r in tensors):
+    if all(r is v._array for v, r in tensors):  # neither cast nor taken out of a mirror
         kinds = [v._array.dtype if isinstance(v, Tensor) else type(v) for v in operands]
         _ready[op, *kinds] = key, out_dtype
 
@@ -342,7 +342,7 @@ def prepare(op, operands: tuple):
         if not isinstance(value, Tensor):
             ready.append(as_number(value, key) if kind == "T" else np.asarray(bool(value)) if device.type == "cpu" else bool(value))
             continue
-        array = value._array
+        array = arrays.plain(value._array)
         if array.ndim == 0 and arrays.device_of(array) != device:
             array = arrays.number(array.item(), next(t._array for t in tensors if t.device == device), array.dtype)
         if kind == "T":
@@ -470,7 +470,7 @@ def _bind_binary_inplace(op) -> Callable:
 def _into_gpu(op, operands: tuple, options: tuple) -> bool:
     """The hot path of a write to a tensor on a GPU: whether it was taken."""
     out = operands[0]._array
-    if type(out) is np.ndarray or type(out) is arrays.MetaArray:
+    if not arrays.on_gpu(out):
         return False
     others = [v._array for v in operands[1:] if type(v) in PLAIN]
     if any(a.ndim and a.shape != out.shape for a in others):
@@ -530,8 +530,8 @@ def _reads_self(op, operands) -> bool:
 
 def overlaps(out, ready) -> bool:
     """Whether an operand shares memory with `out` without being the very same view."""
-    if type(out) is arrays.MetaArray:
-        return False
+    if type(out) is arrays.MetaArray or type(out) is arrays.Mirrored:
+        return False  # what is written in a mirror is computed first
     share = arrays.module_of(out).may_share_memory
     where = lambda a: (a.shape, a.strides, arrays.data_pointer(a))  # noqa: E731
     return any(type(v) is type(out) and v is not out and share(out, v) and where(v) != where(out) for v in ready)

@@ -20,6 +20,7 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, rename
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
+from flambeau.kernels.mirrored import Mirrored
 from flambeau.kernels.native import maker, recorder
 from flambeau.kernels.pointwise import RESULT
 from flambeau.storage import Storage
@@ -419,9 +420,10 @@ class ArrayNode(OpNode):
                 elif plain[place]:
                     given.append(saved[place])
                 elif type(saved[place]) is list:
-                    given.append([None if v is None else saved_array(v, self) for v in saved[place]])
+                    given.append([None if v is None else arrays.plain(saved_array(v, self)) for v in saved[place]])
                 else:
-                    given.append(saved_array(saved[place], self))
+                    found = saved_array(saved[place], self)
+                    given.append(found if type(found) is not Mirrored else arrays.plain(found))
             array = quick(*given)
             if array is not NotImplemented:
                 return wrap(array)

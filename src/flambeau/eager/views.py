@@ -11,6 +11,7 @@ from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_again, record_array, record_view, share
 from flambeau.kernels import arrays
+from flambeau.kernels.mirrored import turned
 from flambeau.kernels.native import maker, strided_view
 from flambeau.tensor import PLAIN, Size, Tensor
 
@@ -22,7 +23,7 @@ def bind(op) -> Callable:
     forward = op.forward
     arguments = Arguments(op)
     most = len(op.parameters) - 1
-    retype = op.retype
+    retype, mirror = op.retype, op.mirror
 
     def front(input, *args, **kwargs):
         kwargs = kwargs and arguments.known(kwargs)
@@ -39,9 +40,11 @@ def bind(op) -> Callable:
             return several(op, input, found, arguments.values((input, *args), kwargs))
         values = (input, *args) if len(args) == most and not kwargs else arguments.values((input, *args), kwargs)
         result = make(input, *found) if retype is None else make_retyped(input, retype(array.dtype), *found)
+        if mirror is not None:
+            result._array = turned(result._array, **{mirror: True})
         if (input._needs or result._base._needs) and state.grad and input._is_float():
             record_view(op, result, input, values)
-        if watching and retype is None:
+        if watching and retype is mirror is None:
             note(input, result, Remembered(op, (tuple(found[0]), tuple(found[1]), found[2]), values[1:]))
         return result
 

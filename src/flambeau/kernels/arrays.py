@@ -1,4 +1,4 @@
-"""Arrays on any device: NumPy's on the CPU, CuPy's on CUDA, `MetaArray` where there is no data.
+"""Arrays on any device: NumPy's on the CPU, CuPy's on CUDA, `MetaArray` where there is no data; or one of these in a mirror (mirrored.py).
 
 The rooms above never ask what kind of array they hold; they call these functions.
 """
@@ -15,10 +15,11 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.kernels import copies, keeper, layout, native
 from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.mirrored import Mirrored, turned, turned_number, turns
 from flambeau.kernels.pointwise import Pointwise
 
 ndarray = np.ndarray
-Array = Any  # numpy.ndarray | cupy.ndarray | MetaArray
+Array = Any  # numpy.ndarray | cupy.ndarray | MetaArray | Mirrored
 
 
 def device_of(array: Array) -> devices.device:
@@ -29,7 +30,7 @@ def device_of(array: Array) -> devices.device:
         return devices.gpu(array.data.device_id)
     if hasattr(array, "as_tensor"):  # inside vmap: see batching/
         return device_of(array.value._array)
-    return devices.meta
+    return device_of(array.memory) if type(array) is Mirrored else devices.meta
 
 
 def module_of(array: Array):
@@ -38,6 +39,8 @@ def module_of(array: Array):
         return np
     if type(array) is MetaArray:
         raise NotImplementedError("this operation needs data, and a tensor on the meta device has none: only its shape is known")
+    if type(array) is Mirrored:
+        raise TypeError("no module's functions take an array in a mirror: they take what `plain` makes of it")
     return cuda().cupy
 
 
@@ -65,6 +68,16 @@ def cuda():
         raise AssertionError(f"Torch not compiled with CUDA enabled: {problem}. Use device='cpu', or install flambeau[cuda]") from problem
     cuda_room = cuda
     return cuda
+
+
+def plain(array: Array) -> Array:
+    """The numbers themselves: of an array in a mirror a fresh one that holds what is seen there, else the array."""
+    if type(array) is not Mirrored:
+        return array
+    seen = array.memory
+    for kernel in turns(array):
+        seen = run(kernel, (seen,), (), seen.dtype, seen.dtype)
+    return seen
 
 
 def element_strides(array: Array) -> tuple[int, ...]:
@@ -132,6 +145,8 @@ def strided_view(array: Array, shape, strides, offset: int = 0) -> Array:
         return native.strided_view(array, tuple(shape), tuple(strides), offset)
     if type(array) is MetaArray:
         return MetaArray(shape, array.dtype, strides, array.offset + offset)
+    if type(array) is Mirrored:
+        return Mirrored(strided_view(array.memory, shape, strides, offset), array.conj, array.neg)
     return cuda().strided_view(array, shape, strides, offset)
 
 
@@ -143,11 +158,14 @@ def number(value, like: Array, dtype: np.dtype) -> Array:
         return MetaArray((), dtype)
     if hasattr(like, "as_tensor"):  # stands for a whole batch, whose array it knows
         return number(value, like.value._array, dtype)
+    if type(like) is Mirrored:
+        return number(value, like.memory, dtype)
     return cuda().number(value, dtype, device_of(like))
 
 
 def item(array: Array):
     """The one element of an array, as a Python number."""
+    array = plain(array)
     return array.item() if type(array) is ndarray or cuda_room is None else cuda_room.item(array)
 
 
@@ -225,8 +243,10 @@ def _repeating(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int,
 
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
-    if on_gpu(out):
+    if on_gpu(out) and type(source) is not Mirrored:
         cuda_room.run(CASTS[dtypes.OF_NUMPY[out.dtype].name], (source,), (), source.dtype, out.dtype, out)
+    elif type(out) is Mirrored:
+        write(out.memory, plain(turned(cast(plain(source), out.dtype), out.conj, out.neg)))
     elif not wrote(out, source):
         run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
 
@@ -257,6 +277,8 @@ def apart(out: Array, source: Array) -> Array:
     """
     if type(out) is not type(source) or type(out) is MetaArray:
         return source
+    if type(source) is Mirrored:
+        return plain(source)
     if not (may_overlap(out, source) if type(out) is ndarray else module_of(out).may_share_memory(out, source)):
         return source
     how = overlap(out, source)
@@ -291,6 +313,8 @@ def fill(out: Array, value) -> None:
             value = int(value)
         with np.errstate(all="ignore"):
             out[...] = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
+    elif type(out) is Mirrored:
+        fill(out.memory, turned_number(value, out))
     elif type(out) is not MetaArray:
         cuda().fill(out, value)
 
@@ -315,9 +339,17 @@ def run(kernel: Pointwise, operands: Sequence, params: Sequence, key: np.dtype, 
         kind = type(next(a for a in operands if not isinstance(a, NUMBERS)))
     if kind is ndarray:
         result = kernel.launch(*operands, *params) if out is None else kernel.launch_into(out, *operands, *params)
-        if result is NotImplemented and key in HALVES and native.lib is not None and kernel.out == "T":
+        if result is not NotImplemented:
+            return result
+    if type(out) is Mirrored:
+        write(out, run(kernel, operands, params, key, out_dtype))
+        return out
+    if any([type(a) is Mirrored for a in operands]):
+        return run(kernel, [plain(a) for a in operands], params, key, out_dtype, out)
+    if kind is ndarray:
+        if key in HALVES and native.lib is not None and kernel.out == "T":
             return _in_float32(kernel, operands, params, key, out_dtype, out)
-        return result if result is not NotImplemented else _evaluate(kernel, operands, params, key, out_dtype, out)
+        return _evaluate(kernel, operands, params, key, out_dtype, out)
     if kind is MetaArray:
         return _shape_only(operands, out_dtype, out)
     return cuda().run(kernel, operands, params, key, out_dtype, out)
@@ -381,6 +413,8 @@ def data_pointer(array: Array) -> int:
     """The address of the array's first element; 0 where there is no data."""
     if type(array) is ndarray:
         return native.address(array)
+    if type(array) is Mirrored:
+        return data_pointer(array.memory)
     return array.offset * array.itemsize if type(array) is MetaArray else array.data.ptr
 
 
@@ -420,6 +454,8 @@ def to_device(array: Array, device: devices.device, non_blocking: bool = False) 
         return MetaArray(array.shape, array.dtype, element_strides(array))
     if type(array) is MetaArray:
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Use to_empty() or create the tensor on the device instead.")
+    if type(array) is Mirrored:
+        return to_device(plain(array), device, non_blocking)
     return cuda().to_device(array, device, non_blocking)
 
 
@@ -427,6 +463,10 @@ def reinterpret(array: Array, dtype: np.dtype, shape, strides) -> Array:
     """The array's bytes read as another dtype; shape and strides (in elements) are those of the result."""
     if type(array) is MetaArray:
         return MetaArray(shape, dtype, strides)
+    if type(array) is Mirrored:
+        if array.conj or {array.dtype.kind, dtype.kind} != {"f", "c"}:  # the negative of a complex number is that of both its parts
+            raise TypeError("conjugated memory cannot be read as other numbers")
+        return Mirrored(reinterpret(array.memory, dtype, shape, strides), False, True)
     if array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
     if type(array) is not ndarray:

@@ -15,7 +15,6 @@ import numpy as np
 from flambeau.kernels import arrays, native
 from flambeau.kernels.lines import first_of_all, lines
 from flambeau.kernels.lines import ready as lines_ready
-from flambeau.kernels.meta import MetaArray
 
 INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 WIDTHS = (128, 64, 16)  # columns a row program takes at a time: as many as can be
@@ -113,7 +112,7 @@ def _engine(array):
     """Whose loops run on this array: the extension's or the CUDA room's; None where there are none."""
     if type(array) is np.ndarray:
         return native.lib
-    return None if type(array) is MetaArray else arrays.cuda()
+    return arrays.cuda() if arrays.on_gpu(array) else None
 
 
 _plans: dict[tuple, tuple] = {}

@@ -94,8 +94,11 @@ def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, few
         return held
     held = False
     cards: dict[tuple, list[Sequence]] = {}  # (device, dtype) -> what one launch can do
+    mirrored: list[tuple] = []  # what is written, and what it is to show
     for given in zip(*lists, strict=True):
-        operands = [_as_reals(a) for a in given] if given[0].dtype.kind == "c" else given
+        seen = [arrays.plain(a) for a in given]
+        mirrored += [(given[i], seen[i]) for i in update.written if seen[i] is not given[i]]
+        operands = [_as_reals(a) for a in seen] if seen[0].dtype.kind == "c" else seen
         first = operands[0]
         if type(first) is np.ndarray:
             held |= _move_one(update, operands, numbers)
@@ -105,6 +108,8 @@ def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, few
         raise NotImplementedError(f"{update.name} notes a condition, which only updates on the CPU do")
     for group in cards.values():
         arrays.cuda().update(update, group, numbers)
+    for out, shown in mirrored:
+        arrays.write(out, shown)
     return held
 
 

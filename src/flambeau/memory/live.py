@@ -206,6 +206,7 @@ def _attribute(thing: Any, name: str) -> Any:
 
 def memory_of(array: Any) -> tuple[Any, int, str] | None:
     """(the object that owns the memory, its bytes, the device) behind an array; None where there is no memory."""
+    array = array.memory if type(array) is arrays.Mirrored else array
     if type(array) is MetaArray:
         return None
     if hasattr(array, "as_tensor"):  # inside vmap: stands for a whole batch

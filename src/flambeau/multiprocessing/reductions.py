@@ -36,7 +36,7 @@ def reduce_tensor(tensor: Tensor) -> tuple:
         tensor._shared_storage()
         host_memory.share_of(tensor)
     window = tensor.untyped_storage(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
-    return rebuild_tensor, (type(tensor), *window, tensor.requires_grad, pickling.attributes(tensor))
+    return rebuild_tensor, (type(tensor), *window, tensor.requires_grad, pickling.attributes(tensor), pickling.metadata(tensor))
 
 
 def refuse_history(tensor: Tensor) -> None:
@@ -48,9 +48,11 @@ def refuse_history(tensor: Tensor) -> None:
         )
 
 
-def rebuild_tensor(kind: type, storage: UntypedStorage, offset: int, shape, stride, dtype: dtypes.dtype, needs: bool, state: dict) -> Any:
+def rebuild_tensor(
+    kind: type, storage: UntypedStorage, offset: int, shape, stride, dtype: dtypes.dtype, needs: bool, state: dict, metadata: dict
+) -> Any:
     """The window again, in the receiver."""
-    tensor: Any = pickling.rebuild(storage, offset, shape, stride, dtype)
+    tensor: Any = pickling.rebuild(storage, offset, shape, stride, dtype, metadata)
     tensor = Parameter(tensor, needs) if issubclass(kind, Parameter) else tensor.requires_grad_(needs)
     vars(tensor).update(state)
     return tensor

@@ -259,7 +259,7 @@ def refuse_zero(input, other) -> bool:
         return False
     # Asked in the dtype that is divided in: 256 is a zero for uint8.
     if is_tensor(other):
-        zero = other.is_cpu and _has_zero(arrays.cast(other._array, common.numpy))
+        zero = other.is_cpu and _has_zero(arrays.cast(arrays.plain(other._array), common.numpy))
     else:
         zero = int(other) % 2 ** (8 * common.itemsize) == 0
     if zero and not (is_tensor(input) and (0 in input.shape or not input.is_cpu)):

@@ -153,7 +153,7 @@ def _nan_to_num(input, nan=0.0, posinf=0.0, neginf=0.0):
 def nan_to_num(input, nan=None, posinf=None, neginf=None):
     """NaN replaced by `nan` (0), inf and -inf by `posinf` and `neginf` (the largest and smallest number of the dtype)."""
     if input.is_complex():
-        return view_as_complex(_nan_to_num(*_replacements(view_as_real(input), nan, posinf, neginf)))
+        return view_as_complex(_nan_to_num(*_replacements(view_as_real(input.resolve_conj()), nan, posinf, neginf)))
     return _nan_to_num(*_replacements(input, nan, posinf, neginf)) if input.is_floating_point() else input.clone()
 
 
@@ -161,8 +161,8 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None):
 def nan_to_num_(input, nan=None, posinf=None, neginf=None):
     """nan_to_num written over the tensor."""
     if input.dtype.category >= dtypes.FLOAT:
-        parts = view_as_real(input) if input.is_complex() else input
-        _nan_to_num.call_inplace(*_replacements(parts, nan, posinf, neginf))
+        for part in (input.real, input.imag) if input.is_complex() else (input,):
+            _nan_to_num.call_inplace(*_replacements(part, nan, posinf, neginf))
     return input
 
 

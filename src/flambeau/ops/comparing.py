@@ -37,7 +37,7 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 def equal(input, other):
     """Whether both have the same shape and the same elements. A Python bool; NaN equals nothing."""
     a, b = input._array, other._array
-    if type(a) is not type(b) or (type(a) is not np.ndarray and input.device != other.device):
+    if not type(a) is type(b) is np.ndarray and input.device != other.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but found two devices, {input.device} and {other.device}!")
     if a.shape != b.shape:
         return False

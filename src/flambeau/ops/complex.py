@@ -1,8 +1,8 @@
 """Complex numbers: their parts, their conjugates, and making them.
 
 The real and imaginary parts are views: a complex tensor is a real one with a last dimension of size 2 (`view_as_real`),
-and a write to a part is a write to the number. Conjugation is computed when it is asked for; no tensor is marked as
-conjugated.
+and a write to a part is a write to the number. The conjugate is a view as well, of the same memory in a mirror
+(`kernels/mirrored.py`), and its imaginary part is that of the number, negated: a view once more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _view_as_complex(input):
 
 
 _view_as_real.derivative(lambda grad: _view_as_complex(grad.contiguous()))
-_view_as_complex.derivative(lambda grad: _view_as_real(grad))
+_view_as_complex.derivative(lambda grad: _view_as_real(grad.resolve_conj()))
 
 
 @composite(method=False)
@@ -46,6 +46,11 @@ def view_as_real(input):
     """The same memory as pairs of real numbers. (*) complex -> (*, 2) real."""
     if not input.is_complex():
         raise RuntimeError(f"view_as_real is only supported for complex tensors, found {input.dtype}")
+    if input.is_conj():
+        raise RuntimeError(
+            "view_as_real doesn't work on unresolved conjugated tensors: no pair of numbers in memory is what it means. "
+            "x.resolve_conj() makes a copy where they are; x.real and x.imag are views"
+        )
     return _view_as_real(input)
 
 
@@ -67,7 +72,7 @@ def view_as_complex(input):
 @composite(attribute="writable")
 def real(input):
     """The real part, as a view; a real tensor is its own."""
-    return _view_as_real(input).select(-1, 0) if input.is_complex() else input
+    return _view_as_real(_conj(input) if input.is_conj() else input).select(-1, 0) if input.is_complex() else input
 
 
 @composite(attribute="writable")
@@ -75,7 +80,7 @@ def imag(input):
     """The imaginary part, as a view."""
     if not input.is_complex():
         raise RuntimeError(f"imag is not implemented for tensors with non-complex dtypes, found {input.dtype}")
-    return _view_as_real(input).select(-1, 1)
+    return (_neg_view(_view_as_real(_conj(input))) if input.is_conj() else _view_as_real(input)).select(-1, 1)
 
 
 @pointwise(public=False, method=False, shown="angle", rule="float", complex=False)
@@ -116,22 +121,38 @@ def conj_physical_(input):
     return _conj_physical.call_inplace(input) if input.is_complex() else input
 
 
-@composite(grad_name="ConjBackward0")
+@view(public=False, method=False, mirror="conj")
+def _conj(input):
+    """The same memory, to be read conjugated."""
+    return input
+
+
+@view(public=True, method=True, mirror="neg", grad_name="NegViewBackward0")
+def _neg_view(input):
+    """The same memory, to be read negated."""
+    return input
+
+
+_conj.derivative(lambda grad: _conj(grad))
+_neg_view.derivative(lambda grad: -grad)
+
+
+@composite
 def conj(input):
-    """The complex conjugate; a real tensor is its own."""
-    return _conj_physical(input) if input.is_complex() else input
+    """The complex conjugate, as a view; a real tensor is its own."""
+    return _conj(input) if input.is_complex() else input
 
 
 @composite
 def resolve_conj(input):
-    """The tensor itself: conjugation is never left for later here."""
-    return input
+    """`input` itself, unless it is a view that is read conjugated: then a copy with the conjugates in memory."""
+    return input.clone() if input.is_conj() else input
 
 
 @composite
 def resolve_neg(input):
-    """The tensor itself: negation is never left for later here."""
-    return input
+    """`input` itself, unless it is a view that is read negated: then a copy with the negatives in memory."""
+    return input.clone() if input.is_neg() else input
 
 
 # -- making complex numbers ------------------------------------------------------------------------------------------

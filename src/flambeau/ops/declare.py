@@ -301,8 +301,9 @@ class ViewOp(Op):
     quick_derivatives: dict[str, Callable] = {}
     returns = ()
 
-    def __init__(self, function, *, retype=None, **rest):
+    def __init__(self, function, *, retype=None, mirror=None, **rest):
         super().__init__(function, **rest)
+        self.mirror: str | None = mirror  # "conj" or "neg", where the same elements are read so: see kernels/mirrored.py
         self.retype: Callable | None = retype  # numpy dtype -> that of the view, where elements are read as others (complex as pairs)
         self.derivatives: dict[str, Callable] = {}
 

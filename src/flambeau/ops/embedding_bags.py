@@ -129,7 +129,7 @@ def _check_offsets(indices, offsets, include_last_offset: bool) -> None:
         raise RuntimeError("include_last_offset: number of offsets should be at least 1")
     if offsets.is_meta or not offsets.shape[0]:
         return
-    first, last = int(offsets._array[0]), int(offsets._array[-1])
+    first, last = offsets[0].item(), offsets[-1].item()
     if first != 0:
         raise RuntimeError(
             f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {first}"

@@ -236,7 +236,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.dtype.name == "bool":
         raise NotImplementedError('"index_reduce" not implemented for bool tensors')
     if not index.is_meta:
-        gather.check(of_all_samples(index)._array, input.shape[dim] if input.dim() else 1, dim, trespass.ROW)
+        gather.check(arrays.plain(of_all_samples(index)._array), input.shape[dim] if input.dim() else 1, dim, trespass.ROW)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
     return _index_reduce, input, dim, everywhere, source, reduce, bool(include_self)

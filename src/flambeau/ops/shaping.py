@@ -153,7 +153,7 @@ _unsafe("chunk", chunk)
 @composite
 def tensor_split(input, indices_or_sections=None, dim=0, *, tensor_indices_or_sections=None, indices=None, sections=None):
     """Pieces of a dimension: exactly so many, or cut at these indices, as views."""
-    given = next(v for v in (indices_or_sections, tensor_indices_or_sections, indices, sections) if v is not None)
+    given = next((v for v in (indices_or_sections, tensor_indices_or_sections, indices, sections) if v is not None), None)
     if hasattr(given, "_array"):
         if given.dim() > 1 or given.dtype.name != "int64" or given.device.type != "cpu":
             raise RuntimeError(f"tensor_split takes a 0-d or 1-d int64 tensor on the CPU, found {given.dtype}, {given.dim()}-d")

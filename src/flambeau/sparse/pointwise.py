@@ -107,7 +107,7 @@ def positive(input: SparseTensor) -> SparseTensor:
 
 @rule("conj", "_conj_physical", "conj_physical", "resolve_conj", "resolve_neg")
 def conj(input: SparseTensor) -> SparseTensor:
-    return _linear(input, lambda t: t.conj(), "ConjBackward0") if input.is_complex() else input
+    return _linear(input, lambda t: t.conj_physical(), "ConjBackward0") if input.is_complex() else input
 
 
 @rule("neg_")

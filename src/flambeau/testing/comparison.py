@@ -166,7 +166,7 @@ def _compare_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str | No
 
 def _wide(tensor: Tensor) -> np.ndarray:
     """The values in the widest format: differences of halves are not halves, and those of unsigned integers may be negative."""
-    array = tensor.detach().cpu()._array
+    array = tensor.detach().cpu().resolve_conj().resolve_neg()._array
     return array.astype(np.complex128 if tensor.dtype.is_complex else np.float64)
 
 
