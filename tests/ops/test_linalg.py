@@ -682,3 +682,43 @@ def test_norms_of_nothing():
     for order in (inf, -1.0):
         check_raises(lambda t, x: t.linalg.vector_norm(x, order, dim=0), numbers(0, 0))
         check(lambda t, x: t.linalg.vector_norm(x, order, dim=1), numbers(0, 10), gradient=False)
+
+
+def test_low_rank_of_sparse_matrices():
+    """svd_lowrank and pca_lowrank only multiply with A, which may be sparse: what they find makes up A, or A less its means."""
+    flambeau.manual_seed(0)
+    for shape in ((30, 8), (8, 30)):
+        dense = flambeau.randn(shape, dtype=flambeau.float64) * (flambeau.rand(shape) < 0.2)
+        u, s, v = flambeau.svd_lowrank(dense.to_sparse(), q=8)
+        np.testing.assert_allclose((u * s @ v.mT).numpy(), dense.numpy(), atol=1e-10)
+        u, s, v = flambeau.pca_lowrank(dense.to_sparse(), q=8)
+        np.testing.assert_allclose((u * s @ v.mT).numpy(), (dense - dense.mean(0)).numpy(), atol=1e-10)
+
+
+GROUPS = {"parts of K": ((16, 32), (32, 8), [8, 8, 32]), "rows": ((16, 8), (3, 8, 4), [4, 4, 16]), "columns": ((3, 4, 8), (8, 16), [4, 8, 16]), "batch": ((3, 4, 8), (3, 8, 4), None)}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_grouped_products(kind):
+    """nn.functional.grouped_mm cuts rows, columns or the summed dimension by offsets, as PyTorch's does; its gradients are those of products."""
+    first, second, ends = GROUPS[kind]
+    a, b = numbers(*first, dtype=torch.float32), numbers(*second, dtype=torch.float32)
+    if kind == "parts of K":
+        b = b.mT.contiguous().mT  # as PyTorch wants it
+    offs = lambda t: {} if ends is None else {"offs": t.tensor(ends, dtype=t.int32)}  # noqa: E731
+    expected = torch.nn.functional.grouped_mm(a, b, **offs(torch))
+    x, y = ours(a).requires_grad_(), ours(b)
+    found = flambeau.nn.functional.grouped_mm(x, y, **offs(flambeau))
+    np.testing.assert_allclose(found.detach().numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    found.sum().backward()
+    assert x.grad.shape == x.shape and x.grad.abs().sum() > 0
+    halves = flambeau.nn.functional.grouped_mm(x.bfloat16(), y.bfloat16(), out_dtype=flambeau.float32, **offs(flambeau))
+    assert halves.dtype is flambeau.float32
+
+
+def test_groups_refused():
+    """Matrices and offsets that do not go together are refused."""
+    f, ones = flambeau.nn.functional.grouped_mm, flambeau.ones
+    for operands, ends in (((ones(4, 4), ones(4, 4)), None), ((ones(4, 4), ones(2, 4, 4)), [2, 5]), ((ones(4, 4), ones(2, 4, 4)), [4]), ((ones(4, 4), ones(2, 3, 4)), [2, 4]), ((ones(4, 4).double(), ones(4, 4).double()), [4])):  # fmt: skip
+        with pytest.raises(RuntimeError, match="grouped_mm"):
+            f(*operands, **({} if ends is None else {"offs": flambeau.tensor(ends, dtype=flambeau.int32)}))

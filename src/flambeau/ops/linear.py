@@ -1,12 +1,14 @@
-"""Affine maps of features: linear and bilinear, what the layers of the same names compute."""
+"""Affine maps of features: linear and bilinear, what the layers of the same names compute; many products at once: grouped_mm."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
+from flambeau import dtypes
 from flambeau.kernels import arrays, gemm
 from flambeau.kernels.reduce import reduce
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
 
@@ -153,3 +155,63 @@ def bilinear(input1, input2, weight, bias=None):
     result = side.view(-1, out, n).matmul(rows2.unsqueeze(-1)).squeeze(-1)
     result = result.reshape(*input1.shape[:-1], out)
     return result if bias is None else result + bias
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------------
+
+
+@composite(name="nn.functional.grouped_mm", method=False)
+def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+    """Several products at once: group i has the part of a matrix that ends before offs[i], and the i-th of what comes in three dimensions.
+
+    (M, K), (K, N), parts of K          -> (G, M, N)        (M, K), (G, K, N), rows of mat_a     -> (M, N)
+    (G, M, K), (G, K, N), without offs  -> (G, M, N)        (G, M, K), (K, N), columns of mat_b  -> (M, N)
+
+    A bias is added to the result of every group; what lies behind the last offset belongs to no group, and is zero.
+    """
+    for name, m in (("mat_a", mat_a), ("mat_b", mat_b)):
+        if m.dtype not in (dtypes.float32, dtypes.bfloat16, dtypes.float16):
+            raise RuntimeError(f"grouped_mm: Expected {name} to be Float32, BFloat16 or Float16 matrix, got {dtypes.in_messages(m.dtype)}")
+        if m.dim() not in (2, 3):
+            raise RuntimeError(f"grouped_mm: {name} has to be 2 or 3d, found shape {tuple(m.shape)}")
+    if mat_a.shape[-1] != mat_b.shape[-2]:
+        shapes = f"{tuple(mat_a.shape)} and {tuple(mat_b.shape)}"
+        raise RuntimeError(f"grouped_mm: contraction dimension of mat_a and mat_b must match, found {shapes}")
+    kinds = mat_a.dim(), mat_b.dim()
+    if (kinds == (3, 3)) != (offs is None):
+        raise RuntimeError(
+            f"grouped_mm: offs are needed exactly where one of the matrices has 2 dimensions, found {kinds[0]} and {kinds[1]}"
+        )
+    if out_dtype is not None:  # rounded once
+        mat_a, mat_b = mat_a.to(out_dtype), mat_b.to(out_dtype)
+    if offs is None:
+        found = mat_a @ mat_b
+        return found if bias is None else found + bias
+    of_a, of_b = {(2, 2): (-1, -2), (2, 3): (-2, None), (3, 2): (None, -1)}[kinds]  # the dimensions that are cut
+    size = mat_b.shape[-1] if of_a is None else mat_a.shape[of_a]
+    parts = list(pairwise([0, *_ends(offs, size)]))
+    groups = len(mat_b) if kinds == (2, 3) else len(mat_a) if kinds == (3, 2) else len(parts)
+    if groups != len(parts):
+        raise RuntimeError(f"grouped_mm: there are {groups} matrices and {len(parts)} offsets, which should be as many")
+
+    def part(m, axis, i: int):
+        start, end = parts[i]
+        return m[i] if axis is None else m.narrow(axis, start, end - start)
+
+    results = [part(mat_a, of_a, i) @ part(mat_b, of_b, i) for i in range(groups)]
+    results = results if bias is None else [r + bias for r in results]
+    if kinds == (2, 2):
+        return OPS["stack"](results)
+    rest = size - parts[-1][1]
+    shape = (rest, mat_b.shape[-1]) if kinds == (2, 3) else (mat_a.shape[-2], rest)
+    return OPS["cat"]([*results, mat_a.new_zeros(shape)], -2 if kinds == (2, 3) else -1)
+
+
+def _ends(offs, size: int) -> list[int]:
+    """Where groups end, checked."""
+    if offs.dim() != 1 or offs.dtype is not dtypes.int32 or not offs.numel():
+        raise RuntimeError(f"grouped_mm: Offsets have to be int32 and 1d, found {offs.dtype} of shape {tuple(offs.shape)}")
+    ends = offs.tolist()
+    if any(a > b for a, b in pairwise([0, *ends, size])):
+        raise RuntimeError(f"grouped_mm: offsets should ascend up to {size}, the size of what they cut, found {ends}")
+    return ends

@@ -17,7 +17,8 @@ from flambeau.tensor import Tensor
 RULES: dict[str, Callable] = {}
 # Operations made of others, all of which have rules, or look at nothing but shape and dtype.
 COMPOSED = frozenset(
-    "t stack swapaxes swapdims movedim moveaxis float double half bfloat16 int long short bool char byte cfloat cdouble cpu cuda type_as adjoint nn.functional.relu".split()
+    "t stack swapaxes swapdims movedim moveaxis float double half bfloat16 int long short bool char byte cfloat cdouble cpu cuda type_as adjoint "
+    "nn.functional.relu svd_lowrank pca_lowrank".split()
 )
 
 
