@@ -722,3 +722,21 @@ def test_groups_refused():
     for operands, ends in (((ones(4, 4), ones(4, 4)), None), ((ones(4, 4), ones(2, 4, 4)), [2, 5]), ((ones(4, 4), ones(2, 4, 4)), [4]), ((ones(4, 4), ones(2, 3, 4)), [2, 4]), ((ones(4, 4).double(), ones(4, 4).double()), [4])):  # fmt: skip
         with pytest.raises(RuntimeError, match="grouped_mm"):
             f(*operands, **({} if ends is None else {"offs": flambeau.tensor(ends, dtype=flambeau.int32)}))
+
+
+def test_derivative_of_lobpcg():
+    """A few eigenpairs have the gradients that eigh's have: of values, of vectors but for their signs, of matrices with more of them."""
+    flambeau.manual_seed(0)
+    a = numbers(2, 12, 12)
+    weights = numbers(2, 12, 3)
+    for largest in (True, False):
+        x, y = ours(a).requires_grad_(), ours(a).requires_grad_()
+        values, vectors = flambeau.lobpcg(x @ x.mT, 3, largest=largest, tol=1e-12, niter=500)
+        all_values, all_vectors = flambeau.linalg.eigh(y @ y.mT)
+        order = [-1, -2, -3] if largest else [0, 1, 2]
+        for e, v in ((values, vectors), (all_values[:, order], all_vectors[:, :, order])):
+            ((e * flambeau.tensor([1.0, 2.0, 3.0])).sum() + ((v * ours(weights)).sum(-2) ** 2).sum()).backward()
+        np.testing.assert_allclose(values.detach().numpy(), all_values[:, order].detach().numpy(), rtol=1e-9)
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="B = None"):
+        flambeau.lobpcg(ours(a) @ ours(a).mT, 3, B=flambeau.eye(12, dtype=flambeau.float64).requires_grad_())

@@ -11,9 +11,11 @@ from math import prod
 
 import numpy as np
 
-from flambeau.ops.declare import OPS, composite
+from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.decompositions import eigh
+from flambeau.ops.matrix import adjoint, diagonal, identity_like
 from flambeau.ops.norms import vector_norm
+from flambeau.ops.solvers import _solve
 
 
 @composite(method=False)
@@ -28,7 +30,10 @@ def lobpcg(
     tol    how small a residual must be, relative to A and to X; niter: the most steps
     """
     if A.requires_grad or (B is not None and B.requires_grad):
-        raise NotImplementedError("lobpcg has no derivative here: detach() its input, or use linalg.eigh, which has one")
+        if B is not None:
+            raise ValueError("lobpcg has a derivative for B = None only: try linalg.eigh of L^-1 A L^-T, where B = L L^T")
+        found = lobpcg(A.detach(), k, None, X, n, iK, niter, tol, largest, method, tracker, ortho_iparams, ortho_fparams, ortho_bparams)
+        return tuple(_as_eigenpairs(A, *found))
     if tracker is not None:
         raise NotImplementedError("lobpcg cannot be watched by a tracker here")
     if method not in (None, "basic", "ortho"):
@@ -46,6 +51,37 @@ def lobpcg(
     found = [_iterate(*problem, sign, tol, 1000 if niter is None else niter) for problem in zip(*parts, strict=True)]
     values, vectors = (OPS["stack"]([f[i] for f in found]) for i in (0, 1))
     return values.reshape((*batch, n)).narrow(-1, 0, k), vectors.reshape((*batch, size, n)).narrow(-1, 0, k)
+
+
+@on_arrays(public=False, method=False, returns="values vectors", grad_name="LOBPCGAutogradFunctionBackward")
+def _as_eigenpairs(A, found_values, found_vectors):
+    """The values (..., k) and vectors (..., M, k), which are A's: through them gradients flow to A."""
+    return found_values.copy(), found_vectors.copy()
+
+
+def _eigenpairs_gradient(grads, A, values, vectors):
+    """gA of A X = X diag(l) with X^T X = I, made symmetric as A is.
+
+    Within the span of X as in eigh. Outside of it, dx_j solves (A - l_j) dx_j = -dA x_j there; X X^T makes that system regular.
+    """
+    of_values, of_vectors = grads
+    x, turned = vectors, adjoint(vectors)
+    found = 0.0 if of_values is None else (x * of_values.unsqueeze(-2)) @ turned
+    if of_vectors is not None:
+        turn = turned @ of_vectors
+        gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
+        inside = (turn - diagonal(turn).diag_embed()) / (gaps + identity_like(gaps))
+        span = x @ turned
+        outside = identity_like(A) - span
+        off = outside @ of_vectors  # (..., M, k)
+        shifted = A.unsqueeze(-3) - values.unsqueeze(-1).unsqueeze(-1) * identity_like(A)  # (..., k, M, M)
+        regular = outside.unsqueeze(-3) @ shifted @ outside.unsqueeze(-3) + span.unsqueeze(-3)
+        moved = _solve(regular, off.mT.unsqueeze(-1)).squeeze(-1).mT
+        found = found + x @ inside @ turned - moved @ turned
+    return 0.5 * (found + adjoint(found))
+
+
+_as_eigenpairs.derivative(A=_eigenpairs_gradient)
 
 
 def _flat(t, batch) -> list:

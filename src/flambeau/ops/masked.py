@@ -53,9 +53,9 @@ def masked_sum(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 def masked_prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """The product of the elements the mask lets through, over dimensions."""
     x = _filled(input, mask, 1)
-    dims = dims_of(dim, input.dim())
+    dims = () if dim == [] and input.dim() else dims_of(dim, input.dim())  # PyTorch's: an empty list, unlike (), names no dimension
     if not dims:
-        return x.prod(dtype=dtype)
+        return x.prod(dtype=dtype) if not input.dim() else _cast(x, dtype)
     for d in sorted(dims, reverse=True):
         x = x.prod(d, keepdim, dtype=dtype)
     return x
