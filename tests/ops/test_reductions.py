@@ -358,6 +358,8 @@ def test_masked_reductions():
     for name in ("cumsum", "cumprod", "softmax", "log_softmax", "softmin"):
         check(f"masked.{name}", x, 1, mask=mask)
     check("masked.sum", x, (0, 1), keepdim=True, mask=mask[0])
+    for nothing in ([], ()):  # the first names no dimension, the second all
+        check("masked.prod", x, nothing, keepdim=True)
     check_raises("masked.mean", x.long(), 1)
 
 
