@@ -63,7 +63,8 @@ def test_infinity(options, size):
 def test_bytes():
     """Images of bytes stay bytes, to the last bit those of PyTorch."""
     pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 6, 8)).astype(np.uint8)
-    for mode, smooth in (("nearest", False), ("bilinear", False), ("bicubic", False), ("bilinear", True), ("bicubic", True)):
+    smoothed = [(mode, True) for mode in ("bilinear", "bicubic", "lanczos")]
+    for mode, smooth in [(mode, False) for mode in ("nearest", "bilinear", "bicubic")] + smoothed:
         made = (p.nn.functional.interpolate(p.tensor(pixels), size=(9, 5), mode=mode, antialias=smooth) for p in (flambeau, torch))
         ours, theirs = made
         assert_near(ours, theirs, mode)
@@ -92,9 +93,42 @@ def test_interpolate_refusals():
         ((2, 3), {"size": 3}), ((2, 3, 4), {}), ((2, 3, 4), {"size": 3, "scale_factor": 2}), ((2, 3, 4), {"size": 3, "mode": "bilinear"}),
         ((2, 3, 4), {"size": (3, 4)}), ((2, 3, 4), {"size": 3, "align_corners": True}), ((2, 3, 4), {"size": 3, "antialias": True}),
         ((2, 3, 4), {"size": 3, "mode": "odd"}), ((2, 3, 4), {"size": 0}), ((2, 3, 4), {"scale_factor": (2, 2)}),
-        ((2, 3, 4), {"size": 3, "recompute_scale_factor": True}),
+        ((2, 3, 4), {"size": 3, "recompute_scale_factor": True}), ((2, 3, 4), {"size": 2.5}), ((2, 3, 4), {"size": (2.5,)}),
+        ((2, 3, 4), {"size": 3, "mode": "lanczos", "antialias": True}), ((2, 3, 4, 4), {"size": 3, "mode": "lanczos"}),
+        ((2, 3, 4, 4), {"size": 3, "mode": "lanczos", "antialias": True, "align_corners": True}), ((2, 3, 4), {"scale_factor": 1e20}),
+        ((2, 3, 4, 4), {"scale_factor": -1e20, "mode": "bilinear"}),
     ]:  # fmt: skip
         check_errors(lambda t, x: t.nn.functional.interpolate(x, **options), shape)  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "bool", "complex64"])
+def test_only_bytes_and_floats_are_resized(dtype):
+    """Numbers that PyTorch does not resize are resized."""
+    for mode, dims in (("nearest", 1), ("nearest-exact", 2), ("nearest", 3), ("bilinear", 2), ("lanczos", 2)):
+        x = flambeau.ones(1, 2, *(4,) * dims, dtype=getattr(flambeau, dtype))
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            flambeau.nn.functional.interpolate(x, size=(3,) * dims, mode=mode, antialias=mode == "lanczos")
+
+
+@pytest.mark.parametrize("options", [{"size": (3, 3)}, {"size": (9, 4)}, {"scale_factor": (0.45, 1.7)}, {"size": (5, 7)}])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lanczos(options, dtype):
+    """A windowed sinc has other values or derivatives."""
+    check_function(
+        lambda t, x: t.nn.functional.interpolate(x, mode="lanczos", antialias=True, **options), SHAPES[2], second=True, dtype=dtype
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_gradients_of_half_precision_are_summed_in_full(dtype):
+    """A gradient that many elements were picked from is rounded to half precision on the way, once for each dimension."""
+    found = []
+    for package in (flambeau, torch):
+        x = package.zeros(1, 1, 2, 3, 2, dtype=getattr(package, dtype)).requires_grad_()
+        y = package.nn.functional.interpolate(x, scale_factor=70)
+        y.backward(package.linspace(-1, 1.01, y.numel()).reshape(y.shape).to(y.dtype))
+        found.append(x.grad.double())
+    assert_near(*found, "gradient")
 
 
 # -- points ----------------------------------------------------------------------------------------------------------------

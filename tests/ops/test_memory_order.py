@@ -389,3 +389,68 @@ def test_to_a_memory_format(order, format):
             result = x.to(memory_format=getattr(f, format))
             found.append((result.stride(), result is x))
     assert found[:1] == found[1:]
+
+
+def _pool(f, x, kind, *args, **options):
+    return getattr(f.nn.functional, f"{kind}{x.dim() - 2}d")(x, *args, **options)
+
+
+def _resized(mode, size, **options):
+    return lambda f, x: f.nn.functional.interpolate(x, size=(size,) * (x.dim() - 2), mode=mode, **options)
+
+
+IN_KIND = {  # of images and volumes alike
+    "group_norm": lambda f, x: f.nn.functional.group_norm(x, 2, f.ones(4), f.zeros(4)),
+    "max_pool": lambda f, x: _pool(f, x, "max_pool", 2),
+    "mean": lambda f, x: _pool(f, x, "adaptive_avg_pool", 1),
+    "reflection pad": lambda f, x: f.nn.functional.pad(x, (1, 1) * (x.dim() - 2), mode="reflect"),
+    "replication pad": lambda f, x: f.nn.functional.pad(x, (2, 1) * (x.dim() - 2), mode="replicate"),
+    "channel_shuffle": lambda f, x: f.nn.functional.channel_shuffle(x, 2),
+    "area": _resized("area", 3),
+}
+RESIZED_IMAGES = {
+    "pixel_shuffle": lambda f, x: f.nn.functional.pixel_shuffle(x, 2),
+    "nearest": _resized("nearest", 9),
+    "nearest-exact": _resized("nearest-exact", 3),
+    "bilinear": _resized("bilinear", 9),
+    "bilinear, smooth": _resized("bilinear", 3, antialias=True),
+}
+RESIZED_VOLUMES = {"trilinear": _resized("trilinear", 3)}
+FORWARD = {"bicubic": _resized("bicubic", 9), "lanczos": _resized("lanczos", 9, antialias=True)}  # PyTorch's gradients of these are row-major
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("name", [*IN_KIND, *RESIZED_IMAGES, *RESIZED_VOLUMES, *FORWARD])
+def test_channels_that_lie_last_stay_so(name, dims, cut):
+    """A result, or a gradient, of an image or volume whose channels lie last is row-major, or the other way round; or has other values."""
+    function = (IN_KIND | (RESIZED_IMAGES | FORWARD if dims == 2 else RESIZED_VOLUMES)).get(name)
+    if function is None:
+        pytest.skip("made for the other number of dimensions")
+    found = []
+    for f in (torch, flambeau):
+        x = f.arange(2 * 4 * 8**dims).double().div(7).sin().reshape(2, 4, *(8,) * dims)
+        x = x.float().contiguous(memory_format=f.channels_last if dims == 2 else f.channels_last_3d)
+        x = (x[(..., *(slice(1, -1),) * dims)] if cut else x).requires_grad_()
+        y = function(f, x)
+        (grad,) = f.autograd.grad((y * y).sum(), x)
+        found.append((y.stride(), None if name in FORWARD else grad.stride(), y.detach().numpy(), grad.numpy()))
+    assert found[0][:2] == found[1][:2]
+    for mine, other in zip(found[1][2:], found[0][2:], strict=True):
+        assert abs(mine - other).max() < 1e-4
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_of_convolutions_lie_as_their_images(dims, transposed):
+    """The gradients of a convolution of images that lie channels last, made to be differentiated again, are row-major."""
+    found = []
+    for f in (torch, flambeau):
+        format = f.channels_last if dims == 2 else f.channels_last_3d
+        x = f.ones(2, 4, *(5,) * dims).contiguous(memory_format=format).requires_grad_()
+        w = f.ones(4, 4, *(3,) * dims, requires_grad=True)
+        y = getattr(f, f"conv_transpose{dims}d" if transposed else f"conv{dims}d")(x, w)
+        grads = f.autograd.grad(y, (x, w), f.ones_like(y).requires_grad_(), create_graph=True)
+        twice = f.autograd.grad(sum((g * g).sum() for g in grads), x)
+        found.append([t.stride() for t in (y, *grads, *twice)])
+    assert found[0] == found[1]

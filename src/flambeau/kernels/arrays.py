@@ -91,6 +91,19 @@ def view_of(array: Array) -> layout.View:
     return array.shape, element_strides(array)
 
 
+def lying(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the order of dimensions in which an array's elements follow each other, channels last or row-major; the order that leads back).
+
+    What works along rows, and answers in the memory format of its input as PyTorch does, works on array.transpose(order), and transposes back.
+    """
+    return orders(array.ndim, layout.looks_channels_last(*view_of(array)))
+
+
+def orders(n: int, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the order of n dimensions with the channels last, the order that leads back); or, not `last`, as they are."""
+    return ((0, *range(2, n), 1), (0, n - 1, *range(1, n - 1))) if last else ((*range(n),), (*range(n),))
+
+
 def empty(shape: Sequence[int], dtype: np.dtype, device: devices.device = devices.cpu) -> Array:
     """Uninitialised C-contiguous memory."""
     if device.type == "cpu":

@@ -111,13 +111,19 @@ def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes,
 
 
 def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
-    """sum over n, p of y[n, o, p] x[n, c, p * stride - padding + k * dilation]: (O, C / groups, *kernel)."""
+    """sum over n, p of y[n, o, p] x[n, c, p * stride - padding + k * dilation]: (O, C / groups, *kernel), channels last if x or y is."""
+    order, back = arrays.orders(x.ndim, any([layout.looks_channels_last(*arrays.view_of(a)) for a in (x, y)]))
+    found = _weight_gradient(x, y, kernel, stride, padding, dilation, groups)
+    return found if order == back else arrays.contiguous(found.transpose(order)).transpose(back)
+
+
+def _weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     if arrays.on_gpu(x):
         found = arrays.cuda_room.cuda_conv.weight_gradient(x, y, tuple(kernel), stride, padding, dilation, groups)
         if found is not None:
             return found
     if _is_half(x):
-        return _in_float32(weight_gradient, x, y, kernel, stride, padding, dilation, groups)
+        return _in_float32(_weight_gradient, x, y, kernel, stride, padding, dilation, groups)
     (_, o, *spots), channels = y.shape, x.shape[1] // groups
     sums = _per_image(x, y, kernel, stride, padding, groups)
     if sums is not None:

@@ -236,7 +236,10 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
         rows = arrays.zeros((math.prod(lead), room), values.dtype, arrays.device_of(values))
         gather.scatter_reduce(rows, 1, at, flat, "sum")
         return rows.reshape(*lead, *sizes)
-    last = n == 2 and values.ndim == 4 and layout.looks_channels_last(*arrays.view_of(indices))
+    last = n > 1 and values.ndim == n + 2 and layout.looks_channels_last(*arrays.view_of(indices))
+    if last and n == 3:
+        order, back = arrays.orders(5, last)
+        return arrays.contiguous(spread(values, arrays.contiguous(indices), sizes, windows).transpose(order)).transpose(back)
     if last:  # channels of a pixel are neighbours
         out = native.empty_strided((*lead, *sizes), layout.channels_last_strides((*lead, *sizes)), values.dtype)
         flat, at = (arrays.contiguous(a.transpose(0, 2, 3, 1)) for a in (values, indices))

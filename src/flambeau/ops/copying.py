@@ -62,6 +62,31 @@ def contiguous(input, memory_format=contiguous_format):
 contiguous.usually(_clone, lambda array: array if type(array) is np.ndarray and array.flags.c_contiguous and array.size else NotImplemented)
 
 
+@on_arrays(public=False, method=False)
+def _relaid(input, last, before):
+    """A copy with its channels last, or row-major; its gradient comes as the input lies: channels last if `before`."""
+    order, back = arrays.orders(input.ndim, last)
+    return arrays.contiguous_copy(input.transpose(order)).transpose(back)
+
+
+_relaid.derivative(input=lambda grad, last, before: _relaid(grad, before, last))
+_relaid.meta(lambda input, last, before: (input.shape, input.dtype))
+
+
+def _has_channels_last(input) -> bool:
+    return layout.looks_channels_last(*arrays.view_of(input._array))
+
+
+def row_major(input):
+    """`input` in order, for what works along rows; `in_kind` brings the result back into the memory format of the input."""
+    return _relaid(input, False, True) if _has_channels_last(input) else input.contiguous()
+
+
+def in_kind(result, input):
+    """`result` with its channels last if `input` has them so."""
+    return _relaid(result, True, False) if result.dim() == input.dim() and _has_channels_last(input) else result
+
+
 @on_arrays
 def _to_copy(input, dtype, device, strides, non_blocking=False):
     """A copy in another dtype, on another device, with other strides."""

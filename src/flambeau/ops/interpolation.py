@@ -3,10 +3,11 @@
 Every mode is a weighted gather along one axis after the other: out[i] = sum_k weight[i, k] * x[index[i, k]]. What differs is the table of
 places and weights, which `TABLES` makes for a mode from the sizes. The derivative is a gather with the table turned round.
 
-    nearest, nearest-exact     1 place                     area       all places under the output's, of equal weight
-    linear (bi-, tri-)         2 places around the point   bicubic    4 places, by the cubic convolution of Keys (1981)
+    nearest, nearest-exact     1 place                     bicubic    4 places, by the cubic convolution of Keys (1981)
+    linear (bi-, tri-)         2 places around the point   lanczos    6 places, by a windowed sinc (Duchon, 1979); with antialias only
 
-With antialias the filter is as wide as an output element, as in Pillow.
+With antialias the filter is as wide as an output element, as in Pillow. "area" is the average of all that lies under an output element:
+`adaptive_avg_pool`. Results lie in memory as their input does.
 """
 
 from __future__ import annotations
@@ -21,22 +22,32 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, gather
 from flambeau.kernels.mixing import Table, mix
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.formats import channels_last, channels_last_3d
+from flambeau.ops.pooling import _adaptive_avg
 
 
 @on_arrays(public=False, method=False)
 def _resampled(input, steps, backward):
     """Weighted gathers, one after the other: `steps` are (dim, key), along `dim` by the table that `key` describes; or, `backward`, from the last
     to the first by the tables turned round. (*, n, *) -> (*, m, *)."""
+    order, back = arrays.lying(input)
+    input = input.transpose(order) if steps else arrays.contiguous_copy(input.transpose(order))
     for dim, key in reversed(steps) if backward else steps:
-        input = mix(input, dim, _turned(key) if backward else _table(key))
-    return input
+        input = mix(input, order.index(dim), _turned(key) if backward else _table(key))
+    return input.transpose(back)
 
 
 @on_arrays(public=False, method=False, differentiable=False)
-def _bytes(input, dim, key):
+def _bytes(input, steps):
     """The same for images of bytes, as Pillow and PyTorch compute it: with whole weights of 15 bits, rounded to bytes after every dimension."""
-    xp, table = arrays.module_of(input), _table(key)
+    order, back = arrays.lying(input)
+    input = arrays.contiguous_copy(input.transpose(order))
+    for dim, key in steps:
+        input = _bytes_along(input, order.index(dim), _table(key))
+    return input.transpose(back)
+
+
+def _bytes_along(input, dim: int, table: Table):
+    xp = arrays.module_of(input)
     places, weights, counts = table.places, table.weights, table.counts
     weights = np.where(np.arange(weights.shape[1]) < counts[:, None], weights, 0)
     for k in range(1, weights.shape[1]):  # at an edge several taps are one element: one weight, rounded once
@@ -55,11 +66,11 @@ def _bytes(input, dim, key):
 _resampled.derivative(input=lambda grad, steps, backward: _resampled(grad, steps, not backward))
 
 
-_bytes.meta(lambda input, dim, key: ((*input.shape[:dim], key[2], *input.shape[dim + 1 :]), input.dtype))
+_bytes.meta(lambda input, steps: _resized(input, steps, False))
 
 
 @_resampled.meta
-def _(input, steps, backward):
+def _resized(input, steps, backward):
     shape = list(input.shape)
     for dim, key in steps:
         shape[dim] = key[1] if backward else key[2]
@@ -68,24 +79,36 @@ def _(input, steps, backward):
 
 @on_arrays(public=False, method=False)
 def _picked(input, key):
-    """The element of each place of the grid that `key` describes: (mode, sizes, sizes of the result, scales). (*, *S) -> (*, *T)."""
-    lead = input.shape[: input.ndim - len(key[1])]
-    found = arrays.contiguous(input)
+    """The element of each place of the grid that `key` describes: (mode, sizes, sizes of the result, scales). (N, C, *S) -> (N, C, *T)."""
+    order, back = arrays.lying(input)
+    found, lead = arrays.contiguous(input.transpose(order)), order.index(2)
+    ends = found.shape[:lead], found.shape[lead + len(key[1]) :]
     for dim, index, shape in _grid(key):
-        found = gather.take_rows(found.reshape((*lead, *shape)), len(lead) + dim, arrays.module_of(input).asarray(index))
-    return found.reshape((*lead, *key[2]))
+        found = gather.take_rows(_between(ends, found, shape), lead + dim, arrays.module_of(input).asarray(index))
+    return _between(ends, found, key[2]).transpose(back)
 
 
 @on_arrays(public=False, method=False)
 def _unpicked(grad, key):
-    """The adjoint: each element added to the place it was picked from. (*, *T) -> (*, *S)."""
-    lead = grad.shape[: grad.ndim - len(key[1])]
+    """The adjoint: each element added to the place it was picked from. (N, C, *T) -> (N, C, *S)."""
+    order, back = arrays.lying(grad)
+    dtype, half = grad.dtype, dtypes.OF_NUMPY[grad.dtype].is_floating_point and grad.itemsize == 2
+    found, lead = arrays.contiguous(arrays.cast(grad, FLOAT32) if half else grad).transpose(order), order.index(2)
+    ends = found.shape[:lead], found.shape[lead + len(key[1]) :]
     for dim, index, shape in reversed(_grid(key)):
-        out = arrays.zeros((*lead, *shape), grad.dtype, arrays.device_of(grad))
-        taken = (*lead, *shape[:dim], len(index), *shape[dim + 1 :])
-        gather.add_rows(out, len(lead) + dim, arrays.module_of(grad).asarray(index), arrays.contiguous(grad).reshape(taken))
-        grad = out
-    return grad.reshape((*lead, *key[1]))
+        out = arrays.zeros((*ends[0], *shape, *ends[1]), found.dtype, arrays.device_of(grad))
+        taken = (*shape[:dim], len(index), *shape[dim + 1 :])
+        gather.add_rows(out, lead + dim, arrays.module_of(grad).asarray(index), _between(ends, arrays.contiguous(found), taken))
+        found = out
+    return (arrays.cast(found, dtype) if half else found).reshape((*ends[0], *key[1], *ends[1])).transpose(back)
+
+
+def _between(ends: tuple, array, shape):
+    """The array with its places, which stand between these dimensions, in another shape."""
+    return array.reshape((*ends[0], *shape, *ends[1]))
+
+
+FLOAT32 = np.dtype(np.float32)
 
 
 _picked.derivative(input=lambda grad, key: _unpicked(grad, key))
@@ -119,8 +142,6 @@ def _table(key: tuple) -> Table:
     """The table for (mode, input size, output size, scale, align_corners, dtype)."""
     mode, size, out, scale, corners, dtype = key
     real = np.float64 if dtype in ("float64", "uint8") else np.float32
-    if mode == "area":
-        return _area(size, out)
     if corners:
         step = real(size - 1) / real(out - 1) if out > 1 else real(0)
     else:
@@ -166,18 +187,10 @@ def _keys(x, a):
     return np.where(x <= 1, near, np.where(x < 2, far, 0)).astype(x.dtype)
 
 
-def _area(size: int, out: int) -> Table:
-    i = np.arange(out)
-    first, end = i * size // out, -(-(i + 1) * size // out)
-    count = end - first
-    taps = np.arange(int(count.max(initial=0)))
-    inside = taps < count[:, None]
-    return Table(np.where(inside, first[:, None] + taps, 0), inside / np.maximum(count, 1)[:, None], count, size)
-
-
 def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
     """A filter whose width is that of an output element, normalised to sum 1."""
-    reach = real(2 if mode == "cubic" else 1)  # of the filter on each side, in input elements
+    reach, filtered = FILTERS[mode]
+    reach = real(reach)
     support = reach * step if step >= 1 else reach
     center = step * (np.arange(out, dtype=real) + real(0.5))
     first = np.maximum((center - support + real(0.5)).astype(np.int64), 0)
@@ -185,11 +198,23 @@ def _antialiased(mode: str, size: int, out: int, step, real) -> Table:
     taps = np.arange(int(count.max(initial=0)))
     inside = taps < count[:, None]
     away = abs((taps + first[:, None] - center[:, None] + real(0.5)) * (real(1) / step if step >= 1 else real(1)))
-    weight = _keys(away.astype(real), real(-0.5)) if mode == "cubic" else np.maximum(real(1) - away, real(0))
-    weight = np.where(inside, weight, 0)
+    weight = np.where(inside, filtered(away.astype(real)), 0)
     total = weight.sum(1, keepdims=True)
     weight = weight / np.where(total == 0, 1, total)
     return Table(np.where(inside, first[:, None] + taps, 0), weight, count, size)
+
+
+def _sinc(x):
+    """sin(pi x) / (pi x), windowed by the middle of a sinc three times as wide."""
+    return np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0).astype(x.dtype)
+
+
+# (reach on each side in input elements, weight by distance) of the filters of antialias
+FILTERS = {
+    "bilinear": (1, lambda x: np.maximum(1 - x, 0)),
+    "cubic": (2, lambda x: _keys(x, x.dtype.type(-0.5))),
+    "lanczos": (3, _sinc),
+}
 
 
 @functools.lru_cache(64)
@@ -204,9 +229,9 @@ def _filled(places, weights, size: int) -> Table:
 
 # -- the public function ---------------------------------------------------------------------------------------------------
 
-AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}  # places that a mode is made for; the others take 1 to 3
+AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3, "lanczos": 2}  # places that a mode is made for; the others take 1 to 3
 ANY = ("nearest", "area", "nearest-exact")
-
+BYTES = ("nearest", "nearest-exact", "bilinear", "bicubic", "lanczos")  # modes that take uint8
 
 NODES = {
     "nearest": "Nearest",
@@ -215,79 +240,71 @@ NODES = {
     "bilinear": "Bilinear",
     "bicubic": "Bicubic",
     "trilinear": "Trilinear",
+    "lanczos": "Lanczos",
 }
 
 
 def _node_name(
     input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False
 ) -> str | None:
-    if mode not in NODES:
-        return "SqueezeBackward1" if input.dim() == 3 else f"AdaptiveAvgPool{input.dim() - 2}DBackward0"
-    return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0"
+    return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0" if mode in NODES else None
 
 
 @composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, settled=True)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 
-    mode           "nearest", "nearest-exact", "area", "linear" (3-d input), "bilinear", "bicubic" (4-d), "trilinear" (5-d)
+    mode           "nearest", "nearest-exact", "area", "linear" (3-d input), "bilinear", "bicubic", "lanczos" (4-d), "trilinear" (5-d)
     align_corners  whether the centres of the corner elements stay where they are, or the corners of the whole
+    antialias      whether a filter is as wide as an element of the result: of "bilinear" and "bicubic", and always of "lanczos"
     """
     if mode in ANY and align_corners is not None:
         raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
     sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
-    places = _checked(input, mode, antialias)
+    places = _checked(input, mode, antialias, align_corners)
+    if mode == "area":
+        return _adaptive_avg(f"adaptive_avg_pool{places}d", places, input, tuple(sizes))
     if min(sizes) <= 0 or 0 in input.shape[1:]:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
-    if mode.startswith("nearest"):
-        return _finished(input, _picked(input, (mode, tuple(input._array.shape[2:]), tuple(sizes), tuple(scales))))
+    if math.prod((*input.shape[:2], *sizes)) * input.dtype.itemsize >= 1 << 63:
+        raise RuntimeError(f"interpolate: a result of size {sizes} is larger than any memory")
     _check_dtype(input, mode)
+    if mode.startswith("nearest"):
+        return _picked(input, (mode, tuple(input._array.shape[2:]), tuple(sizes), tuple(scales)))
     half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
     wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind
     steps = []
     for i in reversed(range(places)):
         n, m = input.shape[2 + i], sizes[i]
-        if n == m and (align_corners or scales[i] is None or scales[i] == 1 or mode == "area"):
+        if n == m and (align_corners or scales[i] is None or scales[i] == 1):
             continue
         key = (kind, n, m, scales[i], bool(align_corners), input.dtype.name)
         steps.append((2 + i, key))
     if input.dtype is dtypes.uint8:
-        for step in steps:
-            wide = _bytes(wide, *step)
-    elif steps:
-        wide = _resampled(wide, tuple(steps), False)
-    return _finished(input, wide.clone() if wide is input else wide)
+        return _bytes(input, tuple(steps))
+    return _resampled(wide, tuple(steps), False).to(input.dtype)
 
 
-def _finished(input, result):
-    """The result in the dtype of the input, and in its memory format."""
-    if result.dtype is not input.dtype:
-        result = result.to(input.dtype)
-    for dims, form in ((4, channels_last), (5, channels_last_3d)):
-        if input.dim() == dims and input.is_contiguous(memory_format=form) and not input.is_contiguous():
-            return result.contiguous(memory_format=form)
-    return result.contiguous()
-
-
-def _checked(input, mode: str, antialias: bool) -> int:
+def _checked(input, mode: str, antialias: bool, corners: bool | None) -> int:
     """How many dimensions of places there are, after checking that the mode takes them."""
     places = input.dim() - 2
     if mode not in (*ANY, *AXES):
         raise NotImplementedError(f"interpolate: unknown mode {mode!r}: try one of {', '.join((*ANY, *AXES))}")
-    if antialias and not (mode in ("bilinear", "bicubic") and input.dim() == 4):
-        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
+    if antialias and (mode not in ("bilinear", "bicubic", "lanczos") or places != 2):
+        raise ValueError(f"antialias goes with a 4-D tensor and mode bilinear, bicubic or lanczos, not with {input.dim()} dimensions and {mode}")
+    if mode == "lanczos" and places == 2 and (corners or not antialias):
+        raise ValueError(f"lanczos goes with antialias=True, and not with align_corners=True: found {antialias=}, align_corners={corners}")
     if places not in (1, 2, 3) or places != AXES.get(mode, places):
         wanted = f"a {AXES[mode] + 2}D input" if mode in AXES else "3D, 4D or 5D inputs"
         raise NotImplementedError(
-            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | "
-            f"trilinear | area | nearest-exact (got {mode}), which takes {wanted}"
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported, and mode {mode} takes {wanted}: found {input.dim()} dimensions"
         )
     return places
 
 
 def _check_dtype(input, mode: str) -> None:
-    if not input.is_floating_point() and not (input.dtype is dtypes.uint8 and mode in ("bilinear", "bicubic")):
+    if not input.is_floating_point() and not (input.dtype is dtypes.uint8 and mode in BYTES):
         raise NotImplementedError(f'"{mode} interpolation" not implemented for {input.dtype}. Try x.float()')
 
 
@@ -299,7 +316,10 @@ def _sizes(input, size, scale_factor, mode: str, recompute) -> tuple[list[int], 
     if size is not None:
         if recompute:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
-        return list(map(int, _listed("size", size, places))), [None] * places
+        listed = _listed("size", size, places)
+        if not all(hasattr(n, "__index__") and not isinstance(n, bool) and not getattr(n, "is_floating_point", bool)() for n in listed):
+            raise TypeError(f"expected size to be one of int or Tuple[int], a whole number for each dimension: found {size!r}")
+        return list(map(int, listed)), [None] * places
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     scales = [float(s) for s in _listed("scale_factor", scale_factor, places)]

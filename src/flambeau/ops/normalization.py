@@ -21,7 +21,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, channels, layout, rowwise
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.declare import composite, on_arrays, pointwise
-from flambeau.ops.formats import channels_last
+from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.padding import constant_pad_nd
 from flambeau.ops.views import _unsafe_view
 
@@ -354,9 +354,9 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     stored = _stored_dtype(input, weight, bias)
     if not input.numel():
         return _scaled_nothing(input, weight, bias), *[input.new_zeros((N, group), dtype=stored)] * 2
-    x = _wide(input).reshape((N, C, HxW))
-    out, mean, rstd, _ = _by_channel(x.contiguous(), *_scale_and_shift(x, weight, bias), float(eps), group, None)
-    return _unsafe_view(out, tuple(input.shape)).to(input.dtype), mean.to(stored), rstd.to(stored)
+    x = row_major(_wide(input)).reshape((N, C, HxW))
+    out, mean, rstd, _ = _by_channel(x, *_scale_and_shift(x, weight, bias), float(eps), group, None)
+    return in_kind(_unsafe_view(out, tuple(input.shape)), input).to(input.dtype), mean.to(stored), rstd.to(stored)
 
 
 def _scaled_nothing(input, weight, bias):
@@ -393,14 +393,7 @@ def _group_norm(input, num_groups, weight, bias, eps):
     if input.dim() < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
     samples, channels, *places = input._array.shape
-    out = native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
-    return _in_format_of(input, out)
-
-
-def _in_format_of(input, out):
-    """Images whose channels lie side by side stay so."""
-    steps = input._array.strides
-    return out.to(memory_format=channels_last) if len(steps) == 4 and steps[1] == input._array.itemsize < steps[3] else out
+    return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
 @composite(method=False, grad_name="NativeGroupNormBackward0", settled=True)

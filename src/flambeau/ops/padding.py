@@ -36,11 +36,10 @@ def _(input, pad, value):
 
 def _bordered_as_it_lies(input, pairs, mode, value=0):
     """The array with its borders: channels last if the input is, else row-major."""
-    n = input.ndim
-    if n in (4, 5) and not input.flags.c_contiguous and layout.looks_channels_last(*arrays.view_of(input)):
-        order, back = (0, *range(2, n), 1), (0, n - 1, *range(1, n - 1))
-        return borders.bordered(input.transpose(order), tuple([pairs[d] for d in order]), mode, value).transpose(back)
-    return borders.bordered(input, pairs, mode, value)
+    if input.flags.c_contiguous:
+        return borders.bordered(input, pairs, mode, value)
+    order, back = arrays.lying(input)
+    return borders.bordered(input.transpose(order), tuple([pairs[d] for d in order]), mode, value).transpose(back)
 
 
 constant_pad_nd.derivative(input=lambda grad, pad: constant_pad_nd(grad, tuple(-whole(p) for p in pad)))
@@ -114,6 +113,8 @@ def _(input, widths, mode):
 def _continued_backward(grad, sizes, widths, mode):
     """Every element of the border added to the one it is a copy of, one dimension after the other."""
     pairs = _pairs(sizes, widths)
+    order, back = arrays.lying(grad) if mode != "circular" else (back := tuple(range(grad.ndim)), back)
+    grad, pairs, sizes = grad.transpose(order), [pairs[d] for d in order], [sizes[d] for d in order]
     for d, (before, after) in enumerate(pairs):
         if not before and not after:
             continue
@@ -124,7 +125,7 @@ def _continued_backward(grad, sizes, widths, mode):
             if len(places[side]):
                 gather.add_rows(total, d, arrays.module_of(grad).asarray(places[side]), grad[(*lead, side)])
         grad = total
-    return grad
+    return grad.transpose(back)
 
 
 _continued.derivative(input=lambda grad, input_shape, widths, mode: _continued_backward(grad, input_shape, widths, mode))

@@ -18,8 +18,8 @@ from flambeau import determinism, dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import pooling as kernels
 from flambeau.ops.asking import of_all_samples
+from flambeau.ops.copying import in_kind
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.formats import channels_last
 from flambeau.ops.views import _unsafe_view, whole
 
 DIMENSIONS = (1, 2, 3)
@@ -332,9 +332,9 @@ def _adaptive_avg(name: str, n: int, input, output_size):
 def _averaged(input, n: int):
     """One window for all: the mean. Channels last stays so, though sizes of 1 hardly tell."""
     out = input.mean(tuple(range(-n, 0)), keepdim=True)
-    if n == 2 and input.dim() == 4 and kernels.layout.looks_channels_last(*arrays.view_of(input._array)):
-        count, channels = input.shape[:2]
-        return out.as_strided((count, channels, 1, 1), (channels, 1, channels, channels))
+    if input.dim() == n + 2 and kernels.layout.looks_channels_last(*arrays.view_of(input._array)):
+        channels = input.shape[1]
+        return out.as_strided(tuple(out.shape), (channels, 1, *(channels,) * n))
     return out
 
 
@@ -444,8 +444,7 @@ def _declare_unpool(n: int) -> None:
             wrong = next(int(i) for i in (places.min(), places.max()) if not 0 <= int(i) < room)
             raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
         found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)), (*lead, *sizes))
-        in_kind = n == 2 and input.dim() == 4 and kernels.layout.looks_channels_last(*arrays.view_of(input._array))
-        return found.contiguous(memory_format=channels_last) if in_kind else found
+        return in_kind(found, input) if n == 2 else found
 
     composite(name=f"nn.functional.{name}", method=False)(max_unpool)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flambeau.kernels import layout
+from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite
-from flambeau.ops.formats import channels_last, contiguous_format
+from flambeau.ops.formats import contiguous_format
 from flambeau.ops.views import _unsafe_view
 
 
@@ -19,7 +19,7 @@ def pixel_shuffle(input, upscale_factor):
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)="
             f"{channels} is not divisible by {r * r}"
         )
-    apart = input.reshape((*batch, channels // (r * r), r, r, height, width))
+    apart = row_major(input).reshape((*batch, channels // (r * r), r, r, height, width))
     n = len(batch)
     moved = apart.permute((*range(n + 1), n + 3, n + 1, n + 4, n + 2))  # (*, C, H, r, W, r)
     return _copied(moved, (*batch, channels // (r * r), height * r, width * r), input)
@@ -36,7 +36,7 @@ def pixel_unshuffle(input, downscale_factor):
             raise RuntimeError(
                 f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({dim})={size} is not by {r}"
             )
-    apart = input.reshape((*batch, channels, height // r, r, width // r, r))
+    apart = row_major(input).reshape((*batch, channels, height // r, r, width // r, r))
     n = len(batch)
     moved = apart.permute((*range(n + 1), n + 2, n + 4, n + 1, n + 3))  # (*, C, r, r, H, W)
     return _copied(moved, (*batch, channels * r * r, height // r, width // r), input)
@@ -44,9 +44,7 @@ def pixel_unshuffle(input, downscale_factor):
 
 def _copied(moved, shape: tuple[int, ...], input):
     """A copy, even where nothing moves: row-major, or with the channels last if the input has them so."""
-    found = _unsafe_view(moved.clone(memory_format=contiguous_format), shape)  # nobody else has the copy: it need not be a view
-    last = len(shape) == 4 and layout.looks_channels_last(tuple(input.shape), input.stride())
-    return found.clone(memory_format=channels_last) if last else found
+    return in_kind(_unsafe_view(moved.clone(memory_format=contiguous_format), shape), input)  # nobody else has the copy: it need not be a view
 
 
 def _check_image(name: str, input, what: str, factor: int) -> None:
@@ -66,5 +64,5 @@ def channel_shuffle(input, groups):
         raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     if channels % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
-    apart = input.reshape((samples, groups, channels // groups, *places))
+    apart = row_major(input).reshape((samples, groups, channels // groups, *places))
     return _copied(apart.transpose(1, 2), tuple(input.shape), input)
