@@ -327,6 +327,7 @@ def _store(self: Tensor, target, value: Any, is_tensor: bool) -> None:
             source = arrays.to_device(source, self.device)
         if source.shape != target.shape:
             layout.expand(source.shape, arrays.element_strides(source), target.shape)  # raises, naming the dimension
+            source = arrays.copy(source)  # a repeated value may be one of those it is written to
         arrays.write(target, arrays.apart(target, source))
     self._bump()
 

@@ -407,6 +407,8 @@ def add_rows(array: Array, dim: int, index: Array, rows: Array, kind: int = tres
     if skip is not None and (index == skip).any():
         used = index != skip
         index, rows = index[used], rows[(slice(None),) * dim + (used,)]
+        if not index.size:
+            return
     if _is_half(array):
         wide = arrays.cast(array, FLOAT32)
         add_rows(wide, dim, index, arrays.cast(rows, FLOAT32))

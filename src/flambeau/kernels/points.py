@@ -77,7 +77,7 @@ def _brought_in(x, n, padding: str, corners: bool, words: Words):
 
 def paired(a: Any, b: Any, combine: Callable) -> Any:
     """Every neighbour along the dimensions so far with every one along the next. (N, T, P), (N, K, P) -> (N, T K, P)."""
-    return combine(a[:, :, None], b[:, None]).reshape((a.shape[0], -1, a.shape[-1]))
+    return combine(a[:, :, None], b[:, None]).reshape((a.shape[0], a.shape[1] * b.shape[1], a.shape[-1]))
 
 
 def taps(positions: Array, sizes: tuple[int, ...], mode: str, padding: str, corners: bool) -> tuple[Array, Array]:

@@ -60,7 +60,7 @@ def fractional_starts(sample: np.ndarray, size: int, count: int, kernel: int) ->
     alpha = sample.dtype.type((size - kernel) / (count - 1) if count > 1 else 0)
     u = sample[:, None]
     starts = ((np.arange(count, dtype=sample.dtype) + u) * alpha).astype(np.int64) - (u * alpha).astype(np.int64)
-    starts[:, -1] = size - kernel
+    starts[:, -1:] = size - kernel
     return starts
 
 

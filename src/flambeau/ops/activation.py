@@ -115,7 +115,7 @@ def prelu(input, weight):
 
 
 @bent
-@block(dtypes="number")
+@block(dtypes="number", overlap="repeats")  # done twice, it is done
 def _threshold(input, threshold=0.0, value=0.0):
     """x above the threshold, value elsewhere."""
     return e.where(input <= threshold, value, input)
@@ -376,8 +376,9 @@ _softshrink.derivative(input=lambda grad, input, lambd: e.where((input >= -lambd
 @choice(name="nn.functional.softshrink", method=False)
 def softshrink(input, lambd=0.5):
     """x moved towards zero by lambd, and not beyond."""
-    if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    largest = dtypes.finfo(input.dtype).max if input.is_floating_point() else math.inf
+    if not 0 <= lambd <= largest:
+        raise RuntimeError(f"lambda must be in range [0, {largest:g}], what input dtype {dtypes.in_messages(input.dtype)} can hold; found {lambd:g}")
     return _softshrink, input, lambd
 
 

@@ -141,7 +141,15 @@ def _checked(name: str, input, weight, bias, stride, padding, dilation, transpos
         sizes = kernels.out_sizes(before, kernel, stride, padding, dilation)
     _check_shapes(input, weight, bias, sizes, padding, dilation, transposed, groups)
     _check_dtypes(name, input, weight, bias, transposed)
+    if not input.shape[1] and not transposed:
+        return _of_no_channels(input, weight, bias, sizes)
     return _convolution_of(input, weight, bias, sizes, stride, padding, dilation, transposed, groups)
+
+
+def _of_no_channels(input, weight, bias, sizes):
+    """PyTorch makes no channels of none, not zeros or the bias. What was learned is part of the history, and its gradient is zero."""
+    total = sum([t.sum() for t in (input, weight, bias) if t is not None])
+    return input.new_zeros((input.shape[0], 0, *sizes)) + total
 
 
 def _check_options(stride, padding, dilation, output_padding, groups, transposed: bool) -> None:

@@ -151,19 +151,16 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
     elif rest and isinstance(rest[0], dtypes.dtype):
         dtype = rest.pop(0)
     elif rest and (rest[0] is None or (isinstance(rest[0], (str, int, devices.device)) and not isinstance(rest[0], bool))):
-        device = rest.pop(0)
-        if rest and (rest[0] is None or isinstance(rest[0], dtypes.dtype)):
-            dtype = rest.pop(0)
+        device, *rest = rest
+        if rest:
+            dtype, *rest = rest
     elif rest:
         raise TypeError(f"to() received {type(rest[0]).__name__}: expected a dtype (torch.float64), a device ('cuda:0') or a tensor")
     if other is not None:
         dtype, device = other.dtype, other.device
-    if rest:
-        non_blocking = rest.pop(0)
-    if rest:
-        copy = rest.pop(0)
-    if rest:
-        raise TypeError(f"to() takes at most a device, a dtype, non_blocking and copy; found {len(rest)} more")
+    if len(rest) > 2 or not all(isinstance(flag, bool) for flag in rest):
+        raise TypeError(f"to() takes a device, a dtype, and True or False for non_blocking and for copy, in this order; found {args}")
+    non_blocking, copy = (*rest, *(non_blocking, copy)[len(rest) :])
     if dtype is not None and not isinstance(dtype, dtypes.dtype):
         raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     if memory_format is not None and not is_format(memory_format):

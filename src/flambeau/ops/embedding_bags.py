@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from flambeau import dtypes
@@ -37,7 +40,8 @@ def embedding_bag(
         indices, bag = indices[kept], bag[kept]
         per_sample_weights = None if per_sample_weights is None else per_sample_weights[kept]
     sizes = offsets.new_zeros(bags, dtype=dtypes.int64).index_add(0, bag, offsets.new_ones(indices.shape[0], dtype=dtypes.int64))
-    rows = embedding(weight, indices, -1, scale_grad_by_freq, sparse)
+    with _outside():
+        rows = embedding(weight, indices, -1, scale_grad_by_freq, sparse)
     if MODES[mode] == "max":
         result, found = _largest(rows, bag, bags)
         chosen = found.new_full(found.shape, -1) if not indices.numel() else indices.to(dtypes.int64)[found.clamp(0, indices.numel() - 1)]
@@ -51,6 +55,15 @@ def embedding_bag(
     return total.to(rows.dtype), bag, sizes, sizes
 
 
+@contextmanager
+def _outside() -> Iterator[None]:
+    """An index that is none of a row's is a RuntimeError here, as it is PyTorch's."""
+    try:
+        yield
+    except IndexError as problem:
+        raise RuntimeError(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings: {problem}") from None
+
+
 # -- sums in main memory: bags are the rows of a sparse matrix, and a product with the table adds them up ---------------------
 
 
@@ -62,10 +75,8 @@ def _bag_sums(weight, indices, offsets, factors):
         raise RuntimeError(
             f"offsets must not fall, and not be greater than input's length ({len(indices)}): a bag begins where the last one ends"
         )
-    try:
+    with _outside():
         gather.check(indices, weight.shape[0], 0, trespass.ROW)
-    except IndexError as problem:
-        raise RuntimeError(str(problem)) from None
     values = np.ones(indices.shape, weight.dtype) if factors is None else factors
     return sparse.product(ends, indices, values, weight)
 
@@ -156,9 +167,12 @@ def functional_embedding_bag(
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(
-            f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, then it must have the same shape as the "
-            f"input ({tuple(input.shape)})"
+            f"embedding_bag: per_sample_weights must have the same shape as the input, found {tuple(per_sample_weights.shape)} and "
+            f"{tuple(input.shape)}"
         )
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        found = f"found {per_sample_weights.dtype} and {weight.dtype}"
+        raise RuntimeError(f"embedding_bag: expected per_sample_weights to have the same type as weight, {found}")
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None: each row is a bag of its own")
@@ -188,7 +202,9 @@ def functional_embedding_bag(
     if input.dim() == 2:
         bags, each = input.shape
         if each and padding_idx is None:
-            return _combined(embedding(weight, input, -1, scale_grad_by_freq, sparse), mode, per_sample_weights)
+            with _outside():
+                rows = embedding(weight, input, -1, scale_grad_by_freq, sparse)
+            return _combined(rows, mode, per_sample_weights)
         offsets = input.new_tensor(range(0, bags * each, each) if each else [0] * bags, dtype=input.dtype)
         include_last_offset = False
         input = input.reshape(-1)

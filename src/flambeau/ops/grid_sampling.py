@@ -7,6 +7,7 @@ A point is (x, y) or (x, y, z), -1 and 1 being the two ends of a dimension. It i
 from __future__ import annotations
 
 import functools
+import math
 import operator
 
 import numpy as np
@@ -66,11 +67,14 @@ def _sampled(input, grid, mode: str, padding: str, corners: bool):
     _check(input, grid, mode)
     samples, channels, *sizes = input.shape
     how = tuple(sizes), mode, padding, corners
-    at = _positions(grid.reshape((samples, -1, len(sizes))), sizes[::-1], corners)  # (N, P, dims), x first
+    count, room = math.prod(grid.shape[1:-1]), math.prod(sizes)
+    at = _positions(grid.reshape((samples, count, len(sizes))), sizes[::-1], corners)  # (N, P, dims), x first
     places, weights = _taps(at.detach(), *how)  # (N, T, P): of every dimension one neighbour
     if at.requires_grad:
         weights = _weights(at, *how)
-    found = _mixed_at(input.reshape((samples, channels, -1)), places, weights)
+    if padding == "zeros" and len(sizes) == 3:  # what PyTorch does not read in a volume does not count, be the point NaN or infinite
+        weights = weights.masked_fill(places < 0, 0)
+    found = _mixed_at(input.reshape((samples, channels, room)), places, weights)
     return _unsafe_view(found, (samples, channels, *grid.shape[1:-1]))
 
 
@@ -169,18 +173,20 @@ def _check(input, grid, mode: str) -> None:
         raise RuntimeError(
             f"grid_sampler(): expected input and grid to have same dtype, but input has {input.dtype} and grid has {grid.dtype}"
         )
-    if input.dim() not in (4, 5) or input.dim() != grid.dim():
-        wanted = "expected 4D or 5D input and grid with same number of dimensions"
-        raise RuntimeError(f"grid_sampler(): {wanted}, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
-    if input.shape[0] != grid.shape[0]:
-        raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, but got {input.shape[0]} and {grid.shape[0]}")
-    if grid.shape[-1] != input.dim() - 2:
+    if input.shape[:1] != grid.shape[:1]:
+        raise RuntimeError(
+            f"grid_sampler(): expected grid and input to have same batch size, found {tuple(grid.shape)} and {tuple(input.shape)}"
+        )
+    if grid.shape[-1:] != (input.dim() - 2,):
         raise RuntimeError(
             f"grid_sampler(): expected grid to have size {input.dim() - 2} in last dimension, a coordinate for each dimension of places, but "
             f"got grid with sizes {list(grid.shape)}"
         )
     if 0 in input.shape[2:]:
         raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but got sizes {list(input.shape)}")
+    if input.dim() not in (4, 5) or input.dim() != grid.dim():
+        found = f"input {tuple(input.shape)} and grid {tuple(grid.shape)}"
+        raise RuntimeError(f"grid_sampler(): expected 4D or 5D input, and a grid with as many dimensions; found {found}")
     if mode == "bicubic" and input.dim() == 5:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
 

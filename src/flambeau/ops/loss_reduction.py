@@ -34,8 +34,8 @@ def warn_of_broadcasting(input, target) -> None:
     """A target of another shape than the input is a mistake more often than not: (N) against (N, 1) makes N x N differences."""
     if input._array.shape != target._array.shape:
         errors.warn(
-            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). They are broadcast against each "
-            "other, which will likely lead to incorrect results. Please ensure they have the same size, as by target.view_as(input)."
+            f"Using a target size ({target.shape}) that is not the input's ({input.shape}): one is broadcast against the other, and the loss is "
+            "seldom what was meant. Please ensure they have the same size. Try target.view_as(input)"
         )
 
 
@@ -56,5 +56,5 @@ def check_same_shape(name: str, input, target) -> None:
         if input.numel() == target.numel():
             hint = f". They have as many elements: try target.view_as(input){', or input.squeeze(-1)' if input.shape[-1:] == (1,) else ''}"
         raise ValueError(
-            f"{name}: Target size ({target.shape}) must be the same as input size ({input.shape}){hint or '. Please ensure they have the same size'}"
+            f"{name}: Using a target size ({target.shape}) for an input of size ({input.shape}){hint or '. Please ensure they have the same size'}"
         )

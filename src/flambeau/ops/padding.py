@@ -90,8 +90,8 @@ def pad(input, pad, mode="constant", value=None):
     count = len(widths) // 2
     if count not in (1, 2, 3) or input.dim() not in (count + 1, count + 2):
         raise NotImplementedError(
-            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: a pair for each of the last 1, 2 or 3 dimensions "
-            f"behind (N, C) or (C), found {len(widths)} widths for {input.dim()} dimensions"
+            f"Padding size {len(widths)} is not supported for {input.dim()}D input tensor: mode {mode} takes a pair for each of the last 1, 2 or 3 "
+            "dimensions, behind (N, C) or (C)"
         )
     _check_widths(input, widths, mode)
     return _continued(input, widths, mode)
@@ -138,7 +138,8 @@ def _check_widths(input, widths, mode: str) -> None:
     for i, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
         size = input.shape[-1 - i]
         if 0 in input.shape[-len(widths) // 2 - 1 :]:
-            raise RuntimeError(f"Expected a tensor with non-empty channels and places to pad, but got shape {tuple(input.shape)}")
+            n = len(widths) // 2
+            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D input with something to pad, a batch alone may be empty; found {tuple(input.shape)}")
         if mode == "reflect" and max(before, after) >= size:
             raise RuntimeError(
                 "Padding size should be less than the corresponding input dimension, but got: padding "

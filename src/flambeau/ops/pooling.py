@@ -312,18 +312,23 @@ def _adaptive_sizes(name: str, n: int, input, output_size) -> tuple[int, ...]:
     sizes = tuple([size if s is None else whole(s) for s, size in zip(given, input.shape[-n:], strict=True)])
     if min(sizes) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0, but got {sizes}: negative dimension")
-    if 0 in input.shape[1 if input.dim() == n + 2 else 0 :]:
+    return sizes
+
+
+def _check_filled(name: str, input) -> None:
+    """The first dimension alone may be empty, be it the batch or, without one, the channels."""
+    if 0 in input.shape[1:]:
         raise RuntimeError(
             f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(input.shape)}"
         )
-    return sizes
 
 
 def _adaptive_avg(name: str, n: int, input, output_size):
     sizes = _adaptive_sizes(name, n, input, output_size)
     _check_dtype(name, input)
-    if n > 1 and set(sizes) == {1}:
+    if set(sizes) == {1} and (n > 1 or 0 in input.shape):
         return _averaged(input, n)
+    _check_filled(name, input)
     if n == 1 and _has_channels_last(input):
         return ADAPTIVE_AVG[2, False](input.unsqueeze(-2), (1, *sizes), (1, *input.shape[-1:])).squeeze(-2)
     return ADAPTIVE_AVG[n, False](input, sizes, tuple(input.shape[-n:]))
@@ -348,6 +353,7 @@ def _declare_adaptive(n: int) -> None:
     def found(input, output_size):
         sizes = _adaptive_sizes(greatest, n, input, output_size)
         _check_dtype(greatest, input)
+        _check_filled(greatest, input)
         if n == 1 and _has_channels_last(input):
             return tuple([t.squeeze(-2) for t in ADAPTIVE_MAX[2](input.unsqueeze(-2), (1, *sizes))])
         return tuple(ADAPTIVE_MAX[n](input, sizes))
@@ -380,8 +386,10 @@ def _declare_fractional(n: int) -> None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
             output_size = [int(size * r) for size, r in zip(input.shape[-n:], ratios, strict=True)]
         sizes = _numbers(name, "output_size", output_size, n)
-        _check_input(name, n, input._array.shape)
+        _check_input(name, n, (1, *input.shape[-n:]) if input.dim() == n + 1 else input._array.shape)  # channels alone may be none
         _check_dtype(name, input)
+        if min(kernel) < 1 or min(sizes) < 0:
+            raise RuntimeError(f"{name}(): kernel_size must be at least 1 and output_size at least 0, found {kernel} and {sizes}")
         for size, count, k in zip(input.shape[-n:], sizes, kernel, strict=True):
             if count + k - (1 if n == 2 else 0) > size:  # PyTorch keeps one place more free in three dimensions
                 raise RuntimeError(f"{name}(): pool size {k} too large relative to input size {size}: there is no room for {count} windows")
@@ -437,13 +445,14 @@ def _declare_unpool(n: int) -> None:
             raise RuntimeError(f"{name}: Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got {list(input.shape)}")
         _check_dtype(name, input)
         determinism.alert(f"max_unpooling{max(n, 2)}d_forward_out")
-        lead, room = tuple(input.shape[:-n]), math.prod(sizes)
-        flat = indices.reshape(*lead, -1)
+        _check_filled(name, input)
+        lead, room, count = tuple(input.shape[:-n]), math.prod(sizes), math.prod(input.shape[-n:])
+        flat = indices.reshape(*lead, count)
         places = of_all_samples(flat)
         if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < room:
             wrong = next(int(i) for i in (places.min(), places.max()) if not 0 <= int(i) < room)
             raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
-        found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, -1)), (*lead, *sizes))
+        found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, count)), (*lead, *sizes))
         return in_kind(found, input) if n == 2 else found
 
     composite(name=f"nn.functional.{name}", method=False)(max_unpool)

@@ -386,15 +386,11 @@ def _refuse_shapes(a, b) -> None:
     )
 
 
-def _scalar_type(array) -> str:
-    """PyTorch's word for a dtype in messages: Double for float64."""
-    return (dtypes.of_array(array)._aliases or (dtypes.of_array(array).name,))[0].title()
-
-
 def _check_dtypes(name: str, a, b) -> None:
     if a.dtype != b.dtype:
+        found = " and ".join(dtypes.in_messages(dtypes.of_array(m)) for m in (a, b))
         raise RuntimeError(
-            f"{name}: mat1 and mat2 must have the same dtype, but got {_scalar_type(a)} and {_scalar_type(b)} (expected m1 and m2 to have the same "
+            f"{name}: mat1 and mat2 must have the same dtype, but got {found} (expected m1 and m2 to have the same "
             f"dtype, but got: {dtypes.of_array(a).name} != {dtypes.of_array(b).name}). Convert one with .to(...)"
         )
     if a.dtype == bool:

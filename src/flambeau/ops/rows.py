@@ -295,7 +295,7 @@ def _embedding_backward(grad, indices, rows, padding_idx, by_frequency):
     """The rows of the gradient added up where they were read from. (*, D), (*) -> (rows, D)."""
     xp = arrays.module_of(grad)
     width = grad.shape[-1]
-    flat, lines = indices.reshape(-1), grad.reshape(-1, width)
+    flat, lines = indices.reshape(-1), grad.reshape(indices.size, width)
     if by_frequency:
         count = xp.bincount(flat, minlength=rows)[flat]
         lines = lines / count[:, None].astype(lines.dtype)
@@ -308,7 +308,7 @@ def _sparse_gradient(grad, indices, weight_shape, padding_idx, by_frequency):
     """The rows of the gradient as those of a sparse tensor, each where it was read from: nothing is added up yet."""
     if by_frequency:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
-    flat, lines = indices.reshape(-1).long(), grad.reshape(-1, grad.shape[-1])
+    flat, lines = indices.reshape(-1).long(), grad.reshape(indices.numel(), grad.shape[-1])
     if padding_idx >= 0:
         used = flat != padding_idx
         flat, lines = flat[used], lines[used]

@@ -128,6 +128,8 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
         wanted = "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input"
         raise RuntimeError(f"{wanted}, but got: {list(input.shape)}")
     rows, columns = input.shape[-2:]
+    if math.prod(options[0]) >= 1 << 63:
+        raise RuntimeError(f"fold: the product of kernel_width and kernel_height overflowed: kernel_size={options[0]}")
     if rows % math.prod(options[0]):
         raise RuntimeError(
             "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got input.size(1)="

@@ -233,9 +233,11 @@ class Module(Walks, State, Moves, hooks.Hooks):
             return False
         elif isinstance(value, Buffer):
             self._make_room("buffer", attributes, name, "_buffers")
-            self.register_buffer(name, value, value.persistent)
+            options = () if value.persistent else (False,)  # a register_buffer of one's own may know of no `persistent`
+            self.register_buffer(name, value, *options)
         elif name in attributes.get("_buffers", ()):
-            self.register_buffer(name, value, name not in self._non_persistent_buffers_set)
+            options = () if name not in self._non_persistent_buffers_set else (False,)
+            self.register_buffer(name, value, *options)
         else:
             return False
         return True

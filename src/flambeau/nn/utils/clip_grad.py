@@ -21,8 +21,7 @@ def _listed(tensors: Any) -> list[Tensor]:
         return [tensors]
     found = list(tensors)
     if not found and isinstance(tensors, GeneratorType):
-        said = "`parameters` is an empty generator, no gradient clipping will occur"
-        warnings.warn(f"{said}. Was model.parameters() used up before?", stacklevel=3)
+        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3)
     return found
 
 
