@@ -72,3 +72,10 @@ def test_refusals():
 def test_every_activation_is_there():
     """nn has all activations of torch.nn but attention."""
     assert {n for n in torch.nn.modules.activation.__all__ if n != "MultiheadAttention"} <= set(dir(flambeau.nn))
+
+
+def test_a_threshold_may_be_set_twice():
+    """threshold_ of an expanded tensor is refused, though doing it twice changes nothing."""
+    x = flambeau.tensor([[0.0, 1.0]]).expand(3, 2)
+    flambeau.nn.functional.threshold(x, 0.5, 0.25, inplace=True)
+    assert x.tolist() == [[0.25, 1.0]] * 3

@@ -611,3 +611,19 @@ def test_lazy_modules_take_shapes_from_inputs_and_checkpoints(torch):
     c.load_state_dict({"weight": torch.ones(4), "mean": torch.ones(1)})
     seen += [c.has_uninitialized_params(), type(c).__name__, c(torch.ones(4)), type(c).__name__, a(torch.ones(3))]
     return seen
+
+
+@both
+def test_a_register_buffer_of_ones_own_may_not_know_of_persistent(torch):
+    """A Buffer cannot be assigned to a module whose register_buffer takes a name and a tensor only."""
+
+    class Old(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bar = torch.nn.Buffer(torch.ones(2))
+            self.bar = torch.zeros(2)
+
+        def register_buffer(self, name, value):
+            super().register_buffer(name, value, True)
+
+    return Old().state_dict()

@@ -41,7 +41,7 @@ def test_pools_of_nothing(torch):
         sizes = (5,) * n
         for shape in ((0, 3, *sizes), (2, 0, *sizes), (2, 3, *(0,) * n), (0, *sizes)):
             average, greatest = (getattr(functional, f"adaptive_{kind}_pool{n}d") for kind in ("avg", "max"))
-            seen += [told(torch, lambda x, s=s, pool=pool: pool(x, s), shape) for s in (1, 2) for pool in (average, greatest)]  # noqa: B023
+            seen += [told(torch, lambda x, s=s, pool=pool: pool(x, s), shape) for s in (1, 2) for pool in (average, greatest)]
             unpool = getattr(functional, f"max_unpool{n}d")
             seen.append(told(torch, lambda x, pool=unpool: pool(x, torch.zeros(x.shape, dtype=torch.int64), 2), shape))
             if n > 1:
@@ -101,7 +101,13 @@ def test_rows_of_nothing(torch):
     layer(torch.tensor([[1], [2]])).sum().backward()
     weights = [torch.ones(2, dtype=torch.float64), torch.ones(2), torch.ones(3)]
     for given in weights:
-        seen.append(refused(lambda w=given: functional.embedding_bag(torch.tensor([0, 1]), torch.ones(3, 2), torch.tensor([0]), mode="sum", per_sample_weights=w)))
+        seen.append(
+            refused(
+                lambda w=given: functional.embedding_bag(
+                    torch.tensor([0, 1]), torch.ones(3, 2), torch.tensor([0]), mode="sum", per_sample_weights=w
+                )
+            )
+        )
     return [*seen, list(layer.weight.grad.shape)]
 
 

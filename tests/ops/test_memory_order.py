@@ -416,7 +416,10 @@ RESIZED_IMAGES = {
     "bilinear, smooth": _resized("bilinear", 3, antialias=True),
 }
 RESIZED_VOLUMES = {"trilinear": _resized("trilinear", 3)}
-FORWARD = {"bicubic": _resized("bicubic", 9), "lanczos": _resized("lanczos", 9, antialias=True)}  # PyTorch's gradients of these are row-major
+FORWARD = {
+    "bicubic": _resized("bicubic", 9),
+    "lanczos": _resized("lanczos", 9, antialias=True),
+}  # PyTorch's gradients of these are row-major
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -378,7 +378,9 @@ def softshrink(input, lambd=0.5):
     """x moved towards zero by lambd, and not beyond."""
     largest = dtypes.finfo(input.dtype).max if input.is_floating_point() else math.inf
     if not 0 <= lambd <= largest:
-        raise RuntimeError(f"lambda must be in range [0, {largest:g}], what input dtype {dtypes.in_messages(input.dtype)} can hold; found {lambd:g}")
+        raise RuntimeError(
+            f"lambda must be in range [0, {largest:g}], what input dtype {dtypes.in_messages(input.dtype)} can hold; found {lambd:g}"
+        )
     return _softshrink, input, lambd
 
 

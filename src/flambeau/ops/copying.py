@@ -160,7 +160,8 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
         dtype, device = other.dtype, other.device
     if len(rest) > 2 or not all(isinstance(flag, bool) for flag in rest):
         raise TypeError(f"to() takes a device, a dtype, and True or False for non_blocking and for copy, in this order; found {args}")
-    non_blocking, copy = (*rest, *(non_blocking, copy)[len(rest) :])
+    non_blocking = rest[0] if rest else non_blocking
+    copy = rest[1] if len(rest) > 1 else copy
     if dtype is not None and not isinstance(dtype, dtypes.dtype):
         raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     if memory_format is not None and not is_format(memory_format):

@@ -66,15 +66,15 @@ def _bytes_along(input, dim: int, table: Table):
 _resampled.derivative(input=lambda grad, steps, backward: _resampled(grad, steps, not backward))
 
 
-_bytes.meta(lambda input, steps: _resized(input, steps, False))
-
-
-@_resampled.meta
-def _resized(input, steps, backward):
+def _resized(input, steps, backward=False):
     shape = list(input.shape)
     for dim, key in steps:
         shape[dim] = key[1] if backward else key[2]
     return tuple(shape), input.dtype
+
+
+_bytes.meta(_resized)
+_resampled.meta(_resized)
 
 
 @on_arrays(public=False, method=False)
@@ -292,7 +292,9 @@ def _checked(input, mode: str, antialias: bool, corners: bool | None) -> int:
     if mode not in (*ANY, *AXES):
         raise NotImplementedError(f"interpolate: unknown mode {mode!r}: try one of {', '.join((*ANY, *AXES))}")
     if antialias and (mode not in ("bilinear", "bicubic", "lanczos") or places != 2):
-        raise ValueError(f"antialias goes with a 4-D tensor and mode bilinear, bicubic or lanczos, not with {input.dim()} dimensions and {mode}")
+        raise ValueError(
+            f"antialias goes with a 4-D tensor and mode bilinear, bicubic or lanczos, not with {input.dim()} dimensions and {mode}"
+        )
     if mode == "lanczos" and places == 2 and (corners or not antialias):
         raise ValueError(f"lanczos goes with antialias=True, and not with align_corners=True: found {antialias=}, align_corners={corners}")
     if places not in (1, 2, 3) or places != AXES.get(mode, places):

@@ -20,8 +20,8 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, channels, layout, rowwise
 from flambeau.ops.arithmetic import _lerp_by_number, mul
-from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.copying import in_kind, row_major
+from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.padding import constant_pad_nd
 from flambeau.ops.views import _unsafe_view
 

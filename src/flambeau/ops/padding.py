@@ -139,7 +139,9 @@ def _check_widths(input, widths, mode: str) -> None:
         size = input.shape[-1 - i]
         if 0 in input.shape[-len(widths) // 2 - 1 :]:
             n = len(widths) // 2
-            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D input with something to pad, a batch alone may be empty; found {tuple(input.shape)}")
+            raise RuntimeError(
+                f"Expected {n + 1}D or {n + 2}D input with something to pad, a batch alone may be empty; found {tuple(input.shape)}"
+            )
         if mode == "reflect" and max(before, after) >= size:
             raise RuntimeError(
                 "Padding size should be less than the corresponding input dimension, but got: padding "

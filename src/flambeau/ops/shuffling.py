@@ -44,7 +44,9 @@ def pixel_unshuffle(input, downscale_factor):
 
 def _copied(moved, shape: tuple[int, ...], input):
     """A copy, even where nothing moves: row-major, or with the channels last if the input has them so."""
-    return in_kind(_unsafe_view(moved.clone(memory_format=contiguous_format), shape), input)  # nobody else has the copy: it need not be a view
+    return in_kind(
+        _unsafe_view(moved.clone(memory_format=contiguous_format), shape), input
+    )  # nobody else has the copy: it need not be a view
 
 
 def _check_image(name: str, input, what: str, factor: int) -> None:

@@ -233,10 +233,10 @@ class Module(Walks, State, Moves, hooks.Hooks):
             return False
         elif isinstance(value, Buffer):
             self._make_room("buffer", attributes, name, "_buffers")
-            options = () if value.persistent else (False,)  # a register_buffer of one's own may know of no `persistent`
+            options: tuple = () if value.persistent else (False,)  # a register_buffer of one's own may know of no `persistent`
             self.register_buffer(name, value, *options)
         elif name in attributes.get("_buffers", ()):
-            options = () if name not in self._non_persistent_buffers_set else (False,)
+            options = (False,) if name in self._non_persistent_buffers_set else ()
             self.register_buffer(name, value, *options)
         else:
             return False
