@@ -39,16 +39,16 @@ def _line(array):
 def _index_select(input, dim, index):
     """The slices of `dim` at a 1-d index. (*, N, *), (K) -> (*, K, *)."""
     line = _line(input)
-    found = gather.take_rows(line, dim, index, _beyond(input), unseen=True)
+    found = gather.take_rows(line, dim, index, _beyond(input, dim), unseen=True)
     return found if input.ndim else found.reshape(())
 
 
-def _beyond(input) -> int:
-    """Which error an index that is out of bounds is: PyTorch has one for lines, and another for slices."""
-    return trespass.ROW if input.ndim < 2 else trespass.ALONG
+def _beyond(input, dim: int) -> int:
+    """Which error an index that is out of bounds is: PyTorch has one for lines and rows, and another for what lies otherwise."""
+    return trespass.ROW if input.ndim < 2 or (dim == 0 and input.size) else trespass.ALONG
 
 
-_index_select.prepared(lambda input, dim, index: gather.rows_ready(input, dim, index, _beyond(input)) if input.ndim else None)
+_index_select.prepared(lambda input, dim, index: gather.rows_ready(input, dim, index, _beyond(input, dim)) if input.ndim else None)
 _index_select.derivative(
     input=lambda grad, input_shape, dim, index: _index_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad, 1)
 )
