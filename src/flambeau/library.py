@@ -12,6 +12,7 @@ The function runs as it is, hidden from autograd: its derivative is the register
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,7 +22,7 @@ from flambeau.autograd import modes
 from flambeau.autograd.function import Function
 from flambeau.eager.arguments import tensors_in
 
-__all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake", "register_kernel"]
+__all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake", "register_kernel", "register_vmap"]
 
 _OPERATIONS: dict[str, CustomOpDef] = {}
 
@@ -53,6 +54,7 @@ class CustomOpDef:
         self._fake: Callable | None = None
         self._backward: Callable | None = None
         self._setup_context: Callable | None = None
+        self._vmap: Callable | None = None
         if device_types is not None:
             self._function = _nowhere_else(self)
             self.register_kernel(device_types, fn)
@@ -71,8 +73,10 @@ class CustomOpDef:
         given = self._signature.bind(*args, **kwargs)
         given.apply_defaults()
         values, named = given.args, given.kwargs
-        wants = modes.is_grad_enabled() and any(t.requires_grad for t in tensors_in((*values, *named.values())))
-        if not wants or self._mutated:
+        tensors = list(tensors_in((*values, *named.values())))
+        wants = modes.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        mapped = any(hasattr(t._array, "level") for t in tensors)  # inside vmap
+        if not (wants or mapped) or self._mutated:
             with modes.no_grad():
                 return self._run(values, named)
         return _node(self, named).apply(*values)
@@ -117,17 +121,29 @@ class CustomOpDef:
             )
         self._backward, self._setup_context = backward, setup_context
 
+    def register_vmap(self, func: Callable | None = None, /) -> Any:
+        """Give what vmap does: func(info, in_dims, *args) -> (results, out_dims), where info has batch_size and randomness. Without one, samples
+        are computed one by one. Without the function, a decorator."""
+        if func is None:
+            return self.register_vmap
+        self._vmap = func
+        return func
+
 
 def _node(operation: CustomOpDef, named: dict[str, Any]) -> type[Function]:
     """The operation as a node, for these arguments given by name."""
 
     class Node(Function):
+        generate_vmap_rule = operation._vmap is None
+
         @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
-            result = operation._run(inputs, named)
+        def forward(*inputs: Any) -> Any:
+            return operation._run(inputs, named)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
             if operation._setup_context is not None:
-                operation._setup_context(ctx, inputs, result, **({"keyword_only_inputs": named} if named else {}))
-            return result
+                operation._setup_context(ctx, inputs, output, **({"keyword_only_inputs": named} if named else {}))
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
@@ -138,6 +154,8 @@ def _node(operation: CustomOpDef, named: dict[str, Any]) -> type[Function]:
                 )
             return operation._backward(ctx, *grads)
 
+    if operation._vmap is not None:
+        Node.vmap = staticmethod(functools.partial(operation._vmap, **named))  # type: ignore[method-assign]
     Node.__name__ = Node.__qualname__ = f"GeneratedBackwardFor_{operation._namespace}_{operation._name}_default"
     return Node
 
@@ -153,6 +171,11 @@ def _found(op: str | CustomOpDef) -> CustomOpDef:
 def register_fake(op: str | CustomOpDef, func: Callable | None = None, /, *, lib: Any = None, allow_override: bool = False) -> Any:
     """`CustomOpDef.register_fake` by the operation's name; without the function, a decorator."""
     return _found(op).register_fake if func is None else _found(op).register_fake(func)
+
+
+def register_vmap(op: str | CustomOpDef, func: Callable | None = None, /, *, lib: Any = None) -> Any:
+    """`CustomOpDef.register_vmap` by the operation's name; without the function, a decorator."""
+    return _found(op).register_vmap(func)
 
 
 def register_autograd(op: str | CustomOpDef, backward: Callable, /, *, setup_context: Callable | None = None, lib: Any = None) -> None:

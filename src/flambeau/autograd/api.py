@@ -213,6 +213,12 @@ def _first_gradient(i: int, out, g, create_graph: bool) -> Tensor | None:
     if g.is_complex() != (numpy_dtype.kind == "c"):
         found = f"grad_output[{i}] is of {g.dtype} and output[{i}] of torch.{numpy_dtype}"
         raise RuntimeError(f"For complex Tensors, both grad_output and output are required to have the same dtype: {found}.")
+    if (
+        state.levels and hasattr(out._array, "level") and not hasattr(g._array, "level")
+    ):  # what is computed of many samples has a gradient for each of them
+        from flambeau.batching.batched import lift
+
+        g = lift(g, out._array.level)
     # An alias, so that no leaf takes over the caller's own tensor as its .grad (see Note [stealing gradients]).
     return g if create_graph else g.detach()
 

@@ -24,6 +24,7 @@ from typing import Any
 from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, Node, freed_error
 from flambeau.eager import inplace, record, saved
+from flambeau.eager.arguments import tensors_in
 from flambeau.eager.views import over
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
@@ -79,7 +80,7 @@ class Function:
     @classmethod
     def apply(cls, *args, **kwargs):
         """Run forward and record backward."""
-        if modes.special and modes.state.levels and any(isinstance(a, Tensor) and hasattr(a._array, "as_tensor") for a in args):
+        if modes.special and modes.state.levels and any(hasattr(a._array, "as_tensor") for a in tensors_in(args)):
             from flambeau.batching import functions
 
             return functions.apply(cls, args, kwargs)
@@ -90,16 +91,20 @@ class Function:
 
     @classmethod
     def _apply(cls, args: tuple, kwargs: dict):
-        if cls.setup_context is not Function.setup_context:
+        split = cls.setup_context is not Function.setup_context
+        if split:
             args, kwargs = _all_arguments(cls.forward, args, kwargs)
+        elif modes.state.transforms:
+            raise needs_setup_context(cls)
         node = cls._new_node(args)
         recording = modes.state.grad and any(node.needs_input_grad)
         with modes.no_grad():
-            if cls.setup_context is Function.setup_context:
-                output = cls.forward(node, *args, **kwargs)
-            else:
+            if split:
                 output = cls.forward(*args, **kwargs)
                 cls.setup_context(node, args, output)
+                _check_saved(node, args, output)
+            else:
+                output = cls.forward(node, *args, **kwargs)
         single = not isinstance(output, (tuple, list))
         finished = _Results(node, args, [output] if single else list(output), recording).finish()
         if single:
@@ -125,6 +130,25 @@ class Function:
             found = type(cls.__name__ + "Backward", (FunctionNode,), {"function": cls, "__module__": "torch.autograd.function"})
             cls._node_type = found
         return found
+
+
+def needs_setup_context(cls: type[Function]) -> RuntimeError:
+    """For functions of torch.func, which run forward and what goes with it at different times."""
+    return RuntimeError(
+        f"In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
+        f"staticmethod: {cls.__name__}.forward then takes no ctx"
+    )
+
+
+def _check_saved(node: FunctionNode, args: tuple, output: Any) -> None:
+    """RuntimeError if setup_context has saved an input that forward returned: the output is another tensor, and either could be meant."""
+    results = {id(o) for o in (output if isinstance(output, (tuple, list)) else (output,)) if isinstance(o, Tensor)}
+    both = {id(a) for a in args if isinstance(a, Tensor)} & results - {id(t) for t in node.dirty_tensors}
+    if any(id(t) in both for t in (*node.to_save, *node.saved_for_forward)):
+        raise RuntimeError(
+            "An input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context: "
+            "return and save a view of it, x.view_as(x), or save it in forward itself"
+        )
 
 
 def _all_arguments(forward: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:

@@ -45,6 +45,7 @@ class Modes(threading.local):
         self.task: Any = None  # the engine.Task that is running, if somebody watches
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.arrays_made: list[tuple] | None = None  # see eager/settled.py
+        self.transforms = 0  # how many functions of torch.func that differentiate are running
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
         self.draw: Callable | None = None  # inside vmap: who is asked for random numbers, draw(function, args, kwargs)
         self.selecting: Any = None  # a selective checkpoint that is running or run again: see utils/selective_checkpoint.py

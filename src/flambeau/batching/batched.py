@@ -195,8 +195,8 @@ class Batched(Tensor):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Refused: inside vmap, gradients are asked for by func.grad and its relatives."""
         raise RuntimeError(
-            "You are attempting to call Tensor.requires_grad_() inside of a function being transformed by vmap. Use torch.func.grad, vjp or "
-            "jacrev there, which take a function and say themselves what is differentiated"
+            "You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of a function being transformed "
+            "by vmap. Use torch.func.grad, vjp or jacrev there, which take a function and say themselves what is differentiated"
         )
 
     def backward(self, *args, **kwargs) -> None:

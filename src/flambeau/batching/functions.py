@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flambeau.autograd import modes
-from flambeau.autograd.function import Function, _all_arguments, _Results
+from flambeau.autograd.function import Function, _all_arguments, _Results, needs_setup_context
 from flambeau.batching import trees
 from flambeau.batching.batched import Level, level_of, lift, wrapped
 from flambeau.ops import OPS
@@ -26,18 +26,15 @@ class VmapInfo(NamedTuple):
 def apply(cls: type[Function], args: tuple, kwargs: dict) -> Any:
     """cls.apply(*args) where some arguments are batched."""
     if cls.setup_context is Function.setup_context:
-        raise RuntimeError(
-            f"In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
-            f"staticmethod: {cls.__name__}.forward then takes no ctx"
-        )
+        raise needs_setup_context(cls)
     args, kwargs = _all_arguments(cls.forward, args, kwargs)
-    level = level_of(a for a in args if isinstance(a, Tensor))
-    args = tuple([lift(a, level) if isinstance(a, Tensor) else a for a in args])
+    level = level_of(a for a in trees.leaves_of(args) if isinstance(a, Tensor))
+    args = trees.mapped(lambda a: lift(a, level) if isinstance(a, Tensor) else a, args)
     found, out_dims = _on_values(cls, level, args, kwargs)
     leaves, shape = trees.flatten(found)
     places = trees.spread(out_dims, shape)
     if places is None:
-        raise RuntimeError(f"{cls.__name__}.vmap: out_dims {out_dims} do not fit the outputs, {shape}")
+        raise RuntimeError(f"{cls.__name__}.vmap returned an incompatible pair: out_dims {out_dims} do not fit the outputs, {shape}")
     outputs = [_wrapped(o, d, level) for o, d in zip(leaves, places, strict=True)]
     if modes.state.grad and any(isinstance(a, Tensor) and a._wants() for a in args):
         node = cls._new_node(args)
@@ -55,19 +52,26 @@ def _wrapped(output: Any, dim: int | None, level: Level) -> Any:
 
 def _on_values(cls: type[Function], level: Level, args: tuple, kwargs: dict) -> tuple[Any, Any]:
     """(outputs, where the batch lies in them)."""
-    values = [a.value if isinstance(a, Tensor) else a for a in args]
-    in_dims = tuple([0 if isinstance(a, Tensor) and a.batched else None for a in args])
-    if not any(d == 0 for d in in_dims):
+    values = trees.mapped(lambda a: a.value if isinstance(a, Tensor) else a, args)
+    in_dims = trees.mapped(lambda a: 0 if isinstance(a, Tensor) and a.batched else None, args)
+    if not any(isinstance(a, Tensor) and a.batched for a in trees.leaves_of(args)):
         return cls.apply(*values, **kwargs), None
     by_hand = cls.vmap is not Function.vmap
     if by_hand and cls.generate_vmap_rule:
         raise RuntimeError(f"{cls.__name__} has both generate_vmap_rule=True and a vmap staticmethod. Please set one of them")
     if by_hand:
-        return cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs)
+        found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs)
+        if not isinstance(found, tuple) or len(found) != 2:
+            what = "an output, and out_dims that say where the samples lie in it"
+            raise RuntimeError(f"Expected the {cls.__name__}.vmap staticmethod to have two returns, {what}. Got {type(found).__name__}")
+        return found
     if not cls.generate_vmap_rule:
         raise RuntimeError(
             f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the vmap staticmethod or set "
             "generate_vmap_rule=True"
         )
-    rows = [cls.apply(*[v if d is None else v[i] for v, d in zip(values, in_dims, strict=True)], **kwargs) for i in range(level.size)]
+    leaves, shape = trees.flatten(values)
+    dims = [0 if isinstance(a, Tensor) and a.batched else None for a in trees.leaves_of(args)]
+    samples = [[v if d is None else v[i] for v, d in zip(leaves, dims, strict=True)] for i in range(level.size)]
+    rows = [cls.apply(*trees.unflatten(sample, shape), **kwargs) for sample in samples]
     return trees.mapped(lambda *column: OPS["stack"](list(column)), *rows), 0

@@ -68,7 +68,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     (tensor(3.),)
     """
     run = Run("vjp", func, primals, has_aux, lambda given: func(*given))
-    check_tensors("vjp(f, *primals)", run.outputs)
+    check_tensors("vjp(f, *primals)", run)
 
     def back(*cotangents: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
@@ -116,10 +116,12 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
 
 def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple:
     """(outputs, push(tangents, keep), perhaps aux): w^T J is computed with a w that is itself an input, and differentiated by it."""
-    if not isinstance(primals, tuple) or not primals:
-        raise RuntimeError(f"{what}(f, primals, tangents): Expected primals to be a non-empty tuple, found {type(primals).__name__}")
+    if not isinstance(primals, tuple):
+        raise RuntimeError(f"{what}(f, primals, tangents): Expected primals to be a tuple, found {type(primals).__name__}")
+    if not primals:
+        raise RuntimeError(f"{what}(f, primals, tangents): Expected at least one Tensor among the primals, found none")
     run = Run(what, func, primals, has_aux, lambda given: func(*given), forward=True)
-    check_tensors(f"{what}(f, primals, tangents)", run.outputs)
+    check_tensors(f"{what}(f, primals, tangents)", run)
     weights = [fresh(what, zeros_like(o).detach()) if o._is_float() else zeros_like(o) for o in run.outputs]
     with searching():
         rows = run.pull(weights, keep=True, create_graph=True)  # linear in `weights`

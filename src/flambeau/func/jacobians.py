@@ -37,8 +37,10 @@ def jacrev(
         chosen = select(args, argnums)
         several = not isinstance(argnums, int)
         of_chosen = lambda *primals: func(*replaced(args, argnums, primals if several else primals[0]), **kwargs)  # noqa: E731
+        _check_real("jacrev", "inputs", trees.leaves_of(chosen))
         out, back, *aux = vjp(of_chosen, *(chosen if several else (chosen,)), has_aux=has_aux)
         outputs, out_shape = trees.flatten(out)
+        _check_real("jacrev", "outputs", outputs)
         rows = vmap(lambda *units: back(trees.unflatten(units, out_shape)), chunk_size=chunk_size)(*_basis(outputs))
         found = rows if several else rows[0]
         inputs, in_shape = trees.flatten(found)
@@ -60,8 +62,10 @@ def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = F
         chosen = select(args, argnums)
         primals = (chosen,) if isinstance(argnums, int) else chosen
         of_chosen = lambda *given: func(*replaced(args, argnums, given if isinstance(argnums, tuple) else given[0]), **kwargs)  # noqa: E731
-        _out, push, *aux = _linearized("jacfwd", of_chosen, primals, has_aux)
         inputs, in_shape = trees.flatten(primals)
+        _check_real("jacfwd", "inputs", inputs)
+        out, push, *aux = _linearized("jvp", of_chosen, primals, has_aux)
+        _check_real("jacfwd", "outputs", trees.leaves_of(out))
         columns = vmap(lambda *units: push(trees.unflatten(units, in_shape), True), randomness=randomness)(*_basis(inputs))
         found, out_shape = trees.flatten(columns)
         blocks = []
@@ -82,6 +86,12 @@ def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:
             [ 0., 12.]])
     """
     return jacfwd(jacrev(func, argnums), argnums)
+
+
+def _check_real(what: str, which: str, tensors: list) -> None:
+    for i, t in enumerate(tensors):
+        if isinstance(t, Tensor) and t.is_complex():
+            raise RuntimeError(f"{what}: Expected all {which} to be real but received a complex tensor, number {i}. Try view_as_real")
 
 
 def _of_argnums(found: tuple, argnums: Any) -> Any:

@@ -59,8 +59,12 @@ class Run:
         self.inputs = [fresh(what, x) for x in leaves]
         self.spent = [x for x in self.inputs if x._node is None]
         self.dead = {id(x) for x in self.spent}
-        with modes.enable_grad(), tangents.carried(self.inputs) if forward else contextlib.nullcontext():
-            found = (call or func)(trees.unflatten(self.inputs, self.in_shape))
+        state.transforms += 1
+        try:
+            with modes.enable_grad(), tangents.carried(self.inputs) if forward else contextlib.nullcontext():
+                found = (call or func)(trees.unflatten(self.inputs, self.in_shape))
+        finally:
+            state.transforms -= 1
         self.aux = None
         if has_aux:
             if not (isinstance(found, tuple) and len(found) == 2):
@@ -119,8 +123,13 @@ def one(output: Tensor) -> Tensor:
     return ones_like(output).detach()
 
 
-def check_tensors(what: str, outputs: Sequence[Any]) -> None:
-    """RuntimeError unless all outputs are tensors."""
-    for i, out in enumerate(outputs):
+def check_tensors(what: str, run: Run) -> None:
+    """RuntimeError unless there are outputs, and all of them and all of aux are tensors."""
+    if run.found is None or not run.outputs:
+        raise RuntimeError(f"{what}: Expected f to be a function that has non-empty output (got output = {run.found})")
+    for value in trees.leaves_of(run.aux) if run.aux is not None else ():
+        if not isinstance(value, Tensor):
+            raise RuntimeError(f"{what}: Expected tensors, got unsupported type {type(value)} in aux")
+    for i, out in enumerate(run.outputs):
         if not isinstance(out, Tensor):
             raise RuntimeError(f"{what}: Expected f to return only Tensors (or trees of them), got {type(out).__name__} as output {i}")

@@ -313,9 +313,12 @@ class _Inputs(Function):
     """Saves the inputs of a region as any operation would: see Note [checkpoints inside checkpoints]."""
 
     @staticmethod
-    def forward(ctx, anchor, *tensors):
-        ctx.save_for_backward(*tensors)
+    def forward(anchor, *tensors):
         return factories.empty((0,))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx, grad):

@@ -22,9 +22,16 @@ class BackwardHookFunction(Function):
     """The identity of several tensors, as one node."""
 
     @staticmethod
-    def forward(ctx: Any, *args: Tensor) -> Any:
-        ctx.mark_non_differentiable(*[arg for arg in args if not arg.requires_grad])
+    def forward(*args: Tensor) -> Any:
         return args
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        ctx.mark_non_differentiable(*[arg for arg in inputs if not arg.requires_grad])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Tensor) -> Any:
+        return args, in_dims
 
     @staticmethod
     def backward(ctx: Any, *args: Any) -> Any:
