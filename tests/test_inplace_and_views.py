@@ -880,3 +880,22 @@ def test_words_of_refused_writes(T, how):
     with pytest.raises(RuntimeError, match=WORDS[how]):
         base.mul_(2)
         view.grad_fn  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["eq_", "ne_", "lt_", "ge_", "floor_", "sign_"])
+def test_writes_without_a_derivative_end_the_history(name):
+    """What was written over by an operation without a derivative still sends gradients to what it was."""
+
+    def question(T):
+        w, other = leaf(T, 3, 4), plain(T, 3, 4, seed=1)
+        x, y = w * 2, w * 3
+
+        def written(t, *row):
+            return getattr(t, name)() if name in ("floor_", "sign_") else getattr(t, name)(other[row])
+
+        written(x)
+        written(y[0], 0)
+        weigh(T, x * w, y).backward()
+        return x, y, w.grad
+
+    agree(question)

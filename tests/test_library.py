@@ -123,3 +123,26 @@ def test_devices_without_a_kernel_are_named():
     assert operation(flambeau.ones(1)).item() == -1.0
     with pytest.raises(ValueError, match="Flambeau's own"):
         flambeau.library.custom_op("OPS::x", negated, mutates_args=(), schema="")
+
+
+def test_batching_rules():
+    """vmap over a custom operation does not call its rule, computes samples wrongly without one, or loses the derivative."""
+    calls = []
+
+    @flambeau.library.custom_op("mapped::double", mutates_args=())
+    def double(x: flambeau.Tensor, factor: float) -> flambeau.Tensor:
+        calls.append(tuple(x.shape))
+        return flambeau.from_numpy(x.numpy() * factor)
+
+    double.register_autograd(lambda ctx, grad: (grad * 2, None))
+    x = flambeau.arange(6.0).reshape(3, 2)
+    assert flambeau.vmap(lambda r: double(r, 2.0))(x).tolist() == (x * 2).tolist() and calls == [(2,)] * 3
+
+    @flambeau.library.register_vmap("mapped::double")
+    def rule(info, in_dims, x, factor):
+        assert info.batch_size == 3 and in_dims == (0, None)
+        return double(x, factor), 0
+
+    calls.clear()
+    assert flambeau.vmap(lambda r: double(r, 2.0))(x).tolist() == (x * 2).tolist() and calls == [(3, 2)]
+    assert flambeau.func.grad(lambda x: (double(x, 2.0) * x).sum())(x).tolist() == (4 * x).tolist()

@@ -249,3 +249,46 @@ def test_functional_refuses(case, which):
             return type(problem).__name__, str(problem)[:32]
 
     assert run(flambeau) == run(torch)
+
+
+# -- writing to what carries a tangent -----------------------------------------------------------------------------------
+
+
+WRITES = {
+    "a product": lambda t, x, y: x.mul_(2),
+    "another dual": lambda t, x, y: x.copy_(y * 3),
+    "through a view": lambda t, x, y: x[0].mul_(y[0]),
+    "a comparison": lambda t, x, y: x.eq_(y),
+    "random numbers": lambda t, x, y: x.normal_().mul_(0).add_(y),
+    "into a constant": lambda t, x, y: t.zeros_like(x).detach().add_(y),
+}
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_writes_to_duals(case):
+    """An in-place write to a dual is refused, or its tangent is not the one PyTorch computes."""
+
+    def by_level(t):
+        fwd = __import__(f"{t.__name__}.autograd.forward_ad", fromlist=["x"])
+        x, y, v, w = (t.tensor(X + i) for i in range(4))
+        with fwd.dual_level():
+            dual, other = fwd.make_dual(x, v), fwd.make_dual(y, w)
+            found = WRITES[case](t, dual, other)
+            return [part.detach().clone() for part in (*fwd.unpack_dual(found), *fwd.unpack_dual(dual), x) if part is not None]
+
+    def by_jvp(t):
+        x, y, v, w = (t.tensor(X + i) for i in range(4))
+        return [part.clone() for part in t.func.jvp(lambda x, y: WRITES[case](t, x, y) * 1, (x, y), (v, w))]
+
+    for run in (by_level, by_jvp):
+        found, expected = run(flambeau), run(torch)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, atol=1e-9)
+
+
+def test_a_tangent_has_none():
+    """A dual is taken for the tangent of another, at the same level."""
+    x = flambeau.ones(2)
+    with flambeau.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
+        flambeau.autograd.forward_ad.make_dual(x, flambeau.autograd.forward_ad.make_dual(x, x))

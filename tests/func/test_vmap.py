@@ -7,7 +7,9 @@ import pytest
 from test_grad import both, same
 
 import flambeau
+from flambeau import functorch
 from flambeau.func import grad, vmap
+from flambeau.functorch import experimental
 
 torch = pytest.importorskip("torch")
 X = np.random.default_rng(0).standard_normal((3, 4, 2))
@@ -243,3 +245,139 @@ def test_unwrapping_and_batch_norm():
     net = flambeau.func.replace_all_batch_norm_modules_(flambeau.nn.Sequential(flambeau.nn.BatchNorm1d(2)))
     assert net[0].running_mean is None
     assert vmap(net)(flambeau.randn(3, 4, 2)).shape == (3, 4, 2)
+
+
+# -- around vmap ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_shared_cotangent_inside_vmap():
+    """The gradient of a shared weight for the results of many samples is computed from the shape of one."""
+
+    def run(t):
+        x, v = t.tensor(np.arange(15.0).reshape(3, 5) % 4), t.tensor(np.arange(5.0))
+        functions = (lambda r: t.log_softmax(r, -1), lambda r: r.sin(), lambda r: t.linalg.norm(r) * r, lambda r: r.cumsum(0))
+        back = lambda f: t.func.vmap(lambda r, w: t.func.vjp(f, r)[1](w)[0], (0, None))(x, v)  # noqa: E731
+        return [back(f).numpy() for f in functions]
+
+    for found, expected in zip(run(flambeau), run(torch), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 10])
+def test_vmap_in_chunks(chunks):
+    """chunk_vmap gives other results than vmap."""
+    x = flambeau.arange(14.0).reshape(7, 2)
+    found = experimental.chunk_vmap(lambda r: r.sin() * r.sum(), chunks=chunks)(x)
+    flambeau.testing.assert_close(found, x.sin() * x.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("name", ["functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "vmap"])
+def test_first_names(name):
+    """A function under its first name, functorch's, does not say where it is now, or that of torch.func does."""
+    where = "torch.vmap" if name == "vmap" else f"torch.func.{name}"
+    with pytest.warns(FutureWarning, match=f"Please use `{where}`"):
+        getattr(functorch, name)(flambeau.sin)
+    getattr(flambeau.func, name)(flambeau.sin)
+
+
+class Scaled(flambeau.autograd.Function):
+    @staticmethod
+    def forward(x, ys):
+        return x * ys[0], [x * ys[1]]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, x, ys):
+        assert in_dims == (0, [None, 0]) and info.batch_size == 2
+        return (x * ys[0], [x * ys[1]]), (0, [0])
+
+
+def test_nested_arguments_of_a_batching_rule():
+    """A batching rule does not see the tensors inside of a list."""
+    x = flambeau.tensor([[1.0, 2.0], [3.0, 4.0]])
+    found = flambeau.vmap(lambda x, z: Scaled.apply(x, [flambeau.ones(2), z]))(x, x)
+    assert found[0].tolist() == x.tolist() and found[1][0].tolist() == (x * x).tolist()
+
+
+def without_context(t):
+    class Old(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    return Old.apply
+
+
+def returns_its_input(t):
+    class Same(t.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(output)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    return Same.apply
+
+
+def rule(t, answer):
+    class Ruled(t.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            return answer(x)
+
+    return Ruled.apply
+
+
+ONE = lambda t: t.ones(3)  # noqa: E731
+REFUSED = {
+    "no setup_context": (lambda t: t.func.grad(lambda x: without_context(t)(x).sum())(ONE(t)), "must override the setup_context"),
+    "input saved": (lambda t: t.func.grad(lambda x: returns_its_input(t)(x * 1).sum())(ONE(t)), "An? input that has been returned as-is"),
+    "rule without dims": (lambda t: t.func.vmap(rule(t, lambda x: x))(ONE(t)), "to have two returns"),
+    "rule with other dims": (lambda t: t.func.vmap(rule(t, lambda x: (x, (None,))))(ONE(t)), "returned an incompatible"),
+    "no output": (lambda t: t.func.vjp(lambda x: None, ONE(t)), "Expected f to be a function that has non-empty output"),
+    "a number": (lambda t: t.func.vjp(lambda x: 1, ONE(t)), r"expected f\(\*primals\) to return only tensors"),
+    "aux": (lambda t: t.func.jvp(lambda x: (x, "text"), (ONE(t),), (ONE(t),), has_aux=True), "Expected tensors, got unsupported type"),
+    "primals": (lambda t: t.func.jvp(t.sin, ONE(t), (ONE(t),)), "Expected primals to be a tuple"),
+    "no primals": (lambda t: t.func.jvp(lambda: None, (), ()), "at least one Tensor"),
+    "structure": (lambda t: t.func.jvp(t.sin, (ONE(t),), ONE(t)), "same python structure"),
+    "complex inputs": (lambda t: t.func.jacrev(t.sin)(ONE(t) * 1j), "jacrev: Expected all inputs to be real"),
+    "complex outputs": (lambda t: t.func.jacfwd(lambda x: x * 1j)(ONE(t)), "jacfwd: Expected all outputs to be real"),
+    "functional": (lambda t: t.func.vmap(lambda x: t.autograd.functional.jvp(t.sin, x, x))(ONE(t)), "torch.autograd.functional"),
+}
+
+
+@pytest.mark.parametrize("t", [torch, flambeau], ids=["torch", "flambeau"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_words_of_refusals(t, case):
+    """A misuse of a transform passes, or is refused with other words than those programs know from PyTorch."""
+    question, words = REFUSED[case]
+    with pytest.raises(RuntimeError, match=words):
+        question(t)
+
+
+def test_transforms_in_inference_mode():
+    """func.grad of func.grad fails in inference mode."""
+    with flambeau.inference_mode():
+        found = flambeau.func.grad(flambeau.func.grad(lambda x: x**3))(flambeau.tensor(2.0))
+    assert found.item() == 12

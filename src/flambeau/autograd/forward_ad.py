@@ -21,8 +21,22 @@ from flambeau.tensor import Tensor
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
-_levels: list[list[tuple[Tensor, Tensor, Tensor]]] = []  # of each level its duals: (dual, primal, tangent)
+_levels: list[list[Dual]] = []  # of each level its duals
 _before: list[bool] = []  # of each level, whether operations were recorded when it began. Inside they are, for the tangents' sake
+
+
+class Dual(NamedTuple):
+    """A tensor that carries a tangent."""
+
+    dual: Tensor
+    node: Any  # of the dual, until it is written to
+    source: Tensor  # where its tape begins
+    primal: Tensor
+    tangent: Tensor
+
+    def is_as_made(self) -> bool:
+        """Whether the tangent of the dual is the one it was made with."""
+        return self.dual.grad_fn is self.node
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -59,9 +73,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """End the level."""
     if not _levels:
         raise RuntimeError("Trying to exit a forward AD level that was not entered")
-    for dual, _, _ in _levels.pop():
-        if dual.is_leaf:
-            dual.requires_grad_(False)
+    for made in _levels.pop():
+        if made.is_as_made() and not made.primal.requires_grad:
+            made.dual._node, made.dual._needs = None, False
     printing.unpack = None
     tangents.end()
     modes.set_recording(_before.pop())
@@ -77,10 +91,14 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     if tuple(tensor.shape) != tuple(tangent.shape):
         shapes = f"the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}"
         raise RuntimeError(f"Trying to set a forward gradient that has a different size than that of the original Tensor: {shapes}")
-    dual = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
-    _levels[-1].append((dual, tensor, tangent))
+    if any(made.dual is tangent for made in _levels[-1]):
+        raise RuntimeError("Expected the tangent of a dual to have none: this one has a forward gradient at the same level")
+    source = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
+    with modes.enable_grad():
+        dual = tangents.carrier(source)
+    _levels[-1].append(Dual(dual, dual._node, source, tensor, tangent))
     if modes.state.carried is not None:  # it is in the thread that began the level
-        modes.state.carried.sources.append(dual)
+        modes.state.carried.sources.append(source)
     return dual
 
 
@@ -91,25 +109,30 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
 
 def unpack_duals(tensors: Sequence[Tensor]) -> list[UnpackedDualTensor]:
     """The same of several tensors, by one search for all tangents."""
-    duals = {id(dual): UnpackedDualTensor(primal, tangent) for dual, primal, tangent in (_levels[-1] if _levels else ())}
+    duals = {id(d.dual): _apart(d) for d in (_levels[-1] if _levels else ()) if d.is_as_made()}
     computed = [t for t in tensors if _levels and t.requires_grad and id(t) not in duals and t.grad_fn is not None]
     found = _search(computed) if computed else {}
     return [duals.get(id(t)) or found.get(id(t)) or UnpackedDualTensor(t, None) for t in tensors]
 
 
+def _apart(made: Dual) -> UnpackedDualTensor:
+    primal = made.primal
+    return UnpackedDualTensor(primal.view_as(primal) if primal.requires_grad else primal.detach(), made.tangent)
+
+
 def _search(outs: list[Tensor]) -> dict[int, UnpackedDualTensor]:
     """Of computed tensors, by their id."""
     duals = _levels[-1]
-    tracked = _before[-1] and (any(t.requires_grad for _, _, t in duals) or any(_has_other_leaves(o, duals) for o in outs))
-    if tracked and not all(d.is_leaf for d, _, _ in duals):
+    begins = [d.source for d in duals]
+    tracked = _before[-1] and (any(d.tangent.requires_grad for d in duals) or any(_has_other_leaves(o, begins) for o in outs))
+    if tracked and not all(b.is_leaf for b in begins):
         tangents.check_again(outs)
-    begins = [d for d, _, _ in duals]
     found: tuple = (None,) * len(outs)
     with modes.enable_grad():
         weights = [zeros_like(o).detach().requires_grad_() for o in outs]
         with tangents.searching():
             rows = api.grad(outs, begins, weights, create_graph=True, allow_unused=True) if duals else ()
-        pairs = [(r, t) for r, (_, _, t) in zip(rows, duals, strict=True) if r is not None and r.requires_grad]
+        pairs = [(r, d.tangent) for r, d in zip(rows, duals, strict=True) if r is not None and r.requires_grad]
         if pairs:
             ends = [r for r, _ in pairs], weights, [t for _, t in pairs]
             found = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
@@ -121,9 +144,9 @@ def _search(outs: list[Tensor]) -> dict[int, UnpackedDualTensor]:
     return {id(o): UnpackedDualTensor(o if tracked else o.detach(), zeros if t is None else t) for o, t, zeros in results}
 
 
-def _has_other_leaves(tensor: Tensor, duals: list) -> bool:
+def _has_other_leaves(tensor: Tensor, begins: list[Tensor]) -> bool:
     """Whether the tensor was computed from something that wants a gradient beside the duals, such as the weights of a layer."""
-    own = {id(dual) for dual, _, _ in duals}
+    own = {id(source) for source in begins}
     waiting, seen = [tensor.grad_fn], set()
     while waiting:
         for target, nr in (edge for edge in waiting.pop().edges if edge is not None):

@@ -206,6 +206,7 @@ class FunctionNode(FunctionCtx, Node):
     looks: tuple = ()  # per output (shape, numpy dtype, device), None for what is no tensor
     given: tuple = ()  # for a `jvp`: the arguments that can have a tangent, None for the others
     constant: tuple = ()  # the outputs that have no derivative
+    writes = False  # whether it changes its inputs in place
     in_jvp = False
     runs_without_grad = True
 
@@ -256,6 +257,8 @@ class FunctionNode(FunctionCtx, Node):
         if self.materialize_grads:
             pairs = zip(tangents, self.given, strict=True)
             tangents = tuple([x.new_zeros(x.shape) if t is None and x is not None else t for t, x in pairs])
+        if self.writes:  # so does the author's jvp with the tangents, which are others' as well
+            tangents = tuple([None if t is None else t.clone() for t in tangents])
         self.in_jvp = True
         try:
             found = self.function.jvp(self, *tangents)
@@ -345,6 +348,7 @@ class _Results:
             t._bump()
         if self.recording:
             self._attach(finished)
+        self.node.writes = bool(self.node.dirty_tensors)
         self.node.dirty_tensors = self.node.non_differentiable = ()  # a node that held its results would be a cycle
         return finished
 

@@ -15,7 +15,8 @@ from flambeau.autograd import modes
 from flambeau.autograd.engine import edges_from
 from flambeau.autograd.node import Node, next_sequence
 from flambeau.eager.arguments import tensors_in
-from flambeau.tensor import Tensor
+from flambeau.eager.saved import with_history
+from flambeau.tensor import Tensor, wrap
 
 state = modes.state
 
@@ -82,6 +83,14 @@ class Carried:
     def reaches(self, tensor: Tensor) -> bool:
         """Whether a tangent flows into it."""
         return reached(tensor, self.sources)
+
+
+def carrier(source: Tensor) -> Tensor:
+    """What a function is given for the tensor at which a tangent begins: the same memory, and no leaf, so that it can be written to."""
+    array = source._array
+    alias = array.as_tensor() if hasattr(array, "as_tensor") else wrap(array)
+    alias._storage = source._shared_storage()
+    return with_history(alias, *source._edge())
 
 
 def reached(tensor: Tensor | None, sources: Iterable[Tensor]) -> bool:

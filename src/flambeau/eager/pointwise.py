@@ -506,7 +506,8 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     shape = layout.broadcast_shapes(*[v._array.shape for v in operands if isinstance(v, Tensor)])
     inplace.check_result(op, self, shape, dtypes.OF_NUMPY[out_dtype])
-    recorded = modes.state.grad and op.differentiable and any(map(_wants, operands))
+    # What has no derivative, such as a comparison, still ends the history of what it writes over.
+    recorded = modes.state.grad and any(map(_wants, operands if op.differentiable else (self,)))
     before = Before(self, operands, _reads_self(op, operands)) if recorded else None
     array = self._array
     if overlaps(array, ready):  # and yet not in a way that was refused above

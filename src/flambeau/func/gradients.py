@@ -98,8 +98,9 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
     >>> jvp(torch.sin, (torch.tensor(0.0),), (torch.tensor(2.0),))
     (tensor(0.), tensor(2.))
     """
-    out, push, *aux = _linearized("jvp", func, primals, has_aux)
+    _check_primals("jvp", primals)
     _check_tangents("jvp", primals, tangents)
+    out, push, *aux = _linearized("jvp", func, primals, has_aux)
     return (out, push(tangents, False), *aux)
 
 
@@ -116,10 +117,7 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
 
 def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple:
     """(outputs, push(tangents, keep), perhaps aux): w^T J is computed with a w that is itself an input, and differentiated by it."""
-    if not isinstance(primals, tuple):
-        raise RuntimeError(f"{what}(f, primals, tangents): Expected primals to be a tuple, found {type(primals).__name__}")
-    if not primals:
-        raise RuntimeError(f"{what}(f, primals, tangents): Expected at least one Tensor among the primals, found none")
+    _check_primals(what, primals)
     run = Run(what, func, primals, has_aux, lambda given: func(*given), forward=True)
     check_tensors(f"{what}(f, primals, tangents)", run)
     weights = [fresh(what, zeros_like(o).detach()) if o._is_float() else zeros_like(o) for o in run.outputs]
@@ -146,9 +144,14 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple
     return (out, push, aux) if has_aux else (out, push)
 
 
-def _check_tangents(what: str, primals: tuple, tangents: tuple) -> None:
-    if not isinstance(tangents, tuple):
-        raise RuntimeError(f"{what}(f, primals, tangents): Expected tangents to be a tuple like primals, found {type(tangents).__name__}")
+def _check_primals(what: str, primals: Any) -> None:
+    if not isinstance(primals, tuple):
+        raise RuntimeError(f"{what}(f, primals, tangents): Expected primals to be a tuple, found {type(primals).__name__}")
+    if not primals:
+        raise RuntimeError(f"{what}(f, primals, tangents): Expected at least one Tensor among the primals, found none")
+
+
+def _check_tangents(what: str, primals: tuple, tangents: Any) -> None:
     ps, shape = trees.flatten(primals)
     ts, other = trees.flatten(tangents)
     if shape != other:

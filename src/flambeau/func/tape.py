@@ -62,7 +62,8 @@ class Run:
         state.transforms += 1
         try:
             with modes.enable_grad(), tangents.carried(self.inputs) if forward else contextlib.nullcontext():
-                found = (call or func)(trees.unflatten(self.inputs, self.in_shape))
+                given = [tangents.carrier(x) for x in self.inputs] if forward else self.inputs
+                found = (call or func)(trees.unflatten(given, self.in_shape))
         finally:
             state.transforms -= 1
         self.aux = None
@@ -132,4 +133,6 @@ def check_tensors(what: str, run: Run) -> None:
             raise RuntimeError(f"{what}: Expected tensors, got unsupported type {type(value)} in aux")
     for i, out in enumerate(run.outputs):
         if not isinstance(out, Tensor):
-            raise RuntimeError(f"{what}: Expected f to return only Tensors (or trees of them), got {type(out).__name__} as output {i}")
+            raise RuntimeError(
+                f"{what}: expected f(*primals) to return only tensors (or trees of them), got {type(out).__name__} as output {i}"
+            )

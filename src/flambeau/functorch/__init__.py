@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau import func
