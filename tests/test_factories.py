@@ -10,6 +10,7 @@ import collections
 import fractions
 import inspect
 import math
+import operator
 import warnings
 
 import numpy as np
@@ -888,3 +889,71 @@ def _rounded(value):
     if isinstance(value, (list, tuple)):
         return [_rounded(v) for v in value]
     return round(value, 4) if isinstance(value, float) else value
+
+
+# -- what programs match on, and what only looks the same ------------------------------------------------------------------
+
+
+@questions(
+    lambda t: t.asarray(memoryview(np.arange(3.0)), dtype=t.float64),
+    lambda t: t.asarray(memoryview(np.ones(3, np.complex64)), dtype=t.complex64),
+    lambda t: t.asarray(t.utils.dlpack.to_dlpack(t.arange(3.0))),
+    lambda t: t.asarray(t.utils.dlpack.to_dlpack(t.arange(3.0)), copy=False),
+    *[lambda t, o=o: t.asarray(t.ones(2, requires_grad=True) * 2, **o) for o in ({}, {"requires_grad": False}, {"requires_grad": True}, {"copy": True})],
+    lambda t: (lambda x: (x.min() >= -5).item() and x.dtype)(t.zeros(50, dtype=t.int16).random_(-5, None)),
+    lambda t: t.zeros(50, dtype=t.uint8).random_(3, None).min().item() >= 3,
+    lambda t: t.zeros(3).new(size=(3, 4)).shape,
+    lambda t: t.gradient(t.ones(2, 2), spacing=(2.0,)),
+    lambda t: t.gradient(t.ones(2, 2), spacing=t.ones(2)),
+    lambda t: t.Size(t.ones(3)),
+    lambda t: t.Size([1, t.tensor(2)]),
+    lambda t: operator.add(t.Size([1]), [2]),
+    lambda t: operator.add(t.Size([1]), (2,)),
+    lambda t: operator.add((0,), t.Size([1])),
+    lambda t: t.Size([1.5]),
+    lambda t: t.ones(2).apply_(lambda v: "one"),
+    lambda t: t.index_select(t.ones(0, 3), 0, t.tensor([0])),
+    lambda t: t.index_select(t.ones(0, 3), 1, t.tensor([5])),
+    lambda t: t.index_select(t.ones(0, 3), 1, t.tensor([2, 0])),
+    lambda t: t.empty(2, 1, 3, 4).dim_order(ambiguity_check=True),
+    lambda t: t.empty(2, 2, 1, 2).dim_order(ambiguity_check=[t.contiguous_format, t.channels_last]),
+    lambda t: t.empty(2, 1, 1, 2).dim_order(ambiguity_check=[t.contiguous_format, t.channels_last]),
+    lambda t: t.empty(2, 3).dim_order(ambiguity_check="no"),
+    lambda t: [getattr(t, n).abbr for n in "float32 bfloat16 float64 complex64 int8 uint16 bool float8_e4m3fn qint8".split()],
+    lambda t: t.qint8.is_signed,
+    lambda t: t.set_num_interop_threads(2**65),
+)  # fmt: skip
+def test_small_things(question):
+    """Each was accepted where PyTorch refuses it, or the other way round."""
+    agree(question)
+
+
+@pytest.mark.parametrize("words, question", [
+    ("diff expects the shape of tensor to prepend or append to match", lambda t: t.ones(2, 3).diff(dim=0, prepend=t.ones(1, 2))),
+    ("Storage size calculation overflowed", lambda t: t.empty([8, 8, 2**29, 2**29], dtype=t.float64)),
+    ("Storage size calculation overflowed", lambda t: t.empty_strided([8, 8], [2**61, 1], dtype=t.float64)),
+    ("Stride calculation overflowed", lambda t: t.empty([0, 4, 2**61], dtype=t.float32)),
+    ("from is out of bounds for", lambda t: t.randint(-32769, 0, size=(2,), dtype=t.int16)),
+    ("to - 1 is out of bounds", lambda t: t.zeros(3, dtype=t.int8).random_(0, 1000)),
+    ("normal expects std >= 0.0, but found std", lambda t: t.normal(0, -1, (10,))),
+    ("normal expects all elements of std >= 0.0", lambda t: t.normal(t.zeros(2), t.tensor(-1.0))),
+    ("uniform_ expects to return", lambda t: t.zeros(3).uniform_(1, 0)),
+    ("uniform_ expects to-from", lambda t: t.zeros(3).uniform_(-3e38, 3e38)),
+    ("as_strided: Negative strides are not supported at the moment, got strides:", lambda t: t.ones(3).as_strided((1,), (-1,))),
+    ("self-referential lists are incompatible", lambda t: (lambda z: t.tensor([*z, z]) if z.append(z) else t.tensor(z))([0])),
+    ("not implemented for sparse types", lambda t: t.hann_window(3, layout=t.sparse_coo)),
+    ("got Int and Int", lambda t: t.complex(t.ones(2).int(), t.ones(2).int())),
+    ("Expected reduction dim -1 or 0 for scalar but got 100", lambda t: t.cummax(t.tensor(1.0), 100)),
+    ("expected scalar_type Double but found Float", lambda t: t.logcumsumexp(t.ones(2).double(), 0, out=t.ones(2))),
+    ("cond tensor must have dtype torch.bool", lambda t: t._check_tensor_all(t.ones(1))),
+    ("Overflow when unpacking long long", lambda t: t.manual_seed(2**64)),
+    ("is not an acceptable base type", lambda t: type("Own", (t.FloatTensor,), {})),
+])  # fmt: skip
+def test_words_that_programs_match(words, question):
+    """The phrase of an error that programs look for is in ours too, and its type is PyTorch's."""
+    kinds = []
+    for t in (torch, flambeau):
+        with pytest.raises((RuntimeError, TypeError, ValueError, IndexError), match=words) as raised:
+            question(t)
+        kinds.append(raised.type)
+    assert issubclass(kinds[1], kinds[0])

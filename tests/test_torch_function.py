@@ -660,3 +660,54 @@ def test_wrapper_subclasses_are_refused_by_name():
         flambeau.Tensor._make_wrapper_subclass(type("Wrapped", (flambeau.Tensor,), {}), (2, 3))
     with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
         flambeau.ones(2).as_subclass(type("Logged", (flambeau.Tensor,), {"__torch_dispatch__": classmethod(print)}))
+
+
+@questions(
+    lambda T: T.ones(3)[Seen(T)],
+    lambda T: T.ones(3)[0, Seen(T)],
+    lambda T: T.ones(3)[(0, (Seen(T), Seen(T)))],
+    lambda T: T.ones(3).__setitem__(Seen(T), 1),
+    lambda T: T.add(T.ones(2), Seen(T)),
+)
+def test_objects_in_an_index_and_of_their_own(question):
+    """An object inside an index has a say in it, and `__torch_function__` may be a method of the object, which knows itself."""
+    agree(question)
+
+
+class Seen:
+    """Stands for a number in an index; answers with its own attribute, so that it has to be asked itself."""
+
+    def __init__(self, T):
+        self.answer = 7
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return self.answer
+
+
+def test_subclasses_may_have_slots():
+    """A class with slots of its own has another layout in memory than Tensor, and is made all the same."""
+    for T in (torch, flambeau):
+
+        class Slotted(T.Tensor):
+            __slots__ = ("extra",)
+
+        x = Slotted(T.ones(2))
+        x.extra = 3
+        y = T.ones(2, requires_grad=True).as_subclass(Slotted)
+        assert type(x) is Slotted and x.extra == 3 and x.sum().item() == 2
+        (y * 2).sum().backward()
+        assert type(y) is Slotted
+
+
+def test_testing_overrides_take_the_arguments_of_their_functions():
+    """get_testing_overrides gives functions with the signatures of those they stand for; every name leads back to its function."""
+    overrides = flambeau.overrides.get_testing_overrides()
+    import inspect
+
+    assert inspect.getfullargspec(overrides[flambeau.mul]).args == ["input", "other"]
+    assert inspect.getfullargspec(overrides[flambeau.Tensor.dim]).args == ["self"]
+    assert all(override() == -1 for override in overrides.values())
+    for function in overrides:
+        assert eval(flambeau.overrides.resolve_name(function), {"torch": flambeau}) == function
+    with pytest.raises(TypeError, match="expected a sequence"):
+        flambeau.overrides.has_torch_function(object())

@@ -15,7 +15,7 @@ from typing import Any
 from flambeau import dtypes, layouts
 from flambeau.eager import overrides
 from flambeau.errors import refusal
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import signs
 from flambeau.tensor import Tensor
 
@@ -116,9 +116,17 @@ def record_stream(self: Tensor, stream: Any) -> None:
 
 
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-    """The dimensions from the one with the largest stride to the one with the smallest: (0, 2, 3, 1) for channels-last images."""
+    """The dimensions from the one with the largest stride to the one with the smallest: (0, 2, 3, 1) for channels-last images.
+
+    ambiguity_check  True: RuntimeError where another order describes the same memory; a list of memory formats: where not exactly one of them does
+    """
     shape, strides = arrays.view_of(self._array)
-    if ambiguity_check and (not layout.is_non_overlapping_and_dense(tuple(shape), strides) or len(set(strides)) < len(strides)):
+    if not isinstance(ambiguity_check, (bool, list, tuple)):
+        raise TypeError(f"dim_order(): ambiguity_check must be bool or a list of memory formats, not {type(ambiguity_check).__name__}")
+    if isinstance(ambiguity_check, (list, tuple)):
+        if sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1:
+            raise RuntimeError(f"The tensor does not have unique dim order, or none of the given memory formats: {ambiguity_check}")
+    elif ambiguity_check and (1 in shape or len(set(strides)) < len(strides)):  # a dimension of size 1 may stand anywhere
         raise RuntimeError(f"The tensor does not have unique dim order, or none of the given memory formats: strides {strides}")
     return tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
 

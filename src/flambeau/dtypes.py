@@ -46,6 +46,15 @@ class dtype:
             return self
         return complex128 if self is float64 else complex64
 
+    @property
+    def abbr(self) -> str:
+        """A short name, such as "f32": the first letter of the kind, and the number of bits."""
+        name = "bool8" if self.name == "bool" else "b8x1" if self.name == "bits8" else "b16x1" if self.name == "bits16" else self.name
+        for long, short in _SHORT.items():
+            if name.startswith(long):
+                return short + name.removeprefix(long).replace("_", "")
+        return name
+
     def to_real(self) -> dtype:
         """The dtype of the real and imaginary parts."""
         return {"complex64": float32, "complex128": float64}.get(self.name, self)
@@ -60,7 +69,11 @@ class quantized(dtype):
         self.name, self.integers, self.category, self._aliases = name, np.dtype(integers), QUANTIZED, ()
         self.itemsize = self.integers.itemsize
         self.is_floating_point = self.is_complex = False
-        self.is_signed = self.integers.kind == "i"
+
+    @property
+    def is_signed(self):
+        """RuntimeError: the integers may have a sign, and what they stand for always has."""
+        raise RuntimeError(f"is_signed is not supported for quantized dtypes, found {self}")
 
     @property
     def numpy(self):
@@ -83,6 +96,9 @@ class named(dtype):
     def numpy(self):
         """None: what would make a tensor asks for it, and is told."""
         refuse_unmade(self)
+
+
+_SHORT = {"bfloat": "bf", "float": "f", "complex": "c", "uint": "u", "int": "i", "bool": "b", "bits": "b"}
 
 
 def refuse_unmade(given) -> None:

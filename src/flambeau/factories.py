@@ -19,6 +19,7 @@ from flambeau import determinism, devices, dtypes, layouts, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.kernels import arrays, keeper
+from flambeau.kernels import layout as geometry
 from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
@@ -121,10 +122,10 @@ def need_tuple(name: str, size: Any) -> tuple[int, ...]:
     return shape_of(name, (size,))
 
 
-def whole(name: str, parameter: str, value: Any) -> int:
+def whole(name: str, parameter: str, value: Any, position: str = "") -> int:
     """An argument that must be an int."""
     if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}(): argument '{parameter}' must be int, not {type(value).__name__}")
+        raise TypeError(f"{name}(): argument '{parameter}'{position} must be int, not {type(value).__name__}")
     return value.__index__()
 
 
@@ -236,8 +237,16 @@ def filled(shape: tuple, dtype: dtypes.dtype, device: devices.device, value: Any
 def _memory(shape: tuple, dtype: dtypes.dtype, device: devices.device) -> Any:
     try:
         return arrays.empty(shape, dtype.numpy, device)
-    except (ValueError, OverflowError):
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}: no memory is that large") from None
+    except (ValueError, OverflowError, MemoryError):
+        _check_extent(shape, geometry.storage_extent(shape, geometry.contiguous_strides(shape)), dtype)
+        raise
+
+
+def _check_extent(shape: tuple, elements: int, dtype: dtypes.dtype) -> None:
+    """RuntimeError where the memory of a tensor, or where it would begin and end, cannot be counted in 64 bits."""
+    if elements * dtype.itemsize >= 2**63 or 0 in shape:
+        what = "Stride" if 0 in shape else "Storage size"
+        raise RuntimeError(f"{what} calculation overflowed with sizes={list(shape)}: no memory is that large") from None
 
 
 # -- from data -----------------------------------------------------------------------------------------------------
@@ -292,8 +301,11 @@ def as_tensor(data: Any, dtype=None, device=None) -> Tensor:
 
 
 @factory
-def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
-    """The object as a tensor: shares memory with tensors, arrays, DLPack and buffer objects unless copy=True; copy=False insists on it."""
+def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requires_grad: bool | None = None) -> Tensor:
+    """The object as a tensor: shares memory with tensors, arrays, DLPack and buffer objects unless copy=True; copy=False insists on it.
+
+    Of a tensor with a history, what is made keeps it unless `requires_grad` says otherwise.
+    """
     dtype = dtype_of("asarray", dtype)
     source = _aliased(obj, dtype)
     if source is None:
@@ -303,16 +315,21 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
             raise ValueError(
                 f"can't alias arbitrary sequence into a tensor: a {type(obj).__name__} has no memory to share. Leave copy= out"
             )
-        return finish(arrays.to_device(literals.literal(obj, dtype), device_of(device)), requires_grad)
+        return finish(arrays.to_device(literals.literal(obj, dtype), device_of(device)), bool(requires_grad))
     wanted = source.device if device is None else device_of(device)
     same = wanted == source.device and dtype in (None, source.dtype)
     if copy is False and not same:
         target = f"dtype '{(dtype or source.dtype).name}' on {wanted}"
         raise ValueError(f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into {target}.")
     result = source.to(device=wanted, dtype=dtype, copy=bool(copy)) if copy or not same else source
+    if result.requires_grad:
+        if requires_grad is None:
+            what = "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False"
+            warnings.warn(f"{what}. Pass requires_grad=False to leave the history behind.", stacklevel=3)
+        return result if requires_grad is not False else result.detach()
     if requires_grad:
-        return result.detach().requires_grad_() if result.requires_grad or result is obj else result.requires_grad_()
-    return result.detach() if result.requires_grad else result
+        return result.detach().requires_grad_() if result is obj else result.requires_grad_()
+    return result
 
 
 def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
@@ -321,9 +338,9 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
         return obj
     if isinstance(obj, np.ndarray):
         return from_array(obj)
-    if isinstance(obj, (list, tuple)) or (np.isscalar(obj) and not isinstance(obj, bytes)):
+    if isinstance(obj, (list, tuple)) or (np.isscalar(obj) and not isinstance(obj, (bytes, memoryview))):
         return None
-    if hasattr(obj, "__dlpack__"):
+    if hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         from flambeau.interop import from_dlpack
 
         return from_dlpack(obj)
@@ -362,7 +379,8 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
         raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1")
     if count < 0:
         if (length - offset) % size:
-            raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+            rest = f"buffer length ({length - offset} bytes) after offset ({offset} bytes)"
+            raise ValueError(f"{rest} must be a multiple of element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
         wanted = f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes)"
@@ -466,7 +484,11 @@ def _strided(size, stride, dtype: dtypes.dtype, device: devices.device) -> Any:
         raise RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"strides must not be negative: sizes={list(size)} and strides={list(stride)}")
-    return arrays.empty_strided(size, stride, dtype.numpy, device)
+    try:
+        return arrays.empty_strided(size, stride, dtype.numpy, device)
+    except (ValueError, OverflowError, MemoryError):
+        _check_extent(size, geometry.storage_extent(size, stride), dtype)
+        raise
 
 
 @factory

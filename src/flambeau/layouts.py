@@ -21,4 +21,6 @@ def check(name: str, value) -> None:
         return
     if not isinstance(value, layout):
         raise TypeError(f"{name}(): argument 'layout' must be torch.layout, not {type(value).__name__}")
-    raise NotImplementedError(f"{name}(): layout={value} is not available here. Try torch.sparse_coo_tensor, or .to_sparse()")
+    raise NotImplementedError(
+        f"{name}() is not implemented for sparse types, found layout={value}. Try torch.sparse_coo_tensor, or .to_sparse()"
+    )

@@ -38,9 +38,8 @@ def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtyp
     sizes = first if isinstance(first, Size) else args
     for position, n in enumerate(sizes, 1):
         if not _is_size(n):
-            raise TypeError(
-                f"new(): argument 'size' failed to unpack the object at pos {position}: expected an int, not {type(n).__name__}"
-            )
+            found = f"argument 'size' failed to unpack the object at pos {position}: expected an int, not {type(n).__name__}"
+            raise TypeError(f"new() received an invalid combination of arguments: {found}")
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(map(int, sizes))}")
     return empty(tuple(n.__index__() for n in sizes), dtype=dtype, device=device)
@@ -67,9 +66,10 @@ def constructor(cls: type, *args, device: Any = None) -> Tensor:
     return made if cls is Tensor else Tensor._make_subclass(cls, made)
 
 
-def new(self: Tensor, *args, device: Any = None) -> Tensor:
+def new(self: Tensor, *args, size: Any = None, device: Any = None) -> Tensor:
     """The old constructor with the dtype and device of this tensor."""
     _check_device(device, self.device.type)
+    args = args if size is None else (*args, Size(size))
     return construct(args, self.dtype, self.device)
 
 
@@ -87,7 +87,14 @@ class TensorType(type):
     dtype: dtypes.dtype
     device_type: str
 
+    def __new__(mcs, name: str, bases: tuple, members: dict):
+        if bases:
+            raise TypeError(f"type 'torch.{bases[0].__name__}' is not an acceptable base type: derive from torch.Tensor")
+        return super().__new__(mcs, name, bases, members)
+
     def __call__(cls, *args, device: Any = None):
+        if cls.device_type == "cuda" and not cuda_is_available():
+            raise TypeError(f"type {cls.__module__}.{cls.__name__} not available. Torch not compiled with CUDA enabled.")
         where = devices.device("cuda", arrays.cuda().current_device()) if cls.device_type == "cuda" else devices.cpu
         _check_device(device, where.type)
         return construct(args, cls.dtype, where)
@@ -133,7 +140,10 @@ def _parse(kind: Any) -> tuple[dtypes.dtype, str]:
 
 def set_default_tensor_type(t: Any, /) -> None:
     """Make an old type's dtype (and device) the default; `set_default_dtype` and `set_default_device` are preferred."""
-    warnings.warn("torch.set_default_tensor_type() is deprecated: use set_default_dtype() and set_default_device() instead.", stacklevel=2)
+    warnings.warn(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and set_default_device().",
+        stacklevel=2,
+    )
     try:
         dtype, device_type = _parse(t)
     except ValueError as problem:

@@ -119,6 +119,8 @@ def _flatten(data: Any, shape: tuple[int, ...], depth: int, values: list, kinds:
         found = set(map(type, data))
         for item in () if found <= PYTHON_NUMBERS else data:
             if is_sequence(item):
+                if item is data:
+                    raise TypeError("self-referential lists are incompatible with tensors: the list is an element of itself")
                 raise TypeError(
                     f"{type(item).__name__!r} object cannot be interpreted as a number: it is nested deeper than its neighbours"
                 )
@@ -173,7 +175,7 @@ def _number(value: Any, dtype: dtypes.dtype) -> Any:
             raise ValueError(f"only one element tensors can be converted to Python scalars: {hint}")
         if value.requires_grad:
             warnings.warn(
-                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its history is lost", stacklevel=6
+                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior. Its history is lost", stacklevel=6
             )
         return value.item()
     if isinstance(value, (int, float, complex)):

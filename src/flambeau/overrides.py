@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -80,6 +81,8 @@ class BaseTorchFunctionMode(TorchFunctionMode):
 
 def has_torch_function(relevant_args: Iterable) -> bool:
     """Whether a mode is active or some of the arguments override operations."""
+    if not isinstance(relevant_args, (list, tuple)):
+        raise TypeError(f"has_torch_function: expected a sequence of arguments, found {type(relevant_args).__name__}")
     return overridden(relevant_args)
 
 
@@ -208,7 +211,25 @@ def get_ignored_functions() -> set[Callable]:
 
 def get_testing_overrides() -> dict[Callable, Callable]:
     """For every overridable function one that takes the same arguments and returns -1."""
-    return {function: lambda *args, **kwargs: -1 for listed in _by_namespace().values() for function in listed}
+    return {function: _standing_in(function) for listed in _by_namespace().values() for function in listed}
+
+
+def _standing_in(function: Callable) -> Callable:
+    """-1, as a function with the parameters of another; an attribute is a function of the tensor."""
+    override: Any = lambda *args, **kwargs: -1  # noqa: E731 - it has no name, as PyTorch's have none
+    op = getattr(function, "op", None)
+    if getattr(function, "__name__", "") == "__get__":
+        names, defaults, most = ("self",), {}, 1
+    elif op is not None and op.variadic is None:
+        names, defaults, most = op.parameters, op.defaults, op.n_positional
+    else:
+        override.__signature__ = inspect.signature(function)
+        return override
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    override.__signature__ = inspect.Signature(
+        [inspect.Parameter(n, kinds[i >= most], default=defaults.get(n, inspect.Parameter.empty)) for i, n in enumerate(names)]
+    )
+    return override
 
 
 def _get_overloaded_args(relevant_args: Iterable) -> list:

@@ -48,7 +48,7 @@ def _one(self: Tensor, target: str) -> Any:
         found = f"{target}() found shape {tuple(self.shape)}"
         raise ValueError(f"only one element tensors can be converted to Python scalars: {found}. Try .tolist()")
     if self.requires_grad:
-        lost = "may lead to unexpected behavior: its history is lost. Consider using tensor.detach() first."
+        lost = "may lead to unexpected behavior. Its history is lost: consider using tensor.detach() first."
         warnings.warn(f"Converting a tensor with requires_grad=True to a scalar {lost}", stacklevel=4)
     return item(self)
 
@@ -130,6 +130,9 @@ def _by_element(name: str, function: Callable, self: Tensor, *others: Tensor) ->
             raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     columns = [host_array(t.expand(self.shape)).reshape(-1).tolist() for t in (self, *others)]
     values = [function(*row) for row in zip(*columns, strict=True)]
+    for value in values:
+        if not isinstance(value, (int, float, complex, np.number, np.bool_)):
+            raise TypeError(f"{name}: the function must return numbers, found {type(value).__name__}")
     arrays.write(self._array, np.array(values).astype(self._array.dtype).reshape(self._array.shape))
     self._bump()
     return self

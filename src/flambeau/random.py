@@ -216,7 +216,8 @@ def _checked_seed(seed: int) -> int:
         raise RuntimeError(f"manual_seed: the seed must be an integer, but {seed!r} is of type {type(seed).__name__}. Try int(seed)")
     seed = seed.__index__()
     if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"manual_seed: the seed must fit in 64 bits (-2**63 to 2**64 - 1), but {seed} does not. Try seed % 2**64")
+        what = f"the seed must fit in 64 bits (-2**63 to 2**64 - 1), but {seed} does not"
+        raise ValueError(f"manual_seed: Overflow when unpacking long long: {what}. Try seed % 2**64")
     return seed % 2**64
 
 

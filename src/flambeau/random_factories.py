@@ -60,7 +60,8 @@ def _bounds(name: str, args: tuple, low, high, size) -> tuple[int, int, Any]:
     bounds = [*given, *named] if low is None else [low, *given, *([] if high is None else [high])]
     if len(bounds) not in (1, 2) or len(given) + len(named) != len(bounds):
         raise TypeError(f"{name}() takes high, or low and high, and a size; found {len(bounds)} bounds")
-    return whole(name, "low", bounds[0] if len(bounds) == 2 else 0), whole(name, "high", bounds[-1]), size
+    place = f" (position {len(bounds)})"
+    return whole(name, "low", bounds[0] if len(bounds) == 2 else 0, " (position 1)"), whole(name, "high", bounds[-1], place), size
 
 
 @factory

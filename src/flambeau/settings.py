@@ -39,6 +39,8 @@ def set_num_interop_threads(n: int, /) -> None:
     global _interop
     if n <= 0:
         raise RuntimeError(f"Expected positive number of threads, found {n}")
+    if n >= 2**63:
+        raise ValueError(f"set_num_interop_threads: {n} does not fit into 64 bits")
     _interop = n
 
 

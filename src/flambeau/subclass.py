@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flambeau.autograd import modes
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 from flambeau.ops.views import _alias
@@ -21,8 +23,7 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
             result = _alias(self)
     else:
         result = self.detach()
-    result.__class__ = cls
-    return result
+    return _turned(result, cls)
 
 
 def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes_strides_policy=None, dispatch_device=False) -> Tensor:
@@ -30,8 +31,22 @@ def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes
     _check(cls)
     result = wrap(data._array)
     result._storage = data._shared_storage()
-    result.__class__ = cls
+    result = _turned(result, cls)
     return result.requires_grad_() if require_grad else result
+
+
+def _turned(tensor: Tensor, cls: type) -> Tensor:
+    """A new tensor as an instance of `cls`: the same object, or another one in its place where the class has slots of its own."""
+    try:
+        tensor.__class__ = cls
+        return tensor
+    except TypeError:  # Python turns objects only into those of the same layout
+        other: Any = object.__new__(cls)
+    for name in Tensor.__slots__:
+        if name.startswith("_") and not name.startswith("__"):
+            setattr(other, name, getattr(tensor, name))
+    other.__dict__.update(tensor.__dict__)
+    return other
 
 
 def _check(cls: type) -> None:

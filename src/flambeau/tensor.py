@@ -33,6 +33,16 @@ class Size(tuple):
 
     __slots__ = ()
 
+    def __new__(cls, sizes=()):
+        self = tuple.__new__(cls, sizes)
+        for i, n in enumerate(self):
+            if type(n) is not int:
+                if not hasattr(n, "__index__"):
+                    raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is {type(n).__name__!r})")
+                if isinstance(n, Tensor):
+                    return cls([m.__index__() if isinstance(m, Tensor) else m for m in self])
+        return self
+
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(repr, self))}])"
 
@@ -45,10 +55,14 @@ class Size(tuple):
         return found if type(found) is int else Size(found) if isinstance(index, slice) else found
 
     def __add__(self, other):
-        return Size(tuple.__add__(self, tuple(other)))
+        if isinstance(other, tuple):
+            return Size(tuple.__add__(self, other))
+        if hasattr(other, "__radd__"):
+            return NotImplemented
+        raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size")
 
     def __radd__(self, other):
-        return Size(tuple(other) + tuple(self))
+        return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
     def __mul__(self, times):
         return Size(tuple.__mul__(self, times))

@@ -360,6 +360,8 @@ class Stream:
     """A queue of work on a GPU. Work of one stream runs in order; streams run beside each other and wait only where they are told to."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs):
+        if not is_available():
+            raise RuntimeError("torch.cuda.Stream requires CUDA support: there is no GPU that can be used here")
         room, index = _gpus(), _index(device)
         with room.Device(index):
             self._hold(room.cupy.cuda.Stream(non_blocking=True, priority=priority), index)
@@ -489,6 +491,8 @@ class Event:
     """
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False):
+        if not is_available():
+            raise RuntimeError("Tried to instantiate dummy base class Event: there is no GPU that can be used here")
         room = _gpus()
         self._event = room.cupy.cuda.Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess)
         self._recorded = False

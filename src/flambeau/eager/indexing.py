@@ -49,6 +49,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         plain = _plain_indices(index, array)
         if plain is not None:
             return _gathered(self, plain)
+    if not modes.special and overrides.overridden(_items(index)):
+        return overrides.call(getitem, (self, *_items(index)), (self, index), {})
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:
         return _window(self, geometry, index)
@@ -88,6 +90,9 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if plain is not None:
         _put(self, plain, _fitting(value) if is_tensor else value)
         return
+    if not modes.special and overrides.overridden(_items(index)):
+        overrides.call(setitem, (self, *_items(index)), (self, index, value), {})
+        return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is None:
         wanted = _plan(index, *arrays.view_of(array))
@@ -113,6 +118,11 @@ for _name, _function in {"__getitem__": getitem, "__setitem__": setitem}.items()
 
 
 # -- the view ----------------------------------------------------------------------------------------------------------
+
+
+def _items(index: Any) -> tuple:
+    """What an index is made of, among which somebody may override indexing."""
+    return index if type(index) is tuple else (index,)
 
 
 def _seen(array: np.ndarray, index: Any) -> np.ndarray | None:

@@ -152,7 +152,10 @@ def resize_out(op, out: Tensor, shape: tuple, strides: tuple) -> None:
         check_writable("out=", out)
         return
     if out._array.size:
-        words = f"it had shape {list(out.shape)}, which does not match the required output shape {list(shape)}. Pass torch.empty(0)."
+        words = (
+            f"it had shape {list(out.shape)}, which does not match the required output shape {list(shape)}. This behavior is deprecated, and in a "
+            "future PyTorch release outputs will not be resized unless they have zero elements. Pass torch.empty(0)."
+        )
         warnings.warn(f"An output with one or more elements was resized since {words}", stacklevel=5)
     _take_shape(out, tuple(shape), layout.preserve_format_strides(tuple(shape), tuple(strides)))
 

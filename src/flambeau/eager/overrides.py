@@ -135,7 +135,7 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
         state.passing = False
     for value in candidates:
         told = itself if _sees_building_blocks(value) else function
-        result = type(value).__torch_function__(told, types, args, kwargs)
+        result = value.__torch_function__(told, types, args, kwargs)  # of the object: it may be no classmethod
         if result is not NotImplemented:
             return result
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)

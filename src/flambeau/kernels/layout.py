@@ -234,7 +234,8 @@ def wrap_dim(dim: int, ndim: int, scalar_ok: bool = True) -> int:
             raise IndexError(f"Dimension {dim} was named, but the tensor is 0-d: it has no dimensions to name")
         if dim in (0, -1):
             return 0
-        ndim = 1
+        words = f"Dimension out of range (expected to be in range of [-1, 0], but got {dim})"
+        raise IndexError(f"{words}: Expected reduction dim -1 or 0 for scalar but got {dim}")
     raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")
 
 
@@ -565,7 +566,7 @@ def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int)
     if len(size) != len(stride):
         raise RuntimeError(f"as_strided: mismatch in length of strides and shape, {len(stride)} and {len(size)}")
     if any(step < 0 for step in stride):
-        raise RuntimeError(f"as_strided: Negative strides are not supported, but got {list(stride)}; flip() copies")
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}. flip() copies")
     if any(length < 0 for length in size):
         raise RuntimeError(f"as_strided: sizes must be non-negative, but got {list(size)}")
     if offset < 0:

@@ -598,16 +598,17 @@ def _check_std(std: float | np.ndarray) -> None:
     if isinstance(std, np.ndarray) and std.dtype.kind == "c":
         raise RuntimeError("normal: the standard deviation must be real, but found a complex one")
     if not _all(std >= 0):
-        raise RuntimeError(f"normal: every standard deviation must be 0 or more, but the smallest is {np.min(std)}")
+        which = "all elements of std >= 0.0" if isinstance(std, np.ndarray) else "std >= 0.0"
+        raise RuntimeError(f"normal expects {which}, but found std {np.min(std)}")
 
 
 def _check_uniform_range(dtype: np.dtype, low: float, high: float) -> None:
     largest = _LARGEST[_name(dtype)]
     if low > high:
-        raise RuntimeError(f"uniform_: the range is [from, to), but found from={low} > to={high}")
+        raise RuntimeError(f"uniform_ expects to return numbers of the range [from, to), but found from={low} > to={high}")
     if not (abs(low) <= largest and abs(high) <= largest and high - low <= largest):
-        what = f"from, to and to - from must not exceed the largest {_name(dtype)}, {largest:g}"
-        raise RuntimeError(f"uniform_: {what}, but found from={low}, to={high}")
+        what = f"to-from, and each of them, to be no larger than the largest {_name(dtype)}, {largest:g}"
+        raise RuntimeError(f"uniform_ expects {what}, but found from={low}, to={high}")
 
 
 def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int]:
@@ -633,12 +634,12 @@ def _checked_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, in
         end += high is None
     else:
         end = int(largest) + 1 if high is None else high
-    for name, bound in (("low", low), ("high - 1", end - 1)):
+    for name, bound in (("from", low), ("to - 1", end - 1)):
         if not smallest <= bound <= min(largest, 2**63 - 1):  # PyTorch counts in int64: the upper half of uint64 is out of reach
-            raise RuntimeError(f"randint: {name}={bound} does not fit in {_name(dtype)}, which holds {smallest} to {largest}")
+            raise RuntimeError(f"{name} is out of bounds for {_name(dtype)}, which holds {smallest} to {largest}: found {bound}")
         if digits and abs(bound) > 2**digits:
             doubts.append(
-                f"randint: {name}={bound} is beyond 2**{digits}, from where on {_name(dtype)} skips integers: some values cannot occur"
+                f"{name} is out of bounds [-(2^{digits}), 2^{digits}], from where on {_name(dtype)} skips integers: of {bound} some cannot occur"
             )
     return low, end - low, doubts
 

@@ -18,6 +18,9 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     for x in parts:
         if x.dim() != input.dim():
             raise RuntimeError(f"diff expects prepend or append to be the same dimension as input: found {x.dim()} and {input.dim()}")
+        if any(a != b for d, (a, b) in enumerate(zip(x.shape, input.shape, strict=True)) if d != dim):
+            what = "diff expects the shape of tensor to prepend or append to match that of input"
+            raise RuntimeError(f"{what} except along dimension {dim}: found {tuple(x.shape)} and {tuple(input.shape)}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:
@@ -45,7 +48,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
         raise RuntimeError(f"torch.gradient only supports signed dtypes, found {input.dtype.name}")
     given = range(input.dim()) if dim is None else dim if isinstance(dim, (tuple, list)) else [dim]
     dims = layout.wrap_dims([whole(d) for d in given], input.dim())
-    steps = _spacings(spacing, len(dims), one_for_all=dim is None)
+    steps = _spacings(spacing, len(dims))
     if edge_order not in (1, 2):
         raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2, found {edge_order}")
     for d, step in zip(dims, steps, strict=True):
@@ -57,18 +60,19 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     return tuple([_slope(input, d, step, edge_order) for d, step in zip(dims, steps, strict=True)])
 
 
-def _spacings(spacing, n: int, one_for_all: bool) -> list:
-    """A number or the coordinates for each of n dimensions; a list of one does for all of them only if they were not named."""
+def _spacings(spacing, n: int) -> list:
+    """A number or the coordinates for each of n dimensions."""
     if isinstance(spacing, (tuple, list)):
-        steps = list(spacing)
-        if len(steps) != n and not (one_for_all and len(steps) == 1):
-            raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {n}, found {len(steps)}")
-        for s in steps:
+        if len(spacing) != n:
+            raise RuntimeError(
+                f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {n}, found {len(spacing)}"
+            )
+        for s in spacing:
             if hasattr(s, "_array") and s.dim() != 1:
                 raise RuntimeError(f"torch.gradient expected each tensor in `spacing` to be one-dimensional, found shape {tuple(s.shape)}")
-        return steps if len(steps) == n else steps * n
+        return list(spacing)
     if hasattr(spacing, "_array") and spacing.dim():
-        return list(spacing.unbind(0)) if spacing.dim() == 2 else [spacing]
+        raise TypeError("gradient(): argument 'spacing' must be Number, or a tuple of Numbers or Tensors, not Tensor")
     return [1.0 if spacing is None else spacing.item() if hasattr(spacing, "_array") else spacing] * n
 
 

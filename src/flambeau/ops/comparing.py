@@ -14,6 +14,8 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|. Infinities are close to themselves only, NaN is if `equal_nan`."""
     check_same_dtype("isclose", input, other)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if hasattr(tolerance, "_array") and tolerance.requires_grad:
+            raise TypeError(f"isclose(): argument '{name}' must be float, not a Tensor that requires grad")
         if tolerance < 0:
             raise RuntimeError(f"{name} must be greater than or equal to zero, but got {tolerance}")
     close = input == other

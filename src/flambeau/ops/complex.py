@@ -189,6 +189,8 @@ def check_parts(name: str, first, second) -> None:
     if first.dtype is second.dtype is dtypes.float16:
         raise NotImplementedError(f"{name}: complex numbers of half precision (complex32) are not supported. Try .float()")
     if any(t.dtype not in (dtypes.float32, dtypes.float64) for t in (first, second)):
-        raise RuntimeError(f"{name}: Expected both inputs to be float32 or float64 tensors but got {first.dtype} and {second.dtype}")
+        found = " and ".join(dtypes.in_messages(t.dtype) for t in (first, second))
+        raise RuntimeError(f"{name}: Expected both inputs to be Half, Float or Double tensors but got {found}")
     if first.dtype is not second.dtype:
-        raise RuntimeError(f"{name}: Expected {first.dtype} but got {second.dtype} for second argument")
+        wanted, found = (dtypes.in_messages(t.dtype) for t in (first, second))
+        raise RuntimeError(f"{name}: Expected object of scalar type {wanted} but got scalar type {found} for second argument")

@@ -10,6 +10,7 @@ convolution goes from (N, O, *P) with the same weight to (N, C, *S). Without N t
 
 from __future__ import annotations
 
+from flambeau import dtypes
 from flambeau.kernels import convolution as kernels
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.padding import constant_pad_nd
@@ -222,9 +223,11 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
 
 def _check_dtypes(name: str, input, weight, bias, transposed: bool) -> None:
     if input.dtype is not weight.dtype:
-        raise RuntimeError(f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same: {name} converts neither")
+        found = dtypes.in_messages(input.dtype), dtypes.in_messages(weight.dtype)
+        raise RuntimeError(f"Input type ({found[0]}) and weight type ({found[1]}) should be the same: {name} converts neither")
     if bias is not None and bias.dtype is not input.dtype:
-        raise RuntimeError(f"Input type ({input.dtype}) and bias type ({bias.dtype}) should be the same: {name} converts neither")
+        found = dtypes.in_messages(input.dtype), dtypes.in_messages(bias.dtype)
+        raise RuntimeError(f"Input type ({found[0]}) and bias type ({found[1]}) should be the same: {name} converts neither")
     if input.dtype.name == "bool" or (transposed and input.dtype.name in ("int32", "int16", "int8", "uint8")):
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: it adds up products. Try x.float()')
 

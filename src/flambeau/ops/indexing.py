@@ -191,12 +191,6 @@ def check_dtypes(input, values) -> None:
         raise RuntimeError(f"Index put requires the source and destination dtypes match, found {values.dtype} for {input.dtype}")
 
 
-@composite(method=False, name="index_put_")
-def _index_put_in_place(input, indices, values, accumulate=False):
-    """`index_put` in place."""
-    return input.index_put_(indices, values, accumulate)
-
-
 @composite(public=True)
 def _index_put_impl_(input, indices, values, accumulate=False, unsafe=False):
     """`index_put` in place, under the name PyTorch's own programs call it by."""

@@ -129,17 +129,17 @@ def geometric(input, p, *, generator=None):
 
 
 @on_arrays(name="Tensor.random", public=False, method=False, inplace=True)
-def _random(input, from_=None, to=None, *, generator=None):
-    """Whole numbers: random_() of all the dtype holds, random_(to) below `to`, random_(from, to) from `from` on."""
+def _random(input, from_=None, to=..., *, generator=None):
+    """Whole numbers: random_() of all the dtype holds, random_(to) below `to`, random_(from, to) from `from` on, up to the largest if `to` is None."""
 
 
 @_random.writes
-def _(input, from_=None, to=None, *, generator=None):
-    if from_ is None and to is None:
+def _(input, from_=None, to=..., *, generator=None):
+    if from_ is None and (to is ... or to is None):
         fill("random_full", input, generator)
     else:
-        low, high = (0, from_) if to is None else (from_ or 0, to)
-        fill("randint", input, generator, low=int(low), high=int(high))
+        low, high = (0, from_) if to is ... else (from_ or 0, to)
+        fill("randint", input, generator, low=int(low), high=None if high is None else int(high))
 
 
 _random.meta(like_input)

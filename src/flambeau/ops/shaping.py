@@ -172,7 +172,8 @@ def _numpy_split(name: str, minimum: int, dim: int) -> None:
         at = min(dim, input.dim() - 1)
         size = input.shape[at]
         if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
-            raise RuntimeError(f"torch.{name}: size {size} of dimension {dim} is not divisible by {indices_or_sections}: try tensor_split")
+            what = f"torch.{name} attempted to split along dimension {at}, whose size {size} is not divisible by {indices_or_sections}"
+            raise RuntimeError(f"{what}: try tensor_split")
         return input.tensor_split(indices_or_sections, at)
 
 
