@@ -143,4 +143,6 @@ for _name, _function in {
     "__float__": _float, "__int__": _int, "__long__": _int, "__complex__": _complex, "__index__": _index, "__bool__": _bool,
     "__nonzero__": _bool, "__iter__": _iter, "__reversed__": _reversed, "__contains__": _contains,
 }.items():  # fmt: skip
+    if _name.startswith("__") and not _function.__name__.startswith("__"):
+        _function.__name__ = _function.__qualname__ = _name  # of several the first: programs that override functions look at names
     setattr(Tensor, _name, _function)
