@@ -67,7 +67,7 @@ def plain(x) -> np.ndarray:
     if isinstance(x, torch.Tensor):
         x = x.detach().resolve_conj().resolve_neg()
         return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-    x = x.detach().cpu()
+    x = x.detach().cpu().resolve_conj().resolve_neg()
     return (x.float() if x.dtype is flambeau.bfloat16 else x).numpy()
 
 

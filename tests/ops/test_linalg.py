@@ -740,3 +740,12 @@ def test_derivative_of_lobpcg():
         np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="B = None"):
         flambeau.lobpcg(ours(a) @ ours(a).mT, 3, B=flambeau.eye(12, dtype=flambeau.float64).requires_grad_())
+
+
+@BOTH
+def test_one_triangle_for_many_sides(dtype):
+    """One triangular matrix and a batch of right-hand sides are one system: values, gradients and strides are PyTorch's."""
+    a = numbers(4, 4, dtype=dtype).tril() + 4 * torch.eye(4, dtype=dtype)
+    for shape in ((3, 2, 4, 5), (1, 4, 1), (0, 4, 2)):
+        check(lambda t, a, b: t.linalg.solve_triangular(a, b, upper=False), a, numbers(*shape, dtype=dtype))
+        check(lambda t, a, b: t.cholesky_solve(b, a), a, numbers(*shape, dtype=dtype))

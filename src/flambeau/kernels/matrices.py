@@ -152,6 +152,11 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
         x = arrays.contiguous_copy(np.broadcast_to(b, (*batch, n, k)))
         elimination.solve(_triangles(a, batch), x, upper, unit)
         return columns(x)
+    if math.prod(a.shape[:-2]) == 1 < math.prod(batch):  # one matrix for all: their right-hand sides, side by side, are one system
+        xp = arrays.module_of(a)
+        sides = xp.moveaxis(xp.broadcast_to(b, (*batch, n, k)), -2, 0)
+        x = solve_triangular(a.reshape(n, n), sides.reshape(n, -1), upper, unit)
+        return xp.moveaxis(x.reshape(sides.shape), 0, -2)
     if not _by_lapack(a, 0) or _many_small(batch, n):
         return _solve_by_rows(a, b, batch, upper, unit)
     x = columns(np.broadcast_to(b, (*batch, n, k)))
