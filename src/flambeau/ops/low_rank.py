@@ -5,7 +5,6 @@ Halko, Martinsson and Tropp (2009), algorithms 4.4 and 5.1.
 
 from __future__ import annotations
 
-from flambeau import layouts
 from flambeau.ops.declare import composite
 from flambeau.ops.decompositions import linalg_qr, linalg_svd
 from flambeau.ops.matrix import adjoint
@@ -13,7 +12,7 @@ from flambeau.ops.matrix import adjoint
 
 def _random_like(x, *shape):
     """Normal random numbers with the dtype and device of x, which may be sparse."""
-    return x.new_empty(shape, layout=layouts.strided).normal_()
+    return x.new_empty(shape).to_dense().normal_()
 
 
 def _approximated(A, q: int, niter: int, M):
