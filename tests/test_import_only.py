@@ -136,15 +136,8 @@ def test_a_running_vmap_is_seen():
 
 
 def test_dtypes_and_devices_that_can_only_be_named():
-    """float8 dtypes and devices such as mps exist for tables and comparisons; a tensor of them is refused with a sentence."""
+    """complex32 and devices such as mps exist for tables and comparisons; a tensor of them is refused with a sentence."""
     torch = pytest.importorskip("torch")
-    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"):
-        ours, theirs = getattr(flambeau, name), getattr(torch, name)
-        assert repr(flambeau.finfo(ours)) == repr(torch.finfo(theirs)) and flambeau.finfo(ours).bits == torch.finfo(theirs).bits
-        assert (ours.itemsize, ours.is_floating_point, ours.is_signed) == (theirs.itemsize, theirs.is_floating_point, theirs.is_signed)
-        assert repr(ours) == repr(theirs)
-        with pytest.raises(RuntimeError, match="Promotion for Float8"):
-            flambeau.promote_types(ours, flambeau.float32)
     assert (
         flambeau.complex32.is_complex and flambeau.complex32.itemsize == torch.complex32.itemsize and flambeau.chalf is flambeau.complex32
     )
@@ -155,12 +148,11 @@ def test_dtypes_and_devices_that_can_only_be_named():
         lambda d: flambeau.ones(2).to(d),
         lambda d: flambeau.tensor([1.0], dtype=d),
         lambda d: flambeau.nn.Linear(1, 1, dtype=d),
-        lambda d: flambeau.set_default_dtype(d),
         lambda d: flambeau.ones(4).view(d),
     ]
     for make in makers:
         with pytest.raises(NotImplementedError, match="no tensors of torch"):
-            make(flambeau.float8_e4m3fn)
+            make(flambeau.complex32)
     for name in ("mps", "xla", "hpu:1"):
         assert str(flambeau.device(name)) == str(torch.device(name)) and flambeau.device(name) != flambeau.device("cpu")
         for use in (lambda d: flambeau.zeros(1, device=d), lambda d: flambeau.ones(1).to(d), flambeau.set_default_device):

@@ -81,16 +81,26 @@ class quantized(dtype):
         refuse_unmade(self)
 
 
-class named(dtype):
-    """A dtype that programs name, in tables of file formats and in checks, and that no tensor has: there are no loops over such elements."""
+class float8(dtype):
+    """The dtype of floats that are stored, moved and converted, and not computed with (kernels/float8.py)."""
 
     __slots__ = ("limits",)
 
-    def __init__(self, name: str, limits: tuple[float, float, float, float] | None = None, category: int = FLOAT, itemsize: int = 1):
-        self.name, self.category, self.itemsize, self._aliases = name, category, itemsize, ()
+    def __init__(self, name: str, limits: tuple[float, float, float, float]):
+        super().__init__(name, getattr(ml_dtypes, name), FLOAT)
         self.limits = limits  # smallest and largest number, step above 1, smallest normal number
+        self.is_signed = limits[0] < 0
+
+
+class named(dtype):
+    """A dtype that programs name, in tables of file formats and in checks, and that no tensor has: there are no loops over such elements."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, category: int = FLOAT, itemsize: int = 1):
+        self.name, self.category, self.itemsize, self._aliases = name, category, itemsize, ()
         self.is_floating_point, self.is_complex = category == FLOAT, category == COMPLEX
-        self.is_signed = limits is None or limits[0] < 0
+        self.is_signed = True
 
     @property
     def numpy(self):
@@ -128,11 +138,12 @@ uint32 = dtype("uint32", np.uint32, INTEGER)
 uint64 = dtype("uint64", np.uint64, INTEGER)
 bool = dtype("bool", np.bool_, BOOL)
 qint8, quint8, qint32 = quantized("qint8", np.int8), quantized("quint8", np.uint8), quantized("qint32", np.int32)
-float8_e4m3fn = named("float8_e4m3fn", (-448.0, 448.0, 0.125, 2.0**-6))
-float8_e4m3fnuz = named("float8_e4m3fnuz", (-240.0, 240.0, 0.125, 2.0**-7))
-float8_e5m2 = named("float8_e5m2", (-57344.0, 57344.0, 0.25, 2.0**-14))
-float8_e5m2fnuz = named("float8_e5m2fnuz", (-57344.0, 57344.0, 0.125, 2.0**-15))
-float8_e8m0fnu = named("float8_e8m0fnu", (2.0**-127, 2.0**127, 1.0, 2.0**-127))
+float8_e4m3fn = float8("float8_e4m3fn", (-448.0, 448.0, 0.125, 2.0**-6))
+float8_e4m3fnuz = float8("float8_e4m3fnuz", (-240.0, 240.0, 0.125, 2.0**-7))
+float8_e5m2 = float8("float8_e5m2", (-57344.0, 57344.0, 0.25, 2.0**-14))
+float8_e5m2fnuz = float8("float8_e5m2fnuz", (-57344.0, 57344.0, 0.125, 2.0**-15))
+float8_e8m0fnu = float8("float8_e8m0fnu", (2.0**-127, 2.0**127, 1.0, 2.0**-127))
+FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu)
 float4_e2m1fn_x2, complex32 = named("float4_e2m1fn_x2"), named("complex32", category=COMPLEX, itemsize=4)
 
 ALL: tuple[dtype, ...] = (
@@ -140,7 +151,7 @@ ALL: tuple[dtype, ...] = (
     int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool,
 )  # fmt: skip
 BY_NAME: dict[str, dtype] = {alias: d for d in ALL for alias in (d.name, *d._aliases)}
-OF_NUMPY: dict[np.dtype, dtype] = {d.numpy: d for d in ALL}
+OF_NUMPY: dict[np.dtype, dtype] = {d.numpy: d for d in (*ALL, *FLOAT8)}
 # NumPy's C long is a type of its own on some platforms, equal in width to int64 or int32.
 for _spelling in (np.longlong, np.ulonglong, np.intc, np.uintc, np.int_, np.uint):
     OF_NUMPY.setdefault(np.dtype(_spelling), BY_NAME[np.dtype(_spelling).name])
@@ -163,7 +174,7 @@ def _promote(a: dtype, b: dtype) -> dtype:
         return a
     if QUANTIZED in (a.category, b.category):
         raise RuntimeError(f"promoteTypes with quantized numbers is not handled: {a} and {b}. Try x.dequantize()")
-    if isinstance(a, named) or isinstance(b, named):
+    if isinstance(a, named | float8) or isinstance(b, named | float8):
         refuse_unmade(next((d for d in (a, b) if d is complex32), None))
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
     if a.category != b.category:
@@ -210,6 +221,8 @@ def set_default_dtype(d: dtype, /) -> None:
     if not d.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, found {d}")
     refuse_unmade(d)
+    if isinstance(d, float8):
+        raise TypeError(f"couldn't find storage object for {d}: it cannot be the default dtype, nothing computes with it")
     _default = d
 
 
@@ -293,7 +306,7 @@ class finfo(_Limits):
         self._dtype = d = _default if type is None else asked(type)
         if not isinstance(d, dtype) or d.category < FLOAT:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
-        if isinstance(d, named) and d.limits is not None:
+        if isinstance(d, float8):
             self.bits, self.resolution, self.dtype = 8, 1.0, d.name
             self.min, self.max, self.eps, self.tiny = d.limits
             self.smallest_normal = self.tiny

@@ -49,8 +49,9 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first.")
     if modes.state.grad and self.requires_grad:  # under no_grad nothing would be recorded anyway
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    if self.dtype is dtypes.bfloat16:
-        raise TypeError("Got unsupported ScalarType BFloat16: NumPy has no such type. Try tensor.float().numpy()")
+    if self.dtype is dtypes.bfloat16 or isinstance(self.dtype, dtypes.float8):
+        name = self.dtype.name.replace("bf", "BF", 1).replace("float8", "Float8")
+        raise TypeError(f"Got unsupported ScalarType {name}: NumPy has no such type. Try tensor.float().numpy()")
     self._shared_storage().resizable = False
     return array.view()  # the memory is shared, its shape is not: a user who sets it must not change the tensor
 

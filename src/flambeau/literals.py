@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
+from flambeau.kernels import float8
 
 PYTHON_NUMBERS = {bool, int, float, complex}
 
@@ -198,8 +199,10 @@ def _filled(values: list, dtype: dtypes.dtype, kinds: set[type]) -> np.ndarray:
     if complex in kinds and dtype.is_floating_point:
         raise TypeError("must be real number, not complex: pass a complex dtype, or the real part")
     # A Python float reaches half precision by way of float32, which rounds twice, as PyTorch does.
-    through = np.dtype(np.float32) if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
+    through = np.dtype(np.float32) if dtype in (dtypes.float16, dtypes.bfloat16, *dtypes.FLOAT8) else dtype.numpy
     with np.errstate(over="ignore"):
+        if isinstance(dtype, dtypes.float8):
+            return float8.encoded(np.array(values, dtype=through), dtype.numpy)
         return np.array(values, dtype=through).astype(dtype.numpy, copy=False)
 
 
@@ -281,4 +284,6 @@ def _converted(array: np.ndarray, dtype: dtypes.dtype | None) -> np.ndarray:
         if array.dtype.kind == "c" and target.kind != "c":
             warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=4)
             array = array.real
+        if isinstance(dtype, dtypes.float8) and array.dtype != target:
+            return float8.encoded(array.astype(np.float32), target)
         return np.array(array, dtype=target, order="K", copy=True)

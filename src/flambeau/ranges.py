@@ -76,6 +76,7 @@ def _steps_below(start, end, step, dtype: dtypes.dtype) -> int:
 
 def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> Any:
     """start + step * i for i below n."""
+    _check_computed(name, dtype)
     if dtype is dtypes.bool or dtype.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {dtype.name}')
     if device.type == "meta":
@@ -97,6 +98,11 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
             wide = np.uint64 if dtype is dtypes.uint64 else np.int64
             values = np.arange(n, dtype=wide) * wide(int(step)) + wide(int(start))
         return arrays.to_device(values.astype(dtype.numpy, copy=False), device)
+
+
+def _check_computed(name: str, dtype: dtypes.dtype | None) -> None:
+    if isinstance(dtype, dtypes.float8):
+        raise NotImplementedError(f'"{name}" not implemented for {dtype}, which nothing computes with. Try torch.{name}(...).to({dtype})')
 
 
 # -- between two ends ----------------------------------------------------------------------------------------------
@@ -128,6 +134,7 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"number of steps must be non-negative, found {steps}")
     dtype = dtype_of(name, dtype)
+    _check_computed(name, dtype)
     if isinstance(start, complex) or isinstance(end, complex):
         found = dtypes.get_default_dtype().to_complex()
         if dtype is not None and not dtype.is_complex:

@@ -213,7 +213,7 @@ OLD_NAME_OF: dict[dtypes.dtype, str] = {d: name for name, d in OLD_NAMES.items()
     d: d.name.replace("uint", "UInt") for d in (dtypes.uint16, dtypes.uint32, dtypes.uint64)
 }
 _QUANTIZED = {"QInt8": dtypes.qint8, "QUInt8": dtypes.quint8, "QInt32": dtypes.qint32}
-OLD_NAME_OF |= {d: name for name, d in _QUANTIZED.items()}
+OLD_NAME_OF |= {d: d.name.replace("f", "F", 1) for d in dtypes.FLOAT8} | {d: name for name, d in _QUANTIZED.items()}
 
 
 def storage_name(dtype: dtypes.dtype) -> str:

@@ -15,7 +15,7 @@ from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.eager.settled import as_array
-from flambeau.kernels import arrays, keeper
+from flambeau.kernels import arrays, float8, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -192,6 +192,8 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             if promotes and (array.dtype.kind in "biu" or (dtype is not None and dtype != array.dtype)):
                 return None
             dtype = array.dtype
+            if dtype.char in float8.CHARS:
+                return None
             if v._needs or (v._base is not None and v.requires_grad):
                 needs = True
             given.append(array)
@@ -242,6 +244,8 @@ def _usual_list(op, values: list, home: type | None) -> tuple | None:
         if op.promote and dtype is not None and dtype != array.dtype:  # `is`: float64 == None for NumPy
             return None
         dtype = array.dtype
+        if dtype.char in float8.CHARS:
+            return None
         needs = needs or t._needs or (t._base is not None and t.requires_grad)
         given.append(array)
     return dtype, needs, given, home
@@ -272,6 +276,9 @@ def compute(op, by_name: dict[str, Any]):
     arguments = {name: _unwrap(value) for name, value in by_name.items()}
     if not tensors:
         raise TypeError(f"{op.short}(): expected at least one Tensor, found {', '.join(type(v).__name__ for v in by_name.values())}")
+    for t in tensors:
+        if isinstance(t.dtype, dtypes.float8) and op.short not in MOVES:
+            raise NotImplementedError(f'"{op.short}" not implemented for {t.dtype}, which is moved and converted only. Try x.float()')
     first = next(iter(by_name.values()))
     if type(first) is np.ndarray:
         raise not_a_tensor(op, first)
@@ -293,6 +300,12 @@ def compute(op, by_name: dict[str, Any]):
     if isinstance(found, (tuple, list)):
         return by_name, type(found)([as_array(a) for a in found])
     return by_name, as_array(found)
+
+
+# What only moves elements, and so can be done to floats of eight bits, which nothing computes with.
+MOVES = frozenset(
+    "all any cat clone diag_embed equal index index_put index_select masked_select repeat roll stack to_copy unsafe_view".split()
+)
 
 
 def _tensors(values):

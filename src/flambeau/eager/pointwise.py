@@ -211,6 +211,8 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     if not op.number_first and not isinstance(operands[0], Tensor):
         raise not_a_tensor(op, operands[0])
     operands = tuple([tensor_or_number(op, v) for v in operands])
+    if op.short in WITH_FLOAT8 and any([isinstance(v, Tensor) and isinstance(v.dtype, dtypes.float8) for v in operands]):
+        return _of_float8(op, operands, options)
     ready, key, out_dtype = prepare(op, operands)
     options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
     if out is not None:
@@ -226,6 +228,20 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     elif known is None:
         _remember_conversions(op, operands, key)
     return result
+
+
+# What PyTorch does with floats of eight bits beyond moving them.
+WITH_FLOAT8 = frozenset({"abs", "eq", "isfinite", "isinf", "isnan", "mul", "ne", "where"})
+
+
+def _of_float8(op, operands: tuple, options: tuple) -> Tensor:
+    """As float32, and back again: exact, where nothing is computed. (PyTorch has products, too, of one another and of nothing else.)"""
+    if op.short == "mul" and not all([isinstance(v, Tensor) and isinstance(v.dtype, dtypes.float8) for v in operands]):
+        prepare(op, operands)  # which refuses
+    common = promoted(*[v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"])
+    wide = [v.float() if isinstance(v, Tensor) and kind == "T" else v for v, kind in zip(operands, op.kernel.kinds, strict=True)]
+    result = general(op, tuple(wide), options)
+    return result if result.dtype is dtypes.bool else result.to(common)
 
 
 _conversions: dict[tuple, list] = {}  # what `_kinds` tells of a call -> for each operand how it is converted, or None

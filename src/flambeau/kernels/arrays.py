@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes
-from flambeau.kernels import copies, keeper, layout, native
+from flambeau.kernels import copies, float8, keeper, layout, native
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.mirrored import Mirrored, turned, turned_number, turns
 from flambeau.kernels.pointwise import Pointwise
@@ -110,6 +110,7 @@ def empty(shape: Sequence[int], dtype: np.dtype, device: devices.device = device
         return native.empty(tuple(shape), dtype)
     if device.type == "meta":
         return MetaArray(shape, dtype)
+    _check_for_gpu(dtype)
     return cuda().empty(shape, dtype, device)
 
 
@@ -186,6 +187,8 @@ def cast(array: Array, dtype: np.dtype) -> Array:
     """The array in another dtype: itself if it has it already, else a dense copy."""
     if array.dtype == dtype:
         return array
+    if dtype.char in float8.CHARS or array.dtype.char in float8.CHARS:
+        return _cast_float8(array, dtype)
     if type(array) is ndarray:
         found = CASTS[dtypes.OF_NUMPY[dtype].name].launch(array)
         if found is not NotImplemented:
@@ -193,6 +196,23 @@ def cast(array: Array, dtype: np.dtype) -> Array:
     elif isinstance(array, np.generic):  # what NumPy's functions make of an array without dimensions
         return cast(np.asarray(array), dtype)
     return run(CASTS[dtypes.OF_NUMPY[dtype].name], (array,), (), array.dtype, dtype)
+
+
+def _cast_float8(array: Array, dtype: np.dtype) -> Array:
+    """A conversion from or to floats of eight bits, by way of float32."""
+    array = plain(array)
+    if type(array) is MetaArray:
+        return _shape_only((array,), dtype, None)
+    if type(array) is not ndarray:
+        raise NotImplementedError(
+            f"there are no conversions to or from {dtypes.OF_NUMPY[dtype]} on {device_of(array)}: move it to the CPU first"
+        )
+    if array.dtype in float8.SORTS:
+        numbers = float8.decoded(array)
+        return numbers if dtype == np.float32 else cast(numbers, dtype)
+    found = empty_like(array, dtype)
+    found[...] = float8.encoded(cast(array, dtypes.float32.numpy), dtype)
+    return found
 
 
 def casting(dtype: np.dtype) -> Callable:
@@ -206,6 +226,8 @@ def copy(array: Array) -> Array:
         found = copies.fresh(array)
         if found is not NotImplemented:
             return found
+        if array.dtype.char in float8.CHARS:
+            return copy(array.view(np.int8)).view(array.dtype)
     return run(CASTS[dtypes.of_array(array).name], (array,), (), array.dtype, array.dtype)
 
 
@@ -256,6 +278,11 @@ def _repeating(shape: tuple[int, ...], own: tuple[int, ...], strides: tuple[int,
 
 def write(out: Array, source: Array) -> None:
     """Copy `source` into `out`, broadcasting and converting."""
+    if out.dtype.char in float8.CHARS or source.dtype.char in float8.CHARS:
+        converted = cast(source, out.dtype)
+        if type(out) is ndarray:
+            write(out.view(np.int8), converted.view(np.int8)) if out.dtype in float8.SORTS else write(out, converted)
+        return
     if on_gpu(out) and type(source) is not Mirrored:
         cuda_room.run(CASTS[dtypes.OF_NUMPY[out.dtype].name], (source,), (), source.dtype, out.dtype, out)
     elif type(out) is Mirrored:
@@ -318,6 +345,9 @@ def overlap_error() -> RuntimeError:
 def fill(out: Array, value) -> None:
     """Set every element to a number."""
     if type(out) is ndarray:
+        if out.dtype.char in float8.CHARS:
+            out[...] = float8.encoded(np.asarray(value, np.float32), out.dtype)
+            return
         if (type(value) is int and 0 <= value < 128) or (type(value) is float and out.dtype.char in "fd" and -3e38 < value < 3e38):
             if out.size < MANY or not _spread(value, out):
                 out.fill(value)  # it fits as it is: 0.2 us instead of 5
@@ -419,7 +449,7 @@ def _shape_only(operands, out_dtype, out):
 
 
 # One kernel per target dtype: the identity, stored as that dtype. The loop is chosen by the dtype it reads.
-CASTS = {d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=d.name, dtypes=()) for d in dtypes.ALL}
+CASTS = {d.name: Pointwise(f"to_{d.name}", lambda input: input, ("input",), out=d.name, dtypes=()) for d in (*dtypes.ALL, *dtypes.FLOAT8)}
 
 
 def data_pointer(array: Array) -> int:
@@ -469,7 +499,15 @@ def to_device(array: Array, device: devices.device, non_blocking: bool = False) 
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Use to_empty() or create the tensor on the device instead.")
     if type(array) is Mirrored:
         return to_device(plain(array), device, non_blocking)
+    _check_for_gpu(array.dtype)
     return cuda().to_device(array, device, non_blocking)
+
+
+def _check_for_gpu(dtype: np.dtype) -> None:
+    if dtype in float8.SORTS:
+        raise NotImplementedError(
+            f"CuPy has no arrays of {dtypes.OF_NUMPY[dtype]}: such tensors live on the CPU. Try x.bfloat16() on the GPU"
+        )
 
 
 def reinterpret(array: Array, dtype: np.dtype, shape, strides) -> Array:

@@ -119,8 +119,8 @@ def grid(shape: Sequence[int], strides: Sequence[int], xp=np) -> Array:
 
 
 def bits(array: Array) -> Array:
-    """The array as something NumPy moves fast: bfloat16, to which it is a stranger, as 16 plain bits."""
-    return array.view(np.uint16) if array.dtype.kind == "V" else array
+    """The array as something NumPy moves fast: bfloat16 and smaller floats, to which it is a stranger, as plain bits."""
+    return array.view(f"u{array.itemsize}") if array.dtype.num > 255 else array  # which are for dtypes from outside
 
 
 # -- along one dimension: gather and scatter --------------------------------------------------------------------------

@@ -653,7 +653,8 @@ def _integer_limits(dtype: np.dtype) -> tuple[float, float, int]:
         return 0, 1, 0
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), 0
-    raise RuntimeError(f"randint: the dtype must be integer, floating point or bool, but found {_name(dtype)}")
+    error = NotImplementedError if _name(dtype).startswith("float8") else RuntimeError
+    raise error(f"randint: the dtype must be integer, floating point or bool, but found {_name(dtype)}")
 
 
 def _inside(bound: int, step: int, dtype: np.dtype) -> int:

@@ -77,6 +77,8 @@ _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, inpu
 @composite(out="decides", name="sum", settled=True)
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
+    if dtype is not None and isinstance(input.dtype, dtypes.float8):
+        input = input.to(dtype)
     if dim is None and not keepdim:
         return _sum_all.call(input, dtype)
     return _sum.call(input, dims_of(dim, input._array.ndim), keepdim, dtype)

@@ -121,7 +121,7 @@ def by_default() -> dict[str, Any]:
         "torch.storage.TypedStorage": TypedStorage,
         "torch.storage.UntypedStorage": UntypedStorage,
     }
-    found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
+    found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.FLOAT8, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
     for name, kind in LEGACY_STORAGES.items():
         found[f"torch.{name}"] = kind
         if not isinstance(kind._dtype, dtypes.quantized):
@@ -130,9 +130,9 @@ def by_default() -> dict[str, Any]:
     return found
 
 
-# PyTorch allows these too; Flambeau has no nested tensors, and no dtypes of less than a byte or with 8 bits of float.
+# PyTorch allows these too; Flambeau has no nested tensors, and no dtypes of less than a byte.
 LACKING = re.compile(
-    r"torch\.(q?u?int\d\w*|bits\w+|float[48]_\w+|complex32|QU?Int\w+|(cuda\.)?sparse\.\w+Tensor|cuda\.\w+Tensor"
+    r"torch\.(q?u?int\d\w*|bits\w+|float4_\w+|complex32|QU?Int\w+|(cuda\.)?sparse\.\w+Tensor|cuda\.\w+Tensor"
     r"|_utils\._rebuild_(nested_tensor|wrapper_subclass|device_tensor_from_\w+))"
 )
 MOST_PARTS = 1000  # of a key

@@ -75,7 +75,8 @@ PyObject *fl_empty(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (!fl_takes("empty(shape, dtype)", 2, nargs)) return NULL;
     /* Only plain numbers may be born uninitialised: NumPy would follow what it takes for pointers in an object array. */
     int number = PyArray_DescrCheck(args[1]) ? ((PyArray_Descr *)args[1])->type_num : NPY_OBJECT;
-    if (!PyTypeNum_ISNUMBER(number) && !PyTypeNum_ISBOOL(number) && number != fl_bfloat16_number)
+    bool of_ml_dtypes = PyTypeNum_ISUSERDEF(number) && !PyDataType_REFCHK((PyArray_Descr *)args[1]); /* bfloat16, floats of 8 bits */
+    if (!PyTypeNum_ISNUMBER(number) && !PyTypeNum_ISBOOL(number) && !of_ml_dtypes)
         return PyErr_Format(PyExc_TypeError, "dtype must be a numpy.dtype of numbers, not %R", args[1]);
     int ndim = read_layout(args[0], NULL, 0, shape, NULL);
     return ndim < 0 ? NULL : fl_new_array((PyArray_Descr *)args[1], ndim, shape, NULL);
