@@ -82,7 +82,7 @@ class quantized(dtype):
 
 
 class float8(dtype):
-    """The dtype of floats that are stored, moved and converted, and not computed with (kernels/float8.py)."""
+    """The dtype of floats that are stored, moved and converted, and not computed with (float8.py)."""
 
     __slots__ = ("limits",)
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes
-from flambeau.kernels import float8
+from flambeau import dtypes, float8
 
 PYTHON_NUMBERS = {bool, int, float, complex}
 

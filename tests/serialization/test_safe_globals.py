@@ -76,7 +76,7 @@ def test_what_flambeau_does_not_have_is_said():
     buffer = io.BytesIO()
     torch.save(torch.ones(2, dtype=torch.complex32), buffer)
     buffer.seek(0)
-    with pytest.raises(pickle.UnpicklingError, match="ComplexHalfStorage|complex32, which Flambeau does not have"):
+    with pytest.raises(pickle.UnpicklingError, match=r"ComplexHalfStorage|complex32, which Flambeau does not have"):
         flambeau.load(buffer)
 
 

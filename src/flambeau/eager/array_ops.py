@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, float8
 from flambeau.autograd import modes
 from flambeau.eager import inplace, older_calls, overrides, settled, views
 from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
@@ -15,7 +15,7 @@ from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.eager.settled import as_array
-from flambeau.kernels import arrays, float8, keeper
+from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap

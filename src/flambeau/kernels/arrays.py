@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
-from flambeau.kernels import copies, float8, keeper, layout, native
+from flambeau import devices, dtypes, float8
+from flambeau.kernels import copies, keeper, layout, native
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.mirrored import Mirrored, turned, turned_number, turns
 from flambeau.kernels.pointwise import Pointwise

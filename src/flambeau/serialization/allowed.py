@@ -163,12 +163,10 @@ class Caller:
         """Pay for something that looks at every element of these."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
-                self.compute_on(tensor.shape)
-
-    def compute_on(self, shape: Any) -> None:
-        self.work -= prod(shape) * 8  # bytes: on the way small numbers may become wide ones
-        if self.work < 0:
-            raise UnpicklingError(f"the file wants a tensor of shape {tuple(shape)} looked at, far more elements than it holds itself")
+                self.work -= prod(tensor.shape) * 8  # bytes: on the way small numbers may become wide ones
+            if self.work < 0:
+                found = f"a tensor of shape {tuple(tensor.shape)} looked at, far more elements than it holds itself"
+                raise UnpicklingError(f"the file wants {found}")
 
     def call(self, function: Any, args: Any) -> Any:
         """function(*args), if that is allowed."""
@@ -429,9 +427,6 @@ def _tensor(function: Callable, count: int, dtype_at: int | None = None) -> Call
             _need(isinstance(args[dtype_at], dtypes.dtype), "the dtype of a tensor is missing")
         if len(args) > count:
             _need(isinstance(args[count], dict), "the last argument of a tensor is a dictionary")
-            if args[count].get("conj") or args[count].get("neg"):
-                pickling.check_geometry(args[1], args[2], args[3], args[0].dtype)
-                caller.compute_on(args[2])
         return function(*args)
 
     return check

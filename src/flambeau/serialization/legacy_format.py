@@ -66,8 +66,7 @@ def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_
     keys, first = safe_pickle.load_from(data, end)
     little = not isinstance(system, dict) or system.get("little_endian", True)
     last = storages.fill(data, first, keys, swapped=bool(little) != (sys.byteorder == "little"))
-    if any([data.find(word, at, end) > 0 for word in (b"conj", b"neg", b"_rebuild_sparse_tensor")]):
-        # A conjugated tensor is computed from its elements, and the indices of a sparse one are checked: they are there only now.
+    if data.find(b"_rebuild_sparse_tensor", at, end) > 0:  # its indices are checked: they are there only now
         result, _ = next_pickle(at, storages.persistent_load)
     return result, last
 
