@@ -126,3 +126,40 @@ def test_printing_and_pickling(gpu):
     x = X.cuda()
     assert repr(x).endswith("device='cuda:0')")
     assert torch.equal(pickle.loads(pickle.dumps(x)), x) and torch.equal(copy.deepcopy(x), x) and copy.deepcopy(x).is_cuda
+
+
+@pytest.mark.parametrize("name", FLOAT)
+def test_operation_on_a_negative_view(gpu, name):
+    """What lies in the memory of a GPU is no more what is computed with than it is in main memory: see kernels/mirrored.py."""
+    plain, card = X.clone().requires_grad_(), (-X).cuda()._neg_view().requires_grad_()
+    assert card.is_neg() and card.is_cuda
+    for w, f in zip(results(FLOAT[name](plain)), results(FLOAT[name](card)), strict=True):
+        if not isinstance(w, torch.Tensor):
+            assert f == w
+            continue
+        assert f.is_cuda and torch.allclose(f.detach().cpu().double(), w.detach().double(), rtol=1e-4, atol=1e-4)
+        if w.requires_grad:
+            w.square().sum().backward(retain_graph=True)
+            f.square().sum().backward(retain_graph=True)
+    if plain.grad is not None:
+        assert torch.allclose(card.grad.cpu(), plain.grad, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+WRITES = {
+    "mul_": lambda z: z.conj().mul_(2j), "fill_": lambda z: z.mH.fill_(1 + 2j), "zero_": lambda z: z.conj()[0].zero_(),
+    "copy_": lambda z: z.conj().copy_(z.clone() * 3j), "from main memory": lambda z: z.conj().copy_(torch.ones(3, 3) * 1j),
+    "from a conjugate": lambda z: z.copy_((z * 1j).clone().mH), "setitem": lambda z: z.conj().__setitem__((0, slice(1, 3)), 5j),
+    "index": lambda z: z.conj().__setitem__(AT[0].to(z.device), 3j), "mask": lambda z: z.conj().masked_fill_(z.real > 0, 2j),
+    "imag": lambda z: z.conj().imag.add_(1), "out": lambda z: torch.add(z, 1j, out=z.conj()[:]), "mm": lambda z: torch.mm(z, z * 2, out=z.conj()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_write_to_a_conjugate(gpu, name):
+    """A write through a conjugate on a GPU changes what it is a view of, as on the CPU."""
+    host = torch.complex(X[:, :3], X[:, 1:])
+    card = host.cuda()
+    WRITES[name](host)
+    WRITES[name](card)
+    assert card.is_cuda and torch.allclose(card.cpu(), host) and torch.allclose(card.conj().cpu(), host.conj())
+    assert card.conj()[0, 0].item() == host.conj()[0, 0].item() and repr(card.conj().cpu()) == repr(host.conj())
