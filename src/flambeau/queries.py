@@ -42,4 +42,13 @@ detach = _ask("detach", "The same memory without history: gradients stop here.")
 
 def broadcast_shapes(*shapes) -> Size:
     """The shape that tensors of these shapes broadcast to. A number counts as a shape of one dimension."""
-    return Size(layout.broadcast_shapes(*[(s,) if hasattr(s, "__index__") else tuple(s) for s in shapes]))
+    if not all(hasattr(s, "__index__") or isinstance(s, (tuple, list)) for s in shapes):
+        found = ", ".join(type(s).__name__ for s in shapes)
+        raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {found}")
+    listed = [(s,) if hasattr(s, "__index__") else tuple(s) for s in shapes]
+    if any(n < 0 for shape in listed for n in shape):
+        raise ValueError(f"Attempting to broadcast a dimension with negative length! Found {', '.join(map(str, listed))}")
+    try:
+        return Size(layout.broadcast_shapes(*listed))
+    except RuntimeError as problem:
+        raise RuntimeError(f"Shape mismatch: every expected shape should be broadcastable to the others. {problem}") from None

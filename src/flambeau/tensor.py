@@ -427,7 +427,8 @@ class Tensor(Methods):
         for bit, is_set in (("conjugate view tensors", self.is_conj()), ("tensors with negative bit set", self.is_neg())):
             if is_set:
                 raise RuntimeError(f"torch.Tensor.view is not supported for {bit} when converting to a different dtype. Try x.clone()")
-        shape, strides, _offset = layout.view_dtype(*arrays.view_of(self._array), 0, self._array.itemsize, dtype.itemsize)
+        place = *arrays.view_of(self._array), self.storage_offset()
+        shape, strides, _offset = layout.view_dtype(*place, self._array.itemsize, dtype.itemsize)
         alias = wrap(arrays.reinterpret(self._array, dtype.numpy, shape, strides))
         alias._storage = self._shared_storage()
         if not self.requires_grad:

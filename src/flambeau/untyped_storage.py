@@ -421,8 +421,10 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
     if shape == tuple(self._array.shape) and memory_format is formats.contiguous_format:
         return self
     strides = formats.strides_for(memory_format, shape, ())
+    if max(strides, default=0) >= 1 << 63:
+        raise RuntimeError(f"Stride calculation overflowed: no machine word holds the strides of a tensor of shape {shape}")
     offset, storage = self.storage_offset(), self._shared_storage()
-    needed = layout.storage_extent(shape, strides, offset) * self.element_size()
+    needed = layout.check_bytes(layout.storage_extent(shape, strides, offset), self.element_size())
     if needed > storage.nbytes():
         before = storage.nbytes() // self.element_size()
         resize_storage(storage, needed)
@@ -436,7 +438,9 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
 def resize_as_(self: Tensor, the_template: Tensor, *, memory_format=formats.contiguous_format) -> Tensor:
     """`resize_` to the shape of another tensor."""
     if memory_format is formats.preserve_format:
-        memory_format = formats.contiguous_format
+        shape, strides = arrays.view_of(the_template._array)
+        in_kind = formats.channels_last if len(shape) == 4 else formats.channels_last_3d
+        memory_format = in_kind if layout.looks_channels_last(shape, strides) else formats.contiguous_format
     return resize_(self, tuple(the_template.shape), memory_format=memory_format)
 
 

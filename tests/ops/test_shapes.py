@@ -525,3 +525,46 @@ def test_flip_of_long_and_wide_arrays(dtype):
     for view in (x, x.transpose(2, 0, 1), x[::2], x[:, 1:], np.broadcast_to(x[:, :1], (700, 3, 8))):
         for dims in ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)):
             assert np.array_equal(flambeau.flip(flambeau.from_numpy(view), dims).numpy(), np.flip(view, dims))
+
+
+REFUSED_VIEWS = {
+    "self.storage_offset.. must be divisible by 2": lambda T: T.zeros(4, 4, 3)[:, :, 1:].view(T.float64),
+    "stride divisible by 2 for all but last dimension": lambda T: T.view_as_complex(T.zeros(3, 3).as_strided((2, 2), (1, 1))),
+    "storage_offset divisible by 2": lambda T: T.view_as_complex(T.zeros(9)[1:].as_strided((2, 2), (2, 1))),
+    "must have one or more dimensions": lambda T: T.view_as_complex(T.tensor(2.0)),
+    "Storage size calculation overflowed": lambda T: T.zeros(2, 3).as_strided([1], [1], 2**61 - 1),
+    "Storage size calculation overflowed.*": lambda T: T.zeros((), dtype=T.float64).resize_([2, 4, 2**29, 2**29]),
+    "Stride calculation overflowed": lambda T: T.zeros(()).resize_([0, 4, 2**61]),
+    "at least a 1-dimensional tensor, but got a tensor with 0 dims": lambda T: T.tensor_split(T.zeros(()), 2),
+    "to have dtype of long, but got Float": lambda T: T.tensor_split(T.zeros(3), T.tensor(1.1)),
+    "one-dimensional tensor, but got a tensor with 2 dims": lambda T: T.tensor_split(T.zeros(3), T.tensor([[1]])),
+    "broadcast a dimension with negative length": lambda T: T.broadcast_shapes((4, -11), (1,)),
+    "should be of type ints, a tuple of ints, or a list of ints": lambda T: T.broadcast_shapes(1.5),
+    "shape should be broadcastable to": lambda T: T.broadcast_shapes((3, 5), (2, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("phrase", REFUSED_VIEWS)
+def test_refused_views_say_why(phrase):
+    """The type of the error and the phrase that programs look for are PyTorch's."""
+    with pytest.raises((RuntimeError, ValueError), match=phrase) as expected:
+        REFUSED_VIEWS[phrase](torch)
+    with pytest.raises(expected.type, match=phrase):
+        REFUSED_VIEWS[phrase](flambeau)
+
+
+def test_views_of_sizes_of_one_and_templates():
+    """A dimension of size 1 has no stride that could be wrong for pairs; resize_as_ takes the memory format of its template if told to."""
+    assert flambeau.view_as_complex(flambeau.rand(3, 2, 1).transpose(1, 2).contiguous()).shape == (3, 1)
+    assert flambeau.view_as_complex(flambeau.zeros(3, 1, 2).as_strided((3, 1, 2), (2, 3, 1))).shape == (3, 1)
+    images = flambeau.zeros(2, 3, 4, 5).contiguous(memory_format=flambeau.channels_last)
+    assert flambeau.zeros(120).resize_as_(images, memory_format=flambeau.preserve_format).stride() == images.stride()
+    made = flambeau.testing.make_tensor((4, 4), dtype=flambeau.complex64, device="cpu")
+    assert made._base is None and made.tensor_split(2)[0]._base is made
+
+
+def test_second_derivatives_of_windows_on_what_overlaps_itself():
+    """Elements that share memory share the gradient, also the second time."""
+    x = flambeau.rand(5, dtype=flambeau.float64, requires_grad=True)
+    assert flambeau.autograd.gradgradcheck(lambda x: x.expand(5, 5).as_strided([5, 5], [0, 1], 0) ** 3, (x,))
+    assert flambeau.autograd.gradgradcheck(lambda x: x.expand(3, 5).t().as_strided([2, 2], [1, 1], 1) ** 2, (x,))

@@ -561,7 +561,7 @@ def unfold(shape: Sizes, strides: Sizes, dim: int, size: int, step: int) -> View
     return ((*shape[:dim], windows, *shape[dim + 1 :], size), (*strides[:dim], stride * step, *strides[dim + 1 :], stride))
 
 
-def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int) -> None:
+def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int, itemsize: int = 1) -> None:
     """Refuse a layout for `as_strided` that is none, or that reaches beyond a storage of `storage_size` elements."""
     if len(size) != len(stride):
         raise RuntimeError(f"as_strided: mismatch in length of strides and shape, {len(stride)} and {len(size)}")
@@ -572,6 +572,7 @@ def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int)
     if offset < 0:
         raise RuntimeError(f"as_strided: invalid storage offset {offset}: it must be non-negative")
     needed = storage_extent(size, stride, offset)
+    check_bytes(needed, itemsize)
     if needed > storage_size:
         found = f"sizes {list(size)}, strides {list(stride)}, storage offset {offset} requiring a storage size of {needed} elements"
         raise RuntimeError(f"as_strided: {found} are out of bounds for storage of size {storage_size}")
@@ -624,7 +625,7 @@ def tensor_split_bounds(shape: Sizes, sections: int | Sequence[int], dim: int = 
 
 def _cut_size(name: str, shape: Sizes, dim: int) -> int:
     if not shape:
-        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor, but got a 0-d one")
+        raise RuntimeError(f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     return shape[wrap_dim(dim, len(shape))]
 
 
@@ -646,6 +647,13 @@ def unbind(shape: Sizes, strides: Sizes, offset: int, dim: int = 0) -> list[Layo
 def storage_extent(shape: Sizes, strides: Sizes, offset: int = 0) -> int:
     """Elements a storage must have to hold the view: one more than the last cell touched, 0 if none is."""
     return 0 if 0 in shape else offset + 1 + sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)])
+
+
+def check_bytes(elements: int, itemsize: int) -> int:
+    """So many bytes; RuntimeError where no machine word counts them."""
+    if elements * itemsize >= 1 << 63:
+        raise RuntimeError(f"Storage size calculation overflowed: {elements} elements of {itemsize} bytes are more than any memory has")
+    return elements * itemsize
 
 
 @_remember

@@ -60,12 +60,16 @@ def view_as_complex(input):
     if input.dtype not in (dtypes.float32, dtypes.float64):
         raise RuntimeError(f"view_as_complex is only supported for float32 and float64 tensors, but got {input.dtype}")
     shape, strides = arrays.view_of(input._array)
-    if not shape or shape[-1] != 2:
+    if not shape:
+        raise RuntimeError("Input tensor must have one or more dimensions: the last one holds the two parts of each number")
+    if shape[-1] != 2:
         raise RuntimeError(f"Tensor must have a last dimension of size 2, the two parts of a number; found {tuple(shape)}")
     if strides[-1] != 1 and input._array.size:
         raise RuntimeError("Tensor must have a last dimension with stride 1: both parts side by side. Try .contiguous()")
-    if any(s % 2 for s in strides[:-1]) or input.storage_offset() % 2:
-        raise RuntimeError("Tensor must have strides (but the last) and storage_offset divisible by 2. Try .contiguous()")
+    if any(s % 2 for n, s in zip(shape[:-1], strides, strict=False) if n > 1):
+        raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension, found {strides}. Try .contiguous()")
+    if input.storage_offset() % 2:
+        raise RuntimeError(f"Tensor must have a storage_offset divisible by 2, found {input.storage_offset()}. Try .contiguous()")
     return _view_as_complex(input)
 
 

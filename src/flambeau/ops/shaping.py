@@ -155,8 +155,13 @@ def tensor_split(input, indices_or_sections=None, dim=0, *, tensor_indices_or_se
     """Pieces of a dimension: exactly so many, or cut at these indices, as views."""
     given = next((v for v in (indices_or_sections, tensor_indices_or_sections, indices, sections) if v is not None), None)
     if hasattr(given, "_array"):
-        if given.dim() > 1 or given.dtype.name != "int64" or given.device.type != "cpu":
-            raise RuntimeError(f"tensor_split takes a 0-d or 1-d int64 tensor on the CPU, found {given.dtype}, {given.dim()}-d")
+        what = "tensor_split expected tensor_indices_or_sections to"
+        if given.device.type != "cpu":
+            raise RuntimeError(f"{what} be on cpu, but it's on {given.device}: it says how many views there are")
+        if given.dtype.name != "int64":
+            raise RuntimeError(f"{what} have dtype of long, but got {given.type().rpartition('.')[2].removesuffix('Tensor')}")
+        if given.dim() > 1:
+            raise RuntimeError(f"{what} be a zero-dimensional or one-dimensional tensor, but got a tensor with {given.dim()} dims")
         given = given.tolist()
     where = sizes_of((tuple(given),)) if isinstance(given, (list, tuple)) else whole(given)
     bounds = layout.tensor_split_bounds(tuple(input.shape), where, whole(dim))

@@ -259,12 +259,13 @@ def _single(array):
 
 
 def _laid_out(grad, strides):
-    """A tensor in memory with these strides, for a window on it."""
+    """A tensor in memory with these strides, for a window on it; elements that share memory are their mean there."""
     from flambeau.ops.copying import _clone
 
-    if layout.has_internal_overlap(tuple(grad.shape), tuple(strides)) is not False:
-        raise NotImplementedError("the second derivative of as_strided of a tensor that overlaps itself is not implemented")
-    return _clone(grad, tuple(strides))
+    shape, strides = tuple(grad.shape), tuple(strides)
+    if layout.has_internal_overlap(shape, strides) is not False:
+        grad = _window_backward(grad, shape, strides, 0, shape, strides)
+    return _clone(grad, strides)
 
 
 _window_backward.derivative(grad=lambda grad, size, stride, offset, strides: _window(_laid_out(grad, strides), size, stride, offset))
@@ -279,7 +280,7 @@ def as_strided(input, size, stride, storage_offset=None):
     size, stride = sizes_of((tuple(size),)), sizes_of((tuple(stride),))
     now = input.storage_offset()
     start = now if storage_offset is None else whole(storage_offset)
-    layout.check_as_strided(size, stride, start, input.untyped_storage().nbytes() // input.element_size())
+    layout.check_as_strided(size, stride, start, input.untyped_storage().nbytes() // input.element_size(), input.element_size())
     return _window(input, size, stride, start - now)
 
 

@@ -43,8 +43,9 @@ def make_tensor(
     if dtype is dtypes.bool or not (dtype.is_floating_point or dtype.is_complex):
         made = randint(math.ceil(low), math.ceil(high), size, device=device, dtype=dtype)
     elif dtype.is_complex:
-        half = dtypes.float32 if dtype is dtypes.complex64 else dtypes.float64
-        made = empty((*size, 2), dtype=half, device=device).uniform_(low, high).view(dtype).squeeze(-1)
+        made = empty(size, dtype=dtype, device=device)
+        made.real.uniform_(low, high)
+        made.imag.uniform_(low, high)
     else:
         made = empty(size, dtype=dtype, device=device).uniform_(low, high)
     if gaps:
