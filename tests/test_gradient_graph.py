@@ -389,3 +389,106 @@ def test_gradients_that_are_zeros_go_on():
         return second, T.autograd.grad(second[0].sum(), x, materialize_grads=True)
 
     agree(question)
+
+
+# -- the dtype of a gradient ------------------------------------------------------------------------------------------------
+
+
+def _in_double(T):
+    class InDouble(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.to(T.float64) * 2
+
+    return InDouble.apply
+
+
+@pytest.mark.parametrize("wanted", ["unset", "float16", "float64", None])
+def test_dtype_of_a_gradient(wanted):
+    """The gradient of a leaf has another dtype than Tensor.grad_dtype says, by backward or set by hand."""
+
+    def question(T):
+        x = T.tensor([1.0, 2.0], requires_grad=True)
+        seen = [x.grad_dtype]
+        if wanted != "unset":
+            x.grad_dtype = None if wanted is None else getattr(T, wanted)
+        (_in_double(T)(x).sum() + (x * x).sum()).backward()
+        seen += [x.grad_dtype, x.grad, x.grad.dtype]
+        _in_double(T)(x).sum().backward()
+        seen.append(x.grad)
+        for give in (T.float16, T.float32):
+            x.grad = None
+            try:
+                x.grad = T.ones(2, dtype=give)
+            except RuntimeError as problem:
+                seen.append("assign" in str(problem))
+        return seen
+
+    agree(question, rtol=1e-3)
+
+
+def test_whose_dtype_of_a_gradient():
+    """grad_dtype is told to a tensor that is no leaf, or to one that has a gradient of another dtype."""
+    x = flambeau.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="grad_dtype can only be accessed on leaf tensors"):
+        (x * 2).grad_dtype  # noqa: B018
+    with pytest.raises(RuntimeError, match="grad_dtype can only be set on leaf tensors"):
+        (x * 2).grad_dtype = flambeau.float16
+    x.grad = flambeau.ones(2)
+    with pytest.raises(RuntimeError, match=r"Cannot set grad_dtype.*because there is already a gradient"):
+        x.grad_dtype = flambeau.float16
+
+
+# -- what is saved -------------------------------------------------------------------------------------------------------------
+
+
+def test_saved_tensors_as_objects():
+    """A saved tensor does not show what is kept of it, or can be made by hand."""
+    unpack = lambda packed: packed  # noqa: E731
+    a = flambeau.tensor(2.0, requires_grad=True)
+    with flambeau.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        b = a**2
+    c = b.exp()
+    hooked, result, operand = b.grad_fn._raw_saved_self, c.grad_fn._raw_saved_result, (c**2).grad_fn._raw_saved_self
+    assert hooked.data is a and hooked.unpack_hook is unpack
+    assert result.data is not c and result.data.item() == c.item() and result.unpack_hook is None
+    assert operand.data is c
+    assert isinstance(operand, flambeau.autograd.SavedTensor)
+    with pytest.raises(RuntimeError, match="from Python is forbidden"):
+        flambeau.autograd.SavedTensor()
+
+
+MUTATIONS = {
+    "itself": lambda T, b: b.sin_(),
+    "a view": lambda T, b: b[:1].mul_(10),
+    "an element": lambda T, b: b.__setitem__(0, 3.0),
+    "out=": lambda T, b: T.sin(T.ones(2, 3), out=b.detach()),
+    "a copy": lambda T, b: b.copy_(T.ones(2, 3)),
+    "zeros": lambda T, b: b.zero_(),
+    "random numbers": lambda T, b: b.uniform_(),
+}
+
+
+@pytest.mark.parametrize("case", MUTATIONS)
+def test_saved_tensors_may_be_changed(case):
+    """Within allow_mutation_on_saved_tensors backward sees what was written after a tensor was saved, or copies more than it must."""
+    a = flambeau.rand(2, 3, requires_grad=True)
+    with flambeau.autograd.graph.allow_mutation_on_saved_tensors() as context:
+        b = a.clone()
+        first, second = b**2, b**2
+        assert len(context.cloned) == 0
+        MUTATIONS[case](flambeau, b)
+        assert len(context.cloned) == 1
+        (first + second).sum().backward()
+        del first, second
+        assert len(context.cloned) == 0
+        loss = (b**2).sum()
+        with pytest.raises(RuntimeError, match="cannot be nested"), flambeau.autograd.graph.allow_mutation_on_saved_tensors():
+            pass
+    flambeau.testing.assert_close(a.grad, 4 * a.detach())
+    with pytest.raises(AssertionError, match="outside of the 'allow_mutation_on_saved_tensors' context"):
+        loss.backward()

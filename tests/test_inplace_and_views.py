@@ -899,3 +899,16 @@ def test_writes_without_a_derivative_end_the_history(name):
         return x, y, w.grad
 
     agree(question)
+
+
+@pytest.mark.parametrize("name, below, above", [("elu", (-1.0,), (1.0,)), ("leaky_relu", (-0.5,), (0.0,)), ("celu", (-1.0,), (1.0,))])
+def test_negative_slopes_in_place(name, below, above):
+    """The in-place form with a negative slope has a gradient, where PyTorch refuses to tell one; or one with another slope is refused."""
+    for T in (torch, flambeau):
+        call = getattr(T.nn.functional, name)
+        w = leaf(T, 3)
+        weigh(T, call(w - 0.6, *below)).backward()
+        weigh(T, call(w - 0.6, *above, inplace=True)).backward()
+        written = call(w - 0.6, *below, inplace=True)
+        with pytest.raises(RuntimeError, match=r"In-place .* backward calculation is triggered with a negative slope"):
+            weigh(T, written).backward()

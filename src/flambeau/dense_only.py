@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from flambeau import dtypes, layouts
+from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.errors import refusal
 from flambeau.kernels import arrays
@@ -94,7 +95,28 @@ Tensor.is_conj = _told("Whether it is a view of memory that is to be read conjug
 Tensor.is_neg = _told("Whether it is a view of memory that is to be read negated.", lambda self: signs(self._array)[1])
 Tensor.is_distributed = _told("False.", lambda self: False)
 Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
-Tensor.grad_dtype = property(lambda self: self.dtype, doc="The dtype `.grad` must have: the tensor's own.")
+
+
+def grad_dtype(self: Tensor) -> dtypes.dtype | None:
+    """The dtype that a leaf's `.grad` has, to which gradients are cast: its own unless another was set. None: whatever dtype they come in."""
+    if not self.is_leaf:
+        raise RuntimeError("grad_dtype can only be accessed on leaf tensors")
+    return self.__dict__.get("_grad_dtype", self.dtype)
+
+
+def set_grad_dtype(self: Tensor, dtype: dtypes.dtype | None) -> None:
+    """Give a leaf's gradient a dtype of its own."""
+    if not self.is_leaf:
+        raise RuntimeError("grad_dtype can only be set on leaf tensors")
+    if self._grad is not None and dtype is not None and self._grad.dtype is not dtype:
+        raise RuntimeError(
+            f"Cannot set grad_dtype to {dtype} because there is already a gradient of {self._grad.dtype}: set .grad to None first"
+        )
+    self.__dict__["_grad_dtype"] = dtype
+    modes.leaf_dtypes = True
+
+
+Tensor.grad_dtype = property(grad_dtype, set_grad_dtype, doc=grad_dtype.__doc__)
 
 
 def dequantize(self: Tensor) -> Tensor:

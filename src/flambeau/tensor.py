@@ -352,7 +352,12 @@ class Tensor(Methods):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
-        for what in ("dtype", "device", "shape"):
+        if "_grad_dtype" in self.__dict__:
+            own, given = self.__dict__["_grad_dtype"], value.dtype
+            if own is not None and given is not own:
+                words = f"dtype {given} to a tensor with grad_dtype {dtypes.in_messages(own)}"
+                raise RuntimeError(f"attempting to assign a gradient with {words}")
+        for what in ("device", "shape") if "_grad_dtype" in self.__dict__ else ("dtype", "device", "shape"):
             wanted, found = getattr(self, what), getattr(value, what)
             if wanted != found:
                 raise RuntimeError(f"assigned grad has data of a different {what}: expected {wanted}, found {found}")

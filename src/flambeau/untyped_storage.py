@@ -415,7 +415,7 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
     """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
     from flambeau.factories import shape_of, unlikely
 
-    if self.requires_grad:
+    if self.requires_grad and not self._inference:
         raise RuntimeError("cannot resize variables that require grad")
     shape = shape_of("resize_", sizes)
     if shape == tuple(self._array.shape) and memory_format is formats.contiguous_format:

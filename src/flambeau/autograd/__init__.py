@@ -14,6 +14,7 @@ _WHERE = {
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",
     "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "GradcheckError": "gradcheck",
     "DeviceType": "profiler_util", "_profiler_enabled": "profiler", "kineto_available": "profiler",
+    "is_view_replay_enabled": "modes", "SavedTensor": "saved_tensor",
     "Node": "node", "Variable": "variable",
 }  # fmt: skip
 _ROOMS = (

@@ -101,8 +101,8 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
             if nr == LEAF:
                 if grad is not None:
                     array = target._array
-                    if grad._array.shape != array.shape or grad._array.dtype is not array.dtype:
-                        grad = fit(grad, array.shape, array.dtype, node, i)
+                    if grad._array.shape != array.shape or grad._array.dtype is not array.dtype or modes.leaf_dtypes:
+                        grad = fit(grad, array.shape, dtype_of_grad(target, grad), node, i)
                 if waiting is not None:
                     grad = waiting.arrive(target, grad, node)
                 if grad is None:
@@ -282,6 +282,12 @@ def fit(grad, shape: tuple, numpy_dtype, node: Node | None = None, position: int
             grad = grad.real
         grad = grad.to(dtypes.OF_NUMPY[numpy_dtype])
     return grad
+
+
+def dtype_of_grad(leaf, grad) -> Any:
+    """The NumPy dtype that the gradient of a leaf has: see Tensor.grad_dtype."""
+    own = leaf.__dict__.get("_grad_dtype", leaf.dtype) if modes.leaf_dtypes else leaf.dtype
+    return grad._array.dtype if own is None else own.numpy
 
 
 @cache

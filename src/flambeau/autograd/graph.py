@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -128,10 +129,59 @@ def increment_version(tensor) -> None:
 
 
 class allow_mutation_on_saved_tensors(saved_tensors_hooks):
-    """Within it, tensors saved for backward may be changed in place: backward sees them as they were (they are copied when saved)."""
+    """Within it, tensors saved for backward may be changed in place: backward, within it as well, sees them as they were. They are copied when
+    somebody is about to write to them, and not before.
+
+    tid_to_weakhandle   (a saved tensor, its version) -> what backward will ask for it
+    cloned              what had to be copied
+    """
 
     def __init__(self):
-        super().__init__(lambda t: t.clone(), lambda t: t)
+        super().__init__(self._pack, self._unpack)
+        self.tid_to_weakhandle: weakref.WeakValueDictionary[tuple, _Saved] = weakref.WeakValueDictionary()
+        self.cloned: weakref.WeakKeyDictionary[_Saved, Tensor] = weakref.WeakKeyDictionary()
+
+    def __enter__(self) -> allow_mutation_on_saved_tensors:
+        if modes.state.keeping is not None:
+            raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        super().__enter__()
+        modes.state.keeping = self
+        return self
+
+    def __exit__(self, *exc) -> None:
+        modes.state.keeping = None
+        super().__exit__(*exc)
+        self.tid_to_weakhandle.clear()
+        self.cloned.clear()
+
+    def _pack(self, tensor: Tensor) -> _Saved:
+        key = (id(tensor), tensor._version)
+        found = self.tid_to_weakhandle.get(key)
+        if found is None:
+            found = self.tid_to_weakhandle[key] = _Saved(tensor)
+        return found
+
+    def _unpack(self, saved: _Saved) -> Tensor:
+        if modes.state.keeping is not self:
+            raise AssertionError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was recorded"
+            )
+        return self.cloned[saved] if saved.tensor is None else saved.tensor
+
+    def about_to_write(self, tensor: Tensor) -> None:
+        """Copy what shares the memory of this tensor."""
+        for saved in list(self.tid_to_weakhandle.values()):
+            if saved.tensor is not None and saved.tensor._shared_storage() is tensor._shared_storage():
+                with modes.no_grad():
+                    self.cloned[saved] = saved.tensor.detach().clone()
+                saved.tensor = None
+
+
+class _Saved:
+    """A saved tensor, until it is copied."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor: Tensor | None = tensor
 
 
 def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:

@@ -45,6 +45,7 @@ class Modes(threading.local):
         self.task: Any = None  # the engine.Task that is running, if somebody watches
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.arrays_made: list[tuple] | None = None  # see eager/settled.py
+        self.keeping: Any = None  # the graph.allow_mutation_on_saved_tensors that is active
         self.transforms = 0  # how many functions of torch.func that differentiate are running
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
         self.draw: Callable | None = None  # inside vmap: who is asked for random numbers, draw(function, args, kwargs)
@@ -55,6 +56,7 @@ class Modes(threading.local):
 state = Modes()
 special = 0  # number of settings, over all threads, that are not as they start: see Note [counting without a lock]
 paused = 0  # number of threads in which nothing is recorded; those that ended so are still counted
+leaf_dtypes = False  # whether a leaf was ever told which dtype its gradient has
 leaf_hooks = False  # whether a hook was ever registered on a leaf: see engine.py
 watched = False  # whether a hook was ever registered that asks who takes part in a backward pass
 
@@ -240,6 +242,11 @@ class set_multithreading_enabled(_Switch):
 
     def __init__(self, mode: bool):
         super().__init__(bool(mode))
+
+
+def is_view_replay_enabled() -> bool:
+    """Whether the history of a view is made anew, after a write, by the operations that made it. It is always by `as_strided` here."""
+    return False
 
 
 def is_multithreading_enabled() -> bool:

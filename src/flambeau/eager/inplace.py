@@ -45,6 +45,8 @@ def check_changeable(op, self: Tensor, operands=()) -> None:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. Make a clone() of it to write to.")
     if modes.state.grad:
         _check_leaf(self, operands)
+    if modes.special and modes.state.keeping is not None:
+        modes.state.keeping.about_to_write(self)
 
 
 def _check_repeats(op, allowed: str, operands) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 
@@ -537,7 +538,14 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     self._bump()
     if recorded:
         inplace.rewrite(self, lambda result: record_written(op, result, operands, options, before))
+        words = op.refuse_written and op.refuse_written(*options)
+        if words:
+            self.grad_fn.register_prehook(partial(_refuse, words))
     return self
+
+
+def _refuse(words: str, grads: tuple) -> NoReturn:
+    raise RuntimeError(words)
 
 
 def _reads_self(op, operands) -> bool:

@@ -200,15 +200,36 @@ class Hooked:
 class SavedTensor:
     """A saved tensor before it is unpacked: `register_hooks` packs it after the fact."""
 
-    def __init__(self, node: Node, at: int):
+    def __init__(self, node: Node | None = None, at: int = 0):
+        if node is None:
+            raise RuntimeError(
+                "Trying to create a SavedTensor object from Python is forbidden: look at grad_fn._raw_saved_self and the like"
+            )
         self.node, self.at = node, at
 
-    def register_hooks(self, pack_hook: Callable, unpack_hook: Callable) -> None:
-        """Replace the saved tensor by pack_hook(tensor); backward will use unpack_hook of that."""
+    @property
+    def data(self) -> Any:
+        """What is kept: what a pack hook gave, or the tensor. Of a result, without history."""
+        entry = self._entry()
+        if isinstance(entry, Hooked):
+            return entry.packed
+        return entry if type(entry) is not tuple else entry[0] if entry[0] is not None else wrap(entry[1])
+
+    @property
+    def unpack_hook(self) -> Callable | None:
+        """The hook that makes a tensor of what is kept; None where it is the tensor."""
+        entry = self._entry()
+        return entry.unpack if isinstance(entry, Hooked) else None
+
+    def _entry(self) -> Any:
         saved = self.node.saved
         if saved is FREED:
             raise freed_error()
-        entry = saved[self.at]
+        return saved[self.at]
+
+    def register_hooks(self, pack_hook: Callable, unpack_hook: Callable) -> None:
+        """Replace the saved tensor by pack_hook(tensor); backward will use unpack_hook of that."""
+        entry, saved = self._entry(), self.node.saved
         if isinstance(entry, Hooked):
             raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. There can be one pair of them.")
         if type(entry) is not tuple:

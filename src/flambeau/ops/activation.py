@@ -85,11 +85,20 @@ def relu6(input, inplace=False):
     return run(_hardtanh, inplace, input, 0.0, 6.0)
 
 
+def _below_zero(name: str):
+    """PyTorch computes the derivative from the result, whose sign does not tell where the input was if the slope is negative."""
+    words = f"In-place {name} backward calculation is triggered with a negative slope which is not supported: leave inplace=True out"
+    return lambda slope, *scales: words if slope < 0 else None
+
+
 @bent
 @block()
 def _leaky_relu(input, negative_slope=0.01):
     """x above zero, negative_slope * x below."""
     return e.where(input > 0, input, input * negative_slope)
+
+
+_leaky_relu.no_derivative_written(_below_zero("leakyReLu"))
 
 
 @bent
@@ -195,6 +204,10 @@ _elu.derivative(
 @block(kernel=_elu.kernel)
 def _celu(input, alpha=1.0, scale=1.0, input_scale=1.0):
     """The same under another name."""
+
+
+for _op in (_elu, _celu):
+    _op.no_derivative_written(_below_zero("elu"))
 
 
 @composite(name="nn.functional.elu", method=False)

@@ -175,6 +175,7 @@ class PointwiseOp(Op):
         options = [p for p in self.parameters if p not in operands]
         self.operands, self.options = tuple(operands), tuple(options)
         self.gradient_formulas: dict[str, Callable | None] = {}
+        self.refuse_written: Callable[..., str | None] | None = None
         out = "bool" if rule in ("compare", "logical") else "T"
         self.kernel = kernel or Pointwise(
             self.name.replace(".", "_"), function, operands, options, kinds, out=out, dtypes=chosen,
@@ -187,6 +188,10 @@ class PointwiseOp(Op):
         Each formula takes what it needs by name: grad, result, operands, options. None says that there is no derivative: backward raises.
         """
         self.gradient_formulas.update(formulas)
+
+    def no_derivative_written(self, words: Callable[..., str | None]) -> None:
+        """Where the in-place form has no derivative: words(*options) is what backward says then, None where it has one."""
+        self.refuse_written = words
 
     def derivative_again(self, function: Callable) -> None:
         """How the derivative is carried out where it is to be differentiated itself: function(formula, grad, saved) on tensors, where formula()
