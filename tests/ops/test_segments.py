@@ -77,3 +77,10 @@ def test_segments_refused(options):
     for offsets in ([0, 4], [-1, 2], [2, 1]):
         with pytest.raises(RuntimeError):
             flambeau.segment_reduce(flambeau.ones(3), "sum", offsets=flambeau.tensor(offsets), unsafe=True)
+
+
+def test_segments_of_meta_tensors():
+    """A meta tensor answers with the shape, whether lengths have values or not."""
+    x = flambeau.empty(2, 6, 5, device="meta")
+    for lengths in (flambeau.tensor([[2, 4], [6, 0]]), flambeau.empty(2, 2, dtype=flambeau.int64, device="meta")):
+        assert tuple(flambeau.segment_reduce(x, "max", lengths=lengths, axis=1).shape) == (2, 2, 5)

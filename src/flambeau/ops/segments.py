@@ -54,16 +54,19 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         raise RuntimeError(f"{NAME}: lengths or offsets {tuple(given.shape)} should begin with the batch {batch} of {tuple(data.shape)}")
     if lengths is not None:
         offsets = OPS["cat"]([lengths.new_zeros((*batch, 1)), lengths], -1).cumsum(-1)
-        if not unsafe and (offsets.narrow(-1, offsets.shape[-1] - 1, 1) != data.shape[axis]).any().item():
+        if not unsafe and not offsets.is_meta and (offsets.narrow(-1, offsets.shape[-1] - 1, 1) != data.shape[axis]).any().item():
             _check_offsets(offsets, data.shape[axis])
             said = "Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
             raise RuntimeError(f"{NAME}: {said} Found {lengths.tolist()} for {data.shape[axis]}")
     _check_offsets(offsets, data.shape[axis])
+    offsets = offsets.to(data.device) if data.is_meta else offsets
     return _segment_reduce(data, offsets.detach(), reduce, axis, None if initial is None else float(initial))
 
 
 def _check_offsets(offsets, size: int) -> None:
     """RuntimeError unless segments lie one behind the other, inside of the dimension. (PyTorch reads what lies behind it.)"""
+    if offsets.is_meta:
+        return
     if offsets.shape[-1] == 0 or (offsets.diff() < 0).any().item():
         raise RuntimeError(f"{NAME}: lengths contains negative value! Or offsets that are none, or do not ascend: {offsets.tolist()}")
     if offsets.numel() and (offsets.amin().item() < 0 or offsets.amax().item() > size):
