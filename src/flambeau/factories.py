@@ -64,7 +64,13 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
             raise keeper.as_ours(problem) from None
+        except TypeError as problem:
+            if str(problem).startswith(f"{function.__name__}() missing"):
+                raise TypeError(str(problem).replace("positional argument:", "positional arguments:")) from None
+            raise
         except ValueError as problem:
+            if "at most 64 dimensions" in str(problem):
+                raise RuntimeError(f"{name}(): {problem}") from None
             if "aximum allowed" in str(problem) or "too big" in str(problem):  # NumPy's words for a size beyond 64 bits
                 raise RuntimeError(f"{name}(): invalid size, possible overflow: {problem}") from None
             raise

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flambeau import dtypes, printing
+from flambeau import determinism, dtypes, printing
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 from flambeau.factories import as_tensor
 from flambeau.kernels import arrays, quantized
 from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
 from flambeau.tensor import Tensor, wrap
 from flambeau.typed_storage import typed_storage
+from flambeau.untyped_storage import resize_
 
 
 class Quantizer(NamedTuple):
@@ -332,7 +333,20 @@ def _refuse_numpy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
     raise TypeError(f"a quantized tensor ({self.dtype}) is no NumPy array. Try x.dequantize().numpy() or x.int_repr().numpy()")
 
 
+def _resize_(self: QuantizedTensor, *sizes: Any, **options: Any) -> QuantizedTensor:
+    """Another shape; memory is added where it is short, and stays without values."""
+    determinism.alert("quantized_resize_cpu_")
+    if self._quantizer.scheme is not per_tensor_affine:
+        raise NotImplementedError("resize_: Can only resize quantized tensors with per-tensor schemes: the others belong to a shape")
+    integers = wrap(self._array)
+    integers._storage = self._shared_storage()
+    resize_(integers, *sizes, **options)
+    self._array = integers._array
+    return self
+
+
 HANDLED: dict[str, Callable] = {
+    "resize_": _resize_,
     "copy_": _copy_, "setitem": _setitem, "equal": _equal, "to": _to, "type": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
     "array": _refuse_numpy, "iter": lambda self: iter(self.unbind(0)), "is_signed": lambda self: self.dtype.is_signed,
     "data": lambda self: of_integers(wrap(self._array), self._quantizer), "T": lambda self: self.permute(*range(self.dim())[::-1]),

@@ -481,6 +481,20 @@ def test_block_diag_promotes(first, second):
         assert str(found.dtype) == str(expected.dtype) and found.tolist() == expected.tolist()
 
 
+def test_a_tensor_has_at_most_64_dimensions():
+    """As many as a NumPy array has: what would have more says so."""
+    x, many = flambeau.ones(2), [1] * 64
+    assert (flambeau.ones(many) + 1).dim() == 64
+    for make in (
+        lambda: flambeau.empty(*many, 2),
+        lambda: x.view(*many, 2),
+        lambda: x.expand(*many, 2),
+        lambda: flambeau.ones(many).unsqueeze(0),
+    ):
+        with pytest.raises(RuntimeError, match="at most 64 dimensions"):
+            make()
+
+
 def test_block_diag_of_nothing():
     """No block at all is one row of no columns."""
     found, expected = flambeau.block_diag(), torch.block_diag()

@@ -169,6 +169,25 @@ def test_bincount():
         check_raises("bincount", wrong)
 
 
+def test_hash_tensor():
+    """One number for many elements: the exclusive or of their bits in 64 of them, by dtype, by dimension, of NaN, and of nothing refused."""
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.uint8, torch.bool):
+        x = (torch.arange(30).reshape(2, 3, 5) * 37 % 13 - 5).to(dtype)
+        for dims, keepdim in ((), False), ((0,), False), ((1, -1), True), ((0, 1, 2), True):
+            got, want = flambeau.hash_tensor(ours(x), dims, keepdim=keepdim), torch.hash_tensor(x, dims, keepdim=keepdim)
+            assert got.tolist() == want.tolist() and str(got.dtype) == str(want.dtype) == "torch.uint64"
+    for x in (torch.tensor(3.0), torch.tensor([NAN, INF]), torch.tensor([-0.0]), torch.ones(7).t()):
+        assert flambeau.hash_tensor(ours(x)).item() == torch.hash_tensor(x).item()
+    assert tuple(flambeau.hash_tensor(ours(torch.ones(2, 3)).to("meta"), 0).shape) == (3,)
+    for x, options in (
+        (torch.empty(0), {}),
+        (torch.empty(0, 3), {"dim": 0}),
+        (torch.ones(2), {"mode": 1}),
+        (torch.ones(2, dtype=torch.complex64), {}),
+    ):
+        check_raises("hash_tensor", x, **options)
+
+
 def test_histograms():
     """histc, histogram and histogramdd count what lies in each interval, the last one closed."""
     x = numbers(50, dtype=torch.float32).detach()

@@ -81,7 +81,7 @@ def _without_line(found: Any, size: int) -> Any:
 
 
 rule(
-    *"_sum _nansum _mean _prod _all _any _count_nonzero _logsumexp _amax _amin _aminmax _var _std _var_mean _std_mean _vector_norm".split()
+    *"_sum _nansum _mean _prod _all _any _count_nonzero _logsumexp _amax _amin _aminmax _var _std _var_mean _std_mean _vector_norm _hash".split()
 )(_moved("dims"))
 rule(*"_flip _c2c _r2c _c2r".split())(_moved("dims"))
 rule(

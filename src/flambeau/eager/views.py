@@ -145,6 +145,8 @@ def make(input: Tensor, shape, strides, offset: int) -> Tensor:
     try:
         return over(input, arrays.strided_view(input._array, shape, strides, offset))
     except ValueError:
+        if len(shape) > 64:
+            raise RuntimeError(f"a tensor has at most 64 dimensions (as NumPy's arrays have), but this view has {len(shape)}") from None
         raise RuntimeError(f"numel: integer multiplication overflow: no tensor has shape {tuple(shape)}") from None
 
 

@@ -38,7 +38,7 @@ ON_DEMAND = {
     "sorting": "sort argsort msort topk",
     "quantiles": "kthvalue mode median nanmedian quantile nanquantile",
     "searching": "searchsorted() bucketize() isin()",
-    "counting": "unique unique_consecutive bincount histc histogram histogramdd()",
+    "counting": "unique unique_consecutive bincount hash_tensor histc histogram histogramdd()",
     "statistics": "var std var_mean() std_mean() cov corrcoef",
     "masked": "masked.*",
     "segments": "segment_reduce()",

@@ -12,6 +12,7 @@ from flambeau.kernels import arrays, gather, layout, order
 from flambeau.kernels import counting as tally
 from flambeau.kernels.reduce import reduce, unhalved
 from flambeau.ops.declare import composite, no_derivative, on_arrays
+from flambeau.ops.reductions import dims_of, reduced_shape
 from flambeau.ops.results import named_result
 from flambeau.ops.views import whole
 
@@ -118,6 +119,51 @@ def _bincount(input, weights, minlength):
 def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, ..., max(input) occurs in `input` (N,), or the sum of `weights` (N,) over its occurrences."""
     return _bincount(input, None if weights is None else weights.detach(), whole(minlength))
+
+
+# -- one number for many ------------------------------------------------------------------------------------------------------
+
+
+@on_arrays(differentiable=False)
+def _hash(input, dims, keepdim):
+    """The exclusive or, over some dimensions, of the bits of all elements as float64 or int64."""
+    xp, found = arrays.module_of(input), dtypes.of_array(input)
+    if found.is_complex or found.name in ("uint16", "uint32", "uint64"):
+        raise NotImplementedError(
+            f'"hash_tensor" not implemented for {found.name} tensors. Try .view(torch.int32), say, to hash their bytes'
+        )
+    wide = arrays.cast(input, (dtypes.float64 if found.is_floating_point else dtypes.int64).numpy)
+    kept = [d for d in range(input.ndim) if d not in dims]
+    bits = xp.ascontiguousarray(wide.transpose(*kept, *dims)).view(np.uint64).reshape(*[input.shape[d] for d in kept], -1)
+    while (n := bits.shape[-1]) > 1:  # halves onto each other
+        folded = bits[..., : n // 2] ^ bits[..., n // 2 : n // 2 * 2]
+        if n % 2:
+            folded[..., 0] ^= bits[..., -1]
+        bits = folded
+    return bits.reshape(reduced_shape(input.shape, dims, keepdim))
+
+
+_hash.meta(lambda input, dims, keepdim: (reduced_shape(input.shape, dims, keepdim), dtypes.uint64.numpy))
+
+
+@composite(out="same")
+def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
+    """One uint64 for all elements, or for those along dimensions: the exclusive or of their bits as float64 or int64. For comparing tensors.
+
+    >>> torch.hash_tensor(torch.tensor([1, 2, 4]))
+    tensor(7, dtype=torch.uint64)
+    """
+    if mode:
+        raise RuntimeError(f"Unknown hash_tensor mode: {mode}. 0 is the exclusive or, and there is no other")
+    dims = dims_of(None if isinstance(dim, (tuple, list)) and not dim else dim, input.dim())
+    if not input.numel() and (dim is None or dim == () or dim == []):
+        raise RuntimeError(
+            "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify it with the 'dim' argument."
+        )
+    for d in dims:
+        if input.dim() and not input.shape[d]:
+            raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
+    return _hash(input, dims if input.dim() else (), keepdim)
 
 
 # -- histograms ---------------------------------------------------------------------------------------------------------------

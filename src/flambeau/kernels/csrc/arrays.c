@@ -65,8 +65,8 @@ static int read_layout(PyObject *shape, PyObject *strides, npy_intp itemsize, np
         fits = sizes[d] >= 0 && (!strides || !__builtin_mul_overflow(steps[d], itemsize, &steps[d]));
     if (fits) return ndim;
     if (!PyErr_Occurred())
-        PyErr_Format(ndim < 0 || n < 0 ? PyExc_TypeError : PyExc_ValueError, "expected a tuple of sizes, none negative, at most "
-                     "%d, and one stride for each; got %R and %R", NPY_MAXDIMS, shape, strides ? strides : Py_None);
+        PyErr_Format(ndim < 0 || n < 0 ? PyExc_TypeError : PyExc_ValueError, "a tensor has at most %d dimensions, as NumPy's "
+                     "arrays have: expected a tuple of sizes, none negative, and one stride for each; got %R and %R", NPY_MAXDIMS, shape, strides ? strides : Py_None);
     return -1;
 }
 
