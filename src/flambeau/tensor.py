@@ -121,7 +121,7 @@ class Tensor(Methods):
     _hooks: dict | None = None  # of a leaf: called with its gradient
     _post_accumulate: dict | None = None
     _accumulator_hooks: dict | None = None
-    _swapped_at: int | None = None  # see Note [graphs of swapped tensors] in swapping.py
+    _swapped_at: Any = None  # a number: see Note [graphs of swapped tensors] in swapping.py
     _retains = False
 
     __array_priority__ = 1000  # NumPy leaves `ndarray * tensor` to us

@@ -318,6 +318,7 @@ def warm_up() -> None:
         flambeau.save(everything, buffer, _use_new_zipfile_serialization=not legacy)
         buffer.seek(0)
         flambeau.load(buffer)
+    ones.to(flambeau.float64, copy=True).int().float()
     -flambeau.ones(2, device="meta")
     sys.addaudithook(_watch)
 

@@ -12,8 +12,12 @@ import pytest
 from exchange import torch
 
 import flambeau
+from flambeau import host_memory
 from flambeau.serialization import LoadEndianness, locations
+from flambeau.serialization.sources import source_of
+from flambeau.serialization.zip_reader import ZipReader
 from flambeau.serialization.zip_writer import ZipWriter
+from flambeau.typed_storage import typed
 
 
 @pytest.fixture
@@ -223,3 +227,66 @@ def test_every_public_name_is_there():
     assert flambeau.serialization.check_module_version_greater_or_equal(np, (1, 20, 0))
     with pytest.raises(RuntimeError):
         flambeau.serialization.validate_hpu_device("hpu")
+
+
+def test_safetensors_files_are_loaded(tmp_path):
+    """torch.load reads .safetensors files, wherever map_location wants them; one that lies about itself is refused."""
+    safetensors_torch = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "state.safetensors"
+    stored = {
+        "w": torch.randn(3, 4),
+        "h": torch.ones(2, dtype=torch.bfloat16),
+        "f": torch.ones(3).to(torch.float8_e4m3fn),
+        "e": torch.empty(0, 2),
+    }
+    safetensors_torch.save_file(stored, path)
+    for place in (None, "cpu", flambeau.device("cpu"), "meta"):
+        found = flambeau.load(path, map_location=place)
+        assert {name: (tuple(t.shape), str(t.dtype)) for name, t in found.items()} == {
+            n: (tuple(t.shape), str(t.dtype)) for n, t in stored.items()
+        }
+        if place == "meta":
+            assert all(t.is_meta for t in found.values())
+        else:
+            assert found["w"].tolist() == stored["w"].tolist() and found["f"].float().tolist() == [1, 1, 1]
+    data = path.read_bytes()
+    lies = [
+        data[:-1],
+        data[:4],
+        b"\xff" * 8 + data[8:],
+        data[:8] + b"[" + data[9:],
+        data.replace(b"[3,4]", b"[3,9]"),
+        data.replace(b"[3,4]", b"[-3,-4]"),
+    ]
+    for lie in [*lies, data.replace(b'"F32"', b'"F99"'), (2).to_bytes(8, "little") + b"[]", (200000).to_bytes(8, "little") + b"[" * 200000]:
+        path.write_bytes(lie)
+        with pytest.raises(RuntimeError, match="cannot be read"):
+            flambeau.load(path)
+
+
+def test_settings_of_a_program(tmp_path):
+    """torch.utils.serialization.config: the settings that save and load follow."""
+    config = flambeau.utils.serialization.config
+    assert (config.load.mmap, config.save.compute_crc32, config.save.storage_alignment) == (False, True, 64)
+    with pytest.raises(AttributeError, match="no setting"):
+        config.load.strange = 1
+    try:
+        config.save.storage_alignment, config.load.mmap = 4096, True
+        flambeau.save([flambeau.arange(3.0)], tmp_path / "f")
+        with open(tmp_path / "f", "rb") as file:
+            assert ZipReader(source_of(file)).find("data/0").start % 4096 == 0
+        assert torch.load(tmp_path / "f")[0].tolist() == [0, 1, 2]
+        assert host_memory.is_shared(flambeau.load(tmp_path / "f")[0]._shared_storage())
+    finally:
+        config.save.storage_alignment, config.load.mmap = 64, False
+
+
+def test_empty_storages_of_several_dtypes():
+    """Nothing has no address: two empty storages of different dtypes in one file must both come back."""
+    empty = flambeau.tensor([])
+    for legacy in (False, True):
+        file = io.BytesIO()
+        flambeau.save([empty, typed(empty.untyped_storage(), flambeau.int64)], file, _use_new_zipfile_serialization=not legacy)
+        file.seek(0)
+        tensor, storage = flambeau.load(file)
+        assert (tensor.dtype, storage.dtype) == (flambeau.float32, flambeau.int64)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import io
+import os
 import pickle
+import zoneinfo
 
 import numpy as np
 import pytest
@@ -158,7 +161,8 @@ def test_modules_can_be_allowed(tmp_path):
 def test_the_environment_may_decide(monkeypatch):
     """TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD and its opposite are not heard."""
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    assert through_a_file(Config(1)) == Config(1)
+    with pytest.warns(UserWarning, match="forcing weights_only=False"):  # a program that trusts all files must be told
+        assert through_a_file(Config(1)) == Config(1)
     with pytest.raises(pickle.UnpicklingError):
         through_a_file(Config(1), weights_only=True)
     monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
@@ -174,3 +178,22 @@ def test_pickle_load_args_are_for_trusted_files():
     assert through_a_file([1], weights_only=False, encoding="latin1") == [1]
     with pytest.raises(TypeError):
         through_a_file([1], weights_only=False, nonsense=1)
+
+
+def test_some_modules_stay_blocked():
+    """Allowing os.execv by mistake must not be enough to run it."""
+    with (
+        flambeau.serialization.safe_globals([os.execv]),
+        pytest.raises(pickle.UnpicklingError, match=r"posix.execv whose module posix is blocked"),
+    ):
+        through_a_file(os.execv)
+
+
+def test_methods_of_classes_can_be_allowed():
+    """A class's own method is a new object every time it is asked for; what was allowed is still allowed. The refusal says whose it is."""
+    when = datetime.datetime(2025, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))
+    names = [datetime.datetime, getattr, zoneinfo.ZoneInfo]
+    with flambeau.serialization.safe_globals(names), pytest.raises(pickle.UnpicklingError, match=r"_unpickle of zoneinfo.ZoneInfo"):
+        through_a_file(when)
+    with flambeau.serialization.safe_globals([*names, zoneinfo.ZoneInfo._unpickle]):
+        assert through_a_file(when) == when

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from pickle import UnpicklingError
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from flambeau import devices, dtypes, pickling, qschemes
@@ -175,7 +176,7 @@ class Caller:
         check = _CALLS.get(function) if _hashable(function) else None
         if check is not None:
             return check(self, args)
-        if any(function is value for value in _added.values()):
+        if any(function is value or (isinstance(value, METHODS) and function == value) for value in _added.values()):
             return function(*args)
         raise UnpicklingError(f"Trying to call {_described(function)}, which is not among the functions a file may call")
 
@@ -271,8 +272,13 @@ def _hashable(value: Any) -> bool:
     return isinstance(value, type) or callable(value)
 
 
+METHODS = (MethodType, BuiltinMethodType)  # of a class: a new object every time one is asked for
+
+
 def _described(value: Any) -> str:
     name = getattr(value, "__qualname__", None)
+    if isinstance(value, METHODS) and isinstance(value.__self__, type):
+        return f"{value.__name__} of {_described(value.__self__)}"
     return f"{value.__module__}.{name}" if name else f"a {type(value).__name__}"
 
 
@@ -449,6 +455,7 @@ def _sparse(caller: Caller, args: tuple) -> Tensor:
     tensors, size = (args[1][:2], args[1][2:3]) if is_coo else (args[1][:3], args[1][3:4])
     _need(len(args[1]) in ((3, 4) if is_coo else (4,)), "a sparse tensor has indices, values and a size")
     _need(all(isinstance(t, Tensor) for t in tensors), "the indices and values of a sparse tensor are tensors")
+    _need(all(t.dtype in (dtypes.int64, dtypes.int32) for t in tensors[:-1]), "the indices of a sparse tensor are of int64 or int32")
     _need(_ints(size[0]) and len(size[0]) <= 64 and all(n >= 0 for n in size[0]), "the size of a sparse tensor is numbers from 0 on")
     _need(len(args[1]) < 4 or not is_coo or args[1][3] is None or type(args[1][3]) is bool, "is_coalesced is True or False")
     caller.compute(*tensors)

@@ -96,7 +96,9 @@ class _Storages:
                 raise RuntimeError(f"{self.source.name} cannot be read: its storages are larger than the file")
             self.found[key] = self._made(nbytes, dtype, location)
         view = saved_id[5] if len(saved_id) > 5 else None
-        return self.found[key][1] if view is None else self._part(key, dtype, view)
+        if view is not None:
+            return self._part(key, dtype, view)
+        return self.found[key][1] if count else typed(self.found[key][1]._untyped_storage, dtype)  # nothing is of any dtype
 
     def _made(self, nbytes: int, dtype: dtypes.dtype, location: str) -> tuple[TypedStorage, TypedStorage]:
         memory = UntypedStorage._of(Storage(arrays.empty((nbytes,), np.dtype(np.uint8), devices.cpu)))

@@ -60,6 +60,7 @@ def load(
     if weights_only and pickle_load_args:
         warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
     is_path = isinstance(f, (str, os.PathLike))
+    mmap = current.mmap if mmap is None else mmap
     if mmap and not is_path:
         raise ValueError("f must be a file path in order to use the mmap argument")
     pickle_module = pickle if pickle_module is None else pickle_module
@@ -77,6 +78,10 @@ def load(
                 return _load_archive(source, map_location, unpickle, str(f) if mmap else None)
             except pickle.UnpicklingError as problem:
                 raise _explained(problem, source.name, weights_only) from None
+        if is_path and os.fspath(f).endswith(".safetensors"):  # type: ignore[arg-type, union-attr]
+            from flambeau.serialization import safetensors_format
+
+            return safetensors_format.read(source, map_location)
         if mmap:
             raise RuntimeError(f"mmap can only be used with files in the zip format, which {source.name} is not: load it and save it again")
         from flambeau.serialization import legacy_format
@@ -101,6 +106,11 @@ def _weights_only(asked: bool | None, pickle_module: Any) -> bool:
     if force["WEIGHTS_ONLY_LOAD"]:
         return True
     if asked is None and force["NO_WEIGHTS_ONLY_LOAD"]:
+        warnings.warn(
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not explicitly passed to "
+            "`torch.load`, forcing weights_only=False: the file can run any code",
+            stacklevel=3,
+        )
         return False
     return pickle_module is None if asked is None else bool(asked)
 
@@ -181,7 +191,10 @@ class _Storages:
                 raise RuntimeError(f"map_location gave a storage of {storage.nbytes()} bytes in place of one of {nbytes}")
             if self.swapped and not current.skip_data:
                 _swap(storage, dtype, kind)
-            self.by_key[name] = typed(storage, dtype)
+            found = typed(storage, dtype)
+            if not nbytes:  # storages of several dtypes may be the same nothing
+                return found
+            self.by_key[name] = found
         return self.by_key[name]
 
     def _restored(self, name: str, nbytes: int, location: str) -> UntypedStorage:
@@ -190,7 +203,9 @@ class _Storages:
             return UntypedStorage(nbytes, device="meta")
         record = self.archive.find(name)
         if record.size != nbytes:
-            self.archive.refuse(f"record {name!r} has {record.size} bytes, the pickle says {nbytes}")
+            self.archive.refuse(
+                f"record size ({record.size} bytes) does not match expected size ({nbytes} bytes) of {name!r} in the pickle"
+            )
         if current.skip_data:
             memory = arrays.empty((nbytes,), np.dtype(np.uint8), devices.cpu)
         elif self.mapped is not None and not record.start % 16:
@@ -215,7 +230,8 @@ def storage_id(saved_id: Any, length: int) -> tuple[type, str, str, int]:
         known = kind is UntypedStorage or isinstance(getattr(kind, "_dtype", None), dtypes.dtype)
         good = known and type(key) is str and type(location) is str and type(count) is int and count >= 0
     if not good:
-        raise pickle.UnpicklingError(f"the pickle asks for {shown(saved_id)}, which is no storage")
+        kind = type(saved_id[0] if isinstance(saved_id, tuple) and saved_id else saved_id)
+        raise pickle.UnpicklingError(f"Only persistent_load of storage is allowed, but got {kind}: the pickle asks for {shown(saved_id)}")
     return kind, key, location, count
 
 

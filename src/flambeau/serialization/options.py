@@ -24,6 +24,9 @@ class _Options(threading.local):
     endianness: LoadEndianness | None = None
     mmap_flags: int = MAP_PRIVATE
     crc32 = True
+    mmap = False
+    storage_alignment = 64
+    calculate_storage_offsets = use_pinned_memory_for_d2h = False  # see utils/serialization/config.py
     skip_data = False
 
 

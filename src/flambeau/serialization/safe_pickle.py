@@ -16,6 +16,7 @@ from typing import Any
 from flambeau.dtypes import ALL
 from flambeau.serialization import allowed
 
+BLOCKED = frozenset({"sys", "os", "posix", "nt"})  # whoever reaches these runs anything
 DEEPEST = 1000  # containers inside each other: Python's own functions (repr, ==, copy) give up there
 
 
@@ -125,23 +126,24 @@ class Interpreter:
 
     def set_item(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        target = self._dict()
+        target = self._dict("SETITEM")
         target[self.caller.key(key, target)] = value
 
     def set_items(self) -> None:
         items = self.since_mark()
         if len(items) % 2:
             raise UnpicklingError("a key without a value")
-        target, check = self._dict(), self.caller.key
+        target, check = self._dict("SETITEMS"), self.caller.key
         for i in range(0, len(items), 2):
             target[check(items[i], target)] = items[i + 1]
 
-    def _dict(self) -> dict:
+    def _dict(self, instruction: str) -> dict:
         target = self.stack[-1]
         if type(target) not in (dict, allowed.OrderedDict, allowed.Counter) and not (
             isinstance(target, dict) and any(type(target) is value for value in allowed.added().values())
         ):
-            raise UnpicklingError(f"Can only set items of dictionaries, but got {type(target).__name__}")
+            known = "dict, collections.OrderedDict, collections.Counter"
+            raise UnpicklingError(f"Can only {instruction} for {known}, but got {type(target).__name__}")
         return target
 
     def add_items(self) -> None:
@@ -170,6 +172,8 @@ class Interpreter:
     def _push_global(self, module: str, name: str) -> None:
         if self.protocol < 3:  # written with the names of Python 2
             module, name = NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)
+        if module.partition(".")[0] in BLOCKED:
+            raise UnpicklingError(f"unsupported GLOBAL {module}.{name} whose module {module} is blocked, whatever the program allows")
         self.stack.append(resolve(f"{module}.{name}"))
 
     def reduce(self) -> None:
@@ -251,7 +255,7 @@ def resolve(name: str) -> Any:
         raise UnpicklingError(f"the file holds {name}, which Flambeau does not have: its dtypes are {', '.join(d.name for d in ALL)}")
     last = name.rpartition(".")[2]
     raise UnpicklingError(
-        f"Unsupported global: GLOBAL {name} was not an allowed global by default. If you trust it, allow it: "
+        f"Unsupported global: GLOBAL {name.removeprefix('builtins.')} was not an allowed global by default. If you trust it, allow it: "
         f"torch.serialization.add_safe_globals([{last}]), or for one block `with torch.serialization.safe_globals([{last}])`."
     )
 

@@ -25,7 +25,7 @@ from flambeau.serialization import durable, names
 from flambeau.serialization.locations import location_tag
 from flambeau.serialization.options import current
 from flambeau.serialization.versions import check_dill_version
-from flambeau.serialization.zip_writer import ALIGNMENT, CHUNK, ZipWriter
+from flambeau.serialization.zip_writer import CHUNK, ZipWriter
 from flambeau.typed_storage import LEGACY_STORAGES, TypedStorage, storage_name
 from flambeau.typed_storage import typed as typed_bytes
 from flambeau.untyped_storage import UntypedStorage, flat_view
@@ -64,10 +64,10 @@ def save(
 
 
 def _write_archive(write: Callable, prefix: str, data: bytes, storages: dict[str, TypedStorage], byteorder: bool) -> None:
-    archive = ZipWriter(write, prefix, checksums=current.crc32)
+    archive = ZipWriter(write, prefix, checksums=current.crc32, alignment=current.storage_alignment)
     archive.record("data.pkl", data)
     archive.record(".format_version", b"1")
-    archive.record(".storage_alignment", str(ALIGNMENT).encode())
+    archive.record(".storage_alignment", str(current.storage_alignment).encode())
     if byteorder:
         archive.record("byteorder", sys.byteorder.encode())
     for key, storage in storages.items():

@@ -12,7 +12,6 @@ from struct import pack
 
 from flambeau.serialization.checksum import crc32
 
-ALIGNMENT = 64
 CHUNK = 1 << 20  # what is summed and then written, so that it comes from the cache the second time
 LIMIT = MARK = 0xFFFFFFFF  # numbers from LIMIT on go to 64-bit fields, and MARK stands in their place
 SUMMED_LATER, UTF8 = 0x0008, 0x0800  # flags: checksum and size stand behind the record; names are UTF-8
@@ -21,8 +20,8 @@ SUMMED_LATER, UTF8 = 0x0008, 0x0800  # flags: checksum and size stand behind the
 class ZipWriter:
     """Records go to `write` as they come, never back: any stream will do."""
 
-    def __init__(self, write: Callable[[bytes | memoryview], object], prefix: str, checksums: bool = True):
-        self.write, self.prefix, self.checksums = write, prefix, checksums
+    def __init__(self, write: Callable[[bytes | memoryview], object], prefix: str, checksums: bool = True, alignment: int = 64):
+        self.write, self.prefix, self.checksums, self.alignment = write, prefix, checksums, alignment
         self.position = 0
         self.directory: list[bytes] = []
         self.sums: list[tuple[str, int]] = []
@@ -37,7 +36,7 @@ class ZipWriter:
         size, start, large = len(data), self.position, len(data) >= LIMIT
         version, shown = (45, MARK) if large else (0, 0)
         extra = pack("<HHQQ", 1, 16, size, size) if large else b""
-        padding = -(start + 30 + len(encoded) + len(extra) + 4) % ALIGNMENT
+        padding = -(start + 30 + len(encoded) + len(extra) + 4) % self.alignment
         extra += pack("<2sH", b"FB", padding) + b"Z" * padding
         header = pack("<4sHHHHHIIIHH", b"PK\3\4", version, SUMMED_LATER | UTF8, 0, 0, 0, 0, shown, shown, len(encoded), len(extra))
         self._put(header + encoded + extra)
