@@ -73,7 +73,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     if min_val > max_val:
         raise ValueError(f"min_val cannot be greater than max_val: found {min_val} > {max_val}")
     if min_val < 0 and not input.dtype.is_signed:
-        raise RuntimeError(f"cannot do hardtanh on an unsigned type with negative limits: {input.dtype} and {min_val}")
+        raise RuntimeError(f"cannot do hardtanh on an unsigned type below 0: min_val is {min_val}, the input {input.dtype}")
     if min_val != min_val or max_val != max_val:  # bounds that are NaN make everything NaN
         return run(_clamp, inplace, input, min_val, max_val)
     return run(_hardtanh, inplace, input, min_val, max_val)
@@ -115,7 +115,9 @@ def prelu(input, weight):
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
     channels = input.shape[1] if input.dim() > 1 else 1
     if weight.numel() not in (1, channels):
-        raise RuntimeError(f"Mismatch of parameter numbers and input channel size: found {weight.numel()} slopes for {channels} channels")
+        raise RuntimeError(
+            f"Mismatch of parameter numbers and input channel size: prelu has {weight.numel()} slopes for {channels} channels"
+        )
     if input.dim() > 1 and weight.numel() > 1:
         weight = weight.reshape((-1, *(1,) * (input.dim() - 2)))
     elif input.dim() == 0 and weight.dim():
@@ -266,7 +268,7 @@ def _gelu_tanh_slope(x, square):
 def gelu(input, *, approximate="none"):
     """x times the normal distribution function at x: x / 2 (1 + erf(x / sqrt(2))), or its approximation by "tanh"."""
     if approximate not in ("none", "tanh"):
-        raise RuntimeError(f"approximate argument must be either none or tanh, found {approximate!r}")
+        raise RuntimeError(f"gelu: approximate is 'none' or 'tanh', found {approximate!r}")
     return (_gelu if approximate == "none" else _gelu_tanh), input
 
 
@@ -407,7 +409,7 @@ def glu(input, dim=-1):
         raise RuntimeError("glu does not support 0-dimensional tensors")
     size = input.shape[dim]
     if size % 2:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
+        raise RuntimeError(f"Halving dimension must be even: dimension {dim} has size {size}, of which glu takes one half as gates")
     return _glu(input.narrow(dim, 0, size // 2), input.narrow(dim, size // 2, size // 2))
 
 

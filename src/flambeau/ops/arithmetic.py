@@ -133,9 +133,9 @@ def _addcdiv(input, tensor1, tensor2, value=1):
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2, for floating-point tensors."""
     if all(is_tensor(t) and t.dtype.category < dtypes.FLOAT for t in (tensor1, tensor2)):
-        instead = "input + value * torch.trunc(tensor1 / tensor2).to(input.dtype)"
+        instead = "input + value * torch.div(tensor1, tensor2, rounding_mode='trunc')"
         raise RuntimeError(
-            f"Integer division with addcdiv is no longer supported: try {instead}, or make one of the tensors floating point"
+            f"Integer division is no longer supported, by addcdiv either: try {instead}, or make one of the tensors floating point"
         )
     return _addcdiv, input, tensor1, tensor2, value
 
@@ -229,7 +229,7 @@ def div(input, other, *, rounding_mode=None):
             return _div_trunc_integers, input, other
         halves = is_tensor(other) and promoted(input, other) in HALVES
         return _div_trunc_halves if halves else _div_trunc, input, other
-    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}")
+    raise RuntimeError(f"div expected rounding_mode to be one of 'trunc', 'floor' and None, found {rounding_mode!r}")
 
 
 @choice(inplace=True, number_first=True)

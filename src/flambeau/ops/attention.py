@@ -83,9 +83,11 @@ def _(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scal
 def _check(query, key, value, mask, dropout_p) -> None:
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if min(query.dim(), key.dim(), value.dim()) < 2:
-        raise RuntimeError(f"Expected query, key, and value to all be at least 2 dimensional (*, L, E), but got {shapes}")
+        raise RuntimeError(f"attention: query, key and value need at least 2 dimensions, (*, L, E), found {shapes}")
     if not query.dtype is key.dtype is value.dtype:
-        raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got {query.dtype}, {key.dtype} and {value.dtype}")
+        raise RuntimeError(
+            f"attention: Expected query, key and value of the same dtype, found {query.dtype}, {key.dtype} and {value.dtype}"
+        )
     if query.is_complex():
         raise NotImplementedError(f"scaled_dot_product_attention is not implemented for {query.dtype}: softmax needs an order of numbers")
     if not query.is_floating_point():
@@ -95,12 +97,9 @@ def _check(query, key, value, mask, dropout_p) -> None:
             f"scaled_dot_product_attention: query and key must agree in the last size, key and value in the one before; got {shapes}"
         )
     if not 0 <= dropout_p <= 1:
-        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+        raise RuntimeError(f"attention: dropout_p is a probability, in [0, 1], found {dropout_p}")
     if mask is not None and mask.dtype not in (dtypes.bool, dtypes.float32, query.dtype):
-        raise RuntimeError(
-            "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
-            f"attn_mask.dtype: {mask.dtype} and query.dtype: {query.dtype} instead."
-        )
+        raise RuntimeError(f"Expected attn_mask dtype to be bool or {query.dtype}, as query, found {mask.dtype}")
 
 
 def _check_mask_fits(mask, shape: tuple[int, ...]) -> None:
@@ -128,7 +127,8 @@ def _grouped(query, key, value, mask):
     heads, groups = query.shape[-3], key.shape[-3]
     if min(key.dim(), value.dim()) < 3 or not groups or not value.shape[-3] or heads % groups or heads % value.shape[-3]:
         raise RuntimeError(
-            f"Number of heads in key and value must divide the number of heads in query, got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+            "attention with enable_gqa: the heads of query must be a multiple of those in key and value, found "
+            f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
         )
     if value.shape[-3] != groups:
         groups = heads

@@ -124,7 +124,7 @@ def clamp_max(input, max):
 def check_bounds(input, min, max) -> None:
     """Raise if there is no bound, or one that the dtype of the result cannot hold."""
     if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if input._array.dtype.kind == "f" or input.is_floating_point():
         return
     given = [b for b in (min, max) if b is not None]

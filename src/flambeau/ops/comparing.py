@@ -17,7 +17,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
         if hasattr(tolerance, "_array") and tolerance.requires_grad:
             raise TypeError(f"isclose(): argument '{name}' must be float, not a Tensor that requires grad")
         if tolerance < 0:
-            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {tolerance}")
+            raise RuntimeError(f"{name} must not be negative, found {tolerance}")
     close = input == other
     if equal_nan and input.dtype.category >= dtypes.FLOAT:
         close = close | ((input != input) & (other != other))

@@ -108,7 +108,7 @@ def _conv_transposed(name: str, n: int, input, weight, bias, stride, padding, ou
 def _batched(name: str, n: int, input):
     if input.dim() not in (n + 1, n + 2):
         raise RuntimeError(
-            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}"
+            f"{name}: expected input with {n + 1} dimensions (unbatched) or {n + 2} (batched), but got input of size {list(input.shape)}"
         )
     return input if input.dim() == n + 2 else input.unsqueeze(0)
 
@@ -120,10 +120,7 @@ def _numbers(name: str, value, n: int) -> tuple[int, ...]:
     if len(numbers) == n:
         return numbers
     if len(numbers) != 1:
-        raise RuntimeError(
-            f"expected {name} to be a single integer value or a list of {n} values to match the convolution dimensions, "
-            f"but got {name}={list(numbers)}"
-        )
+        raise RuntimeError(f"{name}: expected one integer, or a list of {n} values, one for each dimension, found {list(numbers)}")
     return numbers * n
 
 
@@ -166,8 +163,8 @@ def _check_options(stride, padding, dilation, output_padding, groups, transposed
         raise RuntimeError(f"non-positive dilation is not supported, dilation should be greater than zero: found dilation={dilation}")
     if transposed and any(m >= s and m >= d for m, s, d in zip(output_padding, stride, dilation, strict=True)):
         raise RuntimeError(
-            f"output padding must be smaller than either stride or dilation, but got output_padding={output_padding}, "
-            f"stride={stride}, dilation={dilation}"
+            f"output padding must be smaller than either stride or dilation: output_padding={output_padding}, stride={stride}, "
+            f"dilation={dilation}"
         )
 
 
@@ -179,13 +176,9 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
             f"{input.dim()}-dimensional input of size {of_input} instead"
         )
     if of_weight[0] < groups:
-        raise RuntimeError(
-            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size {of_weight} instead"
-        )
+        raise RuntimeError(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, found {of_weight}")
     if of_weight[0] % groups:
-        raise RuntimeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size {of_weight} instead"
-        )
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by it in dimension 0, found {of_weight}")
     expected = of_weight[0] if transposed else of_weight[1] * groups
     if of_input[1] != expected:
         given = "transposed=1" if transposed else f"groups={groups}"
@@ -205,20 +198,18 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
     kernel, sizes = of_weight[2:], of_input[2:]
     if transposed:
         if min(made) < 0:  # nothing is an answer: PyTorch gives it to batches
-            raise RuntimeError(
-                f"Given input size per channel: {tuple(sizes)}. Calculated output size per channel: {made}. Output size is too small"
-            )
+            raise RuntimeError(f"Output size is too small: {made} per channel would be left of {tuple(sizes)}")
         return
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     padded = [s + 2 * p for s, p in zip(sizes, padding, strict=True)]
     if any(p < s for p, s in zip(padded, spans, strict=True)) or 0 in kernel:
         across = " x ".join
         raise RuntimeError(
-            f"Calculated padded input size per channel: ({across(map(str, padded))}). Kernel size: ({across(map(str, spans))}). "
-            "Kernel size can't be greater than actual input size"
+            f"Kernel size can't be greater than actual input size: ({across(map(str, padded))}) with its padding, and the kernel "
+            f"spans ({across(map(str, spans))})"
         )
     if 0 in sizes and 0 not in of_input[:2]:
-        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {of_input}")
+        raise RuntimeError(f"Only zero batch or zero channel inputs may be empty, found shape {of_input}")
 
 
 def _check_dtypes(name: str, input, weight, bias, transposed: bool) -> None:
@@ -286,7 +277,7 @@ def conv_tbc(input, weight, bias, pad=0):
     if bias.dim() != 1:
         raise RuntimeError(f"conv_tbc takes a bias of one dimension, found {list(bias.shape)}")
     if input.shape[2] != weight.shape[1]:
-        raise RuntimeError(f"Input dim 2 (input channels) is not == dim 1 in the weight tensor: {input.shape[2]} and {weight.shape[1]}")
+        raise RuntimeError(f"conv_tbc: input has {input.shape[2]} channels (dim 2), but weight takes {weight.shape[1]} (dim 1)")
     if bias.shape[0] != weight.shape[2]:
-        raise RuntimeError(f"Bias size must equal dim 2 in the weight tensor (output channels): {bias.shape[0]} and {weight.shape[2]}")
+        raise RuntimeError(f"conv_tbc: bias has {bias.shape[0]} entries, but weight gives {weight.shape[2]} channels (dim 2)")
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1).contiguous()

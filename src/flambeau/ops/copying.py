@@ -163,7 +163,7 @@ def parse_to(*args, dtype=None, device=None, copy=False, memory_format=None, oth
     non_blocking = rest[0] if rest else non_blocking
     copy = rest[1] if len(rest) > 1 else copy
     if dtype is not None and not isinstance(dtype, dtypes.dtype):
-        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, found {type(dtype).__name__}")
     if memory_format is not None and not is_format(memory_format):
         raise TypeError(f"to(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
     return dtype, device, copy, memory_format, bool(non_blocking)

@@ -87,7 +87,9 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
     if dim is not None:
         dim = layout.wrap_dim(whole(dim), input.dim(), scalar_ok=False)
         if not input.numel() and any(n == 0 for d, n in enumerate(input.shape) if d != dim):
-            raise RuntimeError(f"There are 0 sized dimensions, and they aren't selected, so unique cannot be applied: {tuple(input.shape)}")
+            raise RuntimeError(
+                f"unique along a dimension: another one has size 0, so its slices hold nothing to compare, found {tuple(input.shape)}"
+            )
     if dim is None and not return_inverse and not return_counts:
         return _runs(input, consecutive)
     values, inverse, counts = _unique(input, dim, consecutive, return_inverse)
@@ -103,14 +105,16 @@ def _bincount(input, weights, minlength):
         raise NotImplementedError(f'"bincount" not implemented for {dtypes.of_array(input).name}; it counts integers. Try x.long()')
     low, high = _extent(input) if input.ndim == 1 and input.size else (0, -1)
     if input.ndim != 1 or low < 0:
-        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, found shape {tuple(input.shape)}")
+        raise RuntimeError(f"bincount only takes 1-d non-negative integral inputs, found shape {tuple(input.shape)}")
     if minlength < 0:
         raise RuntimeError(f"minlength should be >= 0, found {minlength}")
     if weights is None or not input.size:
         found = tally.values(input, max(int(high) + 1, minlength))
         return xp.bincount(input, minlength=minlength).astype(np.int64) if found is None else found
     if weights.shape != input.shape:
-        raise RuntimeError(f"weights should be 1-d and have the same length as input, found {weights.shape} for {input.shape}")
+        raise RuntimeError(
+            f"bincount: weights and input must have the same length, one dimension each, found {tuple(weights.shape)} for {tuple(input.shape)}"
+        )
     out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
     return xp.bincount(input, arrays.cast(weights, dtypes.float64.numpy), minlength).astype(out)
 
@@ -226,7 +230,7 @@ def _edges(input, bins, low, high):
         if not np.isfinite(low) or not np.isfinite(high):
             raise RuntimeError(f"torch.histogramdd: the range [{low}, {high}] of the data is not finite. Give range=, or remove NaN first")
     if low > high:
-        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low} max {high}")
+        raise RuntimeError(f"torch.histogramdd: the range ends before it begins: min should not exceed max, found {low} and {high}")
     if low == high:
         low, high = low - 0.5, high + 0.5
     number = input.dtype.type
@@ -283,7 +287,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     range  the lowest and highest edge of each dimension: 2 D numbers
     """
     if input.dim() < 2:
-        raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, found {input.dim()}: points (N, D)")
+        raise RuntimeError(f"torch.histogramdd: input must hold points, (N, D), but has {input.dim()} dimensions")
     d = input.shape[-1]
     bins = [bins] * d if isinstance(bins, int) else list(bins)
     if len(bins) != d:
@@ -305,14 +309,14 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
         raise RuntimeError(f"torch.histogramdd: {len(bins)} dimensions take a range of {2 * len(bins)} elements, but got {len(range_)}")
     if weight is not None and (weight.dtype is not points.dtype or weight.numel() != points.shape[0]):
         found = f"{weight.numel()} of {weight.dtype.name} for {points.shape[0]} of {points.dtype.name}"
-        raise RuntimeError(f"torch.histogramdd: weight should have the same shape and dtype as the input tensor, found {found}")
+        raise RuntimeError(f"torch.histogramdd: there must be one weight for each point, of its dtype, found {found}")
     edges = []
     for d, b in enumerate(bins):
         if hasattr(b, "_array"):
             edges.append(_given_edges(b, d, points.dtype))
             continue
         if b <= 0:
-            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {b} for dimension {d}")
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, found {b} for dimension {d}")
         low, high = (None, None) if range_ is None else (float(range_[2 * d]), float(range_[2 * d + 1]))
         edges.append(_edges(points.select(1, d), whole(b), low, high))
     return _counts(points, edges, weight, density), edges
@@ -320,7 +324,7 @@ def _histogram(points, bins: Sequence, range_, weight, density: bool):
 
 def _given_edges(edges, d: int, dtype):
     if edges.dim() != 1:
-        raise RuntimeError(f"torch.histogramdd: bins tensor should have one dimension, but got {edges.dim()} for dimension {d}")
+        raise RuntimeError(f"histogramdd: bins tensor should have one dimension, a row of edges, found {edges.dim()} for dimension {d}")
     if edges.numel() == 0:
         raise RuntimeError(f"torch.histogramdd: bins tensor should have at least 1 element, but got 0 for dimension {d}")
     if edges.numel() == 1:

@@ -143,7 +143,7 @@ def cross_entropy(
     check_tensor("cross_entropy_loss", "target", target)
     _notice(input)
     if not 0.0 <= label_smoothing <= 1.0:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0, found {label_smoothing}")
     if input.shape == target.shape:
         return _of_probabilities(input, target, weight, ignore_index, reduction, float(label_smoothing))
     check_target("cross_entropy", input, target, weight)
@@ -176,8 +176,9 @@ def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing)
     """-sum over the classes of weight * target * log(softmax(input)), the mean being that of the samples."""
     if target.dtype.category != dtypes.FLOAT:
         raise RuntimeError(
-            f"Expected floating point type for target with class probabilities, got {target.dtype.name}: a target of the input's shape, "
-            f"{tuple(input.shape)}, is read as probabilities. Try target.float() for those, target.argmax(1) for one-hot rows"
+            f"Expected floating point type for target with class probabilities, found {target.dtype.name}: a target of the input's shape, "
+            f"{tuple(input.shape)}, is read as probabilities of classes. Try target.float() for those, target.argmax(1) for "
+            "one-hot rows"
         )
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target: a row of zeros counts nothing")
@@ -353,7 +354,7 @@ def check_target(name: str, input, target, weight) -> None:
     if len(shape) == 1:
         if len(found) == 1 and found[0] != 1:
             raise ValueError(
-                f"For 1D input, 1D target must have size 1, but got target size: {found[0]}. An input of shape {shape} is one sample with "
+                f"For 1D input, 1D target must have size 1, found {found[0]}. An input of shape {shape} is one sample with "
                 f"{shape[0]} classes; {found[0]} samples would be ({found[0]}, C)"
             )
     elif not found:
@@ -362,7 +363,8 @@ def check_target(name: str, input, target, weight) -> None:
         raise ValueError(f"Expected input batch_size ({shape[0]}) to match target batch_size ({found[0]}).{_hint(shape, found)}")
     if len(shape) < 3 and len(found) > 1:
         raise RuntimeError(
-            f"0D or 1D target tensor expected, multi-target not supported: {name} found input {shape} and target {found}.{_hint(shape, found)}"
+            f"0D or 1D target tensor expected, one class for each sample (multi-target not supported): {name} found input "
+            f"{shape} and target {found}.{_hint(shape, found)}"
         )
     if len(shape) > 2 and found != (shape[0], *shape[2:]):
         raise RuntimeError(
@@ -375,8 +377,8 @@ def check_target(name: str, input, target, weight) -> None:
         )
     if target.dtype is not dtypes.int64 and target.dtype is not dtypes.uint8:
         raise RuntimeError(
-            f"expected target dtype to be Long or Byte, but got {target.dtype.name}: a target of shape {found} names a class for every sample. "
-            "Try target.long()"
+            f"expected target dtype to be Long or Byte, found {target.dtype.name}: a target of shape {found} names a class "
+            "for every sample. Try target.long()"
         )
     if weight is not None:
         n = shape[1] if len(shape) > 1 else shape[0]
@@ -402,5 +404,5 @@ def _hint(shape, found) -> str:
 
 def _refuse_weight(prefix: str, weight, n: int) -> None:
     raise RuntimeError(
-        f"{prefix}weight tensor should be defined either for all {n} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+        f"{prefix}weight tensor should be defined either for all {n} classes or no classes, found shape {list(weight.shape)}"
     )

@@ -16,7 +16,7 @@ from flambeau.ops.solvers import _solve, _solve_triangular
 # -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
 
 
-NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not positive-definite)."
+NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite, nor is its leading minor of order {}."
 
 
 @from_lapack("linalg_cholesky_ex", square=True, public=False, returns="L info")
@@ -59,7 +59,7 @@ def linalg_cholesky(A, *, upper=False):
 @composite(out="same rows", grad_name="CholeskyBackward0")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input; the older form of linalg.cholesky. (..., N, N) -> (..., N, N)."""
-    warnings.warn("torch.cholesky is deprecated in favor of torch.linalg.cholesky", stacklevel=4)
+    warnings.warn("torch.cholesky is an old name, deprecated: use torch.linalg.cholesky", stacklevel=4)
     return _cholesky(input, upper).L
 
 
@@ -73,7 +73,7 @@ def linalg_qr(A, mode="reduced"):
     'reduced': (..., M, K), (..., K, N);  'complete': (..., M, M), (..., M, N);  'r': an empty Q, (..., K, N)
     """
     if mode not in ("reduced", "complete", "r"):
-        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+        raise RuntimeError(f"qr received unrecognized mode '{mode}': there are 'reduced', 'complete' and 'r'")
     q, r = matrices.qr(A, mode)
     return (arrays.module_of(A).zeros(0, A.dtype) if q is None else q), r
 
@@ -85,7 +85,7 @@ def _qr_gradient(grads, Q, R, mode, A_shape):
     """
     m, n = A_shape[-2:]
     if mode == "r":
-        raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Try mode='reduced'")
+        raise RuntimeError("The derivative of linalg.qr depends on Q, and mode='r' computes none. Try mode='reduced'")
     if mode == "complete" and m > n:
         raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Try mode='reduced'")
     of_q, of_r = grads
@@ -117,7 +117,7 @@ linalg_qr.derivative(A=_qr_gradient)
 @composite(out=True, returns="Q R")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
-    warnings.warn("torch.qr is deprecated in favor of torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
+    warnings.warn("torch.qr is an old name, deprecated: use torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
     return linalg_qr(input, "reduced" if some else "complete")
 
 
@@ -141,7 +141,7 @@ def linalg_svd(A, full_matrices=True, *, driver=None):
 
 def _check_driver(A, driver) -> None:
     if driver is not None and A.device.type != "cuda":
-        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+        raise RuntimeError("torch.linalg.svd: `driver` names a routine of cuSOLVER, which CUDA tensors have and these have not")
 
 
 def _svd_gradient(grads, U, S, Vh, full_matrices):
@@ -188,8 +188,8 @@ def _check_phase(name: str, turn) -> None:
     """RuntimeError if the gradient has a part along the phases of the columns: the imaginary diagonal of V^H gV."""
     phases = diagonal(turn).imag.detach().abs()
     if phases.numel() and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
-        known = "The singular vectors or eigenvectors in the complex case are specified up to multiplication by e^{i phi}"
-        raise RuntimeError(f"{name}: {known}. The specified loss function depends on this quantity, so it is ill-defined.")
+        known = "the gradient depends on the phase of complex singular vectors or eigenvectors, of which any is as good"
+        raise RuntimeError(f"{name}: {known}. So the loss is ill-defined: make it one that a change of phase leaves alone")
 
 
 _svd.derivative(A=_svd_gradient)
@@ -229,7 +229,7 @@ def eigh(A, UPLO="L"):
 
 def _triangle(UPLO: str) -> str:
     if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
-        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+        raise RuntimeError(f"UPLO argument must be 'L' or 'U', found {UPLO!r}")
     return UPLO.upper()
 
 
@@ -274,7 +274,7 @@ def eig(A):
 
 def _eig(name: str, A, vectors: bool = True):
     if not bool(arrays.module_of(A).isfinite(A).all()):
-        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
+        raise RuntimeError(f"torch.{name}: infs or NaNs in the input")
     return matrices.eig(A, vectors)
 
 

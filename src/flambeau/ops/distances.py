@@ -89,7 +89,7 @@ MODES = {"use_mm_for_euclid_dist_if_necessary": None, "use_mm_for_euclid_dist": 
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """The p-distance of every point of x1 to every point of x2. (..., P, M), (..., R, M) -> (..., P, R), batches broadcast."""
     if compute_mode not in MODES:
-        raise ValueError(f"{compute_mode} is not a valid value for compute_mode. Try one of {', '.join(MODES)}")
+        raise ValueError(f"cdist: compute_mode is one of {', '.join(MODES)}, found {compute_mode}")
     for name, x in (("X1", x1), ("X2", x2)):
         if x.dtype.category != dtypes.FLOAT:
             raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x.dtype.name}")
@@ -100,7 +100,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     if x1.dtype not in (dtypes.float32, dtypes.float64):
         raise NotImplementedError(f'"cdist" is not implemented for {x1.dtype.name}. Try x.float()')
     if x1.shape[-1] != x2.shape[-1]:
-        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+        raise RuntimeError(f"cdist: X1 and X2 must have rows of one length, found {x1.shape[-1]} and {x2.shape[-1]}")
     if p < 0:
         raise RuntimeError(f"cdist only supports non-negative p values, found {p}")
     by_product = MODES[compute_mode]
@@ -113,7 +113,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
 def pdist(input, p=2.0):
     """The p-distances of all pairs of rows: of 0 to 1, 2, ..., then of 1 to 2, 3, ... (N, M) -> (N (N - 1) / 2)."""
     if input.dim() != 2:
-        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.dim()}D")
+        raise RuntimeError(f"pdist only supports 2D tensors, rows of points, found {input.dim()} dimensions")
     if input.dtype.category != dtypes.FLOAT:
         raise RuntimeError(f"pdist only supports floating-point dtypes, found {input.dtype.name}")
     if p < 0:

@@ -84,18 +84,18 @@ def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False,
     """What all of them are."""
     p = float(p)  # a tensor of probabilities would be drawn from another way
     if not 0 <= p <= 1:
-        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise RuntimeError(f"dropout probability has to be in [0, 1], found {p}")
     if p == 0 or not train or not input.numel():
         return input
     if p < 1 and input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"dropout: result type Float can't be cast to {input.dtype}: the rest would be scaled. Try input.float()")
+        raise RuntimeError(f"dropout scales what it keeps, and the result type Float can't be {input.dtype}. Try input.float()")
     if p == 1:
         nothing = input.new_zeros(())
         return input.mul_(nothing) if inplace else input * nothing
     shape = None
     if feature:
         if input.dim() < 2:
-            raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+            raise RuntimeError(f"Feature dropout requires at least 2 dimensions, (N, C, *), found {input.dim()}")
         shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
     if not alpha and not feature and not inplace and _at_once(input._array):
         return _drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p))[0]
@@ -144,7 +144,7 @@ def native_dropout(input, p, train):
 
 def _check(p: float) -> None:
     if p < 0.0 or p > 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise ValueError(f"dropout probability has to be in [0, 1], found {p}")
 
 
 @composite(name="nn.functional.dropout", method=False)
@@ -159,7 +159,7 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, L) or (C, L)."""
     _check(p)
     if input.dim() not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input: (N, C, L) or (C, L)")
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, (C, L) or (N, C, L), found {input.dim()}D")
     return _by_channel(input, p, training, inplace, input.dim() == 3)
 
 
@@ -168,9 +168,9 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, H, W)."""
     _check(p)
     if input.dim() not in (3, 4):
-        warnings.warn(f"dropout2d: Received a {input.dim()}-D input to dropout2d, which is deprecated: give it (N, C, H, W)", stacklevel=3)
+        warnings.warn(f"Received a {input.dim()}-D input to dropout2d. This is deprecated: give it (N, C, H, W)", stacklevel=3)
     elif input.dim() == 3:
-        said = "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired"
+        said = "dropout2d: (N, C, L) is assumed: assuming that channel-wise 1D dropout behavior is desired"
         warnings.warn(f"{said}: it is read as (N, C, L). Try dropout1d, or x.unsqueeze(0) for one image", stacklevel=3)
     return _dropped(input, p, training, inplace, feature=True)
 
@@ -180,7 +180,7 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, D, H, W) or (C, D, H, W)."""
     _check(p)
     if input.dim() not in (4, 5):
-        said = f"dropout3d: Received a {input.dim()}-D input to dropout3d, which is deprecated"
+        said = f"Received a {input.dim()}-D input to dropout3d. This is deprecated"
         warnings.warn(f"{said}: give it (N, C, D, H, W) or (C, D, H, W)", stacklevel=3)
     return _by_channel(input, p, training, inplace, input.dim() == 5)
 

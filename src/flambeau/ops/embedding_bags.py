@@ -142,11 +142,9 @@ def _check_offsets(indices, offsets, include_last_offset: bool) -> None:
         return
     first, last = offsets[0].item(), offsets[-1].item()
     if first != 0:
-        raise RuntimeError(
-            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {first}"
-        )
+        raise RuntimeError(f"offsets[0] has to be 0, where the first bag begins, found {first}")
     if last > indices.shape[0]:
-        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.shape[0]}) but got offsets[-1] of {last}")
+        raise RuntimeError(f"offsets[-1] can not be greater than the length of input, {indices.shape[0]}, found {last}")
 
 
 @composite(name="nn.functional.embedding_bag", method=False, grad_name="EmbeddingBagBackward0")
@@ -164,7 +162,7 @@ def functional_embedding_bag(
         if found is not None and found.dtype not in (dtypes.int64, dtypes.int32):
             raise RuntimeError(f"embedding_bag: expected {name} of dtype int64 or int32, but got {found.dtype}")
     if weight.dim() != 2:
-        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+        raise ValueError(f"embedding_bag: weight has to be a 2D Tensor, one row per index, found {weight.dim()} dimensions")
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(
             f"embedding_bag: per_sample_weights must have the same shape as the input, found {tuple(per_sample_weights.shape)} and "
@@ -175,23 +173,22 @@ def functional_embedding_bag(
         raise RuntimeError(f"embedding_bag: expected per_sample_weights to have the same type as weight, {found}")
     if input.dim() == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None: each row is a bag of its own")
+            raise ValueError("if input is 2D, then offsets has no meaning: each row is a bag of its own")
     elif input.dim() != 1:
-        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+        raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, found {input.dim()} dimensions")
     elif offsets is None:
-        raise ValueError("offsets has to be a 1D Tensor but got None: it says where each bag of a 1D input begins")
+        raise ValueError("offsets has to be a 1D Tensor, found None: it says where each bag of a 1D input begins")
     elif offsets.dim() != 1:
-        raise ValueError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.dim()}")
+        raise ValueError(f"offsets has to be a 1D Tensor, found {offsets.dim()} dimensions")
     if mode not in MODES:
-        raise ValueError(f"mode has to be one of sum, mean or max, found {mode!r}")
+        raise ValueError(f"mode has to be one of 'max', 'mean' and 'sum', found {mode!r}")
     if mode == "max" and scale_grad_by_freq:
-        raise ValueError("max mode does not support scaling the gradient by the frequency")
+        raise ValueError("embedding_bag: scale_grad_by_freq has no meaning for mode='max', in which one row has the whole gradient")
     if mode == "max" and sparse:
         raise ValueError("max mode does not support sparse weights")
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
-            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
-            f"(got mode='{mode}'). Multiply the rows of F.embedding yourself"
+            f"embedding_bag: per_sample_weights is only supported for mode='sum', found mode='{mode}'. Multiply the rows of F.embedding yourself"
         )
     if padding_idx is not None:
         if not -weight.shape[0] <= padding_idx < weight.shape[0]:

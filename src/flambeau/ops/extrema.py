@@ -125,7 +125,7 @@ def _declare(kind: str) -> None:
             raise RuntimeError(f"{name}(): does not support {found} input. Try {cure}")
         check_ordered(name, input)
         if dim is None and not input.size:
-            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, found shape {tuple(input.shape)}")
+            raise IndexError(f"{name}(): Expected reduction dim to be specified, as nothing is in shape {tuple(input.shape)}")
         dims = dims_of(None if dim is None else whole(dim), input.ndim)
         check_not_empty(name, input, dims, named=dim is not None)
         return extremum(kind, input, dims, keepdim)[1]
@@ -181,7 +181,7 @@ def check_ordered(name: str, array, error: type[Exception] = NotImplementedError
 def check_not_empty(name: str, array, dims, named: bool) -> None:
     """Nothing has no largest element. IndexError if the dimension was named, RuntimeError if all elements were meant."""
     if not named and not array.size:
-        raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0, found shape {tuple(array.shape)}")
+        raise RuntimeError(f"{name}(): Expected reduction dim to be specified, as nothing is in shape {tuple(array.shape)}")
     for d in dims if named else ():
         if array.shape[d] == 0:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size, found shape {tuple(array.shape)}")

@@ -46,14 +46,14 @@ def fake_quantize_per_channel_affine(input, scale, zero_point, axis, quant_min, 
     """y with a scale and a zero point for each index of one dimension: tensors (C,), the zero points int32, float32 or float16."""
     _check("fake_quantize_per_channel_affine", input, quant_min, quant_max)
     if zero_point.dtype not in (dtypes.int32, dtypes.float32, dtypes.float16):
-        raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {zero_point.dtype}. Try zero_point.to(torch.int32)")
+        raise RuntimeError(f"Zero-point must be Int32 or Float, Half too, found {zero_point.dtype}. Try zero_point.to(torch.int32)")
     if not -input.dim() <= axis < input.dim():
         raise IndexError(f"Dimension out of range: `axis` is {axis}, input has {input.dim()} dimensions")
     if axis < 0:
-        raise RuntimeError(f"`axis` must be between 0 and number of dimensions of input, found {axis} of {input.dim()}")
+        raise RuntimeError(f"`axis` must be one of the {input.dim()} dimensions of input, found {axis}")
     if tuple(scale.shape) != (input.shape[axis],) or tuple(zero_point.shape) != (input.shape[axis],):
         found = f"{tuple(scale.shape)} and {tuple(zero_point.shape)} for {input.shape[axis]} channels"
-        raise RuntimeError(f"dimensions of scale and zero-point are not consistent with input tensor: found {found}")
+        raise RuntimeError(f"scale and zero-point need one number for each slice of the input: found {found}")
     if not zero_point.is_floating_point() and zero_point.numel():
         _check_zero(zero_point.min().item(), zero_point.max().item(), quant_min, quant_max)
     shape = tuple(-1 if d == axis else 1 for d in range(input.dim()))
@@ -64,7 +64,7 @@ def _check(name: str, input, quant_min: int, quant_max: int) -> None:
     if not input.is_floating_point():
         raise NotImplementedError(f"{name}: not implemented for {input.dtype}: expected a floating dtype. Try x.float()")
     if quant_min > quant_max:
-        raise RuntimeError(f"`quant_min` should be less than or equal to `quant_max`, found {quant_min} and {quant_max}")
+        raise RuntimeError(f"`quant_min` may not exceed `quant_max`, found {quant_min} and {quant_max}")
 
 
 def _check_zero(least: float, greatest: float, quant_min: int, quant_max: int) -> None:

@@ -155,10 +155,10 @@ def _several_dims(input, s, dim) -> tuple[tuple[int, ...], list]:
         if len(set(dims)) != len(dims):
             raise RuntimeError(f"FFT dims must be unique, found {tuple(given)}")
         if s is not None and len(s) != len(dims):
-            raise RuntimeError(f"When given, dim and shape arguments must have the same length, found {len(dims)} and {len(s)}")
+            raise RuntimeError(f"dim and shape must be of the same length, found {len(dims)} and {len(s)}")
     elif s is not None:
         if len(s) > ndim:
-            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
+            raise RuntimeError(f"s has {len(s)} values, but the input tensor only has {ndim} dimensions")
         dims = tuple(range(ndim - len(s), ndim))
     else:
         dims = tuple(range(ndim))

@@ -21,7 +21,7 @@ def _value(value, out):
     dtype = dtypes.of_array(out)
     if hasattr(value, "shape"):
         if len(value.shape):
-            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+            raise RuntimeError(f"fill_ only supports 0-dimension value tensor, found {len(value.shape)} dimensions")
         return arrays.cast(value, out.dtype).item()
     if not isinstance(value, arrays.NUMBERS):
         raise TypeError(f"fill_(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
@@ -60,7 +60,7 @@ def _diagonals(input, wrap: bool) -> list:
     if len(shape) < 2:
         raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, found shape {tuple(shape)}")
     if len(shape) > 2 and len(set(shape)) != 1:
-        raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, found {tuple(shape)}")
+        raise RuntimeError(f"fill_diagonal_: beyond 2, all dimensions must be alike, found {tuple(shape)}")
     step, n = sum(strides), min(shape)
     found = [arrays.strided_view(input, (n,), (step,))] if n else []
     if wrap and len(shape) == 2 and n and shape[0] > shape[1] + 1:

@@ -19,7 +19,9 @@ from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.joining import stack
 from flambeau.ops.views import _unsafe_view
 
-_CHANGED = "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Try align_corners=... to be clear."
+_CHANGED = (
+    "grid_sample and affine_grid: align_corners=False is meant unless given (before 1.3.0 it was True). Try align_corners=... to be clear."
+)
 MODES, PADDINGS = tuple(kernel.MODES), kernel.PADDINGS
 
 
@@ -36,9 +38,9 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     align_corners  whether -1 and 1 are the centres of the outermost elements, or their outer edges (the default)
     """
     if mode not in MODES:
-        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
+        raise ValueError(f"grid_sample(): mode is one of 'bilinear', 'nearest' and 'bicubic', found '{mode}'")
     if padding_mode not in PADDINGS:
-        wanted = "expected padding_mode to be 'zeros', 'border', or 'reflection'"
+        wanted = "padding_mode is one of 'zeros', 'border' and 'reflection'"
         raise ValueError(f"nn.functional.grid_sample(): {wanted}, but got: '{padding_mode}'")
     if align_corners is None:
         errors.warn(_CHANGED)
@@ -179,8 +181,8 @@ def _check(input, grid, mode: str) -> None:
         )
     if grid.shape[-1:] != (input.dim() - 2,):
         raise RuntimeError(
-            f"grid_sampler(): expected grid to have size {input.dim() - 2} in last dimension, a coordinate for each dimension of places, but "
-            f"got grid with sizes {list(grid.shape)}"
+            f"expected grid to have size {input.dim() - 2} in last dimension, a coordinate for each dimension of places, "
+            f"found {list(grid.shape)} (grid_sampler)"
         )
     if 0 in input.shape[2:]:
         raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but got sizes {list(input.shape)}")
@@ -222,13 +224,11 @@ def affine_grid(theta, size, align_corners=None):
     if align_corners is None:
         errors.warn(_CHANGED)
     if theta.dtype.category != dtypes.FLOAT:
-        raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
+        raise ValueError(f"Expected theta to have floating point type, found {theta.dtype}")
     size = [int(n) for n in size]
     dims = len(size) - 2
     if dims not in (2, 3):
-        raise NotImplementedError(
-            f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size {size}."
-        )
+        raise NotImplementedError(f"affine_grid only supports 4D and 5D sizes, (N, C, H, W) and (N, C, D, H, W), found {size}")
     if theta.dim() != 3 or tuple(theta.shape[1:]) != (dims, dims + 1):
         raise ValueError(
             f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {size}. Got {tuple(theta.shape)}."
@@ -236,5 +236,5 @@ def affine_grid(theta, size, align_corners=None):
     if theta.shape[0] != size[0] and theta.shape[0] != 1:
         raise RuntimeError(f"affine_grid: expected a matrix for each of {size[0]} samples, but got {theta.shape[0]}")
     if min(size) <= 0:
-        raise ValueError(f"Expected non-zero, positive output size. Got {size}")
+        raise ValueError(f"affine_grid: every size must be positive, found {size}")
     return affine_grid_generator(theta, size, bool(align_corners))

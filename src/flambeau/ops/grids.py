@@ -21,14 +21,14 @@ def meshgrid(*tensors, indexing=None):
     if not axes:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is None:
-        warnings.warn("torch.meshgrid: it will be required to pass the indexing argument: 'ij' keeps what it does now", stacklevel=4)
+        warnings.warn("torch.meshgrid: pass indexing, which will be needed one day: indexing='ij' keeps what it does now", stacklevel=4)
     elif indexing not in ("ij", "xy"):
-        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", found {indexing!r}')
     for t in axes:
         if t.dim() > 1:
-            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got shape {tuple(t.shape)}")
+            raise RuntimeError(f"meshgrid: Expected 0D or 1D tensor, found shape {tuple(t.shape)}")
         if t.dtype is not axes[0].dtype:
-            raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, found {axes[0].dtype} and {t.dtype}")
+            raise RuntimeError(f"torch.meshgrid expects all tensors to have the same dtype, found {axes[0].dtype} and {t.dtype}")
     swap = indexing == "xy" and len(axes) > 1
     if swap:
         axes[0], axes[1] = axes[1], axes[0]
@@ -131,7 +131,7 @@ def vander(x, N=None, increasing=False):
 def one_hot(input, num_classes=-1):
     """A row of zeros with a one at the place each class number names. (*) int64 -> (*, num_classes) int64"""
     if input.dtype != "int64":
-        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, found {input.dtype}. Try .long()")
+        raise RuntimeError(f"one_hot takes indices of type LongTensor, found {input.dtype}. Try .long()")
     n = num_classes
     if type(input) is not np.ndarray or n <= 0 or gather.out_of_bounds(input, n) is not None:
         n = _classes(input, num_classes)
@@ -144,7 +144,7 @@ def _classes(input, num_classes: int) -> int:
     """How many classes there are; RuntimeError if a number is not one of them."""
     if not input.size:
         if num_classes <= 0:
-            raise RuntimeError("Can not infer total number of classes from empty tensor: pass num_classes")
+            raise RuntimeError("one_hot: an empty tensor does not say how many classes there are. Pass num_classes")
     elif int(input.min()) < 0:
         raise RuntimeError(f"Class values must be non-negative, found {int(input.min())}")
     n = num_classes if num_classes != -1 else int(input.max()) + 1

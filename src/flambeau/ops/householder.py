@@ -38,12 +38,12 @@ def _check_reflections(name: str, input, tau) -> None:
     check_float(name, input._array)
     if tau.dtype is not input.dtype:
         raise RuntimeError(
-            f"{name}: tau dtype {dtypes.in_messages(tau.dtype)} does not match input dtype {dtypes.in_messages(input.dtype)}"
+            f"{name}: tau and input must be of one dtype, found {dtypes.in_messages(tau.dtype)} and {dtypes.in_messages(input.dtype)}"
         )
     n = input.shape[-1]
     if tau.dim() != input.dim() - 1 or tuple(tau.shape[:-1]) != tuple(input.shape[:-2]):
         shapes = f"{tuple(tau.shape)} for {tuple(input.shape)}"
-        raise RuntimeError(f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], and one more, found {shapes}")
+        raise RuntimeError(f"{name}: batch dimensions of tau to be equal to input.shape[:-2] are expected, and one more, found {shapes}")
     if n < tau.shape[-1]:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
 
@@ -78,9 +78,9 @@ def ormqr(input, tau, other, left=True, transpose=False):
     side = -2 if left else -1
     if input.dim() != other.dim() or tuple(input.shape[:-2]) != tuple(other.shape[:-2]):
         shapes = f"{tuple(other.shape)} for {tuple(input.shape)}"
-        raise RuntimeError(f"{name}: Expected batch dimensions of other to be equal to input.shape[:-2], found {shapes}")
+        raise RuntimeError(f"{name}: batch dimensions of other to be equal to input.shape[:-2] are expected, found {shapes}")
     if other.shape[side] != input.shape[-2]:
-        raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2], found {other.shape[side]} and {input.shape[-2]}")
+        raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2]: found {other.shape[side]} and {input.shape[-2]}")
     v, t = _block_reflector(input, tau)
     t = adjoint(t) if transpose else t
     change = v @ (t @ (adjoint(v) @ other)) if left else ((other @ v) @ t) @ adjoint(v)

@@ -164,7 +164,7 @@ def _checked(input, indices) -> list:
         raise RuntimeError("index_put() takes at least one index tensor: to write everywhere, use copy_")
     named = sum(index.dim() if index.dtype.name == "bool" else 1 for index in found)
     if named > input.dim():
-        raise IndexError(f"too many indices for tensor of dimension {input.dim()} (got {named})")
+        raise IndexError(f"too many indices for tensor of dimension {input.dim()}, found {named}")
     return found
 
 
@@ -174,7 +174,7 @@ def as_index(index):
     if name == "uint8":
         return index.bool()
     if name not in ("int64", "int32", "bool"):
-        raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, found {index.dtype}. Try .long()")
+        raise IndexError(f"a tensor as an index must be long, int, byte or bool, found {index.dtype}. Try .long()")
     return index
 
 
@@ -188,7 +188,7 @@ def lone_mask(indices: list):
 def check_dtypes(input, values) -> None:
     """RuntimeError unless the values have the dtype of what they are written into."""
     if values.dtype is not input.dtype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, found {values.dtype} for {input.dtype}")
+        raise RuntimeError(f"Index put requires the source and destination to be of one dtype, found {values.dtype} for {input.dtype}")
 
 
 @composite(public=True)

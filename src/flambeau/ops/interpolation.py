@@ -259,7 +259,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     antialias      whether a filter is as wide as an element of the result: of "bilinear" and "bicubic", and always of "lanczos"
     """
     if mode in ANY and align_corners is not None:
-        raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+        raise ValueError("align_corners is a matter of modes that interpolate: linear, bilinear, bicubic, trilinear")
     sizes, scales = _sizes(input, size, scale_factor, mode, recompute_scale_factor)
     places = _checked(input, mode, antialias, align_corners)
     if mode == "area":
@@ -334,7 +334,7 @@ def _listed(what: str, given, places: int) -> list:
         return [given] * places
     if len(given) != places:
         wanted = f"(d1, d2, ..., dK) and {what} in (s1, s2, ..., sK), or one number"
-        raise ValueError(f"Input and {what} must have the same number of spatial dimensions, but got {places} and {list(given)}: {wanted}")
+        raise ValueError(f"interpolate: {what} needs one number for each of the dimensions {places}, found {list(given)}: {wanted}")
     return list(given)
 
 
@@ -344,19 +344,21 @@ def _listed(what: str, given, places: int) -> list:
 @composite(name="nn.functional.upsample", method=False)
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """The old name of interpolate."""
-    warnings.warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+    warnings.warn("`nn.functional.upsample` is deprecated: nn.functional.interpolate does the same", stacklevel=3)
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 @composite(name="nn.functional.upsample_nearest", method=False)
 def upsample_nearest(input, size=None, scale_factor=None):
     """interpolate with mode="nearest"."""
-    warnings.warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+    warnings.warn("`nn.functional.upsample_nearest` is deprecated: nn.functional.interpolate does the same", stacklevel=3)
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
 @composite(name="nn.functional.upsample_bilinear", method=False)
 def upsample_bilinear(input, size=None, scale_factor=None):
     """interpolate with mode="bilinear" and align_corners."""
-    warnings.warn("`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
+    warnings.warn(
+        "`nn.functional.upsample_bilinear` is deprecated: nn.functional.interpolate does the same, with align_corners=True", stacklevel=3
+    )
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

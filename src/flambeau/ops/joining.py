@@ -110,8 +110,8 @@ def cat(tensors, dim=0):
     for i, shape in enumerate(shapes):
         if shape != first and (len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]):
             if len(shape) != len(first):
-                raise RuntimeError(f"Tensors must have same number of dimensions: got {len(first)} and {len(shape)}, {first} and {shape}")
-            raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}: expected {first}, found {shape} for number {i}")
+                raise RuntimeError(f"Tensors must have same number of dimensions, found {first} and {shape}")
+            raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}: number {i} is {shape}, the first {first}")
     return _cat(tensors, dim)
 
 
@@ -234,7 +234,7 @@ def _replacing(name: str, window):
         strides = strides if dense else layout.contiguous_strides(shape)
         geometry = window.forward((shape, strides, 0), *args)
         if tuple(geometry[0]) != tuple(src.shape):
-            raise RuntimeError(f"expected src to have a size equal to the slice of self, {list(geometry[0])}, found {list(src.shape)}")
+            raise RuntimeError(f"expected src of the size of that slice, {list(geometry[0])}, found {list(src.shape)}")
         out = arrays.empty_strided(shape, strides, input.dtype, arrays.device_of(input))
         arrays.write(out, input)
         arrays.write(arrays.strided_view(out, *geometry), src)
@@ -276,7 +276,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """A copy of `input` with a strided window replaced by `src`."""
     if input.requires_grad and not input.is_contiguous():
-        raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs that require grad. Try .contiguous()")
+        raise RuntimeError("as_strided_scatter has a derivative for contiguous inputs only. Try .contiguous()")
     size, stride = sizes_of((tuple(size),)), sizes_of((tuple(stride),))
     offset = 0 if storage_offset is None else whole(storage_offset)
     shape, strides = arrays.view_of(input._array)

@@ -178,7 +178,7 @@ def linalg_matrix_exp(A):
     """exp(A) = I + A + A^2 / 2! + ..., by scaling and squaring, in double precision. (..., N, N) -> (..., N, N)."""
     check_square("linalg.matrix_exp", A)
     if A.dtype.kind in "biu":
-        raise RuntimeError(f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {A.dtype}. Try x.float()")
+        raise RuntimeError(f"linalg.matrix_exp: Expected a floating point or complex tensor, found {A.dtype}. Try x.float()")
     xp = arrays.module_of(A)
     wide = np.dtype(np.complex128 if A.dtype.kind == "c" else np.float64)
     if not A.size:
@@ -233,7 +233,7 @@ def multi_dot(tensors):
     """The product of two or more matrices, in the order that takes the fewest multiplications. The first and last may be vectors."""
     tensors = list(tensors)
     if len(tensors) < 2:
-        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors, found {len(tensors)}")
     _check_chain(tensors)
     row, column = tensors[0].dim() == 1, tensors[-1].dim() == 1
     if row:
@@ -301,7 +301,7 @@ def chain_matmul(*matrices, out=None):
 def trace(input):
     """The sum of the diagonal of a matrix. (M, N) -> ()."""
     if input.dim() != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.dim()}")
+        raise RuntimeError(f"trace: expected a matrix, found {input.dim()} dimensions")
     if input.dtype is dtypes.bool:
         raise NotImplementedError('"trace" is not implemented for bool. Try x.long()')
     return input.diagonal().sum()
@@ -319,7 +319,7 @@ def linalg_vander(x, *, N=None):
     x = x if x.dim() else x.unsqueeze(0)
     n = x.shape[-1] if N is None else N
     if x.dtype is dtypes.bool:
-        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got Bool. Try x.long()")
+        raise RuntimeError("linalg.vander: powers of Bool are not taken. Try x.long()")
     if n <= 1:
         raise RuntimeError(f"N must be greater than 1, found {n}.")
     repeated = x.unsqueeze(-1).expand((*x.shape, n - 1))

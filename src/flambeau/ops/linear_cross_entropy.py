@@ -38,9 +38,9 @@ def linear_cross_entropy(
         if len(shape) == 1 and reduction in REDUCTIONS and not label_smoothing and target.dtype is dtypes.int64 and not probabilities:
             return _in_chunks(input, linear_weight, linear_bias, target, weight, ignored, reduction, options)
         warnings.warn(
-            "linear_cross_entropy: ``options`` ignored; the chunked path needs reduction in {'mean','sum','none'}, label_smoothing == 0, "
-            f"target.dtype == int64, out_features == (). Got reduction={reduction!r}, label_smoothing={label_smoothing}, "
-            f"target.dtype={target.dtype}, out_features={shape[1:]}.",
+            "linear_cross_entropy: ``options`` ignored, as the loss is not computed in chunks: that takes labels of int64 "
+            f"without smoothing and a weight of 2 dimensions, found {target.dtype}, label_smoothing={label_smoothing}, "
+            f"reduction={reduction!r}, further dimensions {shape[1:]}",
             stacklevel=3,
         )
     bias = None if linear_bias is None else linear_bias.reshape((prod(shape),))
@@ -62,8 +62,8 @@ def _check(input, linear_weight, linear_bias) -> None:
         raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
     if len(shape) > 1 and input.dim() == 1:
         raise RuntimeError(
-            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, (N, {features}), got "
-            f"unbatched input with shape {tuple(input.shape)}"
+            f"linear_cross_entropy: linear_weight {tuple(linear_weight.shape)} makes a loss of several dimensions, of an "
+            f"input (N, {features}), found {tuple(input.shape)}"
         )
 
 

@@ -14,7 +14,7 @@ def chosen(reduction: str, size_average=None, reduce=None) -> str:
             raise ValueError(f"{reduction} is not a valid value for reduction. Try 'mean', 'sum' or 'none'")
         return reduction
     found = by_flags(size_average, reduce)
-    errors.warn(f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.")
+    errors.warn(f"size_average and reduce are deprecated: reduction='{found}' says the same")
     return found
 
 

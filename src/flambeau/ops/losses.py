@@ -71,7 +71,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     """(x - y)^2 / (2 beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
     reduction = chosen(reduction, size_average, reduce)
     if beta < 0:
-        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, found {beta}.")
+        raise RuntimeError(f"smooth_l1_loss: beta says where squares end, and may not be negative, found {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     _check_pair("smooth_l1_loss", input, target)
@@ -108,7 +108,7 @@ def _check_pair(name: str, input, target) -> None:
 
 def _check_weight(weight, input) -> None:
     if weight.shape != input.shape:
-        raise ValueError(f"Weights and input must have the same size, found {tuple(weight.shape)} and {tuple(input.shape)}.")
+        raise ValueError(f"Weights and input must have one shape (the same size), found {tuple(weight.shape)} and {tuple(input.shape)}.")
 
 
 def _weighted(loss, input, weight, reduction: str):
@@ -207,8 +207,8 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     per_sample = size_average is None and reduce is None and reduction == "batchmean"
     if size_average is None and reduce is None and reduction == "mean":
         warnings.warn(
-            "reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides only by the batch "
-            "size, and aligns with the KL div math definition.",
+            "kl_div with reduction='mean' divides by the number of all elements; the divergence by its definition is "
+            "reduction='batchmean', which divides by the batch size.",
             stacklevel=3,
         )
     reduction = "sum" if per_sample else chosen(reduction, size_average, reduce)
@@ -308,7 +308,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
     reduction = chosen(reduction, size_average, reduce)
     if not input1.dim() == input2.dim() == target.dim():
         raise RuntimeError(
-            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
-            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
+            f"margin_ranking_loss : All input tensors should have as many dimensions, found {input1.shape}, {input2.shape} "
+            f"and target {target.shape}"
         )
     return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)

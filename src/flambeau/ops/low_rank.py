@@ -52,7 +52,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     if q is None:
         q = min(6, m, n)
     if not 0 <= q <= min(m, n):
-        raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
+        raise ValueError(f"q must be non-negative, and not greater than the smaller side {min(m, n)}, found {q}")
     if niter < 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
     if not A.is_floating_point() and not A.is_complex():

@@ -18,8 +18,8 @@ from flambeau.ops.views import _unsafe_view
 
 
 ZERO_PIVOT = (
-    "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
-    "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+    "U[{0},{0}] is zero: to solve with it would result in a division by zero. linalg.lu and linalg.lu_factor_ex factor such a "
+    "matrix without complaint"
 )
 
 
@@ -30,7 +30,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     (..., M, N) -> (..., M, N), (..., K), (...)
     """
     if not pivot and arrays.device_of(A).type == "cpu":
-        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+        raise RuntimeError("LU without pivoting is not implemented on the CPU, see linalg.lu_factor(pivot=True)")
     found = matrices.lu_factor(A, bool(pivot))
     if check_errors:
         refuse("torch.linalg.lu_factor_ex", found[2], ZERO_PIVOT.format, RuntimeError)
@@ -134,7 +134,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
     check_matrices("lu_unpack", LU_data._array, "LU_data")
     if unpack_pivots and str(LU_pivots._array.dtype) != "int32":
-        raise RuntimeError(f"torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32, found {LU_pivots.dtype}")
+        raise RuntimeError(f"torch.lu_unpack: LU_pivots must be of torch.int32, as lu_factor gives them, found {LU_pivots.dtype}")
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     P = L = U = LU_data.new_empty((0,))
@@ -173,13 +173,13 @@ def _lu_apply(P, L, U, B, turned: bool):
 
 def _check_lu_solve(name: str, LU, pivots, B, left: bool) -> None:
     if str(pivots._array.dtype) != "int32":
-        raise RuntimeError(f"{name}: pivots should be a Tensor of scalar type torch.int32, found {pivots.dtype}")
+        raise RuntimeError(f"{name}: pivots must be of torch.int32, found {pivots.dtype}")
     check_float(name, LU._array)
     check_system(name, LU._array, B._array, left, "LU and B")
     if pivots.shape[-1] != LU.shape[-1]:
-        raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix, found {pivots.shape[-1]}")
+        raise RuntimeError(f"{name}: there must be one pivot for each row of a matrix, found {pivots.shape[-1]}")
     if tuple(pivots.shape[:-1]) != tuple(LU.shape[:-2]):
-        raise RuntimeError(f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, found {LU.shape[:-1]} and {pivots.shape}")
+        raise RuntimeError(f"{name}: pivots must have the shape of LU without its columns, {LU.shape[:-1]}, found {pivots.shape}")
 
 
 @composite(out=True)
@@ -217,7 +217,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     if pivots.dtype.kind not in "iu":
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype}")
     if tuple(pivots.shape) != tuple(LD.shape[:-1]):
-        raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got {LD.shape[:-1]} and {pivots.shape}")
+        raise RuntimeError(f"{name}: pivots must have the shape of LD without its columns, {LD.shape[:-1]}, found {pivots.shape}")
     _check_pivots(name, abs(pivots), LD.shape[-2], "such that |pivot| >= 1", "such that |pivot| <= LD.size(-2)")
     open_pair = arrays.module_of(pivots).zeros(pivots.shape[:-1], bool)
     for i in range(pivots.shape[-1]):

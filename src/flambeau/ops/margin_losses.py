@@ -121,9 +121,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1. (N, D), (N, D), (N) or (D), (D), ()."""
     reduction = chosen(reduction, size_average, reduce)
     if target.dim() > 1:
-        raise RuntimeError(
-            f"cosine_embedding_loss: 0D or 1D target tensor expected, multi-target not supported, found {tuple(target.shape)}"
-        )
+        raise RuntimeError(f"cosine_embedding_loss: 0D or 1D target tensor expected, one sign for each pair, found {tuple(target.shape)}")
     if max(input1.dim(), input2.dim()) != target.dim() + 1:
         raise RuntimeError(
             f"cosine_embedding_loss: {target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but found inputs with sizes "
@@ -156,7 +154,7 @@ def triplet_margin_loss(
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
     """triplet_margin_loss with a distance of one's own; the Euclidean one if none is given."""
     if reduction not in REDUCTIONS:
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+        raise ValueError(f"triplet_margin: {reduction} is not a valid value for reduction")
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     return _triplet(anchor, positive, negative, distance_function or pairwise_distance, margin, swap, reduction)
@@ -165,8 +163,8 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 def _triplet(anchor, positive, negative, distance, margin, swap, reduction):
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(
-            "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
-            f"anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs"
+            f"anchor, positive and negative must have the same number of dimensions, found {anchor.dim()}, {positive.dim()} "
+            f"and {negative.dim()}"
         )
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

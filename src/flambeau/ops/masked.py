@@ -15,7 +15,7 @@ from flambeau.ops.views import whole
 def _mask_for(input, mask):
     """The mask in the shape of the input, as bool."""
     if mask.dim() > input.dim():
-        raise IndexError(f"expected broadcastable mask (got mask dimensionality higher than of the input): {mask.dim()} > {input.dim()}")
+        raise IndexError(f"expected broadcastable mask, but it has {mask.dim()} dimensions and the input {input.dim()}")
     return mask.to(dtypes.bool).expand(tuple(input.shape))
 
 
@@ -107,7 +107,7 @@ def masked_mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     """The mean of the elements the mask lets through, over dimensions."""
     found = dtype or input.dtype
     if found.category < dtypes.FLOAT:
-        raise ValueError(f"mean(): Could not infer output dtype: it must be a floating point or complex dtype. Got: {found}. Give dtype=")
+        raise ValueError(f"mean(): the output would be of {found}, which has no means. Give dtype=")
     dims = dims_of(dim, input.dim())
     return masked_sum(input, dim, keepdim=keepdim, dtype=found, mask=mask) / _number_of(input, mask, dims, keepdim)
 
@@ -118,7 +118,7 @@ def masked_median(input, dim=-1, *, keepdim=False, dtype=None, mask=None):
     at = (*dims_of(dim, input.dim()), 0)[0]
     floating = input.is_floating_point()
     if mask is not None and not floating and (_number_of(input, mask, (at,) if input.dim() else (), True) == 0).any().item():
-        raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
+        raise ValueError("masked median: a row without any element has no median but nan, which is floating point. Try input.float()")
     x = input if floating else input.to(dtypes.float64)
     return _filled(x, mask, float("nan")).nanmedian(at, bool(keepdim)).values.to(dtype or input.dtype)
 
@@ -161,7 +161,7 @@ def masked_std(input, dim=None, unbiased=None, *, correction=None, keepdim=False
 
 def _variance(name: str, input, dim, unbiased, correction, keepdim, dtype, mask):
     if unbiased is not None and correction is not None:
-        raise RuntimeError(f"Only one of unbiased and correction may be given to {name}: unbiased=False means correction=0")
+        raise RuntimeError(f"{name}: unbiased=False means correction=0, so give only one of them")
     correction = correction if correction is not None else 0 if unbiased is False else 1
     if input.dtype is dtypes.bool:
         raise RuntimeError(f"{name}: bool tensors are not supported. Try x.float()")

@@ -51,7 +51,7 @@ def filling(input, value):
 def _check_mask(name: str, mask) -> None:
     check_tensor(name, "mask", mask)
     if mask.dtype.name != "bool":
-        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}. Try mask.bool()")
+        raise RuntimeError(f"{name} only supports boolean masks, found {mask.dtype}. Try mask.bool()")
 
 
 @on_arrays
@@ -82,7 +82,7 @@ def _masked_scatter(input, mask, source):
     mask = xp.broadcast_to(mask, input.shape)
     count = int(xp.count_nonzero(mask))
     if source.size < count:
-        raise RuntimeError(f"Number of elements of source < number of ones in mask: masked_scatter found {source.size} and {count}")
+        raise RuntimeError(f"masked_scatter: elements of source < number of ones in mask, {source.size} < {count}")
     line, chosen = (input, mask) if input.ndim else (input.reshape(1), mask.reshape(1))
     gather.write(line, [chosen], arrays.apart(input, source).reshape(-1)[:count])
 
@@ -121,4 +121,4 @@ def _check_masked_scatter(input, mask, source) -> None:
     _check_mask("masked_scatter_", mask)
     check_tensor("masked_scatter", "source", source)
     if input.dtype is not source.dtype:
-        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got {input.dtype} and {source.dtype}")
+        raise RuntimeError(f"masked_scatter: source must be of the dtype of self, {input.dtype}, found {source.dtype}")

@@ -41,7 +41,7 @@ def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = 
             except np.linalg.LinAlgError:
                 finite = bool(arrays.module_of(a).isfinite(a).all())
                 why = "has too many repeated singular or eigenvalues" if finite else "contained non-finite values"
-                raise LinAlgError(f"{shown}: The algorithm failed to converge because the input matrix {why}.") from None
+                raise LinAlgError(f"{shown}: the algorithm failed to converge: the input {why}.") from None
             if not by_columns:
                 return found
             ndim = a.ndim  # what has fewer dimensions are eigenvalues, pivots, or reports
@@ -63,7 +63,7 @@ def check_float(name: str, *matrices, integers: type[Exception] = RuntimeError) 
     for a in matrices:
         if a.dtype not in LAPACK_DTYPES:
             whole = a.dtype.kind in "biu"
-            wanted = "Expected a floating point or complex tensor as input" if whole else "Low precision dtypes not supported"
+            wanted = "Expected a floating point or complex tensor" if whole else "Low precision dtypes not supported"
             raise (integers if whole else NotImplementedError)(f"{name}: {wanted}. Got {dtypes.OF_NUMPY[a.dtype].name}. Try x.float()")
 
 
@@ -71,7 +71,7 @@ def check_matrices(name: str, a, what: str = "A") -> None:
     """RuntimeError unless there are at least two dimensions."""
     if a.ndim < 2:
         raise RuntimeError(
-            f"{name}: The input tensor {what} must have at least 2 dimensions, found shape {tuple(a.shape)}: expected a tensor with 2 or more dimensions"
+            f"{name}: {what} must have at least 2 dimensions, found shape {tuple(a.shape)}: expected a tensor with 2 or more dimensions"
         )
 
 
@@ -79,7 +79,7 @@ def check_square(name: str, a, what: str = "A") -> None:
     """RuntimeError unless the last two dimensions are equal."""
     check_matrices(name, a, what)
     if a.shape[-1] != a.shape[-2]:
-        raise RuntimeError(f"{name}: {what} must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices")
+        raise RuntimeError(f"{name}: {what} must be batches of square matrices, found {a.shape[-2]} x {a.shape[-1]}")
 
 
 def check_same_dtype(name: str, a, b, names: str = "A and B") -> None:
@@ -96,7 +96,7 @@ def check_system(name: str, a, b, left: bool = True, names: str = "A and B") -> 
     check_matrices(name, b, "B")
     if a.shape[-1] != b.shape[-2 if left else -1]:
         equation, shapes = "AX = B" if left else "XA = B", f"{tuple(a.shape)} and {tuple(b.shape)}"
-        raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation {equation}: {shapes}")
+        raise RuntimeError(f"{name}: A and B do not fit into {equation}: {shapes}")
     layout.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))  # raises where the batches do not fit together
 
 

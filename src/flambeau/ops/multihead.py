@@ -88,22 +88,20 @@ def _by_head(x, heads: int):
 
 def check_shapes(query, key, value, padding, mask, heads: int) -> bool:
     """Whether there is a dimension of samples."""
-    assert query.dim() in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
+    assert query.dim() in (2, 3), f"query must be (L, E), or (L, N, E) as a batch, found {query.dim()} dimensions"
     n, kind = query.dim(), "batched" if query.dim() == 3 else "unbatched"
     assert key.dim() == value.dim() == n, (
-        f"For {kind} ({n}-D) `query`, expected `key` and `value` to be {n}-D but found {key.dim()}-D and {value.dim()}-D tensors"
+        f"{kind} `query` has {n} dimensions, so `key` and `value` must have {n}, found {key.dim()} and {value.dim()}"
     )
     if padding is not None:
         assert padding.dim() == n - 1, (
             f"For {kind} ({n}-D) `query`, expected `key_padding_mask` to be {n - 1}-D but found {padding.dim()}-D"
         )
     if mask is not None:
-        assert mask.dim() in (2, 3), (
-            f"For {kind} ({n}-D) `query`, expected `attn_mask` to be None, 2-D or 3-D but found {mask.dim()}-D tensor"
-        )
+        assert mask.dim() in (2, 3), f"`attn_mask` of a {kind} ({n}-D) `query` has 2 or 3 dimensions, found {mask.dim()}"
         wanted = (heads, query.shape[0], key.shape[0])
         assert n == 3 or mask.dim() == 2 or tuple(mask.shape) == wanted, (
-            f"Expected `attn_mask` shape to be {wanted} but got {tuple(mask.shape)}"
+            f"Expected `attn_mask` shape to be {wanted}, found {tuple(mask.shape)}"
         )
     return n == 3
 
@@ -117,7 +115,7 @@ def _one_sample(query, key, value):
 
 def _check_features(query, key, value, expected: int, heads: int, separate: bool) -> None:
     features = query.shape[-1]
-    assert features == expected, f"was expecting embedding dimension of {expected}, but got {features}"
+    assert features == expected, f"query has {features} features, but embed_dim is {expected}"
     assert features // heads * heads == features, f"embed_dim {features} not divisible by num_heads {heads}"
     shapes = f"key has shape {tuple(key.shape)}, value {tuple(value.shape)}"
     if separate:
@@ -131,11 +129,9 @@ def canonical_mask(mask, mask_name: str, other_type, other_name: str, target_typ
     if mask is None:
         return None
     if mask.dtype is not dtypes.bool and not mask.is_floating_point():
-        raise AssertionError(f"only bool and floating types of {mask_name} are supported, got {mask.dtype}")
+        raise AssertionError(f"{mask_name} must be bool or floating point, found {mask.dtype}")
     if check_other and other_type is not None and mask.dtype is not other_type:
-        warnings.warn(
-            f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", UserWarning, stacklevel=4
-        )
+        warnings.warn(f"{mask_name} and {other_name} of different types are deprecated: make both of one dtype.", UserWarning, stacklevel=4)
     return mask if mask.dtype is not dtypes.bool else mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
 
 
@@ -187,8 +183,10 @@ def _one_more(mask):
 def _fixed(given, samples: int, heads: int, size: int):
     """Keys or values that come projected, (N x heads, S, D), as (N, heads, S, D)."""
     together = samples * heads
-    assert given.shape[0] == together, f"expecting static_k.size(0) and static_v.size(0) of {together}, but got {given.shape[0]}"
-    assert given.shape[2] == size, f"expecting static_k.size(2) and static_v.size(2) of {size}, but got {given.shape[2]}"
+    assert given.shape[0] == together, (
+        f"static_k and static_v: the first size must be batch times heads, {together}, found {given.shape[0]}"
+    )
+    assert given.shape[2] == size, f"static_k and static_v: the last size must be that of a head, {size}, found {given.shape[2]}"
     return given.reshape(samples, heads, given.shape[1], size)
 
 

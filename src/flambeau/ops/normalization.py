@@ -293,15 +293,10 @@ def _rms_step_by_step(input, axes: int, weight, eps):
 def _check_normalized(name: str, input, shape, weight, bias) -> tuple[int, ...]:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if not shape:
-        raise RuntimeError(
-            f"{name}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got {shape}"
-        )
+        raise RuntimeError(f"{name}: Expected normalized_shape to be at least 1-dimensional, found {shape}")
     for what, given in (("weight", weight), ("bias", bias)):
         if given is not None and given._array.shape != shape:
-            raise RuntimeError(
-                f"Expected {what} to be of same shape as normalized_shape, but got {what} of shape {tuple(given.shape)} and "
-                f"normalized_shape = {shape} ({name})"
-            )
+            raise RuntimeError(f"{name}: {what} must have the shape of normalized_shape, {shape}, found {tuple(given.shape)}")
     if input._array.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got input of size"
@@ -374,7 +369,7 @@ def _scale_and_shift(x, weight, bias):
 
 def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
     if groups <= 0:
-        raise RuntimeError(f"Expected num groups to be greater than 0, got {groups}")
+        raise RuntimeError(f"group_norm: there must be groups, found num_groups={groups}")
     if channels % groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
@@ -383,8 +378,7 @@ def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
     for what, given in (("weight", weight), ("bias", bias)):
         if given is not None and tuple(given.shape) != (channels,):
             raise RuntimeError(
-                f"Expected {what} to be a vector of size equal to the number of channels in input, but got {what} of shape "
-                f"{list(given.shape)} and input of shape {list(input.shape)}"
+                f"group_norm: {what} needs one number for each channel of the input {list(input.shape)}, found {list(given.shape)}"
             )
     _check_float("group_norm", input)
 
@@ -414,7 +408,7 @@ def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
 def _check_several(size) -> None:
     """One number has no variance."""
     if size[0] * math.prod(size[2:]) == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {list(size)}")
+        raise ValueError(f"Expected more than 1 value per channel when training, found {list(size)}. Try a larger batch, or eval()")
 
 
 # -- batch norm and group norm -----------------------------------------------------------------------------------------------
@@ -656,7 +650,7 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
     if input.dim() < 2:
         raise RuntimeError(f"batch_norm: expected an input of at least 2 dimensions (N, C, *), got shape {tuple(input.shape)}")
     if not training and (running_mean is None or running_var is None):
-        raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
+        raise RuntimeError("batch_norm: without training it uses running_mean and running_var, which are None")
     channels = input.shape[1]
     for what, given in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
         if given is not None and given.numel() != channels:
@@ -688,7 +682,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     A batch norm of one sample with N * C channels; running statistics are averaged over the samples.
     """
     if not use_input_stats and (running_mean is None or running_var is None):
-        raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+        raise RuntimeError("instance_norm: without use_input_stats it uses running_mean and running_var, which are None")
     if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
         return _by_channel(input, weight, bias, float(eps), input._array.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
@@ -709,7 +703,7 @@ def functional_instance_norm(
 ):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     if use_input_stats and math.prod(input._array.shape[2:]) == 1:
-        raise ValueError(f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}")
+        raise ValueError(f"Expected more than 1 spatial element when training, found {tuple(input.shape)}")
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 
 
@@ -717,7 +711,7 @@ def functional_instance_norm(
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """x / (k + alpha * mean of the squares of `size` neighbouring channels)^beta. (N, C, *)."""
     if input.dim() < 3:
-        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
+        raise ValueError(f"local_response_norm: expected (N, C, *), at least 3 dimensions, found {input.dim()}")
     if not input.numel():
         return input
     around = (*(0, 0) * (input.dim() - 2), size // 2, (size - 1) // 2)

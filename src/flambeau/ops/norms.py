@@ -56,7 +56,7 @@ def _norm_dtype(array, dtype):
     """NumPy's dtype of a norm: real, of the precision of the input, or as asked for."""
     own = dtypes.OF_NUMPY[array.dtype]
     if own.category < dtypes.FLOAT:
-        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {own.name}. Try x.float()")
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor, found {own.name}. Try x.float()")
     if dtype is None:
         return own.to_real().numpy
     dtype = checked_dtype("linalg.vector_norm", dtype)
@@ -64,14 +64,14 @@ def _norm_dtype(array, dtype):
         kind = "complex for complex" if own.is_complex else "real for real"
         raise RuntimeError(f"linalg.vector_norm: dtype should be floating point and {kind} inputs, but got {dtype.name}")
     if dtypes.promote_types(own, dtype) is not dtype:
-        raise RuntimeError(f"linalg.vector_norm: {own.name} should be convertible without narrowing to the specified dtype ({dtype.name})")
+        raise RuntimeError(f"linalg.vector_norm: {own.name} does not fit into dtype ({dtype.name})")
     return dtype.to_real().numpy
 
 
 def _check_identity(shape, ord, dims) -> None:
     """RuntimeError where the norm of nothing would be asked for, and has no value."""
     if (ord < 0 or ord == inf) and count(shape, dims) == 0:
-        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor {tuple(shape)}: it has no identity")
+        raise RuntimeError(f"linalg.vector_norm cannot compute norm {ord} of {tuple(shape)}, an empty tensor: it has no identity")
 
 
 @_vector_norm.prepared
@@ -122,7 +122,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 def _check_real(ord) -> None:
     if isinstance(ord, complex):
-        raise RuntimeError(f"linalg.norm: Expected a non-complex scalar as the order of norm, found {ord}")
+        raise RuntimeError(f"linalg.norm: Expected a non-complex scalar for ord, found {ord}")
 
 
 # -- matrices --------------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     rows, columns = _two_dims(A, dim)
     _check_real(ord)
     if A.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {A.dtype.name}. Try x.float()")
+        raise RuntimeError(f"linalg.matrix_norm: Expected a floating point or complex tensor, found {A.dtype.name}. Try x.float()")
     if ord == "fro":
         return _vector_norm(A, 2, (rows, columns), keepdim, dtype)
     if dtype is not None:
@@ -173,10 +173,10 @@ def _two_dims(A, dim) -> tuple[int, int]:
     if not isinstance(dim, (tuple, list)):
         raise TypeError(f"linalg.matrix_norm(): argument 'dim' must be a tuple of two ints, not {type(dim).__name__}")
     if len(dim) != 2:
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {tuple(dim)}")
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple; it is {tuple(dim)}")
     rows, columns = (layout.wrap_dim(whole(d), A.dim()) for d in dim)
     if rows == columns:
-        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {tuple(dim)}")
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different, found {tuple(dim)}")
     return rows, columns
 
 
@@ -243,7 +243,7 @@ def renorm(input, p, dim, maxnorm):
     if p <= 0:
         raise RuntimeError(f"renorm: non-positive-norm not supported, found p = {p}")
     if maxnorm < 0:
-        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+        raise RuntimeError(f"renorm: maxnorm is a length and may not be negative, found {maxnorm}")
     if input.dim() < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.dim()} dimensions")
     dim = layout.wrap_dim(whole(dim), input.dim())

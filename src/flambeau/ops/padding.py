@@ -56,13 +56,13 @@ def _pairs(sizes, pad) -> tuple[tuple[int, int], ...]:
     """(before, after) of every dimension, in their order."""
     n = len(sizes)
     if len(pad) % 2:
-        raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}: a (before, after) pair for every dimension")
+        raise RuntimeError(f"pad: the length of pad must be even, a (before, after) pair for every dimension, found {len(pad)}")
     if len(pad) > 2 * n:
-        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input: {len(pad)} for {n}")
+        raise RuntimeError(f"pad: {len(pad)} numbers are too many for {n} dimensions, which take two each")
     pairs = [(0, 0)] * (n - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     for d, (size, pair) in enumerate(zip(sizes, pairs, strict=True)):
         if size + sum(pair) < 0:
-            raise RuntimeError(f"The input size {size} plus negative padding {pair} gives a negative output size in dim {d}")
+            raise RuntimeError(f"pad: size {size} of dim {d} with padding {pair} would be a negative output size")
     return tuple(pairs)
 
 
@@ -144,11 +144,11 @@ def _check_widths(input, widths, mode: str) -> None:
             )
         if mode == "reflect" and max(before, after) >= size:
             raise RuntimeError(
-                "Padding size should be less than the corresponding input dimension, but got: padding "
-                f"({before}, {after}) at dimension {input.dim() - 1 - i} of input {list(input.shape)}"
+                f"Padding size should be less than the corresponding input dimension, found ({before}, {after}) for dimension "
+                f"{input.dim() - 1 - i} of {list(input.shape)}"
             )
         if mode == "circular" and max(before, after) > size:
-            raise RuntimeError(f"Padding value causes wrapping around more than once: ({before}, {after}) for a size of {size}")
+            raise RuntimeError(f"circular padding wraps around once at most, found ({before}, {after}) for a size of {size}")
         if size + before + after < (0 if mode == "circular" else 1):
             raise RuntimeError(
                 f"padding ({before}, {after}) leaves nothing of dimension {input.dim() - 1 - i} of input {list(input.shape)}"
@@ -162,6 +162,6 @@ def unravel_index(indices, shape):
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
-        raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+        raise ValueError(f"unravel_index: expected 'indices' to be integer, found {indices.dtype}")
     strides, indices = layout.contiguous_strides(sizes), indices.long()
     return tuple(indices.div(s, rounding_mode="floor") % n for s, n in zip(strides, sizes, strict=True))

@@ -150,7 +150,7 @@ def _picked(x, indices, n: int):
 def _numbers(name: str, what: str, value, n: int) -> tuple[int, ...]:
     given = value if isinstance(value, (tuple, list)) else (value,)
     if len(given) not in (1, n):
-        raise RuntimeError(f"{name}: {what} must either be a single int, or a tuple of {n} ints; found {tuple(given)}")
+        raise RuntimeError(f"{name}: {what} is one int, or a tuple of {n}; found {tuple(given)}")
     return tuple([v if type(v) is int else whole(v) for v in given]) * (1 if len(given) == n else n)
 
 
@@ -169,13 +169,10 @@ def _geometry_of(name: str, n: int, shape: tuple[int, ...], kernel_size, stride,
         if min(numbers) < least:
             raise RuntimeError(f"{name}: {what} must be greater than zero, but got {numbers if n > 1 else numbers[0]}")
     if min(padding) < 0:
-        raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {padding}")
+        raise RuntimeError(f"{name}: pad must be non-negative, found {padding}")
     for p, k in zip(padding, kernel, strict=True):
         if p > k // 2:  # of the kernel as given: dilation makes no window wider here, as in PyTorch
-            raise RuntimeError(
-                f"{name}: pad should be smaller than or equal to half of kernel size: padding should be at most half of kernel size, "
-                f"but got padding={p} and kernel_size={k}"
-            )
+            raise RuntimeError(f"{name}: pad may be half of kernel size at most, found padding={p} and kernel_size={k}")
     _check_input(name, n, shape)
     every = zip(shape[-n:], kernel, stride, padding, dilation, strict=True)
     sizes = tuple([_windows(size, k, s, p, d, ceil_mode) for size, k, s, p, d in every])
@@ -380,7 +377,7 @@ def _declare_fractional(n: int) -> None:
 
     def found(input, kernel_size, output_size, output_ratio, samples):
         if output_size is None and output_ratio is None:
-            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+            raise ValueError(f"{name}: either output_size or output_ratio must be given")
         kernel = _numbers(name, "kernel_size", kernel_size, n)
         if output_size is None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
@@ -418,10 +415,10 @@ def _unpooled_sizes(n: int, input, kernel, stride, padding, output_size) -> tupl
     given = [whole(s) for s in output_size]
     given = given[-n:] if len(given) == n + 2 else given
     if len(given) != n:
-        raise ValueError(f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(given)}'")
+        raise ValueError(f"max_unpool: output_size has {n} numbers, or {n + 2} with batch and channels, found {len(given)}")
     for d, (size, middle, s) in enumerate(zip(given, usual, stride, strict=True)):
         if not middle - s < size < middle + s:
-            raise ValueError(f'invalid output_size "{tuple(given)}" (dim {d} must be between {middle - s} and {middle + s})')
+            raise ValueError(f'invalid output_size "{tuple(given)}": in dim {d} there can have been {middle - s} to {middle + s}')
     return tuple(given)
 
 
@@ -435,11 +432,10 @@ def _declare_unpool(n: int) -> None:
         padding = _numbers(name, "padding", padding, n)
         sizes = _unpooled_sizes(n, input, kernel, stride, padding, output_size)
         if indices.dtype.name != "int64":
-            raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {indices.dtype}")
+            raise RuntimeError(f"{name}: indices must be of int64, as max_pool gives them, found {indices.dtype}")
         if tuple(indices.shape) != tuple(input.shape):
             raise RuntimeError(
-                f"{name}: Expected shape of indices to be the same as that of the input tensor ({list(input.shape)}) but got "
-                f"indices tensor with shape: {list(indices.shape)}"
+                f"{name}: Expected shape of indices to be that of the input, {list(input.shape)}, found {list(indices.shape)}"
             )
         if input.dim() not in (n + 1, n + 2):
             raise RuntimeError(f"{name}: Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got {list(input.shape)}")

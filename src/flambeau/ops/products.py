@@ -137,7 +137,7 @@ def matmul(input, other):
     if a == 2 and b == 2:
         return mm.call(input, other)
     if a == 0 or b == 0:
-        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {a}D and {b}D. Try input * other")
+        raise RuntimeError(f"matmul: both arguments need to be at least 1D, found {a}D and {b}D. Try input * other")
     if a > 1 and b > 1:
         return _matmul(input, other)
     if a == 1 and b == 1:
@@ -224,9 +224,9 @@ def vdot(input, other):
 def vecdot(x, y, *, dim=-1):
     """The sums of products conj(x) y along `dim`; other dimensions broadcast. (..., K), (..., K) -> (...)."""
     if x.dtype is not y.dtype:
-        raise RuntimeError(f"linalg.vecdot: Expected x and y to have the same dtype, but found {x.dtype} and {y.dtype}")
+        raise RuntimeError(f"linalg.vecdot: Expected x and y of the same dtype, found {x.dtype} and {y.dtype}")
     if x.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {x.dtype.name}. Try x.float()")
+        raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor, found {x.dtype.name}. Try x.float()")
     if x.dim() == 1 and y.dim() == 1:
         return vdot(x, y)
     return (conj(x) * y).sum(dim)
@@ -338,7 +338,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
     _check_vector("addmv", mat._array, vec._array)
     if input.dtype is not mat.dtype:
-        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {input.dtype}, {mat.dtype}, and {vec.dtype}")
+        raise RuntimeError(f"addmv: all three must have the same dtype, found {input.dtype}, {mat.dtype} and {vec.dtype}")
     return _unsafe_view(addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha), (mat.shape[0],))
 
 
@@ -381,8 +381,8 @@ def _refuse_shapes(a, b) -> None:
     elif a[-2] == b[-2]:
         hint = ". Did you mean mat1.mT @ mat2?"
     raise RuntimeError(
-        f"mat1 and mat2 shapes cannot be multiplied ({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]}): the columns of the first ({a[-1]}) must be "
-        f"as many as the rows of the second ({b[-2]}){hint}"
+        f"mat1 and mat2 shapes cannot be multiplied: {a[-2]}x{a[-1]} and {b[-2]}x{b[-1]}, but the columns of the first "
+        f"({a[-1]}) must be as many as the rows of the second ({b[-2]}){hint}"
     )
 
 
@@ -404,7 +404,7 @@ def _check_batches(name: str, a, b) -> None:
     _check_dtypes(name, a, b)
     if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but got: "
+            f"Expected size for first two dimensions of batch2 tensor to be [{a.shape[0]}, {a.shape[2]}], found "
             f"[{b.shape[0]}, {b.shape[1]}]."
         )
 
@@ -429,24 +429,19 @@ def _check_vector(name: str, mat, vec) -> None:
 
 def _check_vectors(name: str, a, b) -> None:
     if a.ndim != 1 or b.ndim != 1:
-        raise RuntimeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors ({name}; torch.matmul takes others)")
+        raise RuntimeError(f"1D tensors expected, found {a.ndim}D and {b.ndim}D ({name}; torch.matmul takes others)")
     if a.dtype != b.dtype:
-        raise RuntimeError(
-            f"dot : expected both vectors to have same dtype, but found {dtypes.of_array(a).name} and {dtypes.of_array(b).name}"
-        )
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, found {dtypes.of_array(a).name} and {dtypes.of_array(b).name}")
     _check_dtypes(name, a, b)
     if a.size != b.size:
-        raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{a.size}] and src [{b.size}] to have the same number of elements, but got "
-            f"{a.size} and {b.size} elements respectively"
-        )
+        raise RuntimeError(f"inconsistent tensor size: {a.size} and {b.size} elements cannot be paired")
 
 
 def _check_addend(name: str, input, shape, dtype) -> None:
     if input.dtype != dtype:
         found = f"{dtypes.of_array(input).name} and {dtypes.OF_NUMPY[dtype].name}"
         raise RuntimeError(
-            f"{name}: Input dtypes must be the same: self and mat2 must have the same dtype, but got {found}. Convert one with .to(...)"
+            f"{name}: Input dtypes must be the same (they must have the same dtype), found {found}. Convert one with .to(...)"
         )
     if input.shape != shape and input.shape != shape[-1:]:
         layout.expand(tuple(input.shape), arrays.element_strides(input), shape)  # raises where it does not broadcast

@@ -39,7 +39,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     k = whole(k)
     n = row_form(input, dim)[0].shape[layout.wrap_dim(whole(dim), input.ndim)]
     if n and not 1 <= k <= n:
-        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}: it has {n} elements, found k={k}")
+        raise RuntimeError(f"selected number k out of range for dimension {dim}: it has {n} elements, found k={k} (kthvalue)")
     return _picked("kthvalue", input, dim, keepdim, lambda rows, dim: order.kth_smallest(rows, k - 1, dim))
 
 
@@ -122,7 +122,7 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 def _quantile(name: str, input, q, dim, keepdim, interpolation, ignore_nan):
     q = _fractions(name, input, q)
     if interpolation not in INTERPOLATIONS:
-        raise RuntimeError(f"{name}() interpolation must be one of {', '.join(INTERPOLATIONS)}, but got {interpolation}")
+        raise RuntimeError(f"{name}(): interpolation is one of {', '.join(INTERPOLATIONS)}, found {interpolation}")
     if not input.numel():
         raise RuntimeError(f"{name}() input tensor must be non-empty, found shape {tuple(input.shape)}")
     at = 0 if dim is None else layout.wrap_dim(whole(dim), input.dim())

@@ -62,7 +62,7 @@ def checked_dtype(name: str, dtype) -> dtypes.dtype:
     found = dtypes.asked(dtype)
     if isinstance(found, dtypes.dtype):
         return found
-    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, found {type(dtype).__name__}")
 
 
 # -- sums ------------------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _mean_dtype(array, dtype):
     found = dtypes.OF_NUMPY[array.dtype] if dtype is None else checked_dtype("mean", dtype)
     if found.category < dtypes.FLOAT:
         which = "Input dtype" if dtype is None else "Optional dtype"
-        what = f"{which} must be either a floating point or complex dtype. Got: {found.name}"
+        what = f"{which} must be floating point or complex, found {found.name}"
         raise RuntimeError(f"mean(): could not infer output dtype. {what}. Try x.float().mean(), or x.mean(dtype=torch.float32)")
     return found.numpy
 

@@ -183,10 +183,7 @@ def index_copy(input, dim, index, source):
     if bool(input.dim()) != bool(source.dim()) and source.numel() == 1 and input.numel() == 1:
         source = source.reshape(tuple(input.shape))
     if input.dim() and source.dim() and input.dim() != source.dim():
-        raise IndexError(
-            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality "
-            f"({source.dim()}), destination dimensionality ({input.dim()})"
-        )
+        raise IndexError(f"index_copy_(): source and self must match in their number of dimensions, found {source.dim()} and {input.dim()}")
     dim = _check_source("index_copy_", input, dim, index, source, IndexError)
     return _index_copy, input, dim, index, source
 
@@ -236,9 +233,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     A scatter_reduce in which every element of a slice has the same index.
     """
     if reduce not in REDUCTIONS or reduce == "sum":
-        raise RuntimeError(
-            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}. For sums there is index_add"
-        )
+        raise RuntimeError(f"index_reduce(): reduce is prod, mean, amax or amin, found {reduce}. For sums there is index_add")
     index = _vector("index_reduce_", index)
     dim = _check_source("index_reduce_", input, dim, index, source)
     if input.dtype.name == "bool":
@@ -271,8 +266,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     """
     if indices.dtype not in (dtypes.int64.numpy, dtypes.int32.numpy):
         raise RuntimeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"{indices.dtype} instead (while checking arguments for embedding). Try indices.long()"
+            f"Expected tensor for argument #1 'indices' of embedding to be Long or Int, found {indices.dtype}. Try indices.long()"
         )
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")

@@ -43,7 +43,7 @@ def check_tensor(name: str, argument: str, value) -> None:
 def check_same_dtype(name: str, input, source) -> None:
     """RuntimeError unless what is written has the dtype of what it is written into."""
     if input._array.dtype != source._array.dtype:
-        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype}")
+        raise RuntimeError(f"Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype} ({name})")
 
 
 def _lines(input, index) -> tuple:
@@ -109,10 +109,10 @@ def _check_reach(name: str, input, dim: int, index) -> None:
     if own == found:
         return
     if len(own) != len(found):
-        raise RuntimeError(f"Index tensor must have the same number of dimensions as input tensor: {name} found {found} and {own}")
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as input: {name} found {found} and {own}")
     for d, (n, most) in enumerate(zip(found, own, strict=True)):
         if d != dim and n > most:
-            raise RuntimeError(f"Size does not match at dimension {d} expected index {found} to be no larger than self {own}")
+            raise RuntimeError(f"Size does not match at dimension {d}: the index, {found}, is longer there than self, {own}")
 
 
 @composite(out="apart")
@@ -123,7 +123,7 @@ def take_along_dim(input, indices, dim=None):
     """
     check_tensor("take_along_dim", "indices", indices)
     if indices.dtype.name not in INTEGERS:
-        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}. Try indices.long()")
+        raise RuntimeError(f"take_along_dim(): dtype of indices should be Long, found {indices.dtype}. Try indices.long()")
     if dim is None:
         input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
     if input.dim() != indices.dim():
@@ -189,7 +189,7 @@ def _covered(name: str, input, dim: int, index, src):
         raise RuntimeError(f"Index tensor must have the same number of dimensions as src tensor: {name} found {wanted} and {found}")
     if any(n > m for n, m in zip(wanted, found, strict=True)):
         own = tuple(input.shape)
-        raise RuntimeError(f"Expected index {wanted} to be no larger than self {own} apart from dimension {dim} and than src {found}")
+        raise RuntimeError(f"Expected index {wanted} to fit into src {found} and, but for dimension {dim}, into self {own}")
     return src.reshape(found)[tuple(slice(n) for n in wanted)].reshape(tuple(index.shape))
 
 
@@ -234,7 +234,7 @@ def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """
     src = value if src is None else src
     if reduce is not None and reduce not in ("add", "multiply"):
-        raise RuntimeError(f"reduce argument must be either add or multiply, found {reduce!r}. scatter_reduce knows more")
+        raise RuntimeError(f"scatter: reduce is add or multiply, found {reduce!r}. scatter_reduce knows more")
     if not hasattr(src, "_array"):
         if not isinstance(src, (*arrays.NUMBERS, np.generic)):
             raise TypeError(f"scatter(): argument 'src' must be Tensor or Number, not {type(src).__name__}")
@@ -401,6 +401,6 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     `include_self=False` leaves out of it what stood there; places the index does not name keep their value.
     """
     if reduce not in REDUCTIONS:
-        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+        raise RuntimeError(f"reduce is sum, prod, mean, amax or amin, found {reduce}")
     dim, src = _prepared("scatter_reduce", input, dim, index, src)
     return _scatter_reduce, input, dim, index, src, reduce, bool(include_self)

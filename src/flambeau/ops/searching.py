@@ -29,13 +29,13 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     sorter           the indices that sort sorted_sequence, if it is not sorted
     """
     if side not in (None, "left", "right"):
-        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+        raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right', found {side}")
     if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError("searchsorted(): side='left' contradicts right=True")
     values = _as_values(sorted_sequence, input)
     lead, shape = tuple(sorted_sequence.shape), tuple(values.shape)
     if not values.dim() and sorted_sequence.dim() != 1:
-        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
+        raise RuntimeError("searchsorted(): a number is looked for only when boundaries tensor dimension is 1")
     if sorted_sequence.dim() != 1 and lead[:-1] != shape[:-1]:
         raise RuntimeError(f"torch.searchsorted(): the first N-1 dimensions of boundaries {list(lead)} and input {list(shape)} must match")
     if sorter is not None:
@@ -50,9 +50,11 @@ def _as_values(boundaries, input):
 
 def _ordered(sequence, sorter):
     if tuple(sorter.shape) != tuple(sequence.shape):
-        raise RuntimeError(f"searchsorted(): boundary and sorter must have the same size, not {list(sequence.shape)}, {list(sorter.shape)}")
+        raise RuntimeError(
+            f"boundary and sorter must have the same size, found {list(sequence.shape)} and {list(sorter.shape)} (searchsorted)"
+        )
     if sorter.dtype is not dtypes.int64:
-        raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter.dtype.name}")
+        raise RuntimeError(f"sorter must be a tensor of long dtype, found {sorter.dtype.name} (searchsorted)")
     if sorter.numel() and anywhere((sorter < 0).logical_or(sorter >= sequence.shape[-1])):
         raise RuntimeError(f"torch.searchsorted(): sorter index out of range for {sequence.shape[-1]} elements")
     return sequence.gather(-1, sorter)
@@ -62,7 +64,7 @@ def _ordered(sequence, sorter):
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The index of the interval between `boundaries` (B,), sorted, that each value of `input` lies in: 0 below the first."""
     if boundaries.dim() != 1:
-        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, a row of numbers, found {boundaries.dim()}")
     return _search(boundaries, _as_values(boundaries, input), right, out_int32)
 
 
@@ -83,6 +85,6 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each of `elements` is one of `test_elements`, as bool; the opposite, if `invert`. The shape of elements."""
     tensors = [x for x in (elements, test_elements) if hasattr(x, "_array")]
     if not tensors:
-        raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
+        raise TypeError("isin(): elements or test_elements must be a tensor, found two numbers")
     as_tensor = [x if hasattr(x, "_array") else tensors[0].new_tensor(x, dtype=dtypes.of_scalar(x)) for x in (elements, test_elements)]
     return _isin(*as_tensor, bool(invert))

@@ -85,7 +85,7 @@ def _addresses(array, index):
 def _take(input, index):
     """out[i] = the element number index[i] of input."""
     if not input.size and index.size:
-        raise IndexError("take(): tried to take from an empty tensor")
+        raise IndexError("take(): there is nothing to take from an empty tensor")
     return gather.take_rows(gather.memory(input), 0, _addresses(input, _flat_index(index, input.size)))
 
 
@@ -121,7 +121,7 @@ def take(input, index):
 def _put(input, index, source, accumulate):
     """source written to, or added at, the elements of input that the index counts off."""
     if not input.size and index.size:
-        raise IndexError("put_(): Tried to put elements into an empty tensor")
+        raise IndexError("put_(): an empty tensor has no places to put elements")
     at = _addresses(input, _flat_index(index, input.size))
     values = arrays.apart(input, source).reshape(at.shape)
     (gather.add_rows if accumulate else gather.put_rows)(gather.memory(input), 0, at, values)
@@ -139,7 +139,7 @@ def put(input, index, source, accumulate=False):
     check_index("put_", index, ("int64",))
     check_tensor("put_", "source", source)
     if input.dtype is not source.dtype:
-        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got {input.dtype} and {source.dtype}")
+        raise RuntimeError(f"put_(): source must be of the same dtype as self, {input.dtype}, found {source.dtype}")
     if index.numel() != source.numel():
         raise IndexError(f"put_(): Expected source and index to have the same number of elements, found {source.numel()}, {index.numel()}")
     if not accumulate:

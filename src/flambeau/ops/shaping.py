@@ -82,7 +82,7 @@ def swapaxes(input, axis0, axis1):
 def t(input):
     """The transpose of a matrix; vectors and numbers as they are."""
     if input.dim() > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.dim()}D. Try .mT or .transpose(dim0, dim1)")
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, found {input.dim()}. Try .mT or .transpose(dim0, dim1)")
     return _t(input)
 
 
@@ -99,7 +99,7 @@ _t.derivative(lambda grad: _t(grad))
 def adjoint(input):
     """The conjugate transpose of the last two dimensions."""
     if input.dim() == 1:
-        raise RuntimeError("tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        raise RuntimeError("adjoint() is only supported on matrices, or batches of them, found a 1-D tensor.")
     if not input.dim():
         return input.conj() if input.is_complex() else input.view(())
     swapped = input.transpose(-2, -1)
@@ -214,7 +214,7 @@ def repeat(input, *repeats, **named):
     """`input` repeated along every dimension, copied. New dimensions come first."""
     times = listed("repeat", "repeats", repeats, named)
     if len(times) < input.dim():
-        raise RuntimeError(f"Number of dimensions of repeat dims can not be smaller than that of the tensor: {len(times)} < {input.dim()}")
+        raise RuntimeError(f"repeat: every dimension of the tensor needs a number of times, found {len(times)} numbers for {input.dim()}")
     if any(n < 0 for n in times):
         raise RuntimeError(f"Trying to create tensor with negative dimension: repeats {list(times)}")
     return _repeat(input, times)
@@ -284,7 +284,7 @@ def roll(input, shifts, dims=None):
     if not shifts:
         raise RuntimeError("`shifts` required: say by how many places the elements move")
     if len(shifts) != (len(dims) or 1):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+        raise RuntimeError(f"shifts and dimensions must align: found {len(shifts)} and {len(dims)}")
     if len(dims) == 1 and not input.numel():
         return input.clone()  # PyTorch does not look at the dimension of a tensor without elements
     if dims and not input.dim():
@@ -383,12 +383,12 @@ def rot90(input, k=1, dims=(0, 1)):
     """A plane turned by k quarter turns from dims[0] toward dims[1]."""
     dims = tuple(dims)
     if len(dims) != 2:
-        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+        raise RuntimeError(f"expected total rotation dims == 2, found {len(dims)}")
     if input.dim() < 2:
-        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.dim()}")
+        raise RuntimeError(f"expected total dims >= 2, found {input.dim()}")
     a, b = (layout.wrap_dim(d, input.dim()) for d in dims)
     if a == b:
-        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+        raise RuntimeError(f"expected rotation dims to be different, found {dims[0]} and {dims[1]}")
     return _rot90(input, k % 4, (a, b))
 
 
@@ -433,14 +433,16 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.dim() == 0 or (repeats.dim() == 1 and repeats.numel() == 1):
         repeats = repeats.reshape(1).expand((size,))
     elif repeats.numel() != size:
-        raise RuntimeError(f"repeats must have the same size as input along dim, found {repeats.numel()} and {size} in dimension {dim}")
+        raise RuntimeError(
+            f"repeats must be one number, or one for each of {size} slices of dimension {dim}: the same size, found {repeats.numel()}"
+        )
     return OPS["index_select"](input, dim, _indices_repeated(repeats, output_size))
 
 
 def _indices_repeated(repeats, output_size):
-    """0 repeats[0] times, 1 repeats[1] times, ..."""
+    """As many zeros as repeats[0] says, then as many ones as repeats[1], ..."""
     if repeats.dim() > 1:
-        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+        raise RuntimeError("repeats must be a number or a row of numbers: 0-dim or 1-dim")
     if repeats.is_floating_point() or repeats.is_complex():
         raise NotImplementedError(f"repeat_interleave is not implemented for repeats of {repeats.dtype}: int64 or int32. Try .long()")
     found = _repeat_indices(repeats)

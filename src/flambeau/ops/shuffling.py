@@ -16,8 +16,7 @@ def pixel_shuffle(input, upscale_factor):
     *batch, channels, height, width = input.shape
     if channels % (r * r):
         raise RuntimeError(
-            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)="
-            f"{channels} is not divisible by {r * r}"
+            f"pixel_shuffle: a factor of {r} takes its pixels from {r * r} channels each, but {channels} are not divisible by that"
         )
     apart = row_major(input).reshape((*batch, channels // (r * r), r, r, height, width))
     n = len(batch)
@@ -51,7 +50,7 @@ def _copied(moved, shape: tuple[int, ...], input):
 
 def _check_image(name: str, input, what: str, factor: int) -> None:
     if input.dim() < 3:
-        raise RuntimeError(f"{name} expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)")
+        raise RuntimeError(f"{name} expects at least 3 dimensions, (*, C, H, W), found {input.dim()}")
     if factor <= 0:
         raise RuntimeError(f"{name} expects a positive {what}, but got {factor}")
 
@@ -60,10 +59,10 @@ def _check_image(name: str, input, what: str, factor: int) -> None:
 def channel_shuffle(input, groups):
     """The first channel of every group, then the second of every group, ... (N, C, *) -> the same shape."""
     if input.dim() <= 2:
-        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, found {list(input.shape)}")
     samples, channels, *places = input.shape
     if groups <= 0:
-        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+        raise RuntimeError(f"Number of groups to divide channels in must be positive, found {groups}")
     if channels % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
     apart = row_major(input).reshape((samples, groups, channels // groups, *places))

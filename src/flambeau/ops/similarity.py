@@ -17,7 +17,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     common = promoted(x1, x2)
     if not common.is_floating_point:
         x1.sum(dim)  # a dimension that does not exist is the first complaint
-        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {common}")
+        raise RuntimeError(f"cosine_similarity: the dtype of both together must be floating point, found {common}. Try x1.float()")
     if x1._array.shape == x2._array.shape and x1._array.dtype == x2._array.dtype and common.itemsize > 2 and x1.dim():
         return _cosine(x1, x2, layout.wrap_dim(whole(dim), x1.dim()), float(eps))
     shape = layout.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))

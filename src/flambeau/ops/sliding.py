@@ -109,13 +109,14 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Every window of an image as a column. (N, C, H, W) or (C, H, W) -> (N, C * kernel elements, number of windows)."""
     options = _options("unfold", kernel_size, dilation, padding, stride)
     if input.dim() not in (3, 4) or 0 in input.shape[-3:]:
-        wanted = "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input"
+        wanted = "Expected 3D or 4D input, (C, H, W) or (N, C, H, W), only N of which may be 0"
         raise RuntimeError(f"{wanted}, but got: {list(input.shape)}")
     counts = _counts(input.shape[-2:], *options)
     if min(counts) < 1:
         raise RuntimeError(
-            f"Given input with spatial size {tuple(input.shape[-2:])}, kernel_size={options[0]}, dilation={options[1]}, padding={options[2]}, "
-            f"stride={options[3]}, calculated shape of the array of sliding blocks as {counts}, but its components must be at least one."
+            f"unfold: calculated shape of the array of sliding blocks as {counts}, but its components must be at least one. "
+            f"An input {tuple(input.shape[-2:])} has no room for kernel_size={options[0]} with dilation={options[1]}, "
+            f"padding={options[2]}, stride={options[3]}"
         )
     return _im2col(input, *options) if input.dim() == 4 else _im2col(input.unsqueeze(0), *options).squeeze(0)
 
@@ -125,21 +126,18 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """Columns put back where their windows were and added up. (N, C * kernel elements, number of windows) -> (N, C, *output_size)."""
     size, options = _pair("fold", "output_size", output_size, 1), _options("fold", kernel_size, dilation, padding, stride)
     if input.dim() not in (2, 3) or 0 in input.shape[-2:]:
-        wanted = "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input"
+        wanted = "Expected 2D or 3D input, (C k, L) or (N, C k, L), only N of which may be 0"
         raise RuntimeError(f"{wanted}, but got: {list(input.shape)}")
     rows, columns = input.shape[-2:]
     if math.prod(options[0]) >= 1 << 63:
         raise RuntimeError(f"fold: the product of kernel_width and kernel_height overflowed: kernel_size={options[0]}")
     if rows % math.prod(options[0]):
-        raise RuntimeError(
-            "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got input.size(1)="
-            f"{rows} and kernel_size={options[0]}"
-        )
+        raise RuntimeError(f"fold: dimension 1 of input must be divisible by the product of kernel_size {options[0]}, found {rows}")
     counts = _counts(size, *options)
     if min(counts) < 1 or math.prod(counts) != columns:
         raise RuntimeError(
-            f"Given output_size={size}, kernel_size={options[0]}, dilation={options[1]}, padding={options[2]}, stride={options[3]}, expected size "
-            f"of input's dimension 2 to match the calculated number of sliding blocks {' * '.join(map(str, counts))} = {math.prod(counts)}, but "
-            f"got input.size(2)={columns}"
+            f"fold: dimension 2 of input must match the calculated number of sliding blocks {' * '.join(map(str, counts))} = "
+            f"{math.prod(counts)} for output_size={size}, kernel_size={options[0]}, dilation={options[1]}, "
+            f"padding={options[2]} and stride={options[3]}, found {columns}"
         )
     return _col2im(input, size, *options) if input.dim() == 3 else _col2im(input.unsqueeze(0), size, *options).squeeze(0)

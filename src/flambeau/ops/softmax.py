@@ -92,7 +92,7 @@ def _guessed(name: str, input, dim, stacklevel: int) -> int:
 def implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
     """The same by the number of dimensions, with a warning."""
     warnings.warn(
-        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        f"Implicit dimension choice for {name} is deprecated: say dim=",
         stacklevel=stacklevel + 2,
     )
     return 0 if ndim in (0, 1, 3) else 1
@@ -127,7 +127,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     hard: a one where the sample is largest and zeros elsewhere, with the derivative of the soft sample (Jang et al. 2017).
     """
     if eps != 1e-10:
-        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=3)
+        warnings.warn("gumbel_softmax: `eps` is deprecated, and ignored.", stacklevel=3)
     noise = -logits.new_empty(logits.shape).exponential_().log()
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:

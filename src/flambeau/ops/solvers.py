@@ -25,7 +25,7 @@ from flambeau.ops.matrix import (
     vector_as_matrix,
 )
 
-SINGULAR = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
+SINGULAR = "The diagonal element {} is zero, the inversion could not be completed: the input matrix is singular."
 
 
 @on_arrays(public=False, method=False)
@@ -47,7 +47,7 @@ def inv(A):
         return matrices.inverse(A)
     except np.linalg.LinAlgError:
         refuse("linalg.inv", matrices.lu_factor(A)[2], SINGULAR.format)
-        raise LinAlgError("linalg.inv: the inversion could not be completed because the input matrix is singular.") from None
+        raise LinAlgError("linalg.inv: the input matrix is singular, and has no inverse.") from None
 
 
 def _inverse_gradient(grad, result):
@@ -88,7 +88,7 @@ inv_ex.derivative(A=lambda grads, inverse: _inverse_gradient(grads[0], inverse))
 # -- general systems -------------------------------------------------------------------------------------------------------
 
 
-NO_SOLUTION = "The solver failed because the input matrix is singular."
+NO_SOLUTION = "There is no solution, or many: the input matrix is singular."
 
 
 @from_lapack("linalg_solve_ex", public=False)
@@ -201,7 +201,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     """(X, a copy of A) with A X = input for triangular A (A^T X = input with `transpose`). The older form of linalg.solve_triangular."""
     for name, t in (("b", input), ("A", A)):
         if t.dim() < 2:
-            raise RuntimeError(f"torch.triangular_solve: Expected {name} to have at least 2 dimensions, but it has {t.dim()}")
+            raise RuntimeError(f"torch.triangular_solve: {name} must have at least 2 dimensions, found {t.dim()}")
     check_system("triangular_solve", A._array, input._array, names="A and b")
     coefficient, upper = (A.mT, not upper) if transpose else (A, upper)
     solution = _solve_triangular(coefficient, input, bool(upper), bool(unitriangular))
@@ -390,7 +390,7 @@ def tensorinv(A, ind=2):
     shape = tuple(A.shape)
     rows, columns = prod(shape[:ind]), prod(shape[ind:])
     if rows != columns:
-        said = "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind])"
+        said = "Expected self to satisfy the requirement that the sizes before ind have the product of those from ind on"
         raise RuntimeError(f"{said}, but got {columns} != {rows}")
     return inv(A.reshape((rows, columns))).reshape((*shape[ind:], *shape[:ind]))
 
@@ -403,6 +403,6 @@ def tensorsolve(A, B, dims=None):
     shape = tuple(A.shape)[B.dim() :]
     rows, columns = B.numel(), prod(shape)
     if rows != columns:
-        said = "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim])"
+        said = "Expected self to satisfy the requirement that the sizes of other's dimensions have the product of the rest"
         raise RuntimeError(f"{said}, but got {columns} != {rows}")
     return solve(A.reshape((columns, columns)), B.reshape(-1)).reshape(shape)

@@ -212,7 +212,7 @@ def mvlgamma(input, p):
     p (p - 1) / 4 log(pi) + the sum over j < p of lgamma(input - j / 2)
     """
     if p < 1:
-        raise RuntimeError(f"p has to be greater than or equal to 1, found {p}")
+        raise RuntimeError(f"multigammaln: p has to be 1 or more, found {p}")
     total = lgamma(input) + p * (p - 1) / 4 * math.log(math.pi)
     for j in range(1, p):
         total = total + lgamma(input - j / 2)

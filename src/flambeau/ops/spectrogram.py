@@ -26,17 +26,20 @@ def stft(
     """
     is_complex = input.is_complex() or (window is not None and window.is_complex())
     if input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"stft: expected a tensor of floating point or complex values, found {input.dtype.name}. Try x.float()")
+        raise RuntimeError(f"stft: the signal must be floating point or complex, found {input.dtype.name}. Try x.float()")
     if input.dim() not in (1, 2):
         raise RuntimeError(f"stft: expected a 1D or 2D tensor, found shape {tuple(input.shape)}. Try x.flatten(0, -2)")
     n_fft, hop_length, win_length = _lengths("stft", n_fft, hop_length, win_length, window)
     if return_complex is None:
         if not is_complex:
-            raise RuntimeError("stft requires the return_complex parameter be given for real inputs. Try return_complex=True")
+            raise RuntimeError("stft requires the return_complex parameter for a real signal. Try return_complex=True")
         return_complex = True
     onesided = not is_complex if onesided is None else bool(onesided)
     if onesided and is_complex:
-        raise RuntimeError("Cannot have onesided output if window or input is complex. Try onesided=False")
+        raise RuntimeError(
+            "stft: half of the frequencies say all of a real signal only (onesided), and this one or its window is complex. Try "
+            "onesided=False"
+        )
     if align_to_window is not None and center:
         raise RuntimeError("stft: align_to_window should only be set when center = False")
     signal = input.unsqueeze(0) if input.dim() == 1 else input
@@ -66,7 +69,7 @@ def _lengths(name: str, n_fft, hop_length, win_length, window) -> tuple[int, int
     if n_fft <= 0 or hop_length <= 0:
         raise RuntimeError(f"{name}: expected n_fft > 0 and hop_length > 0, but got n_fft={n_fft}, hop_length={hop_length}")
     if not 0 < win_length <= n_fft:
-        raise RuntimeError(f"{name}: expected 0 < win_length <= n_fft, but got win_length={win_length}, n_fft={n_fft}")
+        raise RuntimeError(f"{name}: a window has 1 to n_fft = {n_fft} elements, found win_length={win_length}")
     if window is not None and tuple(window.shape) != (win_length,):
         raise RuntimeError(f"{name}: expected a 1D window tensor of size win_length={win_length}, but got size {list(window.shape)}")
     if window is None:
@@ -95,7 +98,7 @@ def _continued(signal, before: int, after: int, mode: str):
     elif mode == "reflect":
         if max(before, after) >= length:
             size = f"padding ({before}, {after}) of {length} samples. Use a shorter n_fft, pad_mode='constant' or center=False"
-            raise RuntimeError(f"Padding size should be less than the corresponding input dimension, but got: {size}")
+            raise RuntimeError(f"Padding size should be less than the corresponding input dimension, found {size}")
         ends = signal.narrow(-1, 1, before).flip(-1), signal.narrow(-1, length - 1 - after, after).flip(-1)
     elif mode == "replicate":
         ends = signal.narrow(-1, 0, 1).expand(-1, before), signal.narrow(-1, length - 1, 1).expand(-1, after)
@@ -139,7 +142,7 @@ def istft(
         raise RuntimeError("istft: window overlap add min: some samples are covered by no window (its sum of squares is 0 there)")
     signal = signal / weight
     if end > total:
-        done = "Result is being padded with zeros in the tail. Please check your center and hop_length settings."
+        done = "the result is padded with zeros at its end, where no frame of this center and hop_length reaches."
         warnings.warn(f"The length of signal is shorter than the length parameter. {done}", stacklevel=3)
         signal = _continued(signal, 0, end - total, "constant")
     return signal.squeeze(0) if input.dim() == 2 else signal
@@ -147,18 +150,21 @@ def istft(
 
 def _check_istft(input, n_fft: int, onesided, return_complex) -> None:
     if not input.is_complex():
-        raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
+        raise RuntimeError("istft takes complex frames, as stft(return_complex=True) gives them.")
     if not input.numel():
         raise RuntimeError("istft: input tensor cannot be empty.")
     if input.dim() not in (2, 3):
-        raise RuntimeError(f"istft: expected a tensor with 2 or 3 dimensions, (F, T) or (B, F, T), but got {input.dim()}")
+        raise RuntimeError(f"istft: expected (F, T) or (B, F, T), found {input.dim()} dimensions")
     bins = input.shape[-2]
     onesided = bins != n_fft if onesided is None else bool(onesided)
     expected = n_fft // 2 + 1 if onesided else n_fft
     if bins != expected:
         raise RuntimeError(f"istft: expected the frequency dimension to be {expected} when {n_fft=} and {onesided=}, but got {bins}")
     if return_complex and onesided:
-        raise RuntimeError("Cannot have onesided output if window or input is complex. Try onesided=False")
+        raise RuntimeError(
+            "istft: half of the frequencies (onesided) make a real signal, and the window or return_complex asks for a complex "
+            "one. Try onesided=False"
+        )
 
 
 def _overlapped(frames, total: int, hop_length: int):

@@ -96,7 +96,7 @@ def _arguments(name: str, input, dim, unbiased, keepdim, correction):
     if unbiased is not None and correction is not None:
         raise TypeError(f"{name}(): both unbiased={unbiased} and correction={correction} were given; unbiased=False means correction=0")
     if input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"{name}: std and var only support floating point and complex dtypes, found {input.dtype.name}. Try x.float()")
+        raise RuntimeError(f"{name}: std and var only support floating point and complex numbers, found {input.dtype.name}. Try x.float()")
     if correction is None:
         correction = 0 if unbiased is False else 1
     dims = dims_of(dim, input.dim())
@@ -116,9 +116,9 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     fweights  how often each observation was made, integers;  aweights  how much each counts
     """
     if input.dim() > 2:
-        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input.dim()} dimensions")
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions, found {input.dim()}")
     if input.dtype is dtypes.bool:
-        raise RuntimeError("cov(): bool dtype is not supported for input. Try x.float()")
+        raise RuntimeError("cov(): bool is not supported. Try x.float()")
     x = input if input.dim() == 2 else input.reshape(1, -1)
     n = x.shape[1]
     weights = _weights(x, fweights, aweights)
@@ -128,11 +128,11 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     else:
         total = weights.sum()
         if weights.numel() and anywhere(total == 0):
-            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+            raise RuntimeError("cov(): the weights sum to zero, by which nothing can be divided")
         mean = (x * weights).sum(1) / total
         divisor = total - correction * (1 if aweights is None else (weights * aweights).sum() / total)
     if divisor <= 0 if weights is None else anywhere(divisor <= 0):
-        warnings.warn("cov(): degrees of freedom is <= 0: correction should be less than the number of observations.", stacklevel=3)
+        warnings.warn("cov(): degrees of freedom is <= 0, as correction is not less than the number of observations.", stacklevel=3)
         divisor = 0 if weights is None else divisor.clamp(min=0)
     off = x - mean.unsqueeze(1)
     weighted = off if weights is None else off * weights
@@ -146,7 +146,7 @@ def _weights(x, fweights, aweights):
             continue
         kind, floating = ("integral", False) if name == "fweights" else ("floating point", True)
         if w.dim() > 1:
-            raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {w.dim()} dimensions")
+            raise RuntimeError(f"cov(): {name} is a row of weights, found {w.dim()} dimensions")
         if w.is_floating_point() != floating or w.is_complex() or w.dtype is dtypes.bool:
             raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {w.dtype.name} dtype")
         if w.numel() != x.shape[1]:
@@ -162,7 +162,7 @@ def _weights(x, fweights, aweights):
 def corrcoef(input):
     """The correlation coefficients of variables (rows) over observations (columns): the covariance, each variable scaled to variance 1."""
     if input.dim() > 2:
-        raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input.dim()} dimensions")
+        raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions, found {input.dim()}")
     c = cov(input)
     if not c.dim():
         return c / c

@@ -28,7 +28,7 @@ def tensordot(a, b, dims=2):
         elif n == 1 != m:
             a = a.sum(i, keepdim=True, dtype=a.dtype)
         elif m != n:
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {m} in dim {i} and second has size {n} in dim {j}")
+            raise RuntimeError(f"contracted dimensions need to match, found {m} in dim {i} of the first and {n} in dim {j} of the second")
     free_a = [d for d in range(a.dim()) if d not in of_a]
     free_b = [d for d in range(b.dim()) if d not in of_b]
     summed = prod(a.shape[d] for d in of_a)

@@ -93,7 +93,7 @@ def diag(input, diagonal=0):
         return diag_embed(input, diagonal)
     if input.dim() == 2:
         return input.diagonal(diagonal).clone(memory_format=contiguous_format)
-    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D. Try diagonal() or diag_embed() for batches")
+    raise RuntimeError(f"diag() takes 1D or 2D tensors, found {input.dim()}D. Try diagonal() or diag_embed() for batches")
 
 
 @composite

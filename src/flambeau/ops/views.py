@@ -44,9 +44,9 @@ def _view(input, size):
     found = layout.view(shape, strides, new)
     if found is None:
         raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
-            f"Use .reshape({', '.join(map(str, size))}) instead, which copies when it must, or .contiguous() first. "
-            f"Found shape {tuple(shape)}, strides {tuple(strides)}"
+            "view size is not compatible with input tensor's size and stride: elements of one new dimension would not lie at "
+            f"equal distances. .reshape({', '.join(map(str, size))}) copies when it must; or .contiguous() first. Found shape "
+            f"{tuple(shape)}, strides {tuple(strides)}"
         )
     return new, found, offset
 
