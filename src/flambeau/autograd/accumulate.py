@@ -53,7 +53,7 @@ def run_hooks_after(leaf: Tensor, grad: Tensor) -> None:
     """The hooks that want to see `.grad`."""
     for hook in list((leaf._post_accumulate or {}).values()):
         if hook(leaf) is not None:
-            raise RuntimeError("Tensor post accumulate grad hooks should return None. To change the gradient, write to param.grad")
+            raise RuntimeError("post accumulate grad hooks should return None. To change the gradient, write to param.grad")
     for hook in list((leaf._accumulator_hooks or _NONE)["post"].values()):
         hook((), (grad,))
 

@@ -90,9 +90,9 @@ def explain(node) -> None:
     """Warn with the forward call of the node in which backward failed, and with that of the node whose backward recorded it, if one did."""
     known = node.metadata_ or {}
     if "traceback_" not in known:
-        _warn(f"Error detected in {type(node).__name__}. No forward pass information available: enable detect anomaly during it.")
+        _warn(f"Error detected in {type(node).__name__}. No forward pass information: it ran outside of detect_anomaly.")
         return
-    _warn(f"Error detected in {type(node).__name__}. Traceback of forward call that caused the error:\n{''.join(known['traceback_'])}")
+    _warn(f"Error detected in {type(node).__name__}. Here is the forward call that caused the error:\n{''.join(known['traceback_'])}")
     while "parent_" in known:
         parent = known["parent_"]
         known = parent.metadata_ or {}

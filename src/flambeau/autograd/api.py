@@ -34,7 +34,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:
-            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`")
+            raise RuntimeError("backward(): `grad_variables` is the old name of `grad_tensors`, and both were given")
         grad_tensors = grad_variables
     if create_graph:
         _warn_of_cycle()
@@ -52,8 +52,9 @@ def _backward(tensors, grad_tensors, retain_graph, create_graph, inputs) -> None
 
 def _warn_of_cycle() -> None:
     warnings.warn(
-        "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient: each keeps the other, "
-        "and the whole graph, in memory. autograd.grad makes none; if backward() it must be, set .grad to None when it has been used",
+        "Using backward() with create_graph=True makes a reference cycle: a parameter and its gradient keep each other, and "
+        "the whole graph, in memory. autograd.grad makes none; if backward() it must be, set .grad to None when it has been "
+        "used",
         stacklevel=3,
     )
 
@@ -65,7 +66,7 @@ def _aims(inputs) -> list[tuple]:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty: leave it out to reach all leaves")
     for i, x in enumerate(chosen):
         if not x.requires_grad:
-            raise RuntimeError(f"One of the differentiated Tensors does not require grad: number {i} of `inputs`")
+            raise RuntimeError(f"number {i} of `inputs` does not require grad")
         if isinstance(x, Tensor) and not x.is_leaf:
             x.retain_grad()
     return [edge for x in chosen if (edge := x._edge()) is not None]
@@ -106,7 +107,7 @@ def grad(
     (tensor([2., 4.]),)
     """
     if materialize_grads and allow_unused is False:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads is: zeros are made for what is unused.")
     if not only_inputs:
         warnings.warn("only_inputs argument is deprecated and ignored: backward() accumulates in all leaves.", FutureWarning, stacklevel=2)
     allow_unused = materialize_grads if allow_unused is None else allow_unused
@@ -115,7 +116,7 @@ def grad(
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty: there is nothing to differentiate with respect to")
     if not all(x.requires_grad for x in inputs):
-        raise RuntimeError("One of the differentiated Tensors does not require grad")
+        raise RuntimeError("a tensor to differentiate for does not require grad")
     grads = _gradients(outputs, grad_outputs)
     if is_grads_batched:
         return _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materialize_grads)
@@ -142,7 +143,7 @@ def _finish(x, g: Tensor | None, position: int, allow_unused: bool, materialize:
         return x.detach().new_zeros(x.shape).requires_grad_(create_graph)
     if not allow_unused:
         raise RuntimeError(
-            f"The differentiated Tensor at index {position} appears to not have been used in the graph. Set allow_unused=True if that is meant"
+            f"tensor {position} to differentiate for appears to not have been used in the graph. Set allow_unused=True to have None for it"
         )
     return None
 
@@ -155,8 +156,8 @@ def _batched(outputs, inputs, grads, keep, create_graph, allow_unused, materiali
         shape = _shape_and_dtype(out)[0]
         if g is not None and tuple(g.shape[1:]) != tuple(shape):
             raise RuntimeError(
-                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch, and the others as those of the "
-                f"output: grad_output[{i}] has shape {tuple(g.shape)}, so {tuple(g.shape[1:])} is left for an output of shape {tuple(shape)}."
+                f"If `is_grads_batched=True`, we interpret the first dimension as the batch: grad_output[{i}] has shape "
+                f"{tuple(g.shape)}, so {tuple(g.shape[1:])} is left for an output of shape {tuple(shape)}."
             )
     found: tuple = ()
 
@@ -185,7 +186,7 @@ def _gradients(outputs: tuple, grads: Any) -> tuple:
     given = (None,) * len(outputs) if grads is None else _sequence(grads)
     for g in given:
         if g is not None and not isinstance(g, Tensor):
-            raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+            raise TypeError(f"a gradient is a tensor or None, found {type(g).__name__}")
     if len(given) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     return given
@@ -235,7 +236,7 @@ def _one(out) -> Tensor:
         cure = "Reduce it first, as in loss.mean().backward(), or pass gradient=..."
         raise RuntimeError(f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. {cure}")
     if dtype.kind == "c":
-        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got torch.{dtype}")
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs, found {dtype}")
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
     arrays.fill(array, 1)
     return wrap(array)

@@ -350,7 +350,7 @@ def _replaced(hook: Any, answer: Any, grads: list) -> list:
     found = list(answer) if isinstance(answer, (tuple, list)) else [answer]
     if len(found) != len(grads):
         name = getattr(hook, "__name__", type(hook).__name__)
-        raise RuntimeError(f"hook {name!r} has returned an incorrect number of values (got {len(found)}, but expected {len(grads)})")
+        raise RuntimeError(f"hook {name!r} returned too many or too few gradients: (got {len(found)}, but expected {len(grads)})")
     return found
 
 

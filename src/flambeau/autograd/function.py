@@ -40,7 +40,7 @@ class Function:
 
     def __init__(self, *args, **kwargs):
         name = type(self).__name__
-        words = f"{name} should not be instantiated. Methods on autograd functions are all static: call {name}.apply(...)"
+        words = f"{name} should not be instantiated: its methods are static, and {name}.apply(...) calls them"
         warnings.warn(words, DeprecationWarning, stacklevel=2)
 
     def __call__(self, *args, **kwargs):
@@ -51,7 +51,7 @@ class Function:
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """The result. Takes (ctx, *args), or just the arguments if `setup_context` is defined."""
-        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+        raise NotImplementedError("a custom autograd.Function must implement the forward method.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -61,21 +61,19 @@ class Function:
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """One gradient per argument of forward."""
-        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
+        raise NotImplementedError("a custom autograd.Function must implement either the backward or the vjp method.")
 
     vjp = backward
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         """Forward-mode derivative."""
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        raise NotImplementedError("a custom autograd.Function must implement the jvp function for forward mode.")
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, *args: Any) -> Any:
         """The batching rule: (outputs, out_dims) of arguments whose samples lie along in_dims; info has batch_size and randomness."""
-        raise NotImplementedError(
-            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
-        )
+        raise NotImplementedError("autograd.Function: vmap needs its vmap staticmethod, or generate_vmap_rule=True.")
 
     @classmethod
     def apply(cls, *args, **kwargs):
@@ -176,7 +174,7 @@ class FunctionCtx:
         """Keep tensors for backward. Inputs and outputs kept this way are checked for in-place changes; call it once."""
         for t in tensors:
             if t is not None and not isinstance(t, Tensor):
-                raise TypeError(f"save_for_backward can only save variables, but argument is of type {type(t).__name__}")
+                raise TypeError(f"save_for_backward keeps tensors, found {type(t).__name__}. Other things can be attributes of ctx")
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
@@ -218,7 +216,7 @@ class FunctionNode(FunctionCtx, Node):
         if self.saved is FREED:
             raise freed_error()
         if self.saved is CLEARED:
-            raise RuntimeError("saved_tensors can only be accessed once when clear_saved_tensors_on_access=True. Keep what it returned.")
+            raise RuntimeError("saved_tensors can only be accessed once, as clear_saved_tensors_on_access is set. Keep what it returned.")
         if self.saved is None:
             return tuple(self.to_save)
         found = tuple([saved.unpack(entry, self) for entry in self.saved])
@@ -247,7 +245,7 @@ class FunctionNode(FunctionCtx, Node):
         if self.materialize_grads:
             grads[:] = [_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)]
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
-            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. Implement one of them.")
+            raise RuntimeError("Implementing both 'backward' and 'vjp' leaves open which is meant. Implement one of them.")
         backward = cls.backward if cls.vjp is Function.vjp else cls.vjp
         found = backward(self, grads) if cls.boxed_grads_call else backward(self, *grads)
         return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
@@ -363,9 +361,10 @@ class _Results:
     def _refuse_other(self, t: Tensor) -> None:
         if t._base is not None:
             raise RuntimeError(
-                f"{self.node.function.__name__}: mark_dirty received a tensor that was not an input. Only inputs can be marked."
+                f"{self.node.function.__name__}: mark_dirty was given, or received a tensor that was not an input. Only "
+                "inputs can be marked."
             )
-        warnings.warn("Only input Tensors should be given to ctx.mark_dirty(): for others there is no need to", stacklevel=6)
+        warnings.warn("ctx.mark_dirty() is for inputs: other tensors need no mark", stacklevel=6)
 
     def _presentable(self, o: Tensor) -> Tensor:
         """An input that was not written to is returned as a view of itself, so that it can have another history."""
@@ -440,7 +439,7 @@ class DelayedError(Node):
     """The history of what cannot be differentiated again."""
 
     def apply(self, *grads):
-        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+        raise RuntimeError("a function marked with @once_differentiable was to be differentiated twice")
 
 
 def _refuse_second(tensor: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class GradientEdge(NamedTuple):
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The edge of a tensor, which can stand for it in `autograd.grad` and `backward`."""
     if not tensor.requires_grad:
-        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+        raise RuntimeError("get_gradient_edge: the tensor does not require gradients, so it has no edge")
     node = tensor.grad_fn
     return GradientEdge(accumulator(tensor), 0) if node is None else GradientEdge(node, tensor.output_nr)
 

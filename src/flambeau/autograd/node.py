@@ -159,8 +159,9 @@ FREED: Any = object()  # stands for what a node saved, after backward has used i
 
 def freed_error() -> RuntimeError:
     return RuntimeError(
-        "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-        "They are freed when you call .backward() or autograd.grad(). Specify retain_graph=True in that call to keep them."
+        "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+        "freed). backward() and autograd.grad() free them: with retain_graph=True they do not. Specify retain_graph=True in "
+        "the first call."
     )
 
 

@@ -26,6 +26,6 @@ class Variable(metaclass=VariableMeta):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: Any = None) -> Tensor:  # type: ignore[misc]
         if volatile:
-            errors.warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
+            errors.warn("volatile has no effect any more. `with torch.no_grad():` does what it did.")
         found = Tensor([]) if data is None else data.detach()
         return found.requires_grad_(requires_grad)

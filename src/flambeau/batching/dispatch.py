@@ -237,8 +237,7 @@ def loop(op, call: Callable, by_name: dict, level: Level) -> Any:
     if op.name not in _told:
         _told.add(op.name)
         warnings.warn(
-            f"There is a performance drop because we have not yet implemented the batching rule for {op.name}: it runs in a loop over the "
-            f"{level.size} samples", stacklevel=6,
+            f"There is a performance drop: {op.name} has no rule for batches, and runs in a loop over the {level.size} samples", stacklevel=6,
         )  # fmt: skip
     if not level.size:
         raise RuntimeError(f"vmap: {op.short} has no batching rule, and without samples there is nothing to find its result's shape by")

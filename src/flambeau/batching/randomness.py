@@ -22,8 +22,8 @@ def draw(level: Level, function: Callable, args: tuple, kwargs: dict) -> Any:
     name = function.__name__
     if level.randomness == "error":
         raise RuntimeError(
-            f"vmap: called random operation {name} while in randomness error mode. Please either use the 'same' or 'different' randomness flags "
-            f"on vmap or perform the randomness operation out of vmap"
+            f"vmap: called random operation {name}, and its randomness is 'error'. Say randomness='same' or 'different', or "
+            "draw out of vmap"
         )
     inside, state.draw = state.draw, level.outer_draw  # an outer vmap has its own say about the same numbers
     try:
@@ -49,8 +49,8 @@ def _write(level: Level, function: Callable, self: Tensor, rest: tuple, kwargs: 
     if level.randomness == "different":
         if not mapped:
             raise RuntimeError(
-                "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. If this is "
-                "necessary for your usage, please clone the tensor from one that is mapped over"
+                "vmap: no different inplace randomness on an unbatched tensor: all samples would see the same randomness. "
+                "Clone the tensor from one that is mapped over"
             )
         function(self.value, *[_front(v, level, self.dim()) for v in rest], **kwargs)
         return self

@@ -336,8 +336,8 @@ def _(op, input, mask):
 @rule("_nonzero", "_unique", "_runs", "_repeat_indices", "_bincount")
 def _(op, **by_name):
     raise RuntimeError(
-        f"vmap: It looks like you're attempting to use an operator, {op.short}, whose result has another shape for every sample. Such dynamic "
-        f"shapes are not possible inside vmap. Try torch.where, which keeps the shape"
+        f"vmap: {op.short} gives a result of another shape for every sample, and such dynamic shapes cannot be one batch. Try "
+        "torch.where, which keeps the shape"
     )
 
 

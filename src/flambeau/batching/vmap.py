@@ -29,9 +29,9 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
     tensor([3., 3.])
     """
     if randomness not in CHOICES:
-        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+        raise RuntimeError(f"randomness is one of 'error', 'different' and 'same', found {randomness!r}")
     if chunk_size is not None and chunk_size <= 0:
-        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0, found {chunk_size}")
 
     @functools.wraps(func)
     def mapped(*args, **kwargs):
@@ -62,19 +62,13 @@ def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, 
     """(number of samples, leaves of the arguments, their shape, the mapped dimension of each); ValueError where they do not go together."""
     said = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
-        raise ValueError(
-            f"{said}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: {type(in_dims)}."
-        )
+        raise ValueError(f"{said}: expected `in_dims` to be int or a (potentially nested) tuple like the inputs, found {type(in_dims)}.")
     if not args:
-        raise ValueError(
-            f"{said}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs."
-        )
+        raise ValueError(f"{said}: got no inputs, so there is nothing to map over.")
     leaves, shape = trees.flatten(args)
     dims = trees.spread(in_dims, shape)
     if dims is None:
-        raise ValueError(
-            f"{said}: in_dims is not compatible with the structure of `inputs`. in_dims has structure {trees.flatten(in_dims)[1]} but inputs has structure {shape}."
-        )
+        raise ValueError(f"{said}: in_dims is not compatible with the structure of `inputs`, {trees.flatten(in_dims)[1]} with {shape}.")
     dims = [_checked(said, x, d) for x, d in zip(leaves, dims, strict=True)]
     sizes = [x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None]
     if not sizes:
@@ -88,18 +82,18 @@ def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, 
 
 def _checked(said: str, x: Any, dim: Any) -> int | None:
     if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool)):
-        raise ValueError(f"{said}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None.")
+        raise ValueError(f"{said}: Got in_dim={dim} for an input, where a dimension or None is expected.")
     if dim is None:
         return None
     if not isinstance(x, Tensor):
         raise ValueError(
-            f"{said}: Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, please use None "
-            "as the respective in_dim"
+            f"{said}: Got in_dim={dim} for an input but the input is of type {type(x)}, and only tensors can be mapped over. "
+            "Say None for it"
         )
     if not -x.dim() <= dim < x.dim():
         raise ValueError(
-            f"{said}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {x.dim()} so expected in_dim to satisfy "
-            f"-{x.dim()} <= in_dim < {x.dim()}."
+            f"{said}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {x.dim()}: -{x.dim()} to "
+            f"{x.dim() - 1} are its dimensions."
         )
     return dim % x.dim()
 
@@ -110,7 +104,7 @@ def _outputs(func: Callable, out_dims: Any, found: Any, level: Level) -> tuple[l
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             raise ValueError(
-                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(leaf)}. Did you mean to use .item()?"
+                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, found {type(leaf)}. Leave out .item() and the like"
             )
     single = shape is trees.LEAF
     prefix = out_dims
@@ -119,8 +113,8 @@ def _outputs(func: Callable, out_dims: Any, found: Any, level: Level) -> tuple[l
     places = trees.spread(prefix, shape)
     if places is None or not all(p is None or isinstance(p, int) for p in places):
         raise ValueError(
-            f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. out_dims has "
-            f"structure {trees.flatten(out_dims)[1]} but outputs has structure {shape}."
+            f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of "
+            f"`outputs`, {trees.flatten(out_dims)[1]} with {shape}."
         )
     return [_left(func, t, d, level) for t, d in zip(leaves, places, strict=True)], shape, places
 

@@ -231,7 +231,7 @@ def _inverting(function: Callable) -> Callable:
         try:
             return function(self)
         except NotImplementedError as problem:
-            raise TypeError(f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, found {self.dtype}") from problem
+            raise TypeError(f"~ is only implemented on integer and bool tensors, found {self.dtype}") from problem
 
     return __invert__
 
@@ -240,7 +240,7 @@ def _with_other_side(function: Callable, name: str, swapped: bool, own: bool) ->
     def operator(self, other):
         if modes.special or type(self) not in PLAIN:
             if name in REFLECTED and not isinstance(self, Tensor):
-                raise TypeError(f"descriptor {name!r} for 'Tensor' objects doesn't apply to a {type(self).__name__!r} object")
+                raise TypeError(f"Tensor.{name} takes a tensor as self, and doesn't apply to a {type(self).__name__}")
             if own and overrides.knows_by_name((self, other)):
                 return overrides.call(operator, (self, other), (self, other), {})
         try:

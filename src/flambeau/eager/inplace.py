@@ -139,7 +139,7 @@ def _refuse_differentiation(op, operands: tuple, out: Tensor) -> NoReturn:
     """An out= form computes no derivative, of whichever direction."""
     carried = modes.state.carried
     if carried is not None and any(isinstance(t, Tensor) and carried.reaches(t) for t in (*operands, out)):
-        raise NotImplementedError(f"Trying to use forward AD with {op.short}_out that does not support it because it is an out= function")
+        raise NotImplementedError(f"Trying to use forward AD with {op.short}_out that does not support it: an out= function has no tangent")
     what = "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad"
     which = " (the 'out' tensor was specified and requires gradients)" if out.requires_grad else ""
     raise RuntimeError(f"{op.short}(): {what}{which}. Try torch.no_grad().")
@@ -283,7 +283,7 @@ class CopySlices(Node):
 def replay_view(view: Tensor) -> None:
     """Make the history of a view anew, from its base as it is now."""
     if view._view_mode is not None:
-        raise view_error(view, "its base or another view of its base has been")
+        raise view_error(view, "its base (or a view of it) was since")
     base = view._base
     view._stamp = view._storage.version
     with modes.enable_grad():

@@ -382,7 +382,7 @@ def condition(op, value: Tensor):
     if value.dtype is dtypes.uint8:
         warnings.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor", stacklevel=4)
         return arrays.cast(value._array, dtypes.bool.numpy)
-    raise RuntimeError(f"{op.short} expected condition to be a boolean tensor, but got a tensor with dtype {value.dtype}. Try .bool()")
+    raise RuntimeError(f"{op.short}: the condition must be of bool, found {value.dtype}. Try .bool()")
 
 
 def compute_dtype(op, common: dtypes.dtype) -> dtypes.dtype:

@@ -192,7 +192,7 @@ class Hooked:
         """What the unpack hook gives back, with the history of what was packed."""
         found = self.unpack(self.packed)
         if not isinstance(found, Tensor):
-            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}")
+            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor, found {type(found).__name__}")
         edge = (node, self.nr) if self.nr is not None else self.edge
         return found if edge is None or found.requires_grad else with_history(wrap(found._array), *edge)
 
@@ -231,9 +231,9 @@ class SavedTensor:
         """Replace the saved tensor by pack_hook(tensor); backward will use unpack_hook of that."""
         entry, saved = self._entry(), self.node.saved
         if isinstance(entry, Hooked):
-            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. There can be one pair of them.")
+            raise RuntimeError("register_hooks: hooks of this saved tensor have already been set. There can be one pair of them.")
         if type(entry) is not tuple:
-            raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
+            raise RuntimeError("register_hooks on a saved None is forbidden")
         tensor = entry[0]
         if tensor is None:
             saved[self.at] = Hooked(wrap(entry[1]), pack_hook, unpack_hook, nr=entry[4])

@@ -177,7 +177,7 @@ def plan_for(how, shape, strides, size, dims, indices, values, along: bool, pack
         near = layout.contiguous_strides(near_shape)
     else:
         if values[0] != near_shape and layout.broadcast_shapes(near_shape, values[0]) != near_shape:
-            found = f"value tensor of shape {list(values[0])} cannot be broadcast to indexing result of shape {list(near_shape)}"
+            found = f"value tensor of shape {list(values[0])} cannot be broadcast to {list(near_shape)}, the shape of what is written"
             raise RuntimeError(f"shape mismatch: {found}")
         own = tuple([b // values[2] for b in values[1]])
         near = layout.broadcast_strides(values[0], own, near_shape)

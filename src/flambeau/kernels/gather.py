@@ -424,7 +424,7 @@ def _flat_rows(array: Array, dim: int, index: Array, rows: Array) -> Array:
         try:
             rows = np.broadcast_to(rows, shape)
         except ValueError:
-            found = f"value tensor of shape {list(rows.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
+            found = f"value tensor of shape {list(rows.shape)} cannot be broadcast to {list(shape)}, the shape of what is written"
             raise RuntimeError(f"shape mismatch: {found}") from None
     return rows.reshape(*array.shape[:dim], index.size, *array.shape[dim + 1 :]) if rows.ndim and index.ndim != 1 else rows
 

@@ -180,11 +180,11 @@ def _group_shape(plan: Plan, shapes: list[Sizes]) -> Sizes:
         group = broadcast_shapes(*shapes)
     except RuntimeError:
         raise IndexError(
-            f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(str(list(s)) for s in shapes)}; "
-            f"to pick every combination, give each index tensor a dimension of its own with None"
+            f"shape mismatch: indices cannot be broadcast together with shapes {', '.join(str(list(s)) for s in shapes)}; to "
+            "pick every combination, give each index tensor a dimension of its own with None"
         ) from None
     if 0 not in group and any(size == 0 and kind != KEEP for size, kind in zip(plan.shape, dim_kinds(plan), strict=True)):
-        raise IndexError("index is out of bounds for dimension with size 0: there is nothing to pick from")
+        raise IndexError("out of bounds for dimension with size 0: there is nothing to pick from")
     return group
 
 
@@ -283,8 +283,8 @@ class _Reader:
             self.entries.append((item, INTEGERS, shape))
         else:
             raise IndexError(
-                "tensors used as indices must be long, int, byte or bool tensors; "
-                f"index {place} has dtype kind {kind!r} with {described.itemsize} bytes: try .long(), or a comparison"
+                f"a tensor as an index must be long, int, byte or bool; index {place} has dtype kind {kind!r} with "
+                f"{described.itemsize} bytes: try .long(), or a comparison"
             )
 
     def check_mask(self, shape: Sizes) -> None:
@@ -293,8 +293,8 @@ class _Reader:
         if self.beyond or found != shape:
             wrong = next((i for i, (a, b) in enumerate(zip(shape, found, strict=False)) if a != b), len(found))
             raise IndexError(
-                f"The shape of the mask {list(shape)} at index {wrong} does not match the shape of the indexed tensor "
-                f"{list(self.shape)} at index {self.dim + wrong}"
+                f"The shape of the mask, {list(shape)}, does not match that of the tensor, {list(self.shape)}, from dimension "
+                f"{self.dim} on: see size {wrong} of the mask and {self.dim + wrong} of the tensor"
             )
 
     def plan(self) -> Plan:

@@ -304,8 +304,8 @@ def expand(shape: Sizes, strides: Sizes, sizes: Sequence[int]) -> View:
     lead = len(sizes) - len(shape)
     if lead < 0:
         raise RuntimeError(
-            f"expand: the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})\n    sizes   {tuple(sizes)}\n    tensor  {shape}"
+            f"expand: {len(sizes)} sizes must be greater or equal to the number of dimensions, {len(shape)}\n    sizes   "
+            f"{tuple(sizes)}\n    tensor  {shape}"
         )
     new_shape, new_strides = list(sizes), [0] * len(sizes)
     for i in range(len(sizes) - 1, -1, -1):
@@ -315,7 +315,7 @@ def expand(shape: Sizes, strides: Sizes, sizes: Sequence[int]) -> View:
         elif size != 1 or wanted < 0:
             why = f"must match the existing size ({size}) at non-singleton dimension {i}: only a size of 1 can be expanded"
             if i < lead:
-                why = f"isn't allowed in a leading, non-existing dimension {i}: -1 keeps a size, and there is none to keep"
+                why = f"isn't allowed for a new leading dimension {i}: -1 keeps a size, and there is none to keep"
             raise RuntimeError(f"The expanded size of the tensor ({wanted}) {why}\n    sizes   {tuple(sizes)}\n    tensor  {shape}")
         elif wanted == 1 and shape:  # a new dimension of size 1 gets the stride that `unsqueeze` would give it
             new_strides[i] = new_shape[i + 1] * new_strides[i + 1]
@@ -343,7 +343,7 @@ def infer_size(new_shape: Sequence[int], numel: int) -> Sizes:
         raise RuntimeError(f"only one dimension can be inferred, but shape {list(sizes)} leaves {unknown} open (-1)")
     if unknown and known == 0 and numel == 0:
         why = "because the unspecified dimension size -1 can be any value and is ambiguous: name it"
-        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(sizes)} {why}")
+        raise RuntimeError(f"cannot reshape tensor of 0 elements to {list(sizes)} {why}")
     if not unknown or known == 0 or numel % known:
         found = f"it needs a multiple of {-known}" if unknown else f"it has {known}"
         raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {numel}: {found} elements")
@@ -492,7 +492,7 @@ def unsqueeze(shape: Sizes, strides: Sizes, dim: int) -> View:
 def select(shape: Sizes, strides: Sizes, offset: int, dim: int, index: int) -> Layout:
     """One slice along `dim`, which disappears."""
     if not shape:
-        raise IndexError("select() cannot be applied to a 0-dim tensor: it has no dimension to select from; use item()")
+        raise IndexError("a 0-dim tensor has no dimension to select from; use item()")
     dim = wrap_dim(dim, len(shape))
     size = shape[dim]
     if not -size <= index < size:
@@ -523,7 +523,7 @@ def slice_dim(
 ) -> Layout:
     """Every `step`-th slice along `dim` from `start` to before `stop`, both clamped as Python clamps them; step > 0."""
     if not shape:
-        raise IndexError("slice() cannot be applied to a 0-dim tensor: it has no dimension to slice")
+        raise IndexError("a 0-dim tensor has no dimension to slice")
     dim = wrap_dim(dim, len(shape))
     if step <= 0:
         raise RuntimeError(f"slice step must be positive, but got {step}; flip() reverses a dimension")
@@ -552,7 +552,7 @@ def unfold(shape: Sizes, strides: Sizes, dim: int, size: int, step: int) -> View
     if size < 0:
         raise RuntimeError(f"unfold: size is {size} but must be >= 0")
     if size > available:
-        raise RuntimeError(f"unfold: maximum size for tensor at dimension {dim} is {available} but size is {size}")
+        raise RuntimeError(f"unfold: windows of size {size} do not fit into dimension {dim}, of size {available}")
     if step <= 0:
         raise RuntimeError(f"unfold: step is {step} but must be > 0")
     if not shape:
@@ -584,14 +584,14 @@ def check_as_strided(size: Sizes, stride: Sizes, offset: int, storage_size: int,
 def split_bounds(shape: Sizes, split_size: int | Sequence[int], dim: int = 0) -> list[tuple[int, int]]:
     """(start, length) of the pieces `split` cuts: of `split_size` each but the last, or of the sizes in a list."""
     if isinstance(split_size, int) and split_size < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
+        raise RuntimeError(f"split: split_size must be non-negative, found {split_size}")
     size = _cut_size("split", shape, dim)
     if isinstance(split_size, int):
         if split_size == 0 < size:
-            raise RuntimeError(f"split: split_size can only be 0 if dimension size is 0, but dim {dim} has size {size}")
+            raise RuntimeError(f"split: pieces of size 0 never fill dim {dim}, of size {size}")
         return [(start, min(split_size, size - start)) for start in range(0, size, split_size)] if size else [(0, 0)]
     if any(length < 0 for length in split_size):
-        raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(split_size)}")
+        raise RuntimeError(f"split: sizes must be non-negative, found {list(split_size)}")
     ends = list(accumulate(split_size, initial=0))
     if ends[-1] != size:
         expected = f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim})"
@@ -602,7 +602,7 @@ def split_bounds(shape: Sizes, split_size: int | Sequence[int], dim: int = 0) ->
 def chunk_bounds(shape: Sizes, chunks: int, dim: int = 0) -> list[tuple[int, int]]:
     """(start, length) of the pieces `chunk` cuts: equal but the last, and perhaps fewer than `chunks`."""
     if chunks <= 0:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+        raise RuntimeError(f"chunk expects a number of `chunks` greater than 0, found {chunks}")
     size = _cut_size("chunk", shape, dim)
     length = -(-size // chunks)
     return [(start, min(length, size - start)) for start in range(0, size, length)] if size else [(0, 0)] * chunks

@@ -31,7 +31,7 @@ def poisson(generator: Generator, rate: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"poisson: rates must be floating point, but found {rate.dtype.name}")
     rates = rate.astype(np.float64)
     if not (rates >= 0).all():
-        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+        raise RuntimeError("invalid Poisson rate: it is a mean, and non-negative")
     return _one_by_one(generator, _poisson, rate.dtype, rates)
 
 

@@ -692,7 +692,8 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
     categories = probs.shape[-1]
     if not replacement and num_samples > categories:
         raise RuntimeError(
-            f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples} of {categories} categories. Try replacement=True"
+            f"cannot sample n_sample > prob_dist.size(-1), {num_samples} of {categories} categories, without replacement. Try "
+            "replacement=True"
         )
     if categories == 0:
         raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")

@@ -107,9 +107,7 @@ def _conv_transposed(name: str, n: int, input, weight, bias, stride, padding, ou
 
 def _batched(name: str, n: int, input):
     if input.dim() not in (n + 1, n + 2):
-        raise RuntimeError(
-            f"{name}: expected input with {n + 1} dimensions (unbatched) or {n + 2} (batched), but got input of size {list(input.shape)}"
-        )
+        raise RuntimeError(f"{name}: Expected {n + 1}D, or {n + 2}D with a batch, but got input of size {list(input.shape)}")
     return input if input.dim() == n + 2 else input.unsqueeze(0)
 
 
@@ -178,7 +176,7 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
     if of_weight[0] < groups:
         raise RuntimeError(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, found {of_weight}")
     if of_weight[0] % groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by it in dimension 0, found {of_weight}")
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} in dimension 0, found {of_weight}")
     expected = of_weight[0] if transposed else of_weight[1] * groups
     if of_input[1] != expected:
         given = "transposed=1" if transposed else f"groups={groups}"

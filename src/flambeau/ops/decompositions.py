@@ -16,7 +16,7 @@ from flambeau.ops.solvers import _solve, _solve_triangular
 # -- Cholesky: A = L L^H ---------------------------------------------------------------------------------------------------
 
 
-NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite, nor is its leading minor of order {}."
+NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite, as its leading minor of order {} is not positive-definite."
 
 
 @from_lapack("linalg_cholesky_ex", square=True, public=False, returns="L info")
@@ -188,7 +188,7 @@ def _check_phase(name: str, turn) -> None:
     """RuntimeError if the gradient has a part along the phases of the columns: the imaginary diagonal of V^H gV."""
     phases = diagonal(turn).imag.detach().abs()
     if phases.numel() and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
-        known = "the gradient depends on the phase of complex singular vectors or eigenvectors, of which any is as good"
+        known = "the gradient depends on the phase of complex singular vectors or eigenvectors, which are known up to a factor e^{i phi}"
         raise RuntimeError(f"{name}: {known}. So the loss is ill-defined: make it one that a change of phase leaves alone")
 
 

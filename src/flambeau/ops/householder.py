@@ -38,7 +38,7 @@ def _check_reflections(name: str, input, tau) -> None:
     check_float(name, input._array)
     if tau.dtype is not input.dtype:
         raise RuntimeError(
-            f"{name}: tau and input must be of one dtype, found {dtypes.in_messages(tau.dtype)} and {dtypes.in_messages(input.dtype)}"
+            f"{name}: tau dtype {dtypes.in_messages(tau.dtype)} does not match input dtype {dtypes.in_messages(input.dtype)}"
         )
     n = input.shape[-1]
     if tau.dim() != input.dim() - 1 or tuple(tau.shape[:-1]) != tuple(input.shape[:-2]):

@@ -172,7 +172,7 @@ def _geometry_of(name: str, n: int, shape: tuple[int, ...], kernel_size, stride,
         raise RuntimeError(f"{name}: pad must be non-negative, found {padding}")
     for p, k in zip(padding, kernel, strict=True):
         if p > k // 2:  # of the kernel as given: dilation makes no window wider here, as in PyTorch
-            raise RuntimeError(f"{name}: pad may be half of kernel size at most, found padding={p} and kernel_size={k}")
+            raise RuntimeError(f"{name}: pad is at most half of kernel size, found padding={p} and kernel_size={k}")
     _check_input(name, n, shape)
     every = zip(shape[-n:], kernel, stride, padding, dilation, strict=True)
     sizes = tuple([_windows(size, k, s, p, d, ceil_mode) for size, k, s, p, d in every])
@@ -418,7 +418,7 @@ def _unpooled_sizes(n: int, input, kernel, stride, padding, output_size) -> tupl
         raise ValueError(f"max_unpool: output_size has {n} numbers, or {n + 2} with batch and channels, found {len(given)}")
     for d, (size, middle, s) in enumerate(zip(given, usual, stride, strict=True)):
         if not middle - s < size < middle + s:
-            raise ValueError(f'invalid output_size "{tuple(given)}": in dim {d} there can have been {middle - s} to {middle + s}')
+            raise ValueError(f'invalid output_size "{tuple(given)}": dim {d} was between {middle - s} and {middle + s}')
     return tuple(given)
 
 
