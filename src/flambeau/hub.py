@@ -41,7 +41,7 @@ def load(
             f'torch.hub.load("path/to/it", {model!r}, source="local")'
         )
     if not isinstance(model, str):
-        raise ValueError(f"Invalid input: model should be a string of function name, found {type(model).__name__}")
+        raise ValueError(f"hub: model is the name of a function, found {type(model).__name__}")
     folder = os.path.realpath(repo_or_dir)
     with _importing_from(folder):
         entry = getattr(_hubconf(folder), model, None)

@@ -53,7 +53,7 @@ class autocast:
             return False
         if self.fast_dtype not in HALVES:
             named = self.device.upper()
-            words = f"In {named} autocast, but the target dtype is not supported. Disabling autocast."
+            words = f"autocast on {named}: the target dtype is not supported. Disabling autocast."
             allowed = ", ".join(map(str, HALVES))
             warnings.warn(f"{words}\n{named} Autocast only supports dtypes of {allowed} currently.", stacklevel=4)
             return False
@@ -147,7 +147,7 @@ def get_autocast_dtype(device_type: str) -> dtypes.dtype:
 def set_autocast_dtype(device_type: str, dtype: dtypes.dtype) -> None:
     """Set the dtype of regions that name none."""
     if not isinstance(dtype, dtypes.dtype):
-        raise TypeError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+        raise TypeError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, found {type(dtype).__name__}")
     casting.dtype[_check(device_type)] = dtype
 
 

@@ -57,7 +57,7 @@ class GradScaler:
         self._device = device
         self._enabled = enabled
         if device == "cuda" and enabled and not cuda_is_available():
-            warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
+            warnings.warn("GradScaler is for CUDA, and CUDA is not available here: it does nothing.", stacklevel=2)
             self._enabled = False
         if not self._enabled:
             return
@@ -75,7 +75,7 @@ class GradScaler:
         self._growth_tracker = factories.full((), self._init_growth_tracker, dtype=dtypes.int32, device=dev)
 
     def _check_scale_growth_tracker(self, funcname: str) -> tuple[Tensor, Tensor]:
-        fix = "This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration."
+        fix = "Perhaps the program did not use scaler.scale(loss) in this iteration."
         assert self._scale is not None, f"Attempted {funcname} but _scale is None.  {fix}"
         assert self._growth_tracker is not None, f"Attempted {funcname} but _growth_tracker is None.  {fix}"
         return self._scale, self._growth_tracker
@@ -96,7 +96,7 @@ class GradScaler:
             if not isinstance(outputs, (list, tuple)):
                 return scaled
             return type(outputs)(*scaled) if hasattr(outputs, "_fields") else type(outputs)(scaled)
-        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+        raise ValueError("scale() takes a Tensor or an iterable of them")
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, in place. `step` does it, if you have not."""
@@ -105,7 +105,7 @@ class GradScaler:
         self._check_scale_growth_tracker("unscale_")
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.UNSCALED:
-            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update.")
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         assert self._scale is not None
@@ -137,16 +137,18 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
-            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+            raise RuntimeError(
+                "GradScaler.step: a closure would compute gradients without their scale. Leave it out, or make GradScaler(enabled=False)."
+            )
         self._check_scale_growth_tracker("step")
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
+            raise RuntimeError("step() has already been called since the last update.")
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             return self._step_of_its_own(optimizer, state, args, kwargs)
         if state["stage"] is OptState.READY:
             self.unscale_(optimizer)
-        assert len(state["found_inf_per_device"]) > 0, "No inf checks were recorded for this optimizer."
+        assert len(state["found_inf_per_device"]) > 0, "No inf checks were done for this optimizer."
         result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
         state["stage"] = OptState.STEPPED
         return result
@@ -159,7 +161,7 @@ class GradScaler:
     def _step_of_its_own(self, optimizer: Any, state: dict[str, Any], args: tuple, kwargs: dict) -> float | None:
         """An optimizer that unscales by itself: it finds `grad_scale` and `found_inf` on itself, or takes the scaler."""
         if "grad_scaler" in inspect.signature(optimizer.step).parameters:
-            words = "GradScaler is going to stop passing itself as a keyword argument to the passed optimizer: it finds `grad_scale` and"
+            words = "GradScaler will not pass itself to the optimizer any more as a keyword argument: it finds `grad_scale` and"
             warnings.warn(f"{words} `found_inf` as attributes of itself instead.", FutureWarning, stacklevel=3)
             result = optimizer.step(*args, **kwargs | {"grad_scaler": self})
         else:
@@ -185,7 +187,7 @@ class GradScaler:
             self._set_scale(scale, new_scale)
         else:
             found = [v for state in self._per_optimizer_states.values() for v in state["found_inf_per_device"].values()]
-            assert len(found) > 0, "No inf checks were recorded prior to update."
+            assert len(found) > 0, "No inf checks were done before update()."
             adapt = self._adapt if scale.is_cpu else self._adapt_on_gpu
             adapt(scale, tracker, sum(v.to(scale.device) for v in found))
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
@@ -216,7 +218,7 @@ class GradScaler:
         if isinstance(new, float):
             scale.fill_(new)
             return
-        why = "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with requires_grad=False."
+        why = "new_scale is a number, or a tensor of one float32 that does not require grad."
         assert isinstance(new, Tensor) and new.device.type == scale.device.type, why
         assert new.numel() == 1 and not new.requires_grad, why
         scale.copy_(new)
@@ -281,7 +283,7 @@ class GradScaler:
         if not self._enabled:
             return
         if len(state_dict) == 0:
-            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.")
+            raise RuntimeError("The source state dict is empty, as a GradScaler saves it that is not enabled.")
         self._init_scale = state_dict["scale"]
         if self._scale is not None:
             self._scale.fill_(state_dict["scale"])
@@ -295,7 +297,7 @@ class GradScaler:
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         if self._enabled:
-            when = "at the beginning of an iteration, or at the end after scaler.update()."
+            when = "between iterations, that is after scaler.update()."
             assert len(self._per_optimizer_states) == 0, f"A GradScaler instance may only be pickled {when}"
             # Numbers instead of tensors: whoever unpickles it may have no GPU.
             state["_init_scale"], state["_init_growth_tracker"] = self.get_scale(), self._get_growth_tracker()

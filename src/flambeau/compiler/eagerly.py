@@ -59,7 +59,7 @@ def compile(
 
 def _check(backend: Any, mode: str | None, options: dict | None) -> None:
     if mode is not None and options is not None:
-        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+        raise RuntimeError("compile: mode is a name for some options, so give one of the two.")
     if mode is not None and mode not in MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     if backend in (None, "inductor"):

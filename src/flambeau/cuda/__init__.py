@@ -337,9 +337,9 @@ def ipc_collect() -> None:
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
     """Let this process take at most this part of a GPU's memory; beyond it, OutOfMemoryError."""
     if not isinstance(fraction, float):
-        raise TypeError(f"Invalid type for fraction argument, must be `float`, found {type(fraction).__name__}")
+        raise TypeError(f"Invalid type for fraction, a float is needed, found {type(fraction).__name__}")
     if not 0 <= fraction <= 1:
-        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        raise ValueError(f"Invalid fraction value {fraction}: it lies between 0 and 1")
     room = _gpus()
     with room.Device(_index(device)):
         room.pool.set_limit(fraction=fraction)

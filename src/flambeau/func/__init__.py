@@ -28,9 +28,7 @@ def functionalize(func: Any, *, remove: str = "mutations") -> Any:
     work under grad and vmap as they are, so the function itself is run.
     """
     if remove not in ("mutations", "mutations_and_views"):
-        raise RuntimeError(
-            f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Try 'mutations_and_views'"
-        )
+        raise RuntimeError(f"functionalize: received invalid argument remove={remove}. Try 'mutations' or 'mutations_and_views'")
 
     @functools.wraps(func)
     def same(*args: Any, **kwargs: Any) -> Any:

@@ -74,10 +74,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         weights, shape = trees.flatten(given)
         if len(weights) != len(run.outputs) or (shape != run.out_shape and len(cotangents) == 1 and not _alike(shape, run.out_shape)):
-            raise RuntimeError(
-                f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. cotangents: {shape}, "
-                f"primal output: {run.out_shape}"
-            )
+            raise RuntimeError(f"Expected pytree structure of cotangents like that of the outputs, {run.out_shape}, found {shape}")
         for w, out in zip(weights, run.outputs, strict=True):
             if not isinstance(w, Tensor) or tuple(w.shape) != tuple(out.shape):
                 found = tuple(w.shape) if isinstance(w, Tensor) else type(w).__name__
@@ -155,9 +152,7 @@ def _check_tangents(what: str, primals: tuple, tangents: Any) -> None:
     ps, shape = trees.flatten(primals)
     ts, other = trees.flatten(tangents)
     if shape != other:
-        raise RuntimeError(
-            f"{what}(f, primals, tangents): Expected primals and tangents to have the same python structure, {shape}, found {other}"
-        )
+        raise RuntimeError(f"{what}: primals and tangents must have the same python structure, {shape}, found {other}")
     for p, t in zip(ps, ts, strict=True):
         if not isinstance(t, Tensor) or tuple(p.shape) != tuple(t.shape):
             found = tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__
@@ -170,7 +165,7 @@ def _check_tangents(what: str, primals: tuple, tangents: Any) -> None:
 def select(args: tuple, argnums: Any) -> Any:
     """The arguments that are differentiated: one, or a tuple."""
     if isinstance(argnums, bool) or not isinstance(argnums, (int, tuple, list)):
-        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+        raise RuntimeError(f"argnums must be int or Tuple of them, found {type(argnums)}")
     if isinstance(argnums, int):
         return args[_place(argnums, len(args))]
     if not argnums:
@@ -183,7 +178,7 @@ def select(args: tuple, argnums: Any) -> Any:
 
 def _place(n: Any, count: int) -> int:
     if not isinstance(n, int) or isinstance(n, bool):
-        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got {n!r}")
+        raise RuntimeError(f"argnums must be int or Tuple of them, found {n!r}")
     if not -count <= n < count:
         raise RuntimeError(f"Got argnum={n}, but only {count} positional inputs")
     return n % count

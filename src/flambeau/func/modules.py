@@ -30,14 +30,14 @@ def functional_call(
         given = parameter_and_buffer_dicts
     elif isinstance(parameter_and_buffer_dicts, Sequence):
         if not all(isinstance(d, dict) for d in parameter_and_buffer_dicts):
-            raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
+            raise ValueError("functional_call: parameters and buffers are given in dictionaries, and one of these is none")
         keys = [key for d in parameter_and_buffer_dicts for key in d]
         repeated = sorted({key for key in keys if keys.count(key) > 1})
         if repeated:
-            raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous")
+            raise ValueError(f"functional_call: {repeated} appeared in multiple dictionaries; which one is meant?")
         given = {key: tensor for d in parameter_and_buffer_dicts for key, tensor in d.items()}
     else:
-        wanted = "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts"
+        wanted = "Expected parameter_and_buffer_dicts to be a dict, or several in a list or tuple"
         raise ValueError(f"{wanted}, but got {type(parameter_and_buffer_dicts)}")
     return stateless._functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
 
@@ -53,9 +53,9 @@ def stack_module_state(models: Sequence[Module] | Any) -> tuple[dict[str, Tensor
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if not (all(m.training for m in models) or all(not m.training for m in models)):
-        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+        raise RuntimeError("stack_module_state: some models train and some do not; all need the same training/eval mode.")
     if not all(type(m) is type(models[0]) for m in models):
-        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+        raise RuntimeError("stack_module_state needs all models to be of the same class.")
     parameters = {name: _stacked([dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()}
     buffers = {name: _stacked([dict(m.named_buffers())[name] for m in models]) for name, _ in models[0].named_buffers()}
     return parameters, buffers

@@ -70,7 +70,8 @@ class Run:
         if has_aux:
             if not (isinstance(found, tuple) and len(found) == 2):
                 raise RuntimeError(
-                    f"{what}(f): output of function f should be a tuple: (output, aux) if has_aux is True, found {type(found).__name__}"
+                    f"{what}(f): with has_aux, the output should be a tuple of function values and the rest, (output, aux), "
+                    f"found {type(found).__name__}"
                 )
             found, self.aux = found
         self.found = found

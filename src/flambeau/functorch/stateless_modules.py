@@ -45,7 +45,7 @@ def make_functional(model: Module, disable_autograd_tracking: bool = False) -> t
     """(the module as a function of its parameters, copies of these). With `disable_autograd_tracking` they require no gradient."""
     _renamed("make_functional", "torch.func.functional_call")
     if next(model.buffers(), None) is not None:
-        raise RuntimeError("make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) instead.")
+        raise RuntimeError("make_functional(model): the model has buffers, for which there is make_functional_with_buffers(model).")
     names, params = _taken(model.named_parameters(remove_duplicate=False), disable_autograd_tracking)
     return FunctionalModule(_hollow(model), names), params
 
@@ -64,7 +64,7 @@ def combine_state_for_ensemble(models: Sequence[Module]) -> tuple[FunctionalModu
     """(one of the modules as a function, the parameters of all of them stacked, their buffers stacked): for vmap."""
     _renamed("combine_state_for_ensemble", "torch.func.stack_module_state")
     if not models:
-        raise RuntimeError("combine_state_for_ensemble: Expected at least one model, got 0.")
+        raise RuntimeError("combine_state_for_ensemble: Expected at least one model, found none.")
     params, buffers = stack_module_state(models)
     model = FunctionalModuleWithBuffers(_hollow(models[0]), [(name,) for name in params], [(name,) for name in buffers])
     return model, tuple(params.values()), tuple(buffers.values())

@@ -19,5 +19,5 @@ __all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Tr
 def wrap(fn_or_name: Any) -> Any:
     """Mark a function, by itself or by its name, that a tracer shall take as a whole; returned unchanged."""
     if not callable(fn_or_name) and not isinstance(fn_or_name, str):
-        raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
+        raise RuntimeError("Unsupported type: a callable, or the name of a global function, is expected")
     return fn_or_name

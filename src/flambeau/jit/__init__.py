@@ -155,9 +155,7 @@ def trace_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
 def freeze(mod: Any, *args: Any, **kwargs: Any) -> Any:
     """The module itself, which must be in evaluation mode, as in PyTorch."""
     if getattr(mod, "training", False):
-        raise RuntimeError(
-            "Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module before freezing."
-        )
+        raise RuntimeError("freeze: a module that trains would be frozen. Call .eval() first: it must be in eval mode.")
     return script(mod)
 
 

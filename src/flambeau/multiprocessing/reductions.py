@@ -43,8 +43,8 @@ def refuse_history(tensor: Tensor) -> None:
     """RuntimeError for the result of an operation whose gradient is wanted: its history cannot go along."""
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError(
-            "Cowardly refusing to serialize non-leaf tensor which requires_grad: its history stays in this process, and backward() in "
-            "another would silently stop here. Send tensor.detach() if the numbers are enough"
+            "a non-leaf tensor which requires_grad is not sent: its history stays in this process, and backward() in another "
+            "would silently stop here. Send tensor.detach() if the numbers are enough"
         )
 
 

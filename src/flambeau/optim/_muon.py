@@ -33,7 +33,7 @@ class Muon(Optimizer):
             if not value >= 0.0:
                 raise ValueError(f"{words} should be >= 0 but is: {value}")
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
-            raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported: try 'original' or 'match_rms_adamw'")
+            raise ValueError(f"Muon: adjust_lr_fn {adjust_lr_fn} is not supported: try 'original' or 'match_rms_adamw'")
         defaults = dict(
             lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, ns_coefficients=ns_coefficients, eps=eps,
             ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn,
@@ -42,7 +42,7 @@ class Muon(Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim != 2:
-                    raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")
+                    raise ValueError(f"Muon only supports 2D parameters, found {p.size()}. Give others to another optimizer")
 
     @no_grad()
     def step(self, closure=None):
@@ -73,9 +73,9 @@ class Muon(Optimizer):
 def orthogonal(matrix: Tensor, group: dict) -> Tensor:
     """The matrix with its singular values taken to about 1: x <- a x + (b x x^T + c (x x^T)^2) x, repeated. In bfloat16."""
     if group["ns_steps"] >= 100:
-        raise ValueError("Number of steps must be less than 100 for computational efficiency")
+        raise ValueError("Muon: ns_steps must be less than 100; a handful is enough")
     if len(group["ns_coefficients"]) != 3:
-        raise ValueError("Coefficients must be a tuple of exactly 3 values")
+        raise ValueError("Muon: ns_coefficients are 3 numbers, and should be a tuple of them")
     a, b, c = group["ns_coefficients"]
     tall = matrix.size(0) > matrix.size(1)
     x = matrix.bfloat16()

@@ -18,7 +18,7 @@ def swap_in_optimizer_params_and_state(optimizer: Optimizer, swapin_parameters: 
     groups = _checked(optimizer, swapin_optim_state)
     given = list(swapin_parameters.values())
     if sum(len(g["params"]) for g in groups) > len(given):
-        raise _refused("the explicit parameter state to match optimizer.param_groups ordering")
+        raise _refused("parameter state in the order of optimizer.param_groups")
     own_state, own_groups = optimizer.state, [dict(g) for g in optimizer.param_groups]
     try:
         state: defaultdict[Any, Any] = defaultdict(dict)
@@ -49,14 +49,14 @@ def _checked(optimizer: Optimizer, found: Any) -> list[dict[str, Any]]:
         raise _refused("what optimizer.state_dict() gives: a dict with 'state' and 'param_groups'")
     state, groups = found["state"], found["param_groups"]
     if len(groups) != len(optimizer.param_groups):
-        raise RuntimeError("swapin_optim_state has a different number of parameter groups than the live optimizer.")
+        raise RuntimeError("the state to swap in has another number of parameter groups than the optimizer.")
     numbers: set[int] = set()
     for i, (own, new) in enumerate(zip(optimizer.param_groups, groups, strict=True)):
         params = new.get("params") if isinstance(new, dict) else None
         if not isinstance(params, list) or not all(isinstance(n, int) for n in params):
             raise _refused("param_groups of dicts whose 'params' are numbers, as in a state_dict()")
         if len(params) != len(own["params"]):
-            raise RuntimeError(f"swapin_optim_state param group {i} has a different number of params than the live optimizer param group.")
+            raise RuntimeError(f"parameter group {i} of the state to swap in has another number of parameters than that of the optimizer.")
         if new.keys() != own.keys():
             raise _refused(f"the same options as the live optimizer has in group {i}; they differ in {sorted(new.keys() ^ own.keys())}")
         numbers.update(params)

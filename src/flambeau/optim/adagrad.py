@@ -40,7 +40,7 @@ class Adagrad(Elementwise):
 
     def _move_sparsely(self, group, p, grad):
         if group["weight_decay"] != 0:
-            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+            raise RuntimeError("Adagrad: weight_decay would make sparse gradients dense. Leave it at 0 for them")
         self._move_rows(group, p, grad)
 
     def share_memory(self) -> None:

@@ -169,9 +169,7 @@ def check_fused(fused: bool | None, foreach: bool | None, differentiable: bool) 
 def _check_devices(group: dict[str, Any], params: list[Tensor]) -> None:
     for p in params:
         if group.get("capturable") and p.device.type != "cuda":
-            raise AssertionError(f"If capturable=True, params and state_steps must be on supported devices: ['cuda'], found {p.device}.")
+            raise AssertionError(f"capturable=True is for parameters and steps on 'cuda', found {p.device}.")
         if group.get("fused") and not (p.is_floating_point() and p.device.type in ("cpu", "cuda")):
             found = f"found {p.dtype} on {p.device.type}"
-            raise RuntimeError(
-                f"`fused=True` requires all the params to be floating point Tensors of supported devices: cpu, cuda; {found}"
-            )
+            raise RuntimeError(f"`fused=True` requires all the params to be floating point Tensors on a cpu or cuda; {found}")

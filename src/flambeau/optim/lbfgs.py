@@ -32,7 +32,7 @@ class LBFGS(Optimizer):
         )  # fmt: skip
         super().__init__(params, defaults)
         if len(self.param_groups) != 1:
-            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+            raise ValueError("LBFGS moves all parameters as one, and doesn't support parameter groups")
 
     @property
     def _params(self) -> list[Tensor]:

@@ -33,8 +33,8 @@ __all__ = [
 
 Rates = list[Any]  # of floats or Tensors, one for each group
 EPOCH_DEPRECATION_WARNING = (
-    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Call `scheduler.step()` once per "
-    "epoch instead. With an epoch, the closed form of the schedule is used where there is one."
+    "`scheduler.step()` needs no epoch parameter, which is deprecated: call it once per epoch. With one, the closed form of "
+    "the schedule is used where there is one."
 )
 
 
@@ -109,11 +109,11 @@ class LRScheduler:
     def _check_order(self) -> None:
         """Warn if the schedule moved before the optimizer did: its first rate would go unused."""
         if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
-            words = "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization"
+            words = "`optimizer.step()` has been overridden since the learning rate scheduler was made"
             warnings.warn(f"{words}: make sure to call it before `lr_scheduler.step()`.", UserWarning, stacklevel=3)
         elif not getattr(self.optimizer, "_opt_called", False):
-            words = "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order"
-            warnings.warn(f"{words}, or the first value of the learning rate schedule is skipped.", UserWarning, stacklevel=3)
+            words = "`lr_scheduler.step()` was called before `optimizer.step()`. Call them in the opposite order"
+            warnings.warn(f"{words}, or the schedule's first learning rate is never used.", UserWarning, stacklevel=3)
 
 
 class _LRScheduler(LRScheduler):
@@ -168,7 +168,7 @@ class MultiplicativeLR(_ByFunction):
     def _check_functions(self) -> None:
         for function in self.lr_lambdas:
             if not callable(function):
-                raise TypeError(f"lr_lambda should be a function, but got {type(function).__name__}")
+                raise TypeError(f"lr_lambda should be a function, found {type(function).__name__}")
 
     def get_lr(self) -> Rates:
         _warn_outside_step(self)
@@ -216,7 +216,7 @@ class ConstantLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
         if not 0 <= factor <= 1.0:
-            raise ValueError(f"Constant multiplicative factor expected to be between 0 and 1, found {factor}.")
+            raise ValueError(f"ConstantLR: factor is between 0 and 1, found {factor}.")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -237,9 +237,9 @@ class LinearLR(LRScheduler):
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5, last_epoch: int = -1
     ):
         if not 0 < start_factor <= 1.0:
-            raise ValueError(f"Starting multiplicative factor expected to be greater than 0 and less or equal to 1, found {start_factor}.")
+            raise ValueError(f"LinearLR: start_factor is above 0, and 1 at most, found {start_factor}.")
         if not 0 <= end_factor <= 1.0:
-            raise ValueError(f"Ending multiplicative factor expected to be between 0 and 1, found {end_factor}.")
+            raise ValueError(f"LinearLR: end_factor is between 0 and 1, found {end_factor}.")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -327,7 +327,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
-            raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
+            raise ValueError(f"eta_min must be a number, found {eta_min} of type {type(eta_min)}")
         self.T_0, self.T_i, self.T_mult, self.eta_min = T_0, T_0, T_mult, eta_min
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
@@ -371,7 +371,7 @@ class _WithMomentum(LRScheduler):
     def _start_momentum(self, base_momentum, max_momentum, last_epoch: int) -> tuple[list, list]:
         options = self.optimizer.defaults
         if "momentum" not in options and "betas" not in options:
-            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+            raise ValueError("cycle_momentum: the optimizer has neither momentum nor beta1 to cycle")
         self.use_beta1 = "betas" in options
         bases = _format_param("base_momentum", self.optimizer, base_momentum)
         highest = _format_param("max_momentum", self.optimizer, max_momentum)
@@ -470,7 +470,7 @@ class OneCycleLR(_WithMomentum):
     ):  # fmt: skip
         self.optimizer = _checked(optimizer)
         if total_steps is None and (epochs is None or steps_per_epoch is None):
-            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+            raise ValueError("OneCycleLR: give total_steps, or both epochs and steps_per_epoch")
         counts = {"epochs": epochs, "steps_per_epoch": steps_per_epoch} if total_steps is None else {"total_steps": total_steps}
         for name, value in counts.items():
             if not isinstance(value, int) or value <= 0:
@@ -478,9 +478,9 @@ class OneCycleLR(_WithMomentum):
         self.total_steps: int = math.prod(counts.values())  # type: ignore[type-var, assignment]
         self._schedule_phases = _phases(pct_start, self.total_steps, three_phase)
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
-            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+            raise ValueError(f"pct_start is between 0 and 1, found {pct_start}")
         if anneal_strategy not in _ANNEALING:
-            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', found {anneal_strategy}")
         self._anneal_func_type = anneal_strategy
         if last_epoch == -1:
             for group, high in zip(optimizer.param_groups, _format_param("max_lr", optimizer, max_lr), strict=True):
@@ -495,7 +495,7 @@ class OneCycleLR(_WithMomentum):
         _warn_outside_step(self)
         t = self.last_epoch
         if t > self.total_steps:
-            raise ValueError(f"Tried to step {t} times. The specified number of total steps is {self.total_steps}")
+            raise ValueError(f"step {t} is beyond the {self.total_steps} steps of the schedule (total_steps)")
         start, phase = 0.0, self._schedule_phases[0]
         for phase in self._schedule_phases:
             if t <= phase["end_step"] or phase is self._schedule_phases[-1]:
@@ -539,12 +539,12 @@ class _OfSchedules(LRScheduler):
         name = type(self).__name__
         for i, scheduler in enumerate(schedulers):
             if not hasattr(scheduler, "optimizer"):
-                raise TypeError(f"{name} at index {i} should have `optimizer` as its attribute.")
+                raise TypeError(f"{name}: number {i} is no scheduler, as it has no optimizer.")
             if isinstance(scheduler, ReduceLROnPlateau):
                 raise ValueError(f"{name} does not support `ReduceLROnPlateau`, whose step needs a metric; found one at index {i}.")
             if optimizer is not scheduler.optimizer:
                 found = f"that of {type(scheduler).__name__} at index {i} is another"
-                raise ValueError(f"{name} expects all schedulers to belong to the same optimizer; {found}.")
+                raise ValueError(f"{name}: all schedulers must have one and the same optimizer; {found}.")
 
     def state_dict(self) -> dict[str, Any]:
         own = {name: value for name, value in super().state_dict().items() if name != "_schedulers"}
@@ -561,10 +561,10 @@ class SequentialLR(_OfSchedules):
 
     def __init__(self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1):
         if not schedulers:
-            raise ValueError(f"{type(self).__name__} expects at least one scheduler, but got no scheduler.")
+            raise ValueError(f"{type(self).__name__} needs at least one scheduler, found none.")
         self._check_all(optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
-            words = "Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone points"
+            words = "SequentialLR: there must be a milestone between any two schedulers"
             raise ValueError(f"{words}, but got {len(schedulers)} schedulers and {len(milestones)} milestones")
         self._schedulers, self._milestones = schedulers, milestones
         self.last_epoch = last_epoch + 1
@@ -601,7 +601,7 @@ class ChainedScheduler(_OfSchedules):
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
         if len(schedulers) < 1:
-            raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no scheduler.")
+            raise ValueError(f"{type(self).__name__} needs at least one scheduler, found none.")
         optimizer = optimizer or schedulers[0].optimizer
         self._check_all(optimizer, schedulers)
         self._schedulers, self.optimizer = schedulers, optimizer
@@ -733,7 +733,7 @@ def _format_param(name: str, optimizer: Optimizer, param: Any) -> list:
     if isinstance(param, (list, tuple)):
         if len(param) != groups:
             found = f"{name} has {len(param)} values, param_groups has {groups}"
-            raise ValueError(f"{name} must have the same length as optimizer.param_groups. {found}.")
+            raise ValueError(f"{name} and optimizer.param_groups must have the same length. {found}.")
         return [_copied(p) for p in param]
     return [_copied(param) for _ in range(groups)]
 
@@ -750,7 +750,7 @@ def _within_step(scheduler: LRScheduler):
 
 def _warn_outside_step(scheduler: LRScheduler) -> None:
     if not scheduler._get_lr_called_within_step:
-        words = "To get the last learning rate computed by the scheduler, please use `get_last_lr()`."
+        words = "get_lr() computes the next step; `get_last_lr()` is what the scheduler has set."
         warnings.warn(words, UserWarning, stacklevel=3)
 
 

@@ -132,20 +132,20 @@ class Optimizer:
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group {"params": ..., option: value, ...}: when the layers of a frozen model are to learn after all, say."""
         if not isinstance(param_group, dict):
-            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+            raise TypeError(f"param_group must be a dict, found {type(param_group)}")
         _take_params(param_group)
         params = param_group["params"]
         for p in params:
             if not isinstance(p, Tensor):
-                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {typename(p)}")
+                raise TypeError(f"optimizers move tensors, and one of the params is {typename(p)}")
             if not self.defaults.get("differentiable") and not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor: it was computed from others. Optimize those, or its detach()")
         for name, default in self.defaults.items():
             if default is required and name not in param_group:
-                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
+                raise ValueError(f"a parameter group must say {name}, for which there is no default")
             param_group.setdefault(name, default)
         if len(params) != len(set(params)):
-            words = "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error"
+            words = "a parameter group with duplicate parameters; some day this will be an error"
             warnings.warn(f"{words}: each of them moves several times per step", stacklevel=3)
         named = "param_names" in param_group
         if any(("param_names" in group) != named for group in self.param_groups):
@@ -185,9 +185,9 @@ class Optimizer:
         sizes, saved_sizes = ([len(g["params"]) for g in groups] for groups in (self.param_groups, saved))
         if len(sizes) != len(saved_sizes):
             found = f"the optimizer has {len(sizes)}, the state dict {len(saved_sizes)}"
-            raise ValueError(f"loaded state dict has a different number of parameter groups: {found}")
+            raise ValueError(f"load_state_dict: another number of parameter groups: {found}")
         if sizes != saved_sizes:
-            words = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            words = "load_state_dict: a parameter group doesn't match the size of the optimizer's"
             raise ValueError(f"{words}: {sizes} parameters are here, {saved_sizes} in the state dict")
         by_number = dict(zip(
             chain.from_iterable(g["params"] for g in saved), chain.from_iterable(g["params"] for g in self.param_groups), strict=True
@@ -260,7 +260,7 @@ class Optimizer:
         unready = [p for g in self.param_groups if not g["capturable"] for p in g["params"]]
         if updates.being_captured(unready):
             name = type(self).__name__
-            raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {name} but param_groups' capturable is False.")
+            raise RuntimeError(f"Attempting CUDA graph capture of {name}.step(), but of a parameter group capturable is False.")
 
     _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
 
@@ -287,7 +287,7 @@ class Optimizer:
                     changed = hook(self, args, kwargs)
                     if changed is not None:
                         if not isinstance(changed, tuple) or len(changed) != 2:
-                            raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
+                            raise RuntimeError(f"{func} must return None or a tuple (args, kwargs), found {changed}.")
                         args, kwargs = changed
             watch = self._watch
             if watch is not None and len(args) == 1 and not kwargs:

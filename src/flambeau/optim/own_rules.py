@@ -116,7 +116,7 @@ def _device_dtype_check_for_fused(p: Tensor, cuda_unsupported: bool = False) -> 
     places = [d for d in _get_fused_kernels_supported_devices() if not (cuda_unsupported and d == "cuda")]
     if not _can_be_fused(p, places):
         raise RuntimeError(
-            f"`fused=True` requires all the params to be floating point Tensors of supported devices: {places} but {p.dtype} and {p.device.type}"
+            f"`fused=True` requires all the params to be floating point Tensors on {places}, found {p.dtype} on {p.device.type}"
         )
 
 

@@ -30,7 +30,7 @@ class SGD(Elementwise):
             foreach=foreach, differentiable=differentiable, fused=fused,
         )  # fmt: skip
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+            raise ValueError("SGD: nesterov needs momentum, and no dampening")
         super().__init__(params, defaults)
         check_fused(fused, foreach, differentiable)
 

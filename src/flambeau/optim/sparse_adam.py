@@ -29,7 +29,7 @@ class SparseAdam(Elementwise):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
         found = [[i, j] for i, group in enumerate(self.param_groups) for j, p in enumerate(group["params"]) if p.is_sparse]
         if found:
-            raise ValueError(f"Sparse params at indices {found}: SparseAdam requires dense parameter tensors")
+            raise ValueError(f"SparseAdam requires dense parameter tensors (their gradients are sparse), found sparse ones at {found}")
 
     def _start(self, p, group):
         return {"step": 0} | {name: like(p) for name in self.states}
@@ -44,7 +44,7 @@ class SparseAdam(Elementwise):
         return {"beta1": beta1, "beta2": beta2, "step": key} | {name: group[name] for name in ("lr", "eps", "maximize")}
 
     def _move(self, group, params, grads):
-        raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+        raise RuntimeError("SparseAdam does not support dense gradients: Adam does")
 
     def _move_sparsely(self, group, p, grad):
         self._move_rows(group, p, grad)

@@ -56,7 +56,7 @@ class AveragedModel(Module):
     ):
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
-            raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
+            raise AssertionError("AveragedModel: avg_fn or multi_avg_fn can be given, one of them")
         self.module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
@@ -159,7 +159,7 @@ def _average(averaged: Tensors, current: Tensors, weight: float) -> None:
 
 def _check_decay(decay: float) -> None:
     if not 0.0 <= decay <= 1.0:
-        raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
+        raise ValueError(f"Invalid decay value {decay}: it is a weight, in [0, 1].")
 
 
 # -- around it -----------------------------------------------------------------------------------------------------------
@@ -193,9 +193,9 @@ class SWALR(LRScheduler):
         for rate, group in zip(_format_param("swa_lr", optimizer, swa_lr), optimizer.param_groups, strict=True):
             group["swa_lr"] = rate
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', found {anneal_strategy}")
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
-            raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+            raise ValueError(f"anneal_epochs must not be negative, found {anneal_epochs}")
         self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
         super().__init__(optimizer, last_epoch)
 

@@ -79,13 +79,13 @@ nuttall = _fixed("nuttall", cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411),
 
 def _window(name: str, M: int, sym: bool, curve: Callable, *, layout=layouts.strided, **options) -> Tensor:
     if layout is not layouts.strided:
-        raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
+        raise ValueError(f"{name} makes strided tensors, found layout {layout}")
 
     def make(dtype: dtypes.dtype, where):
         if M < 0:
             raise ValueError(f"{name} requires non-negative window length, got M={M}")
         if dtype not in (dtypes.float32, dtypes.float64):
-            raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
+            raise ValueError(f"{name} expects float32 or float64, found {dtype}")
         return sampled(curve, M, M - 1 if sym else M, dtype, where)
 
     return made(name, make, **options)

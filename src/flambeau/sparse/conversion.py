@@ -288,7 +288,7 @@ def _check_conversion(self: Tensor, layout: layouts.layout, blocksize: Any, dens
             raise RuntimeError(f"{name}: expected SparseCsr or SparseCsc layout but got {origin}")
         return
     if len(blocksize) != 2:
-        raise RuntimeError(f"{name}: blocksize needs to be a tuple of size 2, but got {len(blocksize)}")
+        raise RuntimeError(f"{name}: blocksize is a tuple of size 2, but got {len(blocksize)}")
     if min(blocksize) <= 0:
         raise RuntimeError(f"{name}: blocksize needs to be positive, but got {list(blocksize)}")
     if isinstance(parts, Compressed) and parts.layout in OF_BLOCKS and tuple(parts.block) != tuple(blocksize):
@@ -375,9 +375,7 @@ def sparse_mask(self: Tensor, mask: Tensor) -> SparseTensor:
     if not isinstance(mask, SparseTensor):
         raise NotImplementedError("sparse_mask(): expected mask to have a sparse layout, found torch.strided. Try mask.to_sparse()")
     if tuple(self.shape) != tuple(mask.shape):
-        raise RuntimeError(
-            f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has {list(mask.shape)}"
-        )
+        raise RuntimeError(f"sparse_mask(): operands have incompatible sizes, {list(self.shape)} and a mask of {list(mask.shape)}")
     parts, own = mask._array, self._array if isinstance(self, SparseTensor) else None
     with modes.no_grad():
         result = wrapped(parts.with_values(values_at(self.detach(), parts)))

@@ -45,12 +45,12 @@ def old_constructor(args: tuple, **options: Any) -> SparseTensor:
 def coo(indices: Tensor, values: Tensor, size: Any = None, check: bool | None = None, coalesced: bool | None = None) -> SparseTensor:
     """A COO tensor of these tensors, which it shares; gradients flow to the values."""
     if indices.dim() != 2:
-        raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(indices.shape)}")
+        raise RuntimeError(f"indices must be (sparse dimensions, elements), found {list(indices.shape)}")
     if not values.dim():
         values = values.expand(indices.shape[1]) if indices.shape[1] else values.reshape(1)[:0]
     if indices.shape[1] != values.shape[0]:
         found = f"nnz from indices: {indices.shape[1]}, nnz from values: {values.shape[0]}"
-        raise RuntimeError(f"indices and values must have same nnz, but got {found}")
+        raise RuntimeError(f"indices and values must have same nnz, found {found}")
     if size is None:
         shape = (*_needed(indices), *values.shape[1:])
     else:

@@ -133,7 +133,7 @@ class SparseTensor(Tensor):
 
     @property
     def layout(self) -> layouts.layout:
-        """torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr or torch.sparse_bsc."""
+        """Which of the layouts: sparse_coo, sparse_csr, sparse_csc, sparse_bsr or sparse_bsc."""
         return self._array.layout
 
     @property
@@ -201,7 +201,7 @@ class SparseTensor(Tensor):
     def indices(self) -> Tensor:
         """The coordinates of the stored elements. (sparse_dim, nnz)."""
         if not self._coo("indices").coalesced:
-            raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
+            raise RuntimeError("Cannot get indices on an uncoalesced tensor: .coalesce() gives one that has them")
         return self._array.indices.detach()
 
     def values(self) -> Tensor:
@@ -209,7 +209,7 @@ class SparseTensor(Tensor):
         from flambeau.sparse import history
 
         if self.is_sparse and not self._array.coalesced:
-            raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
+            raise RuntimeError("Cannot get values on an uncoalesced tensor: .coalesce() gives one that has them")
         return history.values(self)
 
     def crow_indices(self) -> Tensor:
@@ -257,9 +257,7 @@ class SparseTensor(Tensor):
 
     def __deepcopy__(self, memo: dict) -> SparseTensor:
         if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol. Try x.detach().clone()"
-            )
+            raise RuntimeError("deepcopy copies tensors a user made (graph leaves), and this one was computed. Try x.detach().clone()")
         if id(self) not in memo:
             memo[id(self)] = copy = self.detach().clone()
             copy._needs = self._needs
@@ -303,7 +301,7 @@ class SparseTensor(Tensor):
     @property
     def nbytes(self) -> int:
         """Refused: add the bytes of indices and values."""
-        raise RuntimeError("nbytes is not defined for sparse tensors: add the nbytes of the indices and of the values")
+        raise RuntimeError("nbytes: a sparse tensor has several parts. Add up those of its indices and values")
 
     def resize_as_(self, other: Tensor, *, memory_format: Any = None) -> SparseTensor:
         """Give it the size of another sparse tensor."""
@@ -347,7 +345,7 @@ _NO_STORAGE = "{name}: a tensor of layout {layout} has no storage of its own; it
 _REFUSALS: list[tuple[str, type[Exception], str]] = [
     ("untyped_storage storage _typed_storage is_shared share_memory_ pin_memory set_", NotImplementedError, _NO_STORAGE),
     ("data_ptr tolist", RuntimeError, _NO_STORAGE),
-    ("numpy __array__ __dlpack__", TypeError, "can't convert {kind} layout tensor to numpy. Use Tensor.to_dense() first."),
+    ("numpy __array__ __dlpack__", TypeError, "can't convert {kind} layout tensor to numpy. Make it dense by to_dense()."),
     (
         "describe resize_ apply_ map_ map2_ as_subclass _reinterpret",
         NotImplementedError,

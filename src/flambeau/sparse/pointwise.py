@@ -228,7 +228,7 @@ def sub_(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
 
 def _sum(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
     if tuple(a.shape) != tuple(b.shape):
-        raise RuntimeError(f"add: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+        raise RuntimeError(f"add: expected sizes of 'self' and 'other' that agree, found {list(a.shape)} and {list(b.shape)}")
     common = promoted(a, b)
     first, second = a._array, b._array
     if not a.is_sparse and same_places(first, second):
@@ -307,7 +307,7 @@ def _product(a: Tensor, b: Tensor) -> SparseTensor:
 
 def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     if tuple(a.shape) != tuple(b.shape):
-        raise RuntimeError(f"mul: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+        raise RuntimeError(f"mul: expected sizes of 'self' and 'other' that agree, found {list(a.shape)} and {list(b.shape)}")
     if not a.is_sparse and same_places(a._array, b._array):
         return wrapped(a._array.with_values(a._array.values * b._array.values))
     if not a.is_sparse or not b.is_sparse:
@@ -371,7 +371,7 @@ def power(input: Any, exponent: Any) -> Tensor:
     if not isinstance(input, SparseTensor) or isinstance(exponent, Tensor):
         raise refusal("pow with a tensor for its exponent", (input, exponent))
     if exponent == 0:
-        raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
+        raise RuntimeError("pow: x ** 0 is 1 everywhere, and no sparse tensor")
     x = coalesced_if_coo(input)
     return history.build(x._array, history.values(x) ** exponent, "PowBackward0")
 

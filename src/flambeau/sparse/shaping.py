@@ -32,8 +32,8 @@ def permute(input: SparseTensor, *args: Any, dims: Any = None) -> SparseTensor:
         return _reordered(input, list(order))
     if sorted(order[:sparse_dim]) != list(range(sparse_dim)):
         raise RuntimeError(
-            f"permute(sparse_coo): transpositions between sparse and dense dimensions are not allowed, found {tuple(order)}, of which the "
-            f"first {sparse_dim} are sparse"
+            f"transpositions between sparse and dense dimensions are not allowed, found {tuple(order)}, of which the first "
+            f"{sparse_dim} are sparse"
         )
     with modes.no_grad():
         indices = parts.indices if list(order[:sparse_dim]) == list(range(sparse_dim)) else parts.indices[list(order[:sparse_dim])]

@@ -36,7 +36,7 @@ def build(
     if header is not None:
         text += ["=" * length, header]
     if top_level:
-        text += ["=" * length, "This report only display top-level ops statistics"]
+        text += ["=" * length, "The report shows operations of the top level only"]
     text += [line, row([title for title, _, _ in columns]), line]
     sourced = [(sum(w + GAP for _, w, _ in columns[:i]), width) for i, (title, width, _) in enumerate(columns) if title == SOURCE]
     shown = 0

@@ -259,7 +259,7 @@ class TreeSpec:
                 raise ValueError(f"Node keys mismatch; expected {own}, but got {keys}.")
             inside = [tree[key] for key in own]
         if len(inside) != self.num_children:
-            raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(inside)}.")
+            raise ValueError(f"Node arity mismatch: {self.num_children} children are expected, found {len(inside)}.")
         return [leaf for child, below in zip(self.children_specs, inside, strict=True) for leaf in child.flatten_up_to(below)]
 
     def __eq__(self, other: object) -> bool:
@@ -320,10 +320,7 @@ def tree_unflatten(leaves: Iterable, treespec: TreeSpec) -> PyTree:
         raise TypeError(f"tree_unflatten(leaves, treespec): Expected `treespec` to be instance of PyTreeSpec but got {type(treespec)}.")
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:
-        raise ValueError(
-            f"tree_unflatten(leaves, treespec): `leaves` has length {len(leaves)} but the spec refers to a pytree that holds "
-            f"{treespec.num_leaves} items ({treespec})."
-        )
+        raise ValueError(f"tree_unflatten: {len(leaves)} leaves for a spec that holds {treespec.num_leaves} items ({treespec}).")
     return _put_together(iter(leaves), treespec)
 
 
@@ -364,7 +361,7 @@ def _walk(path: tuple, tree: PyTree, is_leaf: IsLeaf) -> Iterator[tuple[tuple, A
         return
     node = SUPPORTED_NODES[_get_node_type(tree)]
     if node.flatten_with_keys_fn is None:
-        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {node.type}. Please pass one to register_pytree_node.")
+        raise ValueError(f"{node.type} was registered without flatten_with_keys_fn, which paths need. Pass one to register_pytree_node.")
     for key, below in node.flatten_with_keys_fn(tree)[0]:
         yield from _walk((*path, key), below, is_leaf)
 

@@ -28,4 +28,4 @@ def is_ninja_available() -> bool:
 def verify_ninja_availability() -> None:
     """RuntimeError unless it can."""
     if not is_ninja_available():
-        raise RuntimeError("Ninja is required to load C++ extensions (pip install ninja to get it)")
+        raise RuntimeError("C++ extensions are built by Ninja, which is not here: pip install ninja")

@@ -23,6 +23,6 @@ def warn_if_has_hooks(tensor: Tensor) -> None:
     for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(
-                f"backward hook {hook!r} on tensor will not be serialized. Decorate it with @torch.utils.hooks.unserializable_hook",
+                f"the backward hook {hook!r} does not go into the file. Decorate it with @torch.utils.hooks.unserializable_hook",
                 stacklevel=2,
             )

@@ -121,7 +121,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         if not low.numel() or (low.dim() == 0 and low.item() == float("inf") and high.item() == float("-inf")):
             return tensor([1.0]), tensor([0])
         if not bool((low <= high).all()):
-            raise AssertionError(f"min {low} should be less than max {high}: is there a NaN?")
+            raise AssertionError(f"min is {low} and max {high}, in the wrong order: is there a NaN?")
         span = float(self.quant_max - self.quant_min)
         if self.qscheme is per_channel_affine_float_qparams:
             scale = (high - low) / span

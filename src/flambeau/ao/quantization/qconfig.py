@@ -22,7 +22,7 @@ class QConfig(namedtuple("QConfig", ["activation", "weight"])):
 
     def __new__(cls, activation: Any, weight: Any) -> QConfig:
         if isinstance(activation, Module) or isinstance(weight, Module):
-            found = "QConfig received observer instance, please pass observer class instead"
+            found = "QConfig takes classes of observers, which it makes anew for every layer, found an instance"
             raise ValueError(f"{found}: MinMaxObserver, or MinMaxObserver.with_args(dtype=torch.qint8)")
         return super().__new__(cls, activation, weight)
 

@@ -57,7 +57,7 @@ def _qconfig_for(dtype: Any, by_default: bool) -> Any:
     if dtype is dtypes.quint8:
         raise NotImplementedError("quantize_dynamic: quint8 is for embeddings, which cannot be quantized here. Try dtype=torch.qint8")
     found = f"{dtype}. There are torch.qint8 and torch.float16; or provide full qconfigs, in a dict"
-    raise (ValueError if by_default else RuntimeError)(f"Don't know how to quantize with default settings for {found}")
+    raise (ValueError if by_default else RuntimeError)(f"there are no default settings to quantize {found} with")
 
 
 def propagate_qconfig_(module: Module, qconfig_dict: dict | None = None, prepare_custom_config_dict: dict | None = None) -> None:

@@ -75,7 +75,7 @@ class Compare:
         lines.insert(0, f"[{title}]")
         lines += ["", f"Times are in {UNITS[unit]} ({unit})."]
         if self._warn and any(r.has_warnings for r in merged):
-            lines.append("(! XX%) Measurement has high variance, where XX is the IQR / median * 100.")
+            lines.append("(! XX%) Times differ much: XX is the interquartile range, in percent of the median.")
         return "\n".join(lines) + "\n"
 
     def _form(self, results: list[Measurement], scale: float) -> str:

@@ -133,7 +133,7 @@ class Measurement:
         lines.append(f"  {count} measurement{'s' * (count > 1)}, {self.number_per_run} runs {each}, {threads} thread{'s' * (threads > 1)}")
         if self.has_warnings:
             grave = self.iqr / self.median > VERY_NOISY
-            lines.append(f"  WARNING: Interquartile range is {self.iqr / self.median * 100:.1f}% of the median measurement.")
+            lines.append(f"  WARNING: times differ much: half of them lie within {self.iqr / self.median * 100:.1f}% of the median.")
             lines.append(
                 f"           This {'suggests significant environmental influence' if grave else 'could indicate system fluctuation'}."
             )

@@ -215,27 +215,20 @@ class DataLoader(Generic[_T_co]):
         if context is not None:
             if self.num_workers == 0:
                 raise ValueError(
-                    "multiprocessing_context can only be used with multi-process loading (num_workers > 0), "
-                    f"but got num_workers={self.num_workers}"
+                    f"multiprocessing_context is for multi-process loading (num_workers > 0), but got num_workers={self.num_workers}"
                 )
             if isinstance(context, str):
                 methods = multiprocessing.get_all_start_methods()
                 if context not in methods:
-                    raise ValueError(
-                        f"multiprocessing_context option should specify a valid start method in {methods}, "
-                        f"but got multiprocessing_context={context!r}"
-                    )
+                    raise ValueError(f"multiprocessing_context should specify a valid start method in {methods}, found {context!r}")
                 context = multiprocessing.get_context(context)
             if not isinstance(context, BaseContext):
-                raise TypeError(
-                    "multiprocessing_context option should be a valid context object or a string specifying the start method, "
-                    f"but got multiprocessing_context={context}"
-                )
+                raise TypeError(f"multiprocessing_context option should be a valid context, or the name of a start method, found {context}")
         self.__context = context
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__initialized and name in _FIXED:
-            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized. Make a new one")
+            raise ValueError(f"{name} should not be changed once there is a {type(self).__name__}. Make a new one")
         super().__setattr__(name, value)
 
     def check_worker_number_rationality(self) -> None:
@@ -245,7 +238,7 @@ class DataLoader(Generic[_T_co]):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         if cores is None or self.num_workers > cores:
             suggested = "" if cores is None else f", more than the {cores} cores of this system: suggested max number of worker is {cores}"
-            warnings.warn(f"This DataLoader will create {self.num_workers} worker processes in total{suggested}", stacklevel=3)
+            warnings.warn(f"DataLoader: {self.num_workers} worker processes{suggested}", stacklevel=3)
 
 
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
@@ -253,13 +246,11 @@ _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "per
 
 def _check_numbers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
     if num_workers < 0:
-        raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
+        raise ValueError("num_workers option should be non-negative: 0 means none, and loading in this process.")
     if timeout < 0:
         raise ValueError("timeout option should be non-negative")
     if num_workers == 0 and prefetch_factor is not None:
-        raise ValueError(
-            "prefetch_factor option could only be specified in multiprocessing: there are no workers (num_workers=0) to prefetch"
-        )
+        raise ValueError("prefetch_factor option could only be for workers, and there are none (num_workers=0)")
     if prefetch_factor is not None and prefetch_factor < 0:
         raise ValueError("prefetch_factor option should be non-negative")
     if persistent_workers and num_workers == 0:
@@ -278,9 +269,9 @@ def _check_order(iterable: bool, batch_size: int | None, shuffle: Any, sampler: 
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-        raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+        raise ValueError("batch_sampler option is mutually exclusive with batch_size, drop_last, sampler and shuffle, which it decides")
     if batch_sampler is None and batch_size is None and drop_last:
-        raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+        raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last: there are no batches")
 
 
 # -- iterators -------------------------------------------------------------------------------------------------------
@@ -360,10 +351,7 @@ class _BaseDataLoaderIter:
     def _check_length(self) -> None:
         expected, found = self._IterableDataset_len_called, self._num_yielded
         if expected is not None and found > expected:
-            text = (
-                f"Length of IterableDataset {self._dataset} was reported to be {expected} (when accessing len(dataloader)), "
-                f"but {found} samples have been fetched. "
-            )
+            text = f"{self._dataset} said that it has {expected} samples (len(dataloader)), but {found} samples came. "
             if self._num_workers:
                 text += "Every worker reads the whole stream unless it takes a share of it: see get_worker_info()"
             warnings.warn(text, stacklevel=3)
@@ -378,9 +366,7 @@ class _BaseDataLoaderIter:
 def _can_pin() -> bool:
     if cuda_is_available():
         return True
-    warnings.warn(
-        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.", stacklevel=5
-    )
+    warnings.warn("pin_memory=True: there is no device to pin memory for, so it is not pinned.", stacklevel=5)
     return False
 
 

@@ -138,7 +138,7 @@ class ConcatDataset(Dataset[_T_co]):
     def __getitem__(self, idx):
         if idx < 0:
             if -idx > len(self):
-                raise ValueError(f"absolute value of index should not exceed dataset length: {idx} of {len(self)} items")
+                raise ValueError(f"index {idx} is out of a dataset of {len(self)} items")
             idx += len(self)
         part = bisect.bisect_right(self.cumulative_sizes, idx)
         start = self.cumulative_sizes[part - 1] if part else 0
@@ -216,9 +216,8 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Ge
         lengths = _lengths_of_fractions(len(dataset), lengths)  # type: ignore[arg-type]
     if sum(lengths) != len(dataset):  # type: ignore[arg-type]
         raise ValueError(
-            "Sum of input lengths does not equal the length of the input dataset! "
-            f"The lengths {list(lengths)} add up to {sum(lengths)}, and there are {len(dataset)} items. "  # type: ignore[arg-type]
-            "Fractions must add up to 1"
+            f"random_split: the sum of lengths does not equal the number of items: {list(lengths)} add up to {sum(lengths)}, and there "
+            f"are {len(dataset)}. Fractions must add up to 1"
         )
     order: list[int] = randperm(sum(lengths), generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))
@@ -228,11 +227,11 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Ge
 def _lengths_of_fractions(n: int, fractions: Sequence[int | float]) -> list[int]:
     for i, fraction in enumerate(fractions):
         if not 0 <= fraction <= 1:
-            raise ValueError(f"Fraction at index {i} is not between 0 and 1: {fraction}")
+            raise ValueError(f"Fraction {i} is not between 0 and 1: {fraction}")
     lengths = [math.floor(n * fraction) for fraction in fractions]
     for i in range(n - sum(lengths)):
         lengths[i % len(lengths)] += 1
     for i, length in enumerate(lengths):
         if length == 0:
-            warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3)
+            warnings.warn(f"random_split: split {i} has no items.", stacklevel=3)
     return lengths

@@ -43,7 +43,7 @@ class DistributedSampler(Sampler[_T_co]):
             num_replicas = group.get_world_size() if num_replicas is None else num_replicas
             rank = group.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
-            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+            raise ValueError(f"Invalid rank {rank}: there are ranks 0 to {num_replicas - 1}")
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank

@@ -126,7 +126,7 @@ class WeightedRandomSampler(Sampler[int]):
         _check_bool("replacement", replacement)
         self.weights = as_tensor(weights, dtype=dtypes.float64)
         if self.weights.dim() != 1:
-            raise ValueError(f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
+            raise ValueError(f"weights should be a row of numbers, a 1d sequence, found {tuple(self.weights.shape)}")
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
@@ -166,7 +166,7 @@ class BatchSampler(Sampler[list[int]]):
 
 def _check_positive(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+        raise ValueError(f"{name} should be a positive integer, found {value}")
 
 
 def _check_bool(name: str, value: Any) -> None:

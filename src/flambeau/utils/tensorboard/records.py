@@ -115,7 +115,7 @@ def rows_columns_channels(array: np.ndarray, dataformats: str) -> np.ndarray:
     if len(set(formats)) != len(formats) or not set(formats) <= set("NCHW") or not set("HW") <= set(formats):
         raise ValueError(f"dataformats are the letters N, C, H, W in the order of the dimensions, each once, not {dataformats!r}")
     if len(formats) != array.ndim:
-        raise ValueError(f"size of input tensor and input format are different: tensor shape: {array.shape}, input_format: {dataformats}")
+        raise ValueError(f"dataformats {dataformats!r} does not describe an array of shape {array.shape}")
     array = np.einsum(f"{formats}->{''.join(c for c in 'NHWC' if c in formats)}", array)
     array = array if "C" in formats else array[..., None]
     array = _grid(array) if "N" in formats else array
@@ -200,7 +200,7 @@ def _field(name: str, value: Any) -> str:
     for kind, field in ((bool, "bool"), ((int, float), "number"), (str, "string")):
         if isinstance(value, kind):  # type: ignore[arg-type]
             return field
-    raise ValueError(f"hyperparameter {name!r}: value should be one of int, float, str, bool, or torch.Tensor, not {type(value).__name__}")
+    raise ValueError(f"hyperparameter {name!r}: it should be one of bool, int, float, str and Tensor, not {type(value).__name__}")
 
 
 def _hparams_record(tag: str, **content: Any) -> Summary:

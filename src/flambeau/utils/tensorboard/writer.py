@@ -176,7 +176,7 @@ class SummaryWriter:
         """Points (N, D) for the projector, with a label and a picture (N, C, H, W) each where they are given."""
         points = records.to_array(mat)
         if points.ndim != 2:
-            raise ValueError(f"mat should be 2D, where mat.size(0) is the number of data points, not {points.shape}")
+            raise ValueError(f"mat should be (points, features), not {points.shape}")
         place = f"{'00000' if global_step is None else str(global_step).zfill(5)}/{tag}"
         folder = Path(self._get_file_writer().get_logdir(), place)
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ class FloatFunctional(Module):
         self.activation_post_process = Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        raise RuntimeError("FloatFunctional is not intended to use the 'forward'. Please use the underlying operation, such as .add(x, y)")
+        raise RuntimeError("FloatFunctional has no forward: call one of its operations, such as .add(x, y)")
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y."""

@@ -18,7 +18,7 @@ from flambeau.tensor import Tensor, wrap
 
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 
-default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists, but there is {}"
 np_str_obj_array_pattern = re.compile(r"[SaUO]")  # dtypes of arrays that hold text or objects
 
 
@@ -55,8 +55,8 @@ def collate(batch, *, collate_fn_map: dict[type | tuple[type, ...], Callable] | 
         for item in batch:
             if len(item) != len(elem):
                 raise RuntimeError(
-                    f"each element in list of batch should be of equal size, but one has {len(elem)} entries and one has {len(item)}. "
-                    "Give the DataLoader a collate_fn that pads them"
+                    f"samples of a batch must be of equal size, but one has {len(elem)} entries and one has {len(item)}. Give "
+                    "the DataLoader a collate_fn that pads them"
                 )
         return like_sequence(elem, [together(samples) for samples in zip(*batch, strict=True)])
     raise TypeError(default_collate_err_msg_format.format(elem_type))

@@ -60,10 +60,7 @@ class RNNCellBase(Module):
         """The quantized kin of a cell, whose `qconfig` says how."""
         kinds = {float_rnn.LSTMCell: LSTMCell, float_rnn.GRUCell: GRUCell, float_rnn.RNNCell: RNNCell}
         if type(mod) not in kinds:
-            raise AssertionError(
-                "nn.quantized.dynamic.RNNCellBase.from_float only works for nn.LSTMCell, nn.GRUCell and nn.RNNCell, "
-                f"found {type(mod).__name__}"
-            )
+            raise AssertionError(f"RNNCellBase.from_float only works for LSTMCell, GRUCell and RNNCell of nn, found {type(mod).__name__}")
         if not hasattr(mod, "qconfig"):
             raise AssertionError("Input float module must have qconfig defined, such as torch.ao.quantization.default_dynamic_qconfig")
         if not mod.bias:
@@ -98,7 +95,7 @@ class RNNCellBase(Module):
             if state.size(0) != input.size(0):
                 raise RuntimeError(f"Input batch size {input.size(0)} doesn't match {which} batch size {state.size(0)}")
             if state.size(1) != self.hidden_size:
-                raise RuntimeError(f"{which} has inconsistent hidden_size: got {state.size(1)}, expected {self.hidden_size}")
+                raise RuntimeError(f"{which} has inconsistent hidden_size: {state.size(1)}, but the weights are for {self.hidden_size}")
         gates, sums = self._packed_weight_ih.content(input, True), self._packed_weight_hh.content(hx[0], True)
         return quantized.step(cell, gates, sums, *hx)
 

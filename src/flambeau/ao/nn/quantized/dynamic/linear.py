@@ -67,13 +67,13 @@ class Linear(Module):
     def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Linear:
         """The quantized kin of an nn.Linear, whose `qconfig` says how."""
         if type(mod) not in (Float, NonDynamicallyQuantizableLinear):
-            raise AssertionError(f"nn.quantized.dynamic.Linear.from_float only works for nn.Linear, got {type(mod)}")
+            raise AssertionError(f"from_float only works for nn.Linear, found {type(mod)}")
         if not hasattr(mod, "qconfig"):
             raise AssertionError("Input float module must have qconfig defined, such as torch.ao.quantization.default_dynamic_qconfig")
         observer = weight_observer(mod.qconfig)
         if observer.dtype not in (dtypes.qint8, dtypes.float16):
             found = f"qint8 and float16, got: {observer.dtype}"
-            raise AssertionError(f"The only supported dtypes for dynamic quantized linear are {found}")
+            raise AssertionError(f"weights of a dynamic Linear can be {found}")
         made = cls(mod.in_features, mod.out_features, dtype=observer.dtype)
         made.set_weight_bias(quantize_weight(mod.weight, observer), mod.bias)
         return made

@@ -59,7 +59,7 @@ class RNNBase(Module):
         if mode not in ("LSTM", "GRU"):
             raise ValueError(f"Unrecognized RNN mode: {mode}")
         if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):  # type: ignore[operator]
-            raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+            raise ValueError(f"dropout is the probability that an element becomes zero, in [0, 1], found {dropout}")
         if dropout > 0 and num_layers == 1:  # type: ignore[operator]
             found = f"got dropout={dropout} and num_layers={num_layers}"
             warnings.warn(
@@ -117,7 +117,7 @@ class RNNBase(Module):
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> RNNBase:
         """The quantized kin of an nn.LSTM or nn.GRU, whose `qconfig` says how."""
         if type(mod) not in (float_rnn.LSTM, float_rnn.GRU):
-            raise AssertionError("nn.quantized.dynamic.RNNBase.from_float only works for nn.LSTM and nn.GRU")
+            raise AssertionError("RNNBase.from_float only works for nn.LSTM and nn.GRU")
         if not hasattr(mod, "qconfig"):
             raise AssertionError("Input float module must have qconfig defined, such as torch.ao.quantization.default_dynamic_qconfig")
         if not mod.bias:
