@@ -36,7 +36,7 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 def _needed(device: Any = None) -> Any:
     """The device, where there is a GPU."""
     if not cuda.is_available():
-        raise RuntimeError("Cannot access accelerator device when none is available.")
+        raise RuntimeError("there is no accelerator: none is available.")
     return device
 
 

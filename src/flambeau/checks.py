@@ -33,9 +33,9 @@ def _assert_async(input: Tensor, assert_msg: str | None = None) -> None:
 def _check_with(error_type: type[Exception], cond: bool, message: Message) -> None:
     """Raise `error_type` with what `message()` says, unless `cond` is True."""
     if isinstance(cond, Tensor):
-        raise TypeError("cond must be a bool, but got a Tensor. Use torch._check_tensor_all(cond) for all its elements")
+        raise TypeError("cond must be a bool, found a tensor. torch._check_tensor_all(cond) asks all its elements")
     if not isinstance(cond, bool):
-        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+        raise TypeError(f"cond must be a bool, found {type(cond)}")
     if cond:
         return
     if message is not None and not callable(message):

@@ -13,7 +13,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: tuple | lis
     if not isinstance(pred, (bool, Tensor)):
         raise RuntimeError(f"Expected pred to be bool or a single-element boolean tensor, but got {type(pred).__name__}")
     if isinstance(pred, Tensor) and pred.numel() != 1:
-        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got a tensor of shape {tuple(pred.shape)}")
+        raise RuntimeError(f"cond: pred is a bool, or a tensor of one, found shape {tuple(pred.shape)}")
     return (true_fn if bool(pred) else false_fn)(*operands)
 
 

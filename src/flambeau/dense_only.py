@@ -126,7 +126,7 @@ def dequantize(self: Tensor) -> Tensor:
 
 def volatile(self: Tensor) -> bool:
     """False: `torch.no_grad()` has taken its place."""
-    warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
+    warnings.warn("volatile is always False: there is torch.no_grad() in its place", stacklevel=2)
     return False
 
 
@@ -172,9 +172,7 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 def _resized(self: Tensor, shape) -> Tensor:
     if math.prod(shape) != self.numel():
-        raise RuntimeError(
-            f"requested resize to {tuple(shape)}, but the given tensor has a size of {tuple(self.shape)}: only the shape can change"
-        )
+        raise RuntimeError(f"requested resize to {tuple(shape)} of a tensor {tuple(self.shape)}: only the shape can change")
     return self.contiguous().reshape(tuple(shape))
 
 

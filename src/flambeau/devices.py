@@ -67,7 +67,7 @@ def _parse(text: str, index: int | None) -> device:
         return found
     kind, colon, number = text.partition(":")
     if colon and index is not None:
-        raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {text}")
+        raise RuntimeError(f"device: the index was given twice, in {text!r} and by itself")
     if colon:
         if not number.isdecimal() or (len(number) > 1 and number[0] == "0"):
             raise RuntimeError(f"Invalid device string: '{text}': expected something like 'cuda:0'")

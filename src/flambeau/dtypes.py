@@ -163,7 +163,7 @@ def of_array(array) -> dtype:
         return OF_NUMPY[array.dtype]
     except KeyError:
         known = ", ".join(d.name for d in ALL)
-        raise TypeError(f"can't convert np.ndarray of type {array.dtype}: the supported types are {known}. Try array.astype(...)") from None
+        raise TypeError(f"can't convert np.ndarray of {array.dtype}: the supported types are {known}. Try array.astype(...)") from None
 
 
 # -- promotion ---------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def set_default_dtype(d: dtype, /) -> None:
     if not isinstance(d, dtype):
         raise TypeError(f"invalid dtype object: expected a torch.dtype such as torch.float64, found {d!r}")
     if not d.is_floating_point:
-        raise TypeError(f"only floating-point types are supported as the default type, found {d}")
+        raise TypeError(f"the default dtype must be floating point, found {d}")
     refuse_unmade(d)
     if isinstance(d, float8):
         raise TypeError(f"couldn't find storage object for {d}: it cannot be the default dtype, nothing computes with it")
@@ -329,7 +329,7 @@ class iinfo(_Limits):
     def __init__(self, type: dtype):
         self._dtype = type = asked(type)
         if not isinstance(type, dtype) or type.category != INTEGER:
-            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
+            raise TypeError(f"torch.iinfo() describes integer types, and torch.finfo() others such as '{type}'")
         info = np.iinfo(type.numpy)
         self.bits, self.min, self.max, self.dtype = info.bits, int(info.min), int(info.max), type.name
 

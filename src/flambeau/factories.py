@@ -142,7 +142,7 @@ def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
     found = dtypes.asked(dtype)
     if not isinstance(found, dtypes.dtype):
         dtypes.refuse_unmade(dtype)
-        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, found {type(dtype).__name__}")
     return found
 
 
@@ -215,7 +215,7 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
     if dtype is not None and dtype is not out.dtype:
         raise RuntimeError(f"dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
     if device is not None and devices.device(device).type != out.device.type:
-        raise RuntimeError(f"device type {devices.device(device).type} does not match device type of out parameter ({out.device.type})")
+        raise RuntimeError(f"device {devices.device(device).type} does not match that of out, {out.device.type}")
     if modes.state.grad and out.requires_grad:
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but out requires grad.")
     if out.layout is not layouts.strided and name in MADE_SPARSE:
@@ -270,8 +270,8 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
         check_options("tensor", pin_memory=pin_memory)
     if isinstance(data, Tensor):
         warnings.warn(
-            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+            "torch.tensor(x) copies a tensor: to copy construct from one, x.detach().clone() says what is meant, and "
+            "x.detach().clone().requires_grad_() for a leaf.",
             stacklevel=3,
         )
         where = arrays.device_of(data._array) if device is None else device_of(device)
@@ -284,7 +284,7 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
 def from_array(array: np.ndarray) -> Tensor:
     """A tensor over the memory of a NumPy array."""
     if not array.flags.writeable:
-        constant = "and PyTorch does not support non-writable tensors: do not write to this one, or copy the array first (array.copy())."
+        constant = "and tensors can be written to, non-writable ones too: do not write to this one, or copy the array first (array.copy())."
         warnings.warn(f"The given NumPy array is not writable, {constant}", stacklevel=4)
     result = finish(
         literals.importable(array).view()
@@ -316,7 +316,7 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
     source = _aliased(obj, dtype)
     if source is None:
         if copy is False and isinstance(obj, np.generic):
-            raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")
+            raise RuntimeError("can't alias NumPy scalars: leave copy=False out, or make an array of it.")
         if copy is False:
             raise ValueError(
                 f"can't alias arbitrary sequence into a tensor: a {type(obj).__name__} has no memory to share. Leave copy= out"
@@ -390,7 +390,7 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
         count = (length - offset) // size
     if offset + count * size > length:
         wanted = f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes)"
-        raise ValueError(f"{wanted} must not be greater than actual buffer length ({length} bytes)")
+        raise ValueError(f"{wanted} must not be more than the buffer length ({length} bytes)")
     if view.readonly:
         warnings.warn(
             "The given buffer is not writable, and PyTorch does not support non-writable tensors: only read this one", stacklevel=3
@@ -504,7 +504,7 @@ def empty_permuted(size, physical_layout, **options) -> Tensor:
     if len(order) != len(shape):
         raise RuntimeError(f"Number of dimensions in size ({len(shape)}) does not match the length of the physical_layout ({len(order)})")
     if not all(0 <= d < len(shape) for d in order):
-        raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got physical_layout {order})")
+        raise RuntimeError(f"Dimension out of range: physical_layout {order} names dimensions 0 to {len(shape) - 1}")
     if len(set(order)) != len(order):
         raise RuntimeError(f"Duplicate dim not allowed in physical_layout {order}")
     strides, step = [0] * len(shape), 1
@@ -519,7 +519,7 @@ def eye(n, m=None, *, out=None, **options) -> Tensor:
     """The identity matrix with n rows and m columns (n if not given)."""
     rows, columns = whole("eye", "n", n), whole("eye", "m", n if m is None else m)
     if rows < 0 or columns < 0:
-        raise RuntimeError(f"{'n' if rows < 0 else 'm'} must be greater or equal to 0, got {rows if rows < 0 else columns}")
+        raise RuntimeError(f"{'n' if rows < 0 else 'm'} must be greater or equal to 0, found {rows if rows < 0 else columns}")
 
     def make(dtype: dtypes.dtype, where: devices.device):
         array, length = filled((rows, columns), dtype, where, 0), min(rows, columns)
@@ -568,7 +568,7 @@ triu_indices = _triangle("triu_indices", False, "above")
 def like(name: str, input: Tensor, write: Callable, memory_format, **options) -> Tensor:
     """A fresh tensor with the shape of `input`, and its dtype, device and order of memory unless told otherwise; `write(array)` fills it."""
     if not isinstance(input, Tensor):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(f"{name}(): argument 'input' must be Tensor, found {type(input).__name__}")
     own = input._array
     shape = own.shape
     usual = not options and memory_format is formats.preserve_format and type(own) is np.ndarray and own.flags.c_contiguous

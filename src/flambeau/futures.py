@@ -64,7 +64,7 @@ class Future(Generic[T]):
     def set_exception(self, result: BaseException) -> None:
         """Complete it with something to be raised by those who wait."""
         if not isinstance(result, Exception):
-            raise AssertionError(f"{result} is of type {type(result)}, not an Exception.")
+            raise AssertionError(f"set_exception takes an exception, found {result} of {type(result)}.")
         self._complete(None, result)
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
@@ -75,7 +75,7 @@ class Future(Generic[T]):
             try:
                 result = callback(future)
             except Exception as problem:
-                error = RuntimeError(f"Got the following error when running the callback: {type(problem).__name__}: {problem}")
+                error = RuntimeError(f"Got the following error in a callback: {type(problem).__name__}: {problem}")
                 error.__cause__ = problem
                 later.set_exception(error)
             else:
@@ -98,9 +98,7 @@ class Future(Generic[T]):
     def _complete(self, value: Any, error: BaseException | None) -> None:
         with self._changed:
             if self._done:
-                raise RuntimeError(
-                    "Attempting to mark a completed Future as complete again. Note that a Future can only be marked completed once."
-                )
+                raise RuntimeError("this Future is completed, and a Future can only be marked completed once.")
             self._value, self._error, self._done = value, error, True
             callbacks, self._callbacks = self._callbacks, []
             self._changed.notify_all()

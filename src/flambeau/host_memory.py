@@ -105,7 +105,7 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
 def need_accelerator(what: str) -> None:
     """RuntimeError on a machine without a GPU."""
     if not cuda_is_available():
-        raise RuntimeError(f"Cannot access accelerator device when none is available: {what} requires a CUDA device. Leave it out on a CPU")
+        raise RuntimeError(f"{what} requires a CUDA device, and none is available. Leave it out on a CPU")
 
 
 def cuda_is_available() -> bool:

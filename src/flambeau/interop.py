@@ -46,7 +46,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
         if is_set:
             raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{cure}().numpy() instead.")
     if type(array) is not np.ndarray:
-        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first.")
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy: Tensor.cpu() copies it to where NumPy is.")
     if modes.state.grad and self.requires_grad:  # under no_grad nothing would be recorded anyway
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self.dtype is dtypes.bfloat16 or isinstance(self.dtype, dtypes.float8):
@@ -103,7 +103,7 @@ SIGNED, BFLOAT = 0, 4  # and for kinds of numbers
 def dlpack(self: Tensor, *, stream: Any = -1, max_version: tuple[int, int] | None = None, dl_device=None, copy: bool | None = None):
     """A DLPack capsule of this tensor, for the from_dlpack of another library."""
     if self.requires_grad:
-        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        raise BufferError("DLPack has no place for tensors that require gradient: try tensor.detach()")
     if type(self._array) is MetaArray:
         raise BufferError("Cannot pack tensors on meta: they have no data")
     source = self.clone() if copy else self
@@ -228,11 +228,9 @@ class _Label:
 def cuda_array_interface(self: Tensor) -> dict:
     """The address, shape and dtype of a tensor on a GPU, for libraries such as Numba."""
     if self.device.type != "cuda":
-        raise AttributeError(
-            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} Use tensor.cuda() to copy it there."
-        )
+        raise AttributeError(f"__cuda_array_interface__: {self.type()} is no tensor on a GPU. tensor.cuda() copies it there.")
     if self.requires_grad:
-        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. Use var.detach() if you need no gradient.")
+        raise RuntimeError("__cuda_array_interface__: the tensor requires grad. Use x.detach() if you need no gradient.")
     return self._array.__cuda_array_interface__
 
 

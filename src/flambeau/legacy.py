@@ -149,7 +149,7 @@ def set_default_tensor_type(t: Any, /) -> None:
     except ValueError as problem:
         raise TypeError(str(problem)) from None
     if device_type == "cuda" and not cuda_is_available():
-        raise TypeError(f"type {t} not available. Torch not compiled with CUDA enabled.")
+        raise TypeError(f"type {t} is not available: Torch not compiled with CUDA enabled.")
     dtypes.set_default_dtype(dtype)
     devices.set_default_device(device_type)
 

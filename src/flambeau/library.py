@@ -86,7 +86,7 @@ class CustomOpDef:
         kind = inputs[0].device.type if inputs else "cpu"
         if kind == "meta":
             if self._fake is None:
-                raise RuntimeError(f"There was no fake impl registered for {self!r}. Use `{self._name}.register_fake` to add one.")
+                raise RuntimeError(f"no fake impl registered for {self!r}. `{self._name}.register_fake` adds one.")
             return self._fake(*values, **named)
         result = self._kernels.get(kind, self._function)(*values, **named)
         taken = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
@@ -116,9 +116,7 @@ class CustomOpDef:
     def register_autograd(self, backward: Callable, /, *, setup_context: Callable | None = None) -> None:
         """Give the derivative: backward(ctx, *grads) -> a gradient for each argument; setup_context(ctx, inputs, output) saves for it."""
         if self._mutated:
-            raise RuntimeError(
-                f"Cannot register autograd formula for non-functional operator {self!r}: it changes {', '.join(self._mutated)}"
-            )
+            raise RuntimeError(f"{self!r} is not functional, so it has no derivative: it changes {', '.join(self._mutated)}")
         self._backward, self._setup_context = backward, setup_context
 
     def register_vmap(self, func: Callable | None = None, /) -> Any:
@@ -150,7 +148,7 @@ def _node(operation: CustomOpDef, named: dict[str, Any]) -> type[Function]:
             if operation._backward is None:
                 name = f"{operation._namespace}.{operation._name}.default"
                 raise RuntimeError(
-                    f"Trying to backward through {name} but no autograd formula was registered. Please use register_autograd to add one."
+                    f"{name}: no autograd formula was registered, so there is no backward through it. register_autograd adds one."
                 )
             return operation._backward(ctx, *grads)
 

@@ -51,15 +51,14 @@ def importable(array: np.ndarray) -> np.ndarray:
     """A NumPy array that a tensor can share memory with: a plain ndarray of a known dtype, native, with forward strides."""
     if not array.dtype.isnative:
         raise ValueError(
-            "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not "
-            "supported: try array.astype(array.dtype.newbyteorder('='))"
+            "the bytes of the given numpy array are in the order of other machines: try array.astype(array.dtype.newbyteorder('='))"
         )
     known = dtypes.of_array(array).numpy
     if not array.flags.c_contiguous:
         if any(s < 0 for s in array.strides) and array.size:
-            raise ValueError("At least one stride in the given numpy array is negative, which tensors do not support: try array.copy()")
+            raise ValueError("a stride of the given numpy array is negative, which tensors do not support: try array.copy()")
         if any(s % array.itemsize for s in array.strides):
-            raise ValueError("given numpy array strides not a multiple of the element byte size: try array.copy()")
+            raise ValueError("a stride of the given numpy array is no multiple of its element's size: try array.copy()")
     if type(array) is not np.ndarray:
         array = array.view(np.ndarray)  # np.memmap, np.matrix
     # C's `long long` and `long` are two NumPy types of one width; kernels know the second.
@@ -111,8 +110,8 @@ def _flatten(data: Any, shape: tuple[int, ...], depth: int, values: list, kinds:
             _flatten(item, shape, depth + 1, values, kinds)
         if depth == 0 and all(isinstance(item, np.ndarray) for item in data):
             warnings.warn(
-                "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to a single "
-                "numpy.ndarray with numpy.array() before converting to a tensor.",
+                "Creating a tensor from a list of numpy.ndarrays is extremely slow, as they are read number by number. Try "
+                "numpy.array(list) first.",
                 stacklevel=5,
             )
     else:
@@ -171,8 +170,8 @@ def _number(value: Any, dtype: dtypes.dtype) -> Any:
         if value.numel() != 1:
             hint = f"found shape {tuple(value.shape)} inside a sequence. Try torch.stack(...) to join tensors"
             if dtype.category < dtypes.FLOAT:
-                raise TypeError(f"only integer tensors of a single element can be converted to an index: {hint}")
-            raise ValueError(f"only one element tensors can be converted to Python scalars: {hint}")
+                raise TypeError(f"only integer tensors with one element can be an index: {hint}")
+            raise ValueError(f"a Python scalar has one element: {hint}")
         if value.requires_grad:
             warnings.warn(
                 "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior. Its history is lost", stacklevel=6
@@ -281,7 +280,7 @@ def _converted(array: np.ndarray, dtype: dtypes.dtype | None) -> np.ndarray:
     target = dtypes.of_array(array).numpy if dtype is None else dtype.numpy
     with np.errstate(all="ignore"):
         if array.dtype.kind == "c" and target.kind != "c":
-            warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=4)
+            warnings.warn("a complex number made real loses, or discards the imaginary part", stacklevel=4)
             array = array.real
         if isinstance(dtype, dtypes.float8) and array.dtype != target:
             return float8.encoded(array.astype(np.float32), target)

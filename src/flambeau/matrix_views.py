@@ -6,7 +6,7 @@ import warnings
 
 from flambeau.tensor import Tensor
 
-_IDENTITY = "is deprecated on 0-D tensors. This function is the identity in these cases."
+_IDENTITY = "is deprecated on 0-D tensors, which it leaves as they are."
 
 
 def T(self: Tensor) -> Tensor:
@@ -14,7 +14,7 @@ def T(self: Tensor) -> Tensor:
     n = self._array.ndim
     if n == 2:
         return self.permute((1, 0))
-    others = "tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` or `x.permute(...)`."
+    others = "a tensor that is no matrix is deprecated. Say `x.mT` or `x.permute(...)`."
     warnings.warn(f"The use of `x.T` on {others}" if n else f"Tensor.T {_IDENTITY}", stacklevel=2)
     return self.permute(tuple(range(n - 1, -1, -1)))
 
@@ -26,13 +26,13 @@ def mT(self: Tensor) -> Tensor:
     if self.dim() == 0:
         warnings.warn(f"Tensor.mT {_IDENTITY}", stacklevel=2)
         return self.permute(())
-    raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    raise RuntimeError("tensor.mT is only supported on matrices, found a 1-D tensor.")
 
 
 def H(self: Tensor) -> Tensor:
     """The conjugate transpose of a matrix. (M, N) -> (N, M)"""
     if self.dim() > 2:
-        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor. Consider tensor.mH")
+        raise RuntimeError(f"tensor.H is only supported on matrices, found {self.dim()} dimensions. tensor.mH is for batches of them")
     return _adjoint(self, "H")
 
 
@@ -43,9 +43,9 @@ def mH(self: Tensor) -> Tensor:
 
 def _adjoint(self: Tensor, name: str) -> Tensor:
     if self.dim() == 0:
-        warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=3)
+        warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors: x.conj() is the same.", stacklevel=3)
     elif self.dim() == 1:
-        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        raise RuntimeError(f"tensor.{name} is only supported on matrices, found a 1-D tensor.")
     transposed = self.transpose(-2, -1) if self.dim() else self.permute(())
     return transposed.conj() if self.is_complex() else transposed
 

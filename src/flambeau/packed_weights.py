@@ -87,7 +87,7 @@ class PackedLinear:
             return linear(x, self.half.to(dtypes.float32), self.bias)
         if x.dim() < 2:
             found = f"{tuple(x.shape)}. Try x.unsqueeze(0)"
-            raise RuntimeError(f"The dimension of input tensor should be larger than or equal to 2, found shape {found}")
+            raise RuntimeError(f"input must have 2 dimensions or more, found shape {found}")
         if x.shape[-1] != self.packed.shape[1]:
             raise RuntimeError(
                 f"quantized linear: the last dimension of input is {x.shape[-1]}, but the weight takes {self.packed.shape[1]}"

@@ -38,8 +38,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         # A tensor of the user's own class keeps it, and is marked instead.
         marked: Any = data.detach().requires_grad_(requires_grad)
         if type(marked) is not type(data):
-            found = f"requires that detach() returns an instance of the same type, but found {type(marked).__name__}"
-            raise RuntimeError(f"Creating a Parameter from an instance of type {type(data).__name__} {found}.")
+            found = f"requires that detach() returns an instance of the same type, found {type(marked).__name__}"
+            raise RuntimeError(f"a Parameter of a {type(data).__name__} {found}.")
         marked.__dict__["_is_param"] = True
         return marked
 

@@ -142,7 +142,7 @@ _WITH_OLD_STORAGES = frozenset(OLD_NAMES.values())  # there is a torch.FloatStor
 def _setstate(self: Tensor, state: tuple) -> None:
     """PyTorch's old form of state: the window, and with it the gradient and hooks of a leaf."""
     if not self.is_leaf:
-        raise RuntimeError("__setstate__ can be only called on leaf Tensors")
+        raise RuntimeError("__setstate__: only a leaf can be given another state")
     if len(state) == 4:
         self.set_(*state)
         return
@@ -153,7 +153,7 @@ def _setstate(self: Tensor, state: tuple) -> None:
 
 def _deepcopy(self: Tensor, memo: dict) -> Tensor:
     if not self.is_leaf:
-        only = "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol"
+        only = "deepcopy copies tensors that a user made (graph leaves), and this one was computed"
         raise RuntimeError(f"{only}, not results of operations (of weight_norm, in a module). Try x.detach().clone() for the values.")
     if id(self) in memo:
         return memo[id(self)]

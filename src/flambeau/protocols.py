@@ -46,7 +46,7 @@ def _one(self: Tensor, target: str) -> Any:
     """The single element, for float(), int() and complex()."""
     if self._array.size != 1:
         found = f"{target}() found shape {tuple(self.shape)}"
-        raise ValueError(f"only one element tensors can be converted to Python scalars: {found}. Try .tolist()")
+        raise ValueError(f"a Python scalar has one element: {found}. Try .tolist()")
     if self.requires_grad:
         lost = "may lead to unexpected behavior. Its history is lost: consider using tensor.detach() first."
         warnings.warn(f"Converting a tensor with requires_grad=True to a scalar {lost}", stacklevel=4)
@@ -78,7 +78,7 @@ def _complex(self: Tensor) -> complex:
 def _index(self: Tensor) -> int:
     if self._array.size != 1 or self.dtype.category > dtypes.INTEGER:
         found = f"{self.dtype} of shape {tuple(self.shape)}"
-        raise TypeError(f"only integer tensors of a single element can be converted to an index: found {found}")
+        raise TypeError(f"only integer tensors with one element can be an index: found {found}")
     return int(item(self))
 
 

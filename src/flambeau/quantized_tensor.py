@@ -175,11 +175,11 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     """round(x / scale + zero_point) with a scale and a zero point for each index of one dimension."""
     bounds = _checked("quantize_per_channel", input, dtype)
     if not 0 <= axis < input.dim():
-        raise RuntimeError(f"Channel axis out of range in per channel affine quantization. Got: {axis} Expected: [0, {input.dim()})")
+        raise RuntimeError(f"Channel axis out of range: there are {input.dim()} dimensions, found {axis}")
     if scales.numel() != zero_points.numel():
-        raise RuntimeError(f"number of elements in scales and zero_points must match, found {scales.numel()} and {zero_points.numel()}")
+        raise RuntimeError(f"scales and zero_points must match in length, found {scales.numel()} and {zero_points.numel()}")
     if scales.numel() != input.shape[axis]:
-        raise RuntimeError(f"length of scales must equal to channel, expected {input.shape[axis]} got, {scales.numel()}")
+        raise RuntimeError(f"scales needs one for each of {input.shape[axis]} channels, found {scales.numel()}")
     scheme, kinds = per_channel_affine, (dtypes.float64, dtypes.int64)
     if zero_points.is_floating_point():
         scheme, kinds = per_channel_affine_float_qparams, (dtypes.float32, dtypes.float32)
@@ -287,7 +287,7 @@ def _equal(input: Tensor, other: Tensor) -> bool:
 
 def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if not isinstance(self, QuantizedTensor):
-        raise RuntimeError("Copying from quantized Tensor to non-quantized Tensor is not allowed, please use src.dequantize()")
+        raise RuntimeError("a quantized tensor is not copied into one that is not: try src.dequantize()")
     if isinstance(src, QuantizedTensor):
         if src.dtype is not self.dtype or src.qscheme() is not self.qscheme():
             raise RuntimeError(f"copy_: quantized tensors must have one dtype and scheme, found {src.dtype} and {self.dtype}")

@@ -18,7 +18,7 @@ def _ask(name: str, doc: str):
 
     def question(input, *args, **kwargs):
         if not isinstance(input, Tensor):
-            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            raise TypeError(f"{name}(): argument 'input' must be Tensor, found {type(input).__name__}")
         return getattr(input, name)(*args, **kwargs)
 
     question.__name__ = question.__qualname__ = name

@@ -129,7 +129,7 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     shapes = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
     if any(shapes):
         given = f"start with {shapes[0]} dimension(s) and end with {shapes[1]} dimension(s)"
-        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {given}.")
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, found {given}.")
     start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
     if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"number of steps must be non-negative, found {steps}")
@@ -138,7 +138,7 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     if isinstance(start, complex) or isinstance(end, complex):
         found = dtypes.get_default_dtype().to_complex()
         if dtype is not None and not dtype.is_complex:
-            raise RuntimeError(f"torch.{name}(): inferred dtype {found.name} can't be safely cast to passed dtype {dtype.name}")
+            raise RuntimeError(f"torch.{name}(): the numbers are {found.name}, which does not fit into dtype {dtype.name}")
         dtype = dtype or found
     return start, end, steps.__index__(), dtype
 

@@ -53,7 +53,7 @@ def set_float32_matmul_precision(precision: str) -> None:
     """Allow float32 matrix products to use shorter formats inside, where the device has them: "highest" (never), "high", "medium"."""
     global _matmul_precision
     if precision not in ("highest", "high", "medium"):
-        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept", stacklevel=2)
+        warnings.warn(f"there is no precision {precision}, but 'highest', 'high' and 'medium'; the setting is kept", stacklevel=2)
         return
     _matmul_precision = precision
 

@@ -287,7 +287,7 @@ class Tensor(Methods):
         if not self.is_leaf:
             if requires_grad:
                 return self
-            raise RuntimeError("you can only change requires_grad flags of leaf variables. Try x.detach(), which needs no gradient.")
+            raise RuntimeError("you can only change requires_grad flags of leaves. Try x.detach(), which needs no gradient.")
         if requires_grad and not self._is_float():
             raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients, found {self.dtype}. Try x.float()")
         if requires_grad and self._inference and not modes.state.inference:
@@ -349,7 +349,7 @@ class Tensor(Methods):
 
     def _check_grad(self, value) -> None:
         if not isinstance(value, Tensor):
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            raise TypeError(f"assigned grad is expected to be a Tensor or None, found {type(value).__name__}")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
         if "_grad_dtype" in self.__dict__:
@@ -365,7 +365,7 @@ class Tensor(Methods):
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad` during backward."""
         if not self.requires_grad:
-            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+            raise RuntimeError("can't retain_grad: the tensor has requires_grad=False")
         node = self.grad_fn
         if node is None or self._retains:
             return
@@ -380,7 +380,7 @@ class Tensor(Methods):
     def register_hook(self, hook) -> RemovableHandle:
         """Call hook(grad) when the gradient of this tensor is known; what it returns replaces the gradient."""
         if not self.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+            raise RuntimeError("cannot register a hook: the tensor doesn't require gradient")
         node = self.grad_fn
         if node is None:
             modes.leaf_hooks = True
@@ -391,7 +391,7 @@ class Tensor(Methods):
     def register_post_accumulate_grad_hook(self, hook) -> RemovableHandle:
         """Call hook(tensor) each time a gradient has been added to this leaf's `.grad`."""
         if not self.requires_grad:
-            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+            raise RuntimeError("cannot register a hook: the tensor doesn't require gradient")
         if not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         modes.leaf_hooks = True
@@ -408,11 +408,11 @@ class Tensor(Methods):
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
-            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+            raise TypeError(f"data must be a tensor, found {type(value).__name__}")
         if hasattr(value._array, "as_tensor"):
             raise RuntimeError("Attempted to set the data of a tensor to one of an incompatible kind: it is sparse, or inside vmap")
         if self._needs and not value._is_float():
-            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+            raise RuntimeError("a tensor that requires grad must be floating point or complex dtype, and so must its data")
         self._array = value._array
         self._storage = value._shared_storage()
 

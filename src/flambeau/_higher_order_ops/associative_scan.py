@@ -24,7 +24,7 @@ def associative_scan(combine_fn: Callable, xs: Any, dim: int, reverse: bool = Fa
     tensor([0, 1, 3, 6])
     """
     if not callable(combine_fn):
-        raise ValueError(f"combine_fn must be a callable, but got {combine_fn!r}")
+        raise ValueError(f"associative_scan: combine_fn is a function, found {combine_fn!r}")
     if combine_mode not in ("pointwise", "generic"):
         raise ValueError(f"combine_mode must be either 'pointwise' or 'generic', but got {combine_mode!r}")
     leaves, structure = tree_flatten(xs)
