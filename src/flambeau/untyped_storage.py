@@ -367,8 +367,8 @@ def window(storage: Storage, dtype: dtypes.dtype, offset: int, shape, strides) -
     extent = layout.storage_extent(tuple(shape), tuple(strides), offset)
     if extent > flat.size:
         raise RuntimeError(
-            f"set_: sizes {list(shape)}, strides {list(strides)} and offset {offset} of {dtype} need {extent * dtype.itemsize} "
-            f"bytes, which are out of bounds for storage of size {storage.nbytes()}"
+            f"set_: sizes {list(shape)}, strides {list(strides)}, offset {offset} and itemsize {dtype.itemsize} requiring a storage size of "
+            f"{extent * dtype.itemsize} are out of bounds for storage of size {storage.nbytes()}"
         )
     return arrays.strided_view(flat, tuple(shape), tuple(strides), offset)
 

@@ -217,7 +217,7 @@ def random_split(dataset: Dataset, lengths: Sequence[int | float], generator: Ge
     if sum(lengths) != len(dataset):  # type: ignore[arg-type]
         raise ValueError(
             f"random_split: the sum of lengths does not equal the number of items: {list(lengths)} add up to {sum(lengths)}, and there "
-            f"are {len(dataset)}. Fractions must add up to 1"
+            f"are {len(dataset)}. Fractions must add up to 1"  # type: ignore[arg-type]
         )
     order: list[int] = randperm(sum(lengths), generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))
