@@ -280,7 +280,7 @@ def _converted(array: np.ndarray, dtype: dtypes.dtype | None) -> np.ndarray:
     target = dtypes.of_array(array).numpy if dtype is None else dtype.numpy
     with np.errstate(all="ignore"):
         if array.dtype.kind == "c" and target.kind != "c":
-            warnings.warn("a complex number made real loses, or discards the imaginary part", stacklevel=4)
+            warnings.warn("Casting complex values to real: the imaginary part is lost", stacklevel=4)
             array = array.real
         if isinstance(dtype, dtypes.float8) and array.dtype != target:
             return float8.encoded(array.astype(np.float32), target)

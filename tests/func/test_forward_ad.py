@@ -246,7 +246,7 @@ def test_functional_refuses(case, which):
         try:
             BAD_CALLS[case](getattr(t.autograd.functional, which), t.tensor(X))
         except (RuntimeError, TypeError) as problem:
-            return type(problem).__name__, str(problem)[:32]
+            return type(problem).__name__, str(problem).split(" must be ")[0][:27]
 
     assert run(flambeau) == run(torch)
 

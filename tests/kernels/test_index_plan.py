@@ -318,7 +318,7 @@ def test_errors_teach():
         (1.5, r"valid indices \(got float\)"),
         (
             T([True, False]),
-            r"mask \[2\] at index 0 does not match the shape of the indexed tensor \[3, 4, 5\] at index 0",
+            r"mask, \[2\], does not match that of the tensor, \[3, 4, 5\], from dimension 0 on",
         ),
         (T([1.5]), "must be long, int, byte or bool"),
     ]:

@@ -178,9 +178,9 @@ def test_nll_mistakes():
 
 def test_old_arguments():
     """size_average and reduce are understood, with PyTorch's warning."""
-    with pytest.warns(UserWarning, match="please use reduction='sum' instead"):
+    with pytest.warns(UserWarning, match="reduction='sum'"):
         assert F.cross_entropy(mine(X), mine(L), size_average=False).item() == pytest.approx(T.cross_entropy(X, L, reduction="sum").item())
-    with pytest.warns(UserWarning, match="please use reduction='none' instead"):
+    with pytest.warns(UserWarning, match="reduction='none'"):
         assert F.cross_entropy(mine(X), mine(L), reduce=False).shape == (4,)
 
 

@@ -138,7 +138,7 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
             raise RuntimeError(
-                "GradScaler.step: a closure would compute gradients without their scale. Leave it out, or make GradScaler(enabled=False)."
+                "Closure use in GradScaler.step: it would compute gradients without their scale. Leave it out, or make GradScaler(enabled=False)."
             )
         self._check_scale_growth_tracker("step")
         state = self._per_optimizer_states[id(optimizer)]
@@ -297,7 +297,7 @@ class GradScaler:
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         if self._enabled:
-            when = "between iterations, that is after scaler.update()."
+            when = "at the beginning of an iteration, that is after scaler.update()."
             assert len(self._per_optimizer_states) == 0, f"A GradScaler instance may only be pickled {when}"
             # Numbers instead of tensors: whoever unpickles it may have no GPU.
             state["_init_scale"], state["_init_growth_tracker"] = self.get_scale(), self._get_growth_tracker()

@@ -158,7 +158,7 @@ def _tuple(values, what: str, function: str) -> tuple[Tensor, ...]:
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
             kind = "a Tensor or a tuple of Tensors"
-            raise TypeError(f"{function}: the {what} must be {kind}, but number {i} is of type {type(x).__name__}")
+            raise TypeError(f"The {what} given to {function} must be {kind}, but number {i} is of type {type(x).__name__}")
     return given
 
 
@@ -203,7 +203,7 @@ def _vectors(v, like, function: str, when: str) -> tuple[Tensor, ...]:
     for i, (a, b) in enumerate(zip(vs, like, strict=True)):
         if tuple(a.shape) != tuple(b.shape):
             which = "v" if len(like) == 1 else f"Entry {i} of v"
-            raise RuntimeError(f"{which} has invalid size: {a.shape} for {b.shape}.")
+            raise RuntimeError(f"{which} has invalid size: should be {b.shape}, found {a.shape}.")
     return vs
 
 

@@ -692,7 +692,7 @@ def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -
     categories = probs.shape[-1]
     if not replacement and num_samples > categories:
         raise RuntimeError(
-            f"cannot sample n_sample > prob_dist.size(-1), {num_samples} of {categories} categories, without replacement. Try "
+            f"cannot sample n_sample > prob_dist.size(-1) samples: {num_samples} of {categories} categories, each once. Try "
             "replacement=True"
         )
     if categories == 0:

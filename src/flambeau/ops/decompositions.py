@@ -59,7 +59,7 @@ def linalg_cholesky(A, *, upper=False):
 @composite(out="same rows", grad_name="CholeskyBackward0")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input; the older form of linalg.cholesky. (..., N, N) -> (..., N, N)."""
-    warnings.warn("torch.cholesky is an old name, deprecated: use torch.linalg.cholesky", stacklevel=4)
+    warnings.warn("torch.cholesky is deprecated: use torch.linalg.cholesky", stacklevel=4)
     return _cholesky(input, upper).L
 
 
@@ -117,7 +117,7 @@ linalg_qr.derivative(A=_qr_gradient)
 @composite(out=True, returns="Q R")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
-    warnings.warn("torch.qr is an old name, deprecated: use torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
+    warnings.warn("torch.qr is deprecated: use torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
     return linalg_qr(input, "reduced" if some else "complete")
 
 
