@@ -358,3 +358,67 @@ def test_products_inside_vmap():
     np.testing.assert_allclose(flambeau.vmap(lambda v: x @ v)(vectors).numpy(), (vectors @ full.T).numpy(), atol=1e-6)
     np.testing.assert_allclose(flambeau.vmap(lambda m: flambeau.sparse.mm(x, m))(matrices).numpy(), (full @ matrices).numpy(), atol=1e-6)
     np.testing.assert_allclose(flambeau.func.jacrev(lambda v: x.mv(v))(vectors[0]).numpy(), full.numpy(), atol=1e-6)
+
+
+REPEATED = {
+    "dense is larger": lambda t, x: x * dense(t, 3, 4, 5),
+    "dense is smaller": lambda t, x: x * dense(t, 5),
+    "a sparse number": lambda t, x: x * t.tensor(2.0).to_sparse(),
+    "in a dense tensor": lambda t, x: dense(t, 4, 5).mul_(x),
+    "dense dimensions": lambda t, x: hybrid(t) * t.tensor([[0.0], [1], [0]]).expand(3, 4).reshape(3, 4, 1).to_sparse(2),
+    "nothing of other dimensions": lambda t, x: hybrid(t) + t.sparse_coo_tensor((3, 4, 2)),
+    "cat along a dense dimension": lambda t, x: t.cat([hybrid(t), hybrid(t) * 2], 2),
+    "index from behind": lambda t, x: x.index_select(0, t.tensor([-1, 0, -2])),
+    "number of elements": lambda t, x: x.norm(p=0),
+    "pairs": lambda t, x: t.view_as_complex(hybrid(t)),
+    "and back": lambda t, x: t.view_as_real(t.view_as_complex(hybrid(t))),
+    "saddmm": lambda t, x: t.saddmm(x, t.eye(4).to_sparse(), dense(t, 4, 5), beta=2, alpha=3),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_elements_that_meet_several(name):
+    """Products broadcast, sums with nothing are sums, and negative indices count from behind, as PyTorch's."""
+    agree(lambda t: REPEATED[name](t, matrix(t, coalesced=True)))
+
+
+def test_gradients_of_what_was_repeated():
+    """A factor that broadcasts gets the sum of the gradients of all places it was used at, in its own shape."""
+    row = matrix(flambeau, coalesced=True)[0].unsqueeze(0)
+    assert flambeau.equal((row * dense(flambeau, 4, 5)).to_dense(), row.to_dense() * dense(flambeau, 4, 5))
+    for small in ((5,), (4, 1), (3, 4, 5)):
+        x, d = matrix(flambeau, coalesced=True).requires_grad_(), dense(flambeau, *small).requires_grad_()
+        a, b = x.detach().to_dense().requires_grad_(), d.detach().clone().requires_grad_()
+        (x * d).sum().backward()
+        (a * b).sum().backward()
+        stored = x.detach().to_dense() != 0
+        assert d.grad.shape == b.grad.shape
+        assert flambeau.allclose(d.grad.to_dense(), b.grad)
+        assert flambeau.allclose(x.grad.to_dense()[stored], a.grad[stored])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda t: matrix(t).norm(keepdim=True),
+        lambda t: matrix(t).norm(dim=0),
+        lambda t: matrix(t).norm(p="fro", dtype=t.float64),
+        lambda t: matrix(t).narrow_copy(10, 0, 1),
+        lambda t: matrix(t).index_select(0, t.tensor([-7])),
+        lambda t: t.sparse_coo_tensor((100000,) * 4),
+        lambda t: t.addmm(matrix(t), t.eye(4).to_sparse(), dense(t, 4, 5)),
+        lambda t: matrix(t).__setitem__(0, 100),
+        lambda t: t.sparse.mm(matrix(t), matrix(t, "float64").t()),
+        lambda t: dense(t, 4, 5, 1) + matrix(t),
+        lambda t: matrix(t) + matrix(t).to_dense().to_sparse(1),
+        lambda t: t.view_as_complex(matrix(t)),
+        lambda t: t.cat([matrix(t), dense(t, 4, 5)]),
+        lambda t: t.cat([hybrid(t), hybrid(t).to_dense().to_sparse()]),
+        lambda t: matrix(t)[t.tensor([0, 1])],
+        lambda t: t.sparse.spdiags(dense(t, 1, 3), t.tensor([0]), (3, 2, 3)),
+        lambda t: t.sparse.spdiags(dense(t, 2, 3), t.tensor([[1, 2], [0, 3]]), (3, 3)),
+    ],
+)
+def test_more_that_pytorch_refuses(program):
+    """What PyTorch refuses raises its type of exception, and is not computed as something else."""
+    raises_alike(program)

@@ -18,7 +18,7 @@ from flambeau.sparse.products import sparse_mm as mm
 from flambeau.sparse.reductions import log_softmax, softmax
 from flambeau.sparse.reductions import sparse_sum as sum
 from flambeau.tensor import Tensor
-from flambeau.typed_storage import OLD_NAMES
+from flambeau.typed_storage import OLD_NAME_OF, OLD_NAMES
 
 __all__ = [
     "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "addmm", "as_sparse_gradcheck",
@@ -28,6 +28,14 @@ __all__ = [
 
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) -> Tensor:
     """A matrix with the rows of `diagonals` along its diagonals: element j of a row stands in column j, `offset` above the main diagonal."""
+    if len(shape) != 2:
+        raise RuntimeError(f"Output shape must be 2d, found {tuple(shape)}")
+    if offsets.dim() > 1:
+        raise RuntimeError(f"Offsets must be scalar or vector, found shape {list(offsets.shape)}")
+    if offsets.dtype is not dtypes.int64:
+        raise RuntimeError(f"Offset Tensor must have dtype Long but got {OLD_NAME_OF.get(offsets.dtype, offsets.dtype)}")
+    if diagonals.dim() not in (1, 2):
+        raise RuntimeError(f"Diagonals must be vector or matrix, found shape {list(diagonals.shape)}")
     diagonals = diagonals if diagonals.dim() == 2 else diagonals.unsqueeze(0)
     offsets = offsets.reshape(-1)
     rows, columns = tuple(shape)

@@ -107,7 +107,7 @@ def values_at(self: Tensor, parts: Parts) -> Tensor:
     if isinstance(self, SparseTensor) and self._array.batch_dim + self.sparse_dim() != where.shape[0]:
         self = to_dense(self)
     if not isinstance(self, SparseTensor):
-        return self[tuple(where.unbind(0))].reshape(shape)
+        return self[tuple(where.unbind(0))].reshape(shape) if where.shape[0] else self.expand(shape)
     self = coalesce(to_sparse_coo(self))
     own, size = self._array, self._array.shape[: self._array.sparse_dim]
     have, wanted = flat(own.indices, size), flat(where, size)
@@ -172,6 +172,8 @@ def to_sparse(
     layout = layouts.sparse_coo if layout is None else layout
     blocksize = (blocksize, blocksize) if hasattr(blocksize, "__index__") else blocksize
     name = _conversion(self, layout)
+    if blocksize is not None and len(blocksize) != 2:
+        raise RuntimeError(f"{name}: blocksize is a tuple of size 2, but got {len(blocksize)}")
     words = f"{name}: conversion from {KINDS[self.layout]} to {KINDS[layout]}"
     if (blocksize is not None) != (layout in OF_BLOCKS) and (layout is not self.layout or blocksize is not None):
         raise RuntimeError(f"{words} with{'out' if blocksize is None else ''} blocksize argument given is not supported")
@@ -287,8 +289,6 @@ def _check_conversion(self: Tensor, layout: layouts.layout, blocksize: Any, dens
         if self.layout in OF_BLOCKS and self.layout is not layout:
             raise RuntimeError(f"{name}: expected SparseCsr or SparseCsc layout but got {origin}")
         return
-    if len(blocksize) != 2:
-        raise RuntimeError(f"{name}: blocksize is a tuple of size 2, but got {len(blocksize)}")
     if min(blocksize) <= 0:
         raise RuntimeError(f"{name}: blocksize needs to be positive, but got {list(blocksize)}")
     if isinstance(parts, Compressed) and parts.layout in OF_BLOCKS and tuple(parts.block) != tuple(blocksize):

@@ -49,6 +49,10 @@ class Parts:
         self.shape, self.value = tuple(shape), values  # `value` is what tells the device: see kernels/arrays.py
         self.dtype, self.itemsize = values._array.dtype, values._array.itemsize
         self.ndim, self.size = len(self.shape), prod(self.shape)
+        if self.size >= 1 << 63:
+            raise RuntimeError(
+                f"numel: integer multiplication overflow: no tensor has more than 2**63 - 1 elements, found shape {self.shape}"
+            )
         self.strides = (1,) * self.ndim  # none is 0: no element repeats another
 
     @property

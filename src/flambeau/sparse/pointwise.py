@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from math import prod
 from typing import Any
 
 from flambeau import devices, layouts
@@ -15,6 +16,7 @@ from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.ops.promotion import promoted
+from flambeau.ranges import arange
 from flambeau.sparse import history
 from flambeau.sparse.conversion import (
     coalesce,
@@ -24,6 +26,7 @@ from flambeau.sparse.conversion import (
     in_layout_of,
     merged,
     same_places,
+    to_dense,
     to_sparse_coo,
     unflat,
     values_at,
@@ -88,6 +91,27 @@ def _linear(x: SparseTensor, function: Callable, name: str) -> SparseTensor:
 @rule("neg", "negative")
 def neg(input: SparseTensor) -> SparseTensor:
     return _linear(input, lambda t: -t, "NegBackward0")
+
+
+@rule("view_as_real")
+def view_as_real(input: SparseTensor) -> SparseTensor:
+    return _reread(input, "view_as_real")
+
+
+@rule("view_as_complex")
+def view_as_complex(input: SparseTensor) -> SparseTensor:
+    if not input.dense_dim() or input.shape[-1] != 2:
+        words = "view_as_complex_sparse is only supported for sparse tensors with the last dim == 2 and dense_dim > 0."
+        raise RuntimeError(f"{words} Found {list(input.shape)}, of which {input.dense_dim()} are dense")
+    return _reread(input, "view_as_complex")
+
+
+def _reread(x: SparseTensor, name: str) -> SparseTensor:
+    """Complex numbers as pairs of real ones, or the other way round; the places stay."""
+    x = coalesced_if_coo(x) if x.requires_grad and modes.state.grad else x
+    return history.build(
+        x._array, OPS[name](history.values(x)), "ViewAsRealBackward0" if name == "view_as_real" else "ViewAsComplexBackward0"
+    )
 
 
 @rule("real")
@@ -169,7 +193,7 @@ def _to_copy(
 @rule("add", "_add", "_add_scaled")
 def add(input: Any, other: Any, alpha: Any = 1) -> Tensor:
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-        raise RuntimeError("add(sparse, number) is not supported: the sum would have no zeros. Add it to .to_dense(), or to .values()")
+        raise RuntimeError("add(sparse, dense) is not supported. A sum with a number has no zeros: add it to .to_dense(), or to .values()")
     if not isinstance(input, SparseTensor):
         return _added_to_dense(input, other, alpha)
     if not isinstance(other, SparseTensor):
@@ -188,7 +212,8 @@ def _as(grad: Tensor, parts: Parts | None) -> Tensor:
 
 def _added_to_dense(dense: Tensor, sparse: SparseTensor, alpha: Any) -> Tensor:
     if tuple(dense.shape) != tuple(sparse.shape):
-        raise RuntimeError(f"add(dense, sparse): the tensors must have one shape, found {list(dense.shape)} and {list(sparse.shape)}")
+        found = f"{list(dense.shape)} and {list(sparse.shape)}: sums of dense and sparse tensors do not broadcast"
+        raise RuntimeError(f"add: expected 'self' and 'other' to have same size, found {found}")
     common = promoted(dense, sparse)
     with modes.no_grad():
         result = dense.detach().to(common, copy=True)
@@ -236,9 +261,10 @@ def _sum(a: SparseTensor, b: SparseTensor, alpha: Any) -> SparseTensor:
     if not a.is_sparse or not b.is_sparse:
         return in_layout_of(_sum(to_sparse_coo(a), to_sparse_coo(b), alpha), first)
     if first.sparse_dim != second.sparse_dim:
-        raise RuntimeError(
-            f"add: expected 'self' and 'other' to have same number of sparse dimensions, found {first.sparse_dim} and {second.sparse_dim}"
-        )
+        if not first.nnz or not second.nnz:  # nothing is added, so it does not matter which dimensions nothing has
+            return (a if first.nnz else b * alpha).to(common)  # type: ignore[return-value]
+        found = f"'self' has {first.sparse_dim} sparse dimensions while 'other' has {second.sparse_dim}"
+        raise RuntimeError(f"add: expected 'self' and 'other' to have same density, but {found}")
     left, right = first.values.to(common), second.values.to(common)
     if first.nnz == second.nnz and (first.indices is second.indices or bool((first.indices == second.indices).all())):
         return wrapped(Coo(first.indices, _plus(left, right, alpha), first.shape, first.coalesced and second.coalesced))
@@ -266,20 +292,25 @@ def _is_number(value: Any) -> bool:
 def mul(input: Any, other: Any) -> Tensor:
     if _is_number(input):
         input, other = other, input
+    if isinstance(input, SparseTensor) and isinstance(other, SparseTensor) and not (input.dim() and other.dim()):
+        input, other = sorted((input, other), key=lambda t: (t.dim(), t._nnz()), reverse=True)
+        other = to_dense(other)  # a number, too
     if _is_number(other):
         return _scaled(input, lambda t: t * other, other, "MulBackward0")
     with modes.no_grad():
         result = _product(input.detach(), other.detach())
     first, second = (t._array if isinstance(t, SparseTensor) else None for t in (input, other))
     derivatives = (
-        lambda grad, a, b: _as(_times(grad, b), first),
-        lambda grad, a, b: _as(_times(grad, a), second),
+        lambda grad, a, b: _as(_times(grad, b, a), first),
+        lambda grad, a, b: _as(_times(grad, a, b), second),
     )
     return history.recorded(result, "MulBackward0", (input, other), derivatives, (input, other))
 
 
-def _times(grad: Tensor, other: Tensor) -> Tensor:
-    return grad * (other.conj() if other.is_complex() else other)
+def _times(grad: Tensor, other: Tensor, like: Tensor) -> Tensor:
+    """grad * conj(other), summed over what was repeated of `like`."""
+    found = grad * (other.conj() if other.is_complex() else other)
+    return found if tuple(found.shape) == tuple(like.shape) else to_dense(found).sum_to_size(like.shape)
 
 
 def _scaled(x: SparseTensor, function: Callable, number: Any, name: str) -> SparseTensor:
@@ -296,17 +327,38 @@ def _product(a: Tensor, b: Tensor) -> SparseTensor:
     assert isinstance(a, SparseTensor)
     if isinstance(b, SparseTensor):
         return _product_of_sparse(a, b)
+    a = _repeated(a, layout.broadcast_shapes(tuple(a.shape), tuple(b.shape)))
     parts = a._array
-    if layout.broadcast_shapes(tuple(a.shape), tuple(b.shape)) != tuple(a.shape):
+    return wrapped(parts.with_values(parts.values * values_at(b.expand(a.shape), parts)))
+
+
+def _repeated(x: SparseTensor, shape: tuple) -> SparseTensor:
+    """A tensor of coordinates with its elements repeated along new dimensions in front, and along those of size one."""
+    if tuple(x.shape) == shape:
+        return x
+    if not x.is_sparse:
         raise NotImplementedError(
-            f"mul(sparse, dense): the dense tensor must broadcast to the sparse one, found {list(b.shape)} and {list(a.shape)}"
+            f"a tensor of layout {x.layout} and shape {list(x.shape)} cannot be repeated to {list(shape)}. Try to_sparse()"
         )
-    factors = b.expand(a.shape)[tuple(coordinates(parts).unbind(0))]
-    return wrapped(parts.with_values(parts.values * factors.reshape(parts.values.shape)))
+    parts = x._array
+    new = len(shape) - parts.ndim
+    sparse = shape[: new + parts.sparse_dim]
+    along = [d for d, n in enumerate(sparse) if d < new or (n != 1 and parts.shape[d - new] == 1)]
+    times = prod(shape[d] for d in along)
+    number = arange(times, device=parts.indices.device)
+    copies = unflat(number, tuple(shape[d] for d in along)) if along else number.reshape(0, times)
+    rows = [
+        copies[along.index(d)].repeat_interleave(parts.nnz) if d in along else parts.indices[d - new].repeat(times)
+        for d in range(len(sparse))
+    ]
+    values = parts.values.expand(parts.nnz, *shape[len(sparse) :])
+    in_order = parts.coalesced and along == list(range(len(along)))
+    return wrapped(Coo(OPS["stack"](rows), values.repeat(times, *[1] * (values.dim() - 1)), shape, in_order))
 
 
 def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
-    if tuple(a.shape) != tuple(b.shape):
+    sparse = a._array.sparse_dim if a.is_sparse else a.dim()
+    if a.dim() != b.dim() or tuple(a.shape[:sparse]) != tuple(b.shape[:sparse]):
         raise RuntimeError(f"mul: expected sizes of 'self' and 'other' that agree, found {list(a.shape)} and {list(b.shape)}")
     if not a.is_sparse and same_places(a._array, b._array):
         return wrapped(a._array.with_values(a._array.values * b._array.values))
@@ -316,7 +368,7 @@ def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
     parts, other = a._array, b._array
     shape = parts.shape[: parts.sparse_dim]
     if parts.nnz == other.nnz and (parts.indices is other.indices or bool((parts.indices == other.indices).all())):
-        return wrapped(Coo(parts.indices, parts.values * other.values, parts.shape, True))
+        return wrapped(parts.with_values(parts.values * other.values))
     both = OPS["isin"](flat(parts.indices, shape), flat(other.indices, shape))
     indices = parts.indices[:, both]
     meeting = Coo(indices, parts.values[both], parts.shape, True)
@@ -325,6 +377,8 @@ def _product_of_sparse(a: SparseTensor, b: SparseTensor) -> SparseTensor:
 
 @rule("mul_", "multiply_")
 def mul_(self: Tensor, other: Any) -> Tensor:
+    if not isinstance(self, SparseTensor):
+        return self.mul_(to_dense(other))
     if isinstance(self, SparseTensor) and _is_number(other) and not (modes.state.grad and self.requires_grad):
         self._array.values.mul_(other)
         self._bump()

@@ -27,6 +27,7 @@ from flambeau.sparse.conversion import (
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import KINDS, Coo, SparseTensor
 from flambeau.tensor import Tensor
+from flambeau.typed_storage import OLD_NAME_OF
 
 
 def _rows(x: SparseTensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -45,7 +46,7 @@ def _check(name: str, a: Tensor, b: Tensor) -> None:
     if a.shape[1] != b.shape[0]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied: {a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]}")
     if a.dtype is not b.dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype}")
+        raise RuntimeError(f"mat1 dtype {OLD_NAME_OF[a.dtype]} does not match mat2 dtype {OLD_NAME_OF[b.dtype]}")
 
 
 def masked_product(a: Tensor, b: Tensor) -> Tensor:
@@ -173,7 +174,7 @@ def addmm_(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 
 def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     if isinstance(input, SparseTensor) and not isinstance(product, SparseTensor):
-        raise refusal("addmm with a sparse input and a dense product", (input, product))
+        raise RuntimeError(f"addmm: expected a strided input for a strided product, got one with layout {KINDS[input.layout]}")
     product = product if alpha == 1 else product * alpha
     if beta == 0:  # what `input` holds is not looked at, NaN neither
         return product
@@ -273,9 +274,4 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
     return input.mm(mat2)
 
 
-def saddmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """torch.addmm under an old name."""
-    return input.addmm(mat1, mat2, beta=beta, alpha=alpha)
-
-
-dsmm, hsmm = spmm, hspmm
+dsmm, hsmm, saddmm = spmm, hspmm, sspaddmm

@@ -8,7 +8,7 @@ from flambeau.autograd import modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.sparse import history
-from flambeau.sparse.conversion import coalesce, flat, in_layout_of, merged, to_sparse_coo, unflat
+from flambeau.sparse.conversion import coalesce, flat, in_layout_of, merged, to_dense, to_sparse_coo, unflat
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Coo, SparseTensor
 from flambeau.tensor import Tensor
@@ -49,10 +49,20 @@ def sum(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: A
     if dim is not None and dim != ():
         if not input.is_sparse and not keepdim:
             raise RuntimeError(f"reduction operations on tensors of layout {input.layout} with keepdim=False is unsupported")
-        found = sparse_sum(to_sparse_coo(input), dim, dtype)
-        for d in sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim())) if keepdim else ():
-            found = found.unsqueeze(d)
-        return found if input.is_sparse else in_layout_of(found, input._array)
+        dims = sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim()))
+        with modes.no_grad():
+            found = sparse_sum(to_sparse_coo(input.detach()), dims, dtype)
+            for d in dims if keepdim else ():
+                found = found.unsqueeze(d)
+            found = found if input.is_sparse else in_layout_of(found, input._array)
+
+        def spread(grad: Tensor) -> Tensor:
+            grad = to_dense(grad)
+            for d in () if keepdim else dims:
+                grad = grad.unsqueeze(d)
+            return grad.expand(input.shape)
+
+        return history.recorded(found, "SumBackward1", (input,), (spread,))
     shape = input._array.shape
     with modes.no_grad():
         total = input._array.values.sum(dtype=dtype)
@@ -68,15 +78,21 @@ def any(input: SparseTensor, *dims: Any, **options: Any) -> Tensor:
 
 @rule("norm")
 def norm(input: SparseTensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    if dim is not None:
-        raise refusal("norm over dimensions", (input,))
-    return vector_norm(input, 2 if p in ("fro", None) else p, dtype=dtype)
+    if dtype is not None and p in ("fro", None):
+        raise ValueError("dtype argument is not supported in frobenius norm")
+    if keepdim:
+        raise RuntimeError("norm_sparse currently does not support keepdim=True")
+    if dim is not None and sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim())) != list(range(input.dim())):
+        raise RuntimeError("norm_sparse currently only supports full reductions, so 'dim' must name all dimensions, or none")
+    if dtype is not None:
+        raise RuntimeError("norm_sparse currently does not support 'dtype' argument")
+    return vector_norm(input, 2 if p in ("fro", None) else p)
 
 
 @rule("linalg.vector_norm")
 def vector_norm(x: SparseTensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Of the stored values: zeros count only for the least element and for numbers of elements that are not zero."""
-    if dim is not None or (ord in (0, float("-inf")) and x._nnz() < x.numel()):
+    """Of the stored values; the least of them (ord=-inf) is that of the stored ones, too."""
+    if dim is not None:
         raise refusal(f"vector_norm of order {ord} over dimensions {dim}", (x,))
     values = history.values(coalesce(to_sparse_coo(x)))
     return OPS["linalg.vector_norm"](values.reshape(-1), ord, dtype=dtype)

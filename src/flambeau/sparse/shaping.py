@@ -123,28 +123,35 @@ def _only_coo(name: str, x: SparseTensor) -> SparseTensor:
 
 @rule("cat", "concat", "concatenate")
 def cat(tensors: Any, dim: int = 0) -> SparseTensor:
-    if not all(isinstance(t, SparseTensor) and t.is_sparse for t in tensors):
-        raise refusal("cat of sparse and dense tensors", (tensors,))
+    for i, t in enumerate(tensors):
+        if not isinstance(t, SparseTensor):
+            raise RuntimeError(f"Concatenating sparse tensors, but a dense tensor was found at position {i}.")
     tensors = [_only_coo("cat", t) for t in tensors]
     first, dim = tensors[0]._array, layout.wrap_dim(dim, tensors[0].dim())
-    for t in tensors[1:]:
+    sparse = first.sparse_dim
+    for i, t in enumerate(tensors[1:], 1):
         other = t._array
-        same = other.ndim == first.ndim and all(a == b for d, (a, b) in enumerate(zip(first.shape, other.shape, strict=True)) if d != dim)
-        if not same or other.sparse_dim != first.sparse_dim:
-            raise RuntimeError(
-                f"cat: sizes of sparse tensors must match except in dimension {dim}, found {list(first.shape)} and {list(other.shape)}"
-            )
-    if dim >= first.sparse_dim:
-        raise NotImplementedError("cat of sparse tensors along a dense dimension is not available")
+        if other.sparse_dim != sparse or other.ndim != first.ndim:
+            found = f"{sparse}, {first.dense_dim}, but tensor at position {i} has {other.sparse_dim}, {other.dense_dim}"
+            raise RuntimeError(f"All tensors must have the same numbers of sparse and dense dimensions: {found}.")
+        if any(a != b for d, (a, b) in enumerate(zip(first.shape, other.shape, strict=True)) if d != dim):
+            found = f"{list(first.shape)} (except in the concatenating dimension), but tensor at position {i} has shape {list(other.shape)}"
+            raise RuntimeError(f"All tensors must have the same shape: {found}")
     common = promoted(*tensors)
-    shifted, total = [], 0
+    join, shifted, elements, begin = OPS["cat"], [], [], 0
+    total = sum(t._array.shape[dim] for t in tensors)
     for t in tensors:
-        indices = t._array.indices.clone()
-        indices[dim] += total
+        indices, values, end = t._array.indices.clone(), history.values(t).to(common), begin + t._array.shape[dim]
+        if dim < sparse:
+            indices[dim] += begin
+        else:  # each element, with zeros on either side
+            before, behind = ([*values.shape] for _ in range(2))
+            before[dim - sparse + 1], behind[dim - sparse + 1] = begin, total - end
+            values = join([values.new_zeros(before), values, values.new_zeros(behind)], dim - sparse + 1)
         shifted.append(indices)
-        total += t._array.shape[dim]
-    join = OPS["cat"]
-    values = join([history.values(t).to(common) for t in tensors])
+        elements.append(values)
+        begin = end
+    values = join(elements)
     shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
     return history.build(Coo(join(shifted, 1), values.detach(), shape, False), values, "CatBackward0")
 
@@ -196,7 +203,7 @@ def getitem(self: SparseTensor, index: Any) -> Tensor:
             dim = -1
         elif isinstance(entry, slice) and entry == slice(None):
             dim += 1
-        elif hasattr(entry, "__index__") and not isinstance(entry, bool):
+        elif hasattr(entry, "__index__") and not isinstance(entry, bool) and not getattr(entry, "ndim", 0):
             found = found.select(dim, entry)
         elif entry is None:
             found = found.unsqueeze(dim)
@@ -206,6 +213,11 @@ def getitem(self: SparseTensor, index: Any) -> Tensor:
                 f"x[{entry!r}] of a sparse tensor: whole numbers, None and : are available. Try index_select or to_dense()"
             )
     return found
+
+
+@rule("__setitem__")
+def setitem(self: SparseTensor, index: Any, value: Any) -> None:
+    raise TypeError("Cannot assign to a sparse tensor. Try to_dense(), or a new tensor of other values")
 
 
 @rule("unbind")
@@ -225,8 +237,12 @@ def index_select(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
         values = history.values(x).index_select(dim - parts.sparse_dim + 1, index)
         return history.build(Coo(parts.indices, values.detach(), shape, parts.coalesced), values, "IndexSelectBackward0")
     with modes.no_grad():
-        if index.shape[0] and not bool(((index >= 0) & (index < parts.shape[dim])).all()):
-            raise IndexError(f"index_select(): index out of range for dimension {dim} of size {parts.shape[dim]}")
+        size = parts.shape[dim]
+        if index.shape[0] and not bool(((index >= -size) & (index < size)).all()):
+            raise IndexError(f"index_select(): index out of range for dimension {dim} of size {size}")
+        index = index.masked_fill(index < 0, 0) + (index % max(size, 1)).masked_fill(
+            index >= 0, 0
+        )  # -1 is the last, for sparse tensors only
         find = OPS["searchsorted"]
         at, order = parts.indices[dim].sort(stable=True)
         position, place = joined(find(at, index), find(at, index, right=True))
@@ -240,7 +256,9 @@ def index_select(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
 @rule("narrow_copy", "narrow")
 def narrow_copy(input: SparseTensor, dim: int, start: int, length: int) -> SparseTensor:
     x = _only_coo("narrow_copy", input)
-    parts, dim = x._array, layout.wrap_dim(dim, x.dim())
+    parts = x._array
+    if not 0 <= dim < x.dim():
+        raise RuntimeError(f"narrow_copy: Dimension {dim} out of range. Expecting 0 <= dim < {x.dim()}.")
     if not 0 <= start <= start + length <= parts.shape[dim]:
         raise RuntimeError(f"narrow_copy: invalid range from {start} of length {length} for dimension {dim} of size {parts.shape[dim]}")
     shape = (*parts.shape[:dim], length, *parts.shape[dim + 1 :])
