@@ -44,7 +44,7 @@ def _check(name: str, a: Tensor, b: Tensor) -> None:
     if a.dim() != 2 or b.dim() != 2:
         raise RuntimeError(f"{name}: expected two matrices, found {a.dim()}-D and {b.dim()}-D tensors")
     if a.shape[1] != b.shape[0]:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied: {a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]}")
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]})")
     if a.dtype is not b.dtype:
         raise RuntimeError(f"mat1 dtype {OLD_NAME_OF[a.dtype]} does not match mat2 dtype {OLD_NAME_OF[b.dtype]}")
 
