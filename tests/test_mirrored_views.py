@@ -136,6 +136,29 @@ def test_numpy_says_which_bit_is_in_the_way(bit):
     seen.resolve_conj().resolve_neg().numpy()
 
 
+MISTAKES = {
+    "asarray": np.asarray, "ufunc": lambda m: np.add(m, 1), "function": np.sum, "comparison": lambda m: m == 0, "truth": bool,
+    "arithmetic": lambda m: m + 1, "element": lambda m: m[0], "length": len, "loop": list, "buffer": memoryview, "array": lambda m: np.array([m]),
+    "into": lambda m: np.copyto(np.zeros((3, 3), complex), m), "method": lambda m: m.sum(), "address": lambda m: m.ctypes.data,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_whoever_has_not_heard_of_mirrors_fails(name):
+    """Nothing that takes an array takes one in a mirror: no number that lies in the memory can get out by mistake."""
+    with pytest.raises((TypeError, AttributeError)):
+        MISTAKES[name](numbers(flambeau).conj()._array)
+
+
+def test_a_conjugate_is_described_and_takes_no_memory():
+    """describe() measures what is meant, and a profile of memory counts no bytes for a view."""
+    z = flambeau.ones(64, 64) * 2j
+    assert "-2" in str(z.conj().imag.describe())
+    with flambeau.profiler.profile(profile_memory=True) as profile:
+        z.conj()
+    assert not any(event.self_cpu_memory_usage for event in profile.key_averages())
+
+
 # -- writing -----------------------------------------------------------------------------------------------------------------
 
 ONE = [0, 2]

@@ -82,19 +82,21 @@ for _names, _error, _sentence in REFUSED:
         setattr(Tensor, _name, refusal(_name, _error, _sentence.format(_name.upper())))
 
 
-def _told(meaning: str, method: Callable) -> Callable:
-    method.__doc__ = meaning
-    return method
+ANSWERS: dict[str, tuple[str, Callable]] = {
+    "sparse_dim": ("0: no dimension is sparse.", lambda self: 0),
+    "dense_dim": ("The number of dimensions: all are dense.", lambda self: self.dim()),
+    "is_conj": ("Whether it is a view of memory that is to be read conjugated.", lambda self: signs(self._array)[0]),
+    "is_neg": ("Whether it is a view of memory that is to be read negated.", lambda self: signs(self._array)[1]),
+    "is_distributed": ("False.", lambda self: False),
+    "const_data_ptr": ("The address of the first element, for reading.", lambda self: self.data_ptr()),
+}
+for _name, (_meaning, _answer) in ANSWERS.items():
+    _answer.__name__, _answer.__qualname__, _answer.__doc__ = _name, _name, _meaning
+    setattr(Tensor, _name, _answer)
 
 
 Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: torch.strided.")
 Tensor.name = None
-Tensor.sparse_dim = _told("0: no dimension is sparse.", lambda self: 0)
-Tensor.dense_dim = _told("The number of dimensions: all are dense.", lambda self: self.dim())
-Tensor.is_conj = _told("Whether it is a view of memory that is to be read conjugated.", lambda self: signs(self._array)[0])
-Tensor.is_neg = _told("Whether it is a view of memory that is to be read negated.", lambda self: signs(self._array)[1])
-Tensor.is_distributed = _told("False.", lambda self: False)
-Tensor.const_data_ptr = _told("The address of the first element, for reading.", lambda self: self.data_ptr())
 
 
 def grad_dtype(self: Tensor) -> dtypes.dtype | None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
+from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -37,7 +38,7 @@ class Description:
         self.nan = self.inf = self.zeros = 0
         self.histogram: list[int] = []
         if self.numel and tensor.device.type != "meta":
-            self._measure(tensor.cpu()._array)
+            self._measure(arrays.plain(tensor.cpu()._array))
 
     def _measure(self, array: Any) -> None:
         self.zeros = int((array == 0).sum())

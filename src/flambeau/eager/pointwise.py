@@ -288,11 +288,14 @@ _ready: dict[tuple, tuple] = {}  # (operation, dtypes of tensors and types of nu
 
 def _on_gpu(op, operands: tuple, options: tuple, out=None):
     """The hot path on a GPU: the result where `general` has seen the same dtypes before and found nothing to change; else NotImplemented."""
+    room = arrays.cuda_room
+    if room is None:
+        return NotImplemented
     given, kinds = [], [op]
     for v in operands:
         if type(v) in PLAIN:
             v = v._array
-            if not arrays.on_gpu(v):
+            if type(v) is not room.ndarray:
                 return NotImplemented
             kinds.append(v.dtype)
         else:
@@ -301,7 +304,7 @@ def _on_gpu(op, operands: tuple, options: tuple, out=None):
     known = _ready.get(tuple(kinds))
     if known is None or (out is not None and out.dtype != known[1]):
         return NotImplemented
-    return arrays.cuda_room.run(op.kernel, given, options, *known, out)
+    return room.run(op.kernel, given, options, *known, out)
 
 
 def _remember(op, operands: tuple, ready: list, key, out_dtype) -> None:

@@ -285,9 +285,11 @@ def write(out: Array, source: Array) -> None:
         return
     if on_gpu(out) and type(source) is not Mirrored:
         cuda_room.run(CASTS[dtypes.OF_NUMPY[out.dtype].name], (source,), (), source.dtype, out.dtype, out)
+    elif wrote(out, source):
+        return
     elif type(out) is Mirrored:
         write(out.memory, plain(turned(cast(plain(source), out.dtype), out.conj, out.neg)))
-    elif not wrote(out, source):
+    else:
         run(CASTS[dtypes.of_array(out).name], (source,), (), source.dtype, out.dtype, out=out)
 
 

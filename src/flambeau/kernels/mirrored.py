@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from flambeau.kernels.pointwise import Pointwise
 
 
@@ -25,6 +27,7 @@ class Mirrored:
 
     __slots__ = ("conj", "memory", "neg")
     __array_ufunc__ = None  # NumPy's functions raise TypeError
+    base = np.zeros(0)  # always somebody else's: never memory that a gradient could take over
 
     def __init__(self, memory: Any, conj: bool, neg: bool):
         self.memory, self.conj, self.neg = memory, conj, neg
@@ -32,8 +35,11 @@ class Mirrored:
     shape, strides, dtype, itemsize = map(_of_memory, ("shape", "strides", "dtype", "itemsize"))
     ndim, size, nbytes, flags = map(_of_memory, ("ndim", "size", "nbytes", "flags"))
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("what lies in the memory of this array is not what it means: `arrays.plain` gives the numbers")
+
+    __array__ = __array_function__ = __eq__ = __ne__ = __bool__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
 
 
 def turned(array: Any, conj: bool = False, neg: bool = False) -> Any:

@@ -12,6 +12,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau.eager.arguments import tensors_in
+from flambeau.kernels.mirrored import Mirrored
 
 
 class Ledger:
@@ -65,6 +66,7 @@ class Ledger:
 
 def _owner(array: Any) -> tuple[Any, Any]:
     """(the array nearest to the memory, what owns the memory: that array itself, or whatever it got it from)."""
+    array = array.memory if type(array) is Mirrored else array
     base = getattr(array, "base", None)
     while base is not None and type(base) is type(array):
         array, base = base, base.base
