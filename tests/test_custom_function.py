@@ -1006,3 +1006,19 @@ def test_forward_mode_twice_asks_the_author():
 
     found, expected = second(lambda y: with_jvp(flambeau).apply(y, y.cos(), 2)[0]), second(lambda y: y * y.cos() * 2)
     flambeau.testing.assert_close(found, expected)
+
+
+def test_views_made_where_nothing_is_recorded():
+    """A view that a Function made of an input without a gradient is written to, and its backward passed by."""
+    apply = _function(flambeau, lambda ctx, x: x.view_as(x)).apply
+    for write in (lambda view, b: view.add_(b), lambda view, b: view.copy_(b)):
+        with pytest.raises(RuntimeError, match="This view was created inside a custom Function"):
+            write(apply(plain(flambeau, 2)), leaf(flambeau, 2))
+        write(apply(plain(flambeau, 2)), plain(flambeau, 2))
+
+
+def test_saved_variables_are_called_tensors():
+    """The old name of ctx.saved_tensors is read without a word."""
+    w = leaf(flambeau, 2)
+    with pytest.warns(DeprecationWarning, match="'saved_variables' is deprecated"):
+        assert square(flambeau).apply(w).grad_fn.saved_variables[0] is w

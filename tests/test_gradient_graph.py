@@ -492,3 +492,29 @@ def test_saved_tensors_may_be_changed(case):
     flambeau.testing.assert_close(a.grad, 4 * a.detach())
     with pytest.raises(AssertionError, match="outside of the 'allow_mutation_on_saved_tensors' context"):
         loss.backward()
+
+
+def test_attributes_that_cannot_go():
+    """A tensor loses its data or its requires_grad, or takes those of a sparse one."""
+    x = flambeau.rand(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="without data"):
+        del x.data
+    with pytest.raises(RuntimeError, match="cannot be deleted"):
+        del x.requires_grad
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        x.data = flambeau.eye(2).to_sparse()
+
+
+@pytest.mark.parametrize("shape, index", [((), ()), ((2,), ()), ((), (2,)), ((10, 10), (5, 10))])
+def test_sparse_gradients_of_gather(shape, index):
+    """The sparse gradient of gather differs from the dense one, for numbers without dimensions too."""
+
+    def question(T):
+        found = []
+        for sparse in (False, True):
+            x = leaf(T, *shape)
+            T.gather(x, 0, T.zeros(index, dtype=T.int64), sparse_grad=sparse).mul(3).sum().backward()
+            found.append(x.grad.to_dense() if sparse else x.grad)
+        return found
+
+    agree(question)

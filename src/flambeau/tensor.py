@@ -280,6 +280,10 @@ class Tensor(Methods):
             raise RuntimeError(f"requires_grad must be a bool, not {type(value).__name__}")
         self.requires_grad_(value)
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad cannot be deleted: set it to False")
+
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Start (or stop) recording operations on this leaf, so that `backward` fills its `.grad`."""
         if type(requires_grad) is not bool:
@@ -410,11 +414,15 @@ class Tensor(Methods):
         if not isinstance(value, Tensor):
             raise TypeError(f"data must be a tensor, found {type(value).__name__}")
         if hasattr(value._array, "as_tensor"):
-            raise RuntimeError("Attempted to set the data of a tensor to one of an incompatible kind: it is sparse, or inside vmap")
+            raise RuntimeError("Attempted to set the data of a tensor to one of an incompatible tensor type: it is sparse, or inside vmap")
         if self._needs and not value._is_float():
             raise RuntimeError("a tensor that requires grad must be floating point or complex dtype, and so must its data")
         self._array = value._array
         self._storage = value._shared_storage()
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("A tensor cannot be without data: to free its memory, drop the tensor, or set .data to torch.empty(0)")
 
     def detach(self) -> Tensor:
         """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""

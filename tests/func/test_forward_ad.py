@@ -292,3 +292,14 @@ def test_a_tangent_has_none():
     x = flambeau.ones(2)
     with flambeau.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
         flambeau.autograd.forward_ad.make_dual(x, flambeau.autograd.forward_ad.make_dual(x, x))
+
+
+def test_tangents_lie_as_their_primals():
+    """The tangent of a view of a dual cannot be the same view of its tangent, or a tangent that lies alike is copied."""
+    fwd = flambeau.autograd.forward_ad
+    x = flambeau.rand(2, 3)
+    with fwd.dual_level():
+        for tangent, same in ((flambeau.rand(2, 3), True), (flambeau.rand(3, 2).t(), False), (flambeau.rand(10)[:6].view(2, 3), False)):
+            found = fwd.unpack_dual(fwd.make_dual(x, tangent)).tangent
+            assert (found is tangent) is same
+            assert found.stride() == x.stride() and found.tolist() == tangent.tolist()

@@ -93,6 +93,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise RuntimeError(f"Trying to set a forward gradient that has a different size than that of the original Tensor: {shapes}")
     if any(made.dual is tangent for made in _levels[-1]):
         raise RuntimeError("Expected the tangent of a dual to have none: this one has a forward gradient at the same level")
+    if not _lie_alike(tensor, tangent):  # a view of the dual has a tangent that is the same view of this one
+        tangent = zeros_like(tensor).copy_(tangent) if tangent.requires_grad else zeros_like(tensor).detach().copy_(tangent)
     source = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
     with modes.enable_grad():
         dual = tangents.carrier(source)
@@ -100,6 +102,18 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     if modes.state.carried is not None:  # it is in the thread that began the level
         modes.state.carried.sources.append(source)
     return dual
+
+
+def _lie_alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of the same shape lie in memory in the same way."""
+    if any(hasattr(t._array, "as_tensor") for t in (a, b)) or not a.numel():
+        return True
+    strides = all(m == n for m, n, size in zip(a.stride(), b.stride(), a.shape, strict=True) if size > 1)
+    return strides and (a.is_conj(), a.is_neg()) == (b.is_conj(), b.is_neg()) and _room(a) == _room(b)
+
+
+def _room(t: Tensor) -> int:
+    return t.untyped_storage().nbytes() // t.element_size()
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:

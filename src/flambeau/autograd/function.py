@@ -224,7 +224,11 @@ class FunctionNode(FunctionCtx, Node):
             self.saved = CLEARED
         return found
 
-    saved_variables = saved_tensors
+    @property
+    def saved_variables(self) -> tuple:
+        """The old name of saved_tensors."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     def __repr__(self) -> str:
         return f"<torch.autograd.function.{type(self).__name__} object at {hex(id(self))}>"
@@ -346,6 +350,10 @@ class _Results:
             t._bump()
         if self.recording:
             self._attach(finished)
+        elif modes.state.grad:
+            for o in finished:
+                if isinstance(o, Tensor) and o._base is not None and id(o) not in self.inputs:
+                    o._view_mode = "function"  # made inside forward, where nothing was recorded
         self.node.writes = bool(self.node.dirty_tensors)
         self.node.dirty_tensors = self.node.non_differentiable = ()  # a node that held its results would be a cycle
         return finished

@@ -144,7 +144,7 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple
 def _check_primals(what: str, primals: Any) -> None:
     if not isinstance(primals, tuple):
         raise RuntimeError(f"{what}(f, primals, tangents): Expected primals to be a tuple, found {type(primals).__name__}")
-    if not primals:
+    if not trees.leaves_of(primals):
         raise RuntimeError(f"{what}(f, primals, tangents): Expected at least one Tensor among the primals, found none")
 
 
@@ -153,6 +153,9 @@ def _check_tangents(what: str, primals: tuple, tangents: Any) -> None:
     ts, other = trees.flatten(tangents)
     if shape != other:
         raise RuntimeError(f"{what}: primals and tangents must have the same python structure, {shape}, found {other}")
+    for which, values in (("primals", ps), ("tangents", ts)):
+        if not all(isinstance(value, Tensor) for value in values):
+            raise RuntimeError(f"{what}: {which} must only contain Tensors. Numbers can be made some by torch.tensor")
     for p, t in zip(ps, ts, strict=True):
         if not isinstance(t, Tensor) or tuple(p.shape) != tuple(t.shape):
             found = tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__

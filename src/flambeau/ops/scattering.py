@@ -76,7 +76,8 @@ def _gather_sparsely(input, dim, index):
 
 def _sparse_gradient(grad, input_shape, dim, index):
     if not input_shape:
-        return grad.reshape(1)._at_places(index.new_zeros((0, 1)), input_shape)
+        return grad.sum().reshape(1)._at_places(index.new_zeros((0, 1)), input_shape)
+    index = index.reshape(index.shape or (1,))
     places = (index >= 0).nonzero().t().contiguous()  # of every element, in order
     places[dim] = index.reshape(-1).long()
     return grad.reshape(-1)._at_places(places, input_shape)
