@@ -711,3 +711,13 @@ def test_testing_overrides_take_the_arguments_of_their_functions():
         assert eval(flambeau.overrides.resolve_name(function), {"torch": flambeau}) == function
     with pytest.raises(TypeError, match="expected a sequence"):
         flambeau.overrides.has_torch_function(object())
+
+
+def test_elements_of_a_subclass_are_of_the_class():
+    """Iterating asks about what it is made of, as PyTorch does: the elements are of the subclass, not plain tensors."""
+    for T in (torch, flambeau):
+        Logged, log = logging_class(T)
+        x = T.ones(3).as_subclass(Logged)
+        log.clear()
+        assert {type(v) for v in x} == {Logged}
+        assert [name for name, *_ in log] == ["dim", "unbind"]

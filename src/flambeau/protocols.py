@@ -91,7 +91,7 @@ def _bool(self: Tensor) -> bool:
 
 
 def _iter(self: Tensor) -> Iterator[Tensor]:
-    if not self._array.ndim:
+    if not self.dim():
         raise TypeError("iteration over a 0-d tensor: it has one value, t.item()")
     return iter(self.unbind(0))
 

@@ -236,8 +236,8 @@ def convert(result: Any, cls: type) -> Any:
 
 _OWN_BUSINESS = frozenset(
     """__new__ __init__ __init_subclass__ __class__ __dict__ __doc__ __module__ __weakref__ __torch_function__ __getattribute__ __setattr__
-    __setstate__ __array_priority__ __hash__ as_subclass""".split()
-)
+    __setstate__ __array_priority__ __hash__ __iter__ as_subclass""".split()
+)  # __iter__: PyTorch asks about the unbind in it, whose results then are of the class, and not about the iterator
 
 
 def give_members(cls: type) -> None:
