@@ -176,3 +176,17 @@ def test_results_lie_in_memory_as_pytorchs_do(name, compiled, monkeypatch):
         for dims in ((0, 1), (2, 0), (1, 2), (1, 0, 2)):
             strides = [getattr(t.fft, name + "n")(order(t.ones(4, 6, 10)), dim=dims).stride() for t in (torch, flambeau)]
             assert strides[0] == strides[1], (dims, strides)
+
+
+@pytest.mark.filterwarnings("ignore:A window was not provided")
+def test_one_of_several_dimensions():
+    """A size and a dimension may be plain numbers where several are taken; complex input of real transforms is refused in PyTorch's words."""
+    x = numbers(4, 6)
+    for name in ("fftn", "ifftn", "rfftn", "hfftn"):
+        check(lambda t, x, name=name: getattr(t.fft, name)(x, s=5, dim=1), x)
+    for t, z in ((torch, x + 1j), (flambeau, ours(x + 1j))):
+        for name, words in (("rfft2", "rfftn expects a real-valued input"), ("rfft", "rfft expects a real input tensor")):
+            with pytest.raises(RuntimeError, match=words):
+                getattr(t.fft, name)(z)
+        with pytest.raises(RuntimeError, match="stft align_to_window should only be set when center = false"):
+            z.real.reshape(-1).stft(10, center=True, return_complex=True, align_to_window=True)

@@ -629,6 +629,8 @@ SAID = {
     "out of triangular_solve": (
         lambda t, a: t.triangular_solve(a, a, out=(t.empty(0, dtype=t.int), t.empty(0, dtype=t.int))), "Expected out tensor to have dtype",
     ),
+    "out of cross": (lambda t, a: t.linalg.cross(a, a + 1, out=a), "input tensor and the written-to tensor refer to a single memory location"),
+    "out of multi_dot": (lambda t, a: t.linalg.multi_dot([a, a], out=t.empty(0, dtype=t.double)), "xpected out tensor to have dtype"),
     "rcond": (lambda t, a: t.linalg.pinv(a, rcond=t.tensor(1j)), "rcond tensor of complex type is not supported"),
     "pinv of a vector": (lambda t, a: t.linalg.pinv(a[0]), "expected a tensor with 2 or more dimensions"),
     "no minor": (lambda t, a: t.linalg.cholesky(a - 9 * t.eye(3)), "minor of order 1 is not positive-definite"),

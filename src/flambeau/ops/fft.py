@@ -149,6 +149,7 @@ def _as_float(name: str, input):
 def _several_dims(input, s, dim) -> tuple[tuple[int, ...], list]:
     """(dims, sizes), a size being None where none was asked for."""
     ndim = input.dim()
+    s = [s] if isinstance(s, int) else s
     if dim is not None:
         given = [dim] if isinstance(dim, int) else dim
         dims = tuple([layout.wrap_dim(whole(d), ndim) for d in given])
@@ -191,7 +192,8 @@ def _to_half(name: str, input, dims, sizes, norm, forward: bool):
     """Real to half a spectrum; backward is forward, conjugated."""
     _check_any(name, dims)
     if input.is_complex():
-        raise RuntimeError(f"{name} expects a real input tensor, but got {input.dtype.name}. Try fft.fft, or x.real")
+        wanted = "a real input tensor" if name in ("rfft", "ihfft") else "a real-valued input tensor"
+        raise RuntimeError(f"{name.replace('2', 'n')} expects {wanted}, but got {input.dtype.name}. Try fft.fft, or x.real")
     x, sizes = _sized(_as_float(name, input), dims, sizes)
     scale = _scale(norm, sizes, forward)
     if forward:

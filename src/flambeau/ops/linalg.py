@@ -228,7 +228,7 @@ def matrix_exp(input):
 # -- products of many ------------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.multi_dot", method=False, out=True)
+@composite(name="linalg.multi_dot", method=False, out="same")
 def multi_dot(tensors):
     """The product of two or more matrices, in the order that takes the fewest multiplications. The first and last may be vectors."""
     tensors = list(tensors)

@@ -41,7 +41,7 @@ def stft(
             "onesided=False"
         )
     if align_to_window is not None and center:
-        raise RuntimeError("stft: align_to_window should only be set when center = False")
+        raise RuntimeError("stft align_to_window should only be set when center = false, found center = True")
     signal = input.unsqueeze(0) if input.dim() == 1 else input
     if center:
         signal = _continued(signal, n_fft // 2, n_fft // 2, pad_mode)

@@ -108,7 +108,7 @@ _cross.derivative(
 )
 
 
-@composite(method=False, out=True, name="linalg.cross")
+@composite(method=False, out="cast apart", name="linalg.cross")
 def linalg_cross(input, other, *, dim=-1):
     """The cross product of 3-vectors along `dim`; other dimensions broadcast."""
     if input.dim() != other.dim():
