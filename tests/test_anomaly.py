@@ -117,3 +117,17 @@ def test_same_results():
     assert found.item() == wanted.item() and flambeau.equal(grad, other)
     assert {e.key: e.count for e in prof.key_averages()}["AddmmBackward0"] == 1
     assert modes.state.recorder is None and not modes.state.inspected
+
+
+def test_warnings_that_are_errors_do_not_hide_the_error(capsys):
+    """Where warnings are errors, the line that made a node is lost, or raised in place of what went wrong."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with flambeau.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            warnings.simplefilter("error")
+            a = flambeau.rand(5, requires_grad=True)
+            b = a + 1
+            c = b**2
+            b += 1
+            c.sum().backward()
+    assert "Error detected in PowBackward0" in capsys.readouterr().err

@@ -567,3 +567,16 @@ def test_single_jacobians():
     assert found[1] == expected[1]
     for ours, theirs in zip(found[0], expected[0], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_gradgradcheck_runs_the_function_as_it_is():
+    """gradgradcheck runs the function where nothing is recorded, so that one that looks at its own history fails."""
+
+    def function(r):
+        x = flambeau.ones(5, dtype=flambeau.float64)
+        view = x.select(0, 1)
+        x.add_(r)
+        assert view.requires_grad
+        return view
+
+    assert flambeau.autograd.gradgradcheck(function, flambeau.ones(1, dtype=flambeau.float64, requires_grad=True))

@@ -105,7 +105,10 @@ def _warn(words: str) -> None:
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HOME):
         frame, level = frame.f_back, level + 1
-    warnings.warn(words, stacklevel=level)
+    try:
+        warnings.warn(words, stacklevel=level)
+    except Warning:  # made an error by the program's filters: it must not take the place of the one it explains
+        print(words, file=sys.stderr)
 
 
 def check(node, sent, received=()) -> None:

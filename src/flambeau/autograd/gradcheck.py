@@ -96,8 +96,7 @@ def gradgradcheck(
         raise AssertionError("Setting check_batched_grad=True requires check_rev_over_rev to be True")
     func, inputs = _of_dense(func, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), masked)
     if grad_outputs is None:
-        with modes.no_grad():
-            outs = _differentiable(func(*inputs), any_float=True)
+        outs = _differentiable(func(*inputs), any_float=True)
         grad_outputs = tuple(_random_like(o, gen_non_contig_grad_outputs).requires_grad_() for o in outs)
     elif isinstance(grad_outputs, Tensor):
         grad_outputs = (grad_outputs,)
