@@ -631,6 +631,8 @@ SAID = {
     ),
     "out of cross": (lambda t, a: t.linalg.cross(a, a + 1, out=a), "input tensor and the written-to tensor refer to a single memory location"),
     "out of multi_dot": (lambda t, a: t.linalg.multi_dot([a, a], out=t.empty(0, dtype=t.double)), "xpected out tensor to have dtype"),
+    "pivots": (lambda t, a: t.lu_unpack(a, t.ones(3, dtype=t.int64)), "torch.int32 dtype"),
+    "inner": (lambda t, a: t.inner(a, a[:, :2]), r"input tensors but got shapes \[3, 3\] and \[3, 2\]"),
     "rcond": (lambda t, a: t.linalg.pinv(a, rcond=t.tensor(1j)), "rcond tensor of complex type is not supported"),
     "pinv of a vector": (lambda t, a: t.linalg.pinv(a[0]), "expected a tensor with 2 or more dimensions"),
     "no minor": (lambda t, a: t.linalg.cholesky(a - 9 * t.eye(3)), "minor of order 1 is not positive-definite"),

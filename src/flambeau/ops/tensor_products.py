@@ -64,7 +64,8 @@ def inner(input, other):
     if input.dim() == 0 or other.dim() == 0:
         return input * other
     if input.shape[-1] != other.shape[-1]:
-        raise RuntimeError(f"inner() the last dimension must match on both input tensors: {list(input.shape)} and {list(other.shape)}")
+        shapes = f"{list(input.shape)} and {list(other.shape)}"
+        raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes {shapes}")
     return tensordot(input, other, ([-1], [-1]))
 
 
