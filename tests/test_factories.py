@@ -921,6 +921,11 @@ def _rounded(value):
     lambda t: t.empty(2, 3).dim_order(ambiguity_check="no"),
     lambda t: [getattr(t, n).abbr for n in "float32 bfloat16 float64 complex64 int8 uint16 bool float8_e4m3fn qint8".split()],
     lambda t: t.qint8.is_signed,
+    lambda t: t.ones(3, 3).topk(1, True),
+    lambda t: t.ones(3, 3).unsqueeze(True),
+    lambda t: t.ones(3).__delitem__(0),
+    lambda t: t.tensor(10)[0],
+    lambda t: t.unravel_index(t.tensor(0.5), (2, 2)),
     lambda t: t.set_num_interop_threads(2**65),
 )  # fmt: skip
 def test_small_things(question):

@@ -141,6 +141,14 @@ def test_unique():
     check("unique_consecutive", torch.tensor([[1, 1], [1, 1], [2, 2]]), True, True, 0)
     check("unique", torch.tensor([2, 2]).reshape(2, 1).expand(2, 3), return_inverse=True)
     check("unique", torch.empty(0, dtype=torch.int64), return_inverse=True, return_counts=True)
+    for rows in (
+        [[NAN], [0.0], [0.0], [NAN], [NAN], [1.0]],
+        [[NAN, 1.0], [NAN, 1.0], [1.0, 2.0]],
+        [[1.0, NAN], [0.0, 5.0], [NAN, 0.0], [1.0, 3.0]],
+    ):
+        for dtype in (torch.float32, torch.bfloat16):  # NaN decides nothing about the order of slices
+            found, wanted = (t.unique(t.tensor(rows).to(getattr(t, str(dtype)[6:])), True, True, True, dim=0) for t in (flambeau, torch))
+            assert str([f.tolist() for f in found]) == str([w.tolist() for w in wanted])
     check_raises("unique", numbers(3, 0), dim=0)
     check_raises("unique", torch.tensor(1), dim=0)
     with pytest.raises(NotImplementedError):

@@ -112,7 +112,12 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         _store(self, arrays.strided_view(array, *geometry), value, is_tensor)
 
 
-for _name, _function in {"__getitem__": getitem, "__setitem__": setitem}.items():
+def delitem(self: Tensor, index: Any) -> None:
+    """del x[index]: TypeError, elements cannot go."""
+    raise TypeError("Tensor does not support deleting items")
+
+
+for _name, _function in {"__getitem__": getitem, "__setitem__": setitem, "__delitem__": delitem}.items():
     _function.__name__ = _function.__qualname__ = _name
     setattr(Tensor, _name, _function)
 

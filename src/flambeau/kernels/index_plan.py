@@ -344,7 +344,7 @@ def _dims_named(items: Sequence[tuple[Any, IndexTensor | None]], ndim: int) -> i
         else:
             named += item is not None and item is not ... and not isinstance(item, bool)
     if named > ndim:
-        hint = f": {named} were given" if ndim else "; it is a single number, which item() returns"
+        hint = f": {named} were given" if ndim else ", or invalid index of it; it is a single number, which item() returns"
         raise IndexError(f"too many indices for tensor of dimension {ndim}{hint}")
     return named
 

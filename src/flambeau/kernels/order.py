@@ -5,6 +5,8 @@ Functions take arrays with at least one dimension unless they say otherwise, and
 
 from __future__ import annotations
 
+from functools import cmp_to_key
+
 import numpy as np
 
 from flambeau.kernels import arrays, native
@@ -101,12 +103,23 @@ def mode(array: Array, dim: int) -> Array:
     return take(order, run.argmax(axis=dim, keepdims=True), dim)
 
 
-def groups(rows: Array) -> tuple[Array, Array]:
-    """(order, begins) for rows (N, C): the order that sorts them, and which of the sorted ones differ from the one before."""
+def groups(rows: Array, incomparable: bool = False) -> tuple[Array, Array]:
+    """(order, begins) for rows (N, C): the order that sorts them, and which of the sorted ones differ from the one before.
+
+    NaN comes last; or, if it is `incomparable`, it says nothing about the order of two rows, as in PyTorch, and the next column decides."""
     xp = arrays.module_of(rows)
     keys = unhalved(rows)
+    if incomparable and type(keys) is np.ndarray and keys.dtype.kind == "f" and np.isnan(keys).any():
+        listed = keys.tolist()
+        order = np.array(sorted(range(len(listed)), key=cmp_to_key(lambda i, j: _compared(listed[i], listed[j]))), np.int64)
+        return order, changes(keys[order])
     order = xp.lexsort(keys.T[::-1]) if keys.shape[1] != 1 else argsort(keys[:, 0], 0, False)
     return order, changes(keys[order])
+
+
+def _compared(first: list, second: list) -> int:
+    """-1, 0 or 1: which row comes first, by the first column of which one element is less."""
+    return next((-1 if a < b else 1 for a, b in zip(first, second, strict=True) if a < b or a > b), 0)
 
 
 def changes(rows: Array) -> Array:

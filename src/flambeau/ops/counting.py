@@ -35,7 +35,7 @@ def _unique(input, dim, consecutive, places):
     if consecutive:
         ordered, begins = xp.arange(n), order.changes(unhalved(rows))
     else:
-        ordered, begins = order.groups(rows)
+        ordered, begins = order.groups(rows, incomparable=dim is not None)
     starts = xp.flatnonzero(begins)
     inverse = xp.empty(n, np.int64)
     inverse[ordered] = xp.cumsum(begins) - 1

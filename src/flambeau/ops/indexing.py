@@ -7,6 +7,8 @@ gather and `_index_put` the write. `eager/indexing.py` puts them together.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from flambeau.kernels import arrays, gather, layout, native
@@ -159,6 +161,8 @@ def _checked(input, indices) -> list:
     for i, index in enumerate(indices):
         if not hasattr(index, "_array"):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(index).__name__}")
+        if index.dtype.name == "uint8":
+            warnings.warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions", stacklevel=4)
     found = [as_index(index) for index in indices]
     if not found:
         raise RuntimeError("index_put() takes at least one index tensor: to write everywhere, use copy_")

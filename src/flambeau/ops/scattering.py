@@ -128,7 +128,9 @@ def take_along_dim(input, indices, dim=None):
     if dim is None:
         input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
     if input.dim() != indices.dim():
-        raise RuntimeError(f"take_along_dim(): input and indices should have as many dimensions, found {input.dim()} and {indices.dim()}")
+        raise RuntimeError(
+            f"torch.take_along_dim(): input and indices should have the same number of dimensions, found {input.dim()} and {indices.dim()}"
+        )
     dim = layout.wrap_dim(whole(dim), input.dim())
     size = input.shape[dim] if input.dim() else 1
     sizes = [(1, 1) if d == dim else (a, b) for d, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))]

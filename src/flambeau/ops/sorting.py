@@ -17,7 +17,9 @@ from flambeau.ops.views import whole
 def _sort(input, dim, descending):
     """Values in order along `dim`, and the indices they came from."""
     if input.dtype.kind == "c":
-        raise RuntimeError("Sort does not support complex dtypes: complex numbers have no order. Sort x.abs() or x.real instead")
+        raise RuntimeError(
+            "Sort: Sort does not support complex dtypes on CPU or elsewhere: they have no order. Sort x.abs() or x.real instead"
+        )
     rows, dim = row_form(input, dim)
     values, indices = order.sort(rows, dim, bool(descending))
     return values.reshape(input.shape), indices.reshape(input.shape)

@@ -31,6 +31,8 @@ def whole(value) -> int:
         number = value.__index__()
     except AttributeError:
         raise TypeError(f"expected an int, found {type(value).__name__} {value!r}") from None
+    if value is True or value is False:
+        raise TypeError(f"expected an int, found bool {value}")
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"Overflow when unpacking long long: {number} does not fit in 64 bits")
     return number
