@@ -162,6 +162,6 @@ def unravel_index(indices, shape):
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
-        raise ValueError(f"unravel_index: expected 'indices' to be integer, found {indices.dtype}")
+        raise TypeError(f"unravel_index: expected 'indices' to be integer, found {indices.dtype}")
     strides, indices = layout.contiguous_strides(sizes), indices.long()
     return tuple(indices.div(s, rounding_mode="floor") % n for s, n in zip(strides, sizes, strict=True))
