@@ -134,7 +134,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
     check_matrices("lu_unpack", LU_data._array, "LU_data")
     if unpack_pivots and str(LU_pivots._array.dtype) != "int32":
-        raise RuntimeError(f"torch.lu_unpack: LU_pivots must be of torch.int32, as lu_factor gives them, found {LU_pivots.dtype}")
+        raise RuntimeError(f"torch.lu_unpack: LU_pivots must have torch.int32 dtype, as lu_factor gives them, found {LU_pivots.dtype}")
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     P = L = U = LU_data.new_empty((0,))
