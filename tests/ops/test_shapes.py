@@ -552,6 +552,8 @@ REFUSED_VIEWS = {
     "at least a 1-dimensional tensor, but got a tensor with 0 dims": lambda T: T.tensor_split(T.zeros(()), 2),
     "to have dtype of long, but got Float": lambda T: T.tensor_split(T.zeros(3), T.tensor(1.1)),
     "one-dimensional tensor, but got a tensor with 2 dims": lambda T: T.tensor_split(T.zeros(3), T.tensor([[1]])),
+    "a tensor with <= 2 dimensions, but self is 3D": lambda T: T.zeros(1, 2, 3).t(),
+    "a tensor with <= 2 sparse and 0 dense dimensions": lambda T: T.zeros(1, 2, 3).to_sparse().t(),
     "broadcast a dimension with negative length": lambda T: T.broadcast_shapes((4, -11), (1,)),
     "should be of type ints, a tuple of ints, or a list of ints": lambda T: T.broadcast_shapes(1.5),
     "shape should be broadcastable to": lambda T: T.broadcast_shapes((3, 5), (2, 4, 1)),

@@ -82,7 +82,8 @@ def swapaxes(input, axis0, axis1):
 def t(input):
     """The transpose of a matrix; vectors and numbers as they are."""
     if input.dim() > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, found {input.dim()}. Try .mT or .transpose(dim0, dim1)")
+        most = "2 sparse and 0 dense dimensions" if input.is_sparse else "2 dimensions"
+        raise RuntimeError(f"t() expects a tensor with <= {most}, but self is {input.dim()}D. Try .mT or .transpose(dim0, dim1)")
     return _t(input)
 
 
