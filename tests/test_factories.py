@@ -921,6 +921,11 @@ def _rounded(value):
     lambda t: t.empty(2, 3).dim_order(ambiguity_check="no"),
     lambda t: [getattr(t, n).abbr for n in "float32 bfloat16 float64 complex64 int8 uint16 bool float8_e4m3fn qint8".split()],
     lambda t: t.qint8.is_signed,
+    *[
+        lambda t, n=n, i=i, o=o: getattr(t, n)(t.ones(2).to(getattr(t, i)), out=t.empty(0, dtype=getattr(t, o)))
+        for n in "neg floor abs sgn signbit sqrt logical_not isposinf".split()
+        for i, o in (("float32", "float64"), ("float32", "float32"), ("int64", "int32"), ("float32", "bool"))
+    ],
     lambda t: t.ones(3, 3).topk(1, True),
     lambda t: t.ones(3, 3).unsqueeze(True),
     lambda t: t.ones(3).__delitem__(0),
