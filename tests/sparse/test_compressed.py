@@ -186,3 +186,16 @@ def test_made_like_others():
     raises_alike(lambda t: matrix(t).sspaddmm(dense(t, 4, 3), dense(t, 3, 5)))
     raises_alike(lambda t: matrix(t).permute((0, 0)))
     raises_alike(lambda t: hybrid(t).permute((0, 2, 1)))
+
+
+def test_vectors_and_copies():
+    """addmv, select_copy and copy_ between compressed tensors give what PyTorch's give, and refuse what it refuses."""
+    for kind in ("csr", "csc"):
+        agree(lambda t: t.addmv(dense(t, 4), COMPRESSED[kind](t), dense(t, 5), beta=2, alpha=0.5))  # noqa: B023
+        agree(lambda t: t.select_copy(COMPRESSED[kind](t), 0, 1).values())  # noqa: B023
+    agree(lambda t: t.select_copy(batch(t), 0, 1), exactly=True)
+    agree(lambda t: rows(t).copy_(rows(t) * 2), exactly=True)
+    raises_alike(lambda t: rows(t).copy_(t.zeros(4, 5)))
+    raises_alike(lambda t: rows(t).copy_(t.eye(4, 5).to_sparse_csr()))
+    raises_alike(lambda t: blocks(t).copy_(matrix(t).to_dense().to_sparse_bsr((4, 1))))
+    raises_alike(lambda t: t.empty_like(rows(t), layout=t.sparse_csc))

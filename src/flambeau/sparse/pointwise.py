@@ -32,7 +32,7 @@ from flambeau.sparse.conversion import (
     values_at,
 )  # fmt: skip
 from flambeau.sparse.dispatch import refusal, rule
-from flambeau.sparse.parts import Coo, Parts, SparseTensor, wrapped
+from flambeau.sparse.parts import Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor
 
 INDICES = ("indices", "starts", "others")  # what parts may have beside values
@@ -467,6 +467,8 @@ def _values_like(name: str, home: str, input: SparseTensor, *bounds: Any, layout
     if input.is_sparse or layout not in (None, input.layout):
         if name != "empty_like":
             raise refusal(name, (input,))
+        if not input.is_sparse:
+            raise RuntimeError(f"empty_like with different sparse layout is not supported, found {input.layout} and {layout}")
         return zeros_like(input, layout=layout, **options)
     wanted = options.pop("requires_grad", False)
     result = wrapped(parts.with_values(make(parts.values, *bounds, **options)))
@@ -498,7 +500,25 @@ def new_tensor(self: SparseTensor, data: Any, **options: Any) -> Tensor:
 @rule("copy_", tensors=2)
 def copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if not isinstance(self, SparseTensor) or not isinstance(src, SparseTensor) or self.layout is not src.layout:
-        raise RuntimeError(f"copy_() between tensors of layouts {self.layout} and {src.layout} is not supported: convert one first")
+        compressed = any(isinstance(t, SparseTensor) and not t.is_sparse for t in (self, src))
+        words = "copy of sparse compressed tensors having different layouts is not supported." if compressed else "copy_() needs one layout"
+        raise RuntimeError(f"{words} Found {self.layout} and {src.layout}: convert one first")
+    if isinstance(self._array, Compressed):
+        _check_copy(self._array, src._array)
     if tuple(self.shape) != tuple(src.shape):
         raise RuntimeError(f"copy_(): expected size {list(self.shape)}, found {list(src.shape)}")
     return become(self, clone(src).to(self.device, self.dtype))
+
+
+def _check_copy(own: Compressed, other: Compressed) -> None:
+    """RuntimeError unless the memory of one has room for the parts of the other."""
+    if own.nnz != other.nnz:
+        words = "only sparse compressed tensors with the same number of specified elements are supported."
+        raise RuntimeError(f"copy_(): {words} Found {own.nnz} and {other.nnz}")
+    line = 0 if own.by_rows else 1
+    at, behind = own.batch_dim + line, other.batch_dim + line
+    if own.shape[at] != other.shape[behind]:
+        raise RuntimeError(f"copy_(): expected shapes of self and src to match along dimension {line}, found {own.shape} and {other.shape}")
+    if own.block != other.block:
+        words = "copy of sparse compressed tensors having different block sizes is not supported"
+        raise RuntimeError(f"{words}, found {own.block} and {other.block}")

@@ -112,6 +112,16 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     return history.recorded(result, "MvBackward0", (input, vec), derivatives, (input, vec))
 
 
+@rule("addmv", tensors=3)
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return _added(input, mv(mat, vec), beta, alpha)
+
+
+@rule("addmv_", tensors=3)
+def addmv_(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    return self.mul_(beta).add_(mv(mat, vec), alpha=alpha)
+
+
 @rule("matmul", tensors=2)
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     dims = input.dim(), other.dim()

@@ -176,7 +176,7 @@ def select(input: SparseTensor, dim: int, index: int) -> Tensor:
         values = history.values(input).select(at, index)
         return history.build(Compressed(parts.layout, starts, others, values.detach(), shape), values, "SelectBackward0")
     x = to_sparse_coo(input)
-    x = coalesce(x) if x.requires_grad else x
+    x = coalesce(x) if x.requires_grad or not input.is_sparse else x
     parts = x._array
     size, index = parts.shape[dim], int(index)
     if not -size <= index < size:
@@ -213,6 +213,11 @@ def getitem(self: SparseTensor, index: Any) -> Tensor:
                 f"x[{entry!r}] of a sparse tensor: whole numbers, None and : are available. Try index_select or to_dense()"
             )
     return found
+
+
+@rule("select_copy")
+def select_copy(input: SparseTensor, dim: int, index: int) -> Tensor:
+    return select(input, dim, index).clone()
 
 
 @rule("__setitem__")
