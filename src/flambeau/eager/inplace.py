@@ -193,7 +193,7 @@ def deliver(op, results, operands, out):
                 raise RuntimeError(f"{op.short} only supports bool tensor for result, got: {dtypes.in_messages(o.dtype)}")
         elif "cast" not in op.out_rule and op.out_rule != "any" and o.dtype is not r.dtype:
             wanted, found = (dtypes.in_messages(t.dtype) for t in (r, o))
-            words = f"expected scalar_type {wanted} but found {found}"
+            words = f"expected scalar_type {wanted} but found {found}. Expected object of scalar type {wanted} but got scalar type {found} for argument 'out'"
             raise RuntimeError(
                 f"{op.short}(): Expected out tensor to have dtype {wanted.lower()}, but got {found.lower()} instead ({words})"
             )

@@ -363,6 +363,8 @@ _flip.meta(like_input)
 @composite(settled=True)
 def flip(input, *dims, **named):
     """Dimensions reversed, as a copy."""
+    if not dims and not named:
+        raise TypeError('flip() missing 1 required positional arguments: "dims"')
     given = listed("flip", "dims", dims, named)
     return _flip(input, layout.wrap_dims(given, input.dim()))
 
