@@ -9,6 +9,9 @@ from test_grad import both, same
 import flambeau
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)  # PyTorch's, when it first imports func
 X = np.random.default_rng(0).standard_normal((2, 3))
 Y = np.random.default_rng(1).standard_normal((2, 3))
 

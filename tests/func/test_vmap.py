@@ -12,6 +12,9 @@ from flambeau.func import grad, vmap
 from flambeau.functorch import experimental
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)  # PyTorch's, when it first imports func
 X = np.random.default_rng(0).standard_normal((3, 4, 2))
 Y = np.random.default_rng(1).standard_normal((4, 3))
 
@@ -381,3 +384,23 @@ def test_transforms_in_inference_mode():
     with flambeau.inference_mode():
         found = flambeau.func.grad(flambeau.func.grad(lambda x: x**3))(flambeau.tensor(2.0))
     assert found.item() == 12
+
+
+def test_results_that_are_no_tensors():
+    """What is the same for all samples must be a tensor, or is refused without the word that programs know."""
+    x = flambeau.ones(2, 3)
+    assert vmap(lambda r: (r, "text", None), out_dims=(0, None, None))(x)[1:] == ("text", None)
+    assert vmap(lambda r: "text", out_dims=None)(x) == "text"
+    with pytest.raises(ValueError, match="got type <class 'float'>"):
+        vmap(lambda r: 3.14)(x)
+    with pytest.raises(ValueError, match="must be an int, None or a python collection of ints"):
+        vmap(lambda r: r, out_dims="text")(x)
+
+
+def test_dimensions_come_in_the_containers_of_arguments():
+    """A tuple of dimensions stands for a list of arguments, which PyTorch refuses."""
+    x = flambeau.ones(2, 3)
+    for dims in (([0],), ((0, 0),)):
+        with pytest.raises(ValueError, match="in_dims is not compatible with the structure of `inputs`"):
+            vmap(lambda z: z[0] + z[1], in_dims=dims)([x, x])
+    assert vmap(lambda z: z[0] + z[1], in_dims=([0, 0],))([x, x]).tolist() == (x + x).tolist()

@@ -92,8 +92,7 @@ def spread(prefix: Any, shape: Shape | None) -> list | None:
     if found is None:
         return None if shape is LEAF and opened(prefix) is not None else [prefix] * count(shape)
     inside, own = found
-    same_kind = own.kind is shape.kind or (own.keys is None and shape.keys is None)
-    if not same_kind or own.keys != shape.keys or len(inside) != len(shape.children):
+    if own.kind is not shape.kind or own.keys != shape.keys or len(inside) != len(shape.children):
         return None
     spreads = [spread(item, child) for item, child in zip(inside, shape.children, strict=True)]
     return None if any(s is None for s in spreads) else [value for s in spreads for value in s]

@@ -72,7 +72,9 @@ def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, 
     dims = [_checked(said, x, d) for x, d in zip(leaves, dims, strict=True)]
     sizes = [x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None]
     if not sizes:
-        raise ValueError(f"{said}: no argument is mapped over: every in_dim is None. Call the function itself, or name a dimension")
+        raise ValueError(
+            f"{said}: there must be at least one Tensor to map over, and every in_dim is None. Call the function itself, or name a dimension"
+        )
     if any(n != sizes[0] for n in sizes):
         raise ValueError(
             f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension"
@@ -101,21 +103,24 @@ def _checked(said: str, x: Any, dim: Any) -> int | None:
 def _outputs(func: Callable, out_dims: Any, found: Any, level: Level) -> tuple[list, Any, list]:
     """(results without the wrappers of this level, their shape, where the samples lie in each)."""
     leaves, shape = trees.flatten(found)
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor):
-            raise ValueError(
-                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, found {type(leaf)}. Leave out .item() and the like"
-            )
+    if not all(p is None or isinstance(p, int) for p in trees.leaves_of(out_dims)):
+        raise ValueError(f"vmap({_name(func)}, ..., out_dims={out_dims}): out_dims must be an int, None or a python collection of ints.")
     single = shape is trees.LEAF
     prefix = out_dims
     if single and isinstance(out_dims, (tuple, list)) and len(out_dims) == 1:
         prefix = out_dims[0]
     places = trees.spread(prefix, shape)
-    if places is None or not all(p is None or isinstance(p, int) for p in places):
+    if places is None:
         raise ValueError(
             f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of "
             f"`outputs`, {trees.flatten(out_dims)[1]} with {shape}."
         )
+    for leaf, place in zip(leaves, places, strict=True):
+        if not isinstance(leaf, Tensor) and place is not None:
+            raise ValueError(
+                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(leaf)}. Leave out .item() and the like, or "
+                "say out_dims=None for what is the same for all samples"
+            )
     return [_left(func, t, d, level) for t, d in zip(leaves, places, strict=True)], shape, places
 
 
