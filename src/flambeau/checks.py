@@ -71,9 +71,9 @@ def _check_not_implemented(cond: bool, message: Message = None) -> None:
 def _check_tensor_all(cond: Tensor, message: Message = None) -> None:
     """RuntimeError unless all elements of a tensor of truth values are True."""
     if not isinstance(cond, Tensor):
-        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+        raise TypeError(f"cond must be a tensor, found {type(cond)}")
     if cond.dtype is not dtypes.bool:
-        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
+        raise TypeError(f"cond tensor must have dtype torch.bool, found {cond.dtype}")
     _check_with(RuntimeError, bool(cond.all()), message)
 
 

@@ -149,9 +149,9 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
         raise TypeError(f"dim_order(): ambiguity_check must be bool or a list of memory formats, not {type(ambiguity_check).__name__}")
     if isinstance(ambiguity_check, (list, tuple)):
         if sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1:
-            raise RuntimeError(f"The tensor does not have unique dim order, or none of the given memory formats: {ambiguity_check}")
+            raise RuntimeError(f"The tensor does not have unique dim order: asked for is one of {ambiguity_check}")
     elif ambiguity_check and (1 in shape or len(set(strides)) < len(strides)):  # a dimension of size 1 may stand anywhere
-        raise RuntimeError(f"The tensor does not have unique dim order, or none of the given memory formats: strides {strides}")
+        raise RuntimeError(f"The tensor does not have unique dim order: strides {strides} fit several")
     return tuple(sorted(range(len(shape)), key=lambda d: (-strides[d], d)))
 
 

@@ -51,10 +51,10 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """0 or "default": off; 1 or "warn"; 2 or "error"."""
     levels = {"default": 0, "warn": 1, "error": 2}
     if not isinstance(debug_mode, (int, str)):
-        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+        raise TypeError(f"debug_mode is a str or an int, found {type(debug_mode)}")
     level = levels.get(debug_mode, -1) if isinstance(debug_mode, str) else debug_mode
     if level not in (0, 1, 2):
-        raise RuntimeError(f"invalid value of debug_mode, expected one of default, warn, error or 0, 1, 2, but got {debug_mode}")
+        raise RuntimeError(f"invalid value {debug_mode} for debug_mode: there are default (0), warn (1) and error (2)")
     use_deterministic_algorithms(level > 0, warn_only=level == 1)
 
 

@@ -305,7 +305,7 @@ class finfo(_Limits):
     def __init__(self, type: dtype | None = None):
         self._dtype = d = _default if type is None else asked(type)
         if not isinstance(d, dtype) or d.category < FLOAT:
-            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
+            raise TypeError(f"torch.finfo() describes floating point types, and torch.iinfo() others such as '{d}'")
         if isinstance(d, float8):
             self.bits, self.resolution, self.dtype = 8, 1.0, d.name
             self.min, self.max, self.eps, self.tiny = d.limits

@@ -217,7 +217,9 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
     if device is not None and devices.device(device).type != out.device.type:
         raise RuntimeError(f"device {devices.device(device).type} does not match that of out, {out.device.type}")
     if modes.state.grad and out.requires_grad:
-        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but out requires grad.")
+        raise RuntimeError(
+            f"functions with out=... arguments don't support automatic differentiation, and {name} was given an out that requires grad."
+        )
     if out.layout is not layouts.strided and name in MADE_SPARSE:
         from flambeau.sparse import making
 
@@ -318,9 +320,7 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
         if copy is False and isinstance(obj, np.generic):
             raise RuntimeError("can't alias NumPy scalars: leave copy=False out, or make an array of it.")
         if copy is False:
-            raise ValueError(
-                f"can't alias arbitrary sequence into a tensor: a {type(obj).__name__} has no memory to share. Leave copy= out"
-            )
+            raise ValueError(f"can't alias arbitrary sequence: a {type(obj).__name__} has no memory to share. Leave copy= out")
         return finish(arrays.to_device(literals.literal(obj, dtype), device_of(device)), bool(requires_grad))
     wanted = source.device if device is None else device_of(device)
     same = wanted == source.device and dtype in (None, source.dtype)
@@ -330,7 +330,7 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
     result = source.to(device=wanted, dtype=dtype, copy=bool(copy)) if copy or not same else source
     if result.requires_grad:
         if requires_grad is None:
-            what = "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False"
+            what = "torch.asarray: requires_grad is that of the tensor unless given"
             warnings.warn(f"{what}. Pass requires_grad=False to leave the history behind.", stacklevel=3)
         return result if requires_grad is not False else result.detach()
     if requires_grad:
@@ -392,9 +392,7 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
         wanted = f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes)"
         raise ValueError(f"{wanted} must not be more than the buffer length ({length} bytes)")
     if view.readonly:
-        warnings.warn(
-            "The given buffer is not writable, and PyTorch does not support non-writable tensors: only read this one", stacklevel=3
-        )
+        warnings.warn("The given buffer is not writable, and tensors cannot be non-writable: only read this one", stacklevel=3)
     result = finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
     result._shared_storage().resizable = False
     return result

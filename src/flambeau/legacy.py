@@ -38,7 +38,7 @@ def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtyp
     sizes = first if isinstance(first, Size) else args
     for position, n in enumerate(sizes, 1):
         if not _is_size(n):
-            found = f"argument 'size' failed to unpack the object at pos {position}: expected an int, not {type(n).__name__}"
+            found = f"size {position} is no int, found {type(n).__name__}"
             raise TypeError(f"new() received an invalid combination of arguments: {found}")
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(map(int, sizes))}")

@@ -127,7 +127,7 @@ def _by_element(name: str, function: Callable, self: Tensor, *others: Tensor) ->
         if not t.is_cpu:
             raise TypeError(f"{name} is only implemented on CPU tensors: it calls Python for every element, found one on {t.device}")
         if t.requires_grad:
-            raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+            raise RuntimeError(f"Can't call {name}() on Variable that requires grad: x.detach().{name}() leaves the history behind.")
     columns = [host_array(t.expand(self.shape)).reshape(-1).tolist() for t in (self, *others)]
     values = [function(*row) for row in zip(*columns, strict=True)]
     for value in values:

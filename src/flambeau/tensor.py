@@ -38,7 +38,7 @@ class Size(tuple):
         for i, n in enumerate(self):
             if type(n) is not int:
                 if not hasattr(n, "__index__"):
-                    raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is {type(n).__name__!r})")
+                    raise TypeError(f"torch.Size() is made of ints, but item {i} is {type(n).__name__!r}")
                 if isinstance(n, Tensor):
                     return cls([m.__index__() if isinstance(m, Tensor) else m for m in self])
         return self
@@ -355,7 +355,7 @@ class Tensor(Methods):
         if not isinstance(value, Tensor):
             raise TypeError(f"assigned grad is expected to be a Tensor or None, found {type(value).__name__}")
         if value is self:
-            raise RuntimeError("can't assign Variable as its own grad")
+            raise RuntimeError("a tensor cannot be its own grad")
         if "_grad_dtype" in self.__dict__:
             own, given = self.__dict__["_grad_dtype"], value.dtype
             if own is not None and given is not own:

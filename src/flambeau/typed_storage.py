@@ -40,11 +40,11 @@ class TypedStorage(_Memory):
             if dtype is None:
                 raise RuntimeError(_usage("Argument 'dtype' must be specified"))
             if not isinstance(dtype, dtypes.dtype):
-                raise TypeError(_usage(f"Argument 'dtype' must be torch.dtype, not {type(dtype)}"))
+                raise TypeError(_usage(f"Argument 'dtype' must be torch.dtype, found {type(dtype)}"))
             if device is not None:
-                raise RuntimeError(_usage("Argument 'device' should not be specified when 'wrap_storage' is given"))
+                raise RuntimeError(_usage("Argument 'device' should not be specified: 'wrap_storage' has one"))
             if not isinstance(wrap_storage, UntypedStorage):
-                raise TypeError(_usage(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage)}"))
+                raise TypeError(_usage(f"Argument 'wrap_storage' must be UntypedStorage, found {type(wrap_storage)}"))
         self.dtype: dtypes.dtype = dtypes.get_default_dtype() if dtype is None else dtype
         if not isinstance(self.dtype, dtypes.dtype):
             raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
@@ -74,9 +74,7 @@ class TypedStorage(_Memory):
         """A copy of the numbers in an object with Python's buffer protocol: (buffer, byte_order, count, offset)."""
         warn_typed_storage_removal()
         if cls is not TypedStorage and dtype is not None:
-            raise RuntimeError(
-                f"from_buffer: 'dtype' can only be specified in UntypedStorage.from_buffer and TypedStorage.from_buffer, not {cls}"
-            )
+            raise RuntimeError(f"from_buffer: {cls} has its dtype, and only the untyped and TypedStorage take one")
         dtype = (dtypes.get_default_dtype() if dtype is None else dtype) if cls is TypedStorage else cls._dtype  # type: ignore[attr-defined]
         return typed(UntypedStorage.from_buffer(*args, dtype=dtype, **kwargs), dtype)
 
@@ -85,7 +83,7 @@ class TypedStorage(_Memory):
         """A storage over the first `size` elements of a file."""
         warn_typed_storage_removal()
         if cls is TypedStorage:
-            raise RuntimeError("from_file can only be called on derived classes, such as torch.FloatStorage")
+            raise RuntimeError("from_file: the class must say the dtype, as torch.FloatStorage does")
         dtype = cls._dtype  # type: ignore[attr-defined]
         return typed(UntypedStorage.from_file(filename, shared, size * dtype.itemsize), dtype)
 
@@ -155,8 +153,7 @@ def warn_typed_storage_removal(stacklevel: int = 2) -> None:
         return
     _warned = True
     warnings.warn(
-        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. Use "
-        "tensor.untyped_storage() instead of tensor.storage()",
+        "TypedStorage is deprecated and will be removed in the future: UntypedStorage stays. tensor.untyped_storage() gives one, where tensor.storage() gave this",
         stacklevel=stacklevel + 1,
     )
 
@@ -239,7 +236,7 @@ class _LegacyStorageMeta(type):
         if wrap_storage is None:
             return TypedStorage(*args, dtype=cls._dtype, device=cls._device, _internal=True)
         if isinstance(wrap_storage, UntypedStorage) and wrap_storage.device.type != cls._device:
-            raise RuntimeError(_usage(f"Device of 'wrap_storage' must be {cls._device}, but got {wrap_storage.device.type}"))
+            raise RuntimeError(_usage(f"Device of 'wrap_storage' must be {cls._device}, found {wrap_storage.device.type}"))
         return TypedStorage(*args, dtype=cls._dtype, wrap_storage=wrap_storage, _internal=True)
 
     @property

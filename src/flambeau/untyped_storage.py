@@ -146,7 +146,7 @@ class _Memory:
             )
         size = self._size()
         if not -size <= index < size:
-            raise IndexError(f"index {index} out of range for storage of size {size}")
+            raise IndexError(f"index {index} out of range: the storage has size {size}")
         return index.__index__() % size
 
     def __setitem__(self, index, value) -> None:
@@ -154,7 +154,7 @@ class _Memory:
             raise RuntimeError(f"cannot set item with value type {type(value)}: copy_ copies a storage")
         if isinstance(index, slice):
             if index.step not in (None, 1):
-                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+                raise RuntimeError(f"a storage is sliced with step 1, found {index.step}")
         elif index is not ...:
             index = self._place(index, "set")
         wrap(self._readable())[index] = value
@@ -233,7 +233,7 @@ class UntypedStorage(_Memory):
             for item in given:
                 if not hasattr(item, "__index__"):
                     wrong = f"one of the items was of type {type(item).__name__} instead of int"
-                    raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence, but {wrong}")
+                    raise RuntimeError(f"torch.UntypedStorage(): of a sequence, {wrong}")
             array = arrays.to_device(np.array([item.__index__() & 0xFF for item in given], np.uint8), where)
         return cls._of(Storage(array))
 
@@ -257,13 +257,13 @@ class UntypedStorage(_Memory):
     def __getitem__(self, index):
         if isinstance(index, slice):
             if index.step not in (None, 1):
-                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+                raise RuntimeError(f"a storage is sliced with step 1, found {index.step}")
             return UntypedStorage._of(Storage(self._readable()[index]))
         return int(self._readable()[self._place(index, "get")])
 
     def __setitem__(self, index, value) -> None:
         if not hasattr(value, "__index__") and not isinstance(value, Tensor):
-            raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
+            raise RuntimeError(f"a storage is made of bytes, set by ints, found {type(value).__name__}")
         super().__setitem__(index, value)
 
     def fill_(self, value: int) -> UntypedStorage:
@@ -302,17 +302,17 @@ class UntypedStorage(_Memory):
                 raise RuntimeError("from_buffer: function missing required argument 'byte_order' (pos 2)")
             byte_order = "native"
         if byte_order not in ("little", "big", "native"):
-            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+            raise ValueError(f"invalid byte_order '{byte_order}': there are 'big', 'little' and 'native'")
         view = memoryview(buffer).cast("B")
         size, length = dtype.itemsize, len(view)
         if not 0 <= offset <= length:
-            raise ValueError(f"offset must be non-negative and no greater than buffer length ({length}), but got {offset}")
+            raise ValueError(f"offset must be non-negative and within the buffer of {length} bytes, found {offset}")
         if count < 0:
             if (length - offset) % size:
-                raise ValueError(f"buffer size ({length - offset}) must be a multiple of element size ({size})")
+                raise ValueError(f"the {length - offset} bytes of the buffer are no multiple of the element's {size}")
             count = (length - offset) // size
         if offset + count * size > length:
-            raise ValueError(f"buffer has only {(length - offset) // size} elements after offset {offset}, but specified a size of {count}")
+            raise ValueError(f"after offset {offset}, the buffer has {(length - offset) // size} elements, fewer than {count}")
         array = np.frombuffer(view[offset : offset + count * size], np.uint8).copy()
         made = cls._of(Storage(array != 0 if dtype is dtypes.bool else array))
         if byte_order not in ("native", sys.byteorder):
@@ -449,7 +449,7 @@ def resize_storage(storage: Storage, nbytes: int) -> None:
     if nbytes < 0:
         raise RuntimeError(f"a storage cannot have {nbytes} bytes, a negative number")
     if not storage.resizable:
-        raise RuntimeError("Trying to resize storage that is not resizable: its memory is NumPy's, or lent to NumPy")
+        raise RuntimeError("Trying to resize storage that is not its own: the memory is NumPy's, or lent to NumPy (not resizable)")
     before = flat_view(storage, dtypes.uint8)
     after = arrays.empty((nbytes,), np.dtype(np.uint8), storage.device())
     kept = min(nbytes, before.size)

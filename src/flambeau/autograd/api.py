@@ -213,7 +213,7 @@ def _first_gradient(i: int, out, g, create_graph: bool) -> Tensor | None:
         raise RuntimeError(f"Mismatch in shape: {found}.")
     if g.is_complex() != (numpy_dtype.kind == "c"):
         found = f"grad_output[{i}] is of {g.dtype} and output[{i}] of torch.{numpy_dtype}"
-        raise RuntimeError(f"For complex Tensors, both grad_output and output are required to have the same dtype: {found}.")
+        raise RuntimeError(f"complex outputs and their gradients are required to have the same dtype: {found}.")
     if (
         state.levels and hasattr(out._array, "level") and not hasattr(g._array, "level")
     ):  # what is computed of many samples has a gradient for each of them

@@ -72,7 +72,7 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """End the level."""
     if not _levels:
-        raise RuntimeError("Trying to exit a forward AD level that was not entered")
+        raise RuntimeError("exit_dual_level(): there is no level to leave")
     for made in _levels.pop():
         if made.is_as_made() and not made.primal.requires_grad:
             made.dual._node, made.dual._needs = None, False

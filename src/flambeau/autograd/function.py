@@ -133,8 +133,8 @@ class Function:
 def needs_setup_context(cls: type[Function]) -> RuntimeError:
     """For functions of torch.func, which run forward and what goes with it at different times."""
     return RuntimeError(
-        f"In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
-        f"staticmethod: {cls.__name__}.forward then takes no ctx"
+        f"{cls.__name__} must override the setup_context staticmethod to be used by vmap, grad, jvp and the like: its forward "
+        "then takes no ctx"
     )
 
 
@@ -144,8 +144,8 @@ def _check_saved(node: FunctionNode, args: tuple, output: Any) -> None:
     both = {id(a) for a in args if isinstance(a, Tensor)} & results - {id(t) for t in node.dirty_tensors}
     if any(id(t) in both for t in (*node.to_save, *node.saved_for_forward)):
         raise RuntimeError(
-            "An input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context: "
-            "return and save a view of it, x.view_as(x), or save it in forward itself"
+            "An input that has been returned as-is is saved for backward, too: with setup_context this is not supported. "
+            "Return and save a view of it, x.view_as(x), or save it in forward itself"
         )
 
 

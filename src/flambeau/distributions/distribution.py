@@ -175,8 +175,8 @@ class Distribution:
             return
         if not bool(support.check(value).all()):
             raise ValueError(
-                f"Expected value argument of {self!r} to be within the support {support!r}, but in {type(value).__name__} "
-                f"{tuple(value.shape)} there are others:\n{value}"
+                f"Expected value argument ({type(value).__name__}, {tuple(value.shape)}) to be within the support {support!r} of {self!r}, "
+                f"but there are others in it:\n{value}"
             )
 
     def _checked(self, value: Tensor) -> Tensor:

@@ -190,7 +190,6 @@ class Dirichlet(Family, ExponentialFamily):
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
     has_rsample = True
-    _mean_carrier_measure = 0
 
     def __init__(self, concentration, validate_args=None):
         if concentration.dim() < 1:
@@ -251,7 +250,6 @@ class Beta(Family, ExponentialFamily):
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
     has_rsample = True
-    _mean_carrier_measure = 0
 
     def __init__(self, concentration1, concentration0, validate_args=None):
         if isinstance(concentration1, (int, float)) and isinstance(concentration0, (int, float)):

@@ -48,8 +48,8 @@ def view_as_real(input):
         raise RuntimeError(f"view_as_real is only supported for complex tensors, found {input.dtype}")
     if input.is_conj():
         raise RuntimeError(
-            "view_as_real doesn't work on unresolved conjugated tensors: no pair of numbers in memory is what it means. "
-            "x.resolve_conj() makes a copy where they are; x.real and x.imag are views"
+            "view_as_real: of a conjugate no pair of numbers in memory is what it means. x.resolve_conj() makes a copy where "
+            "they are; x.real and x.imag are views"
         )
     return _view_as_real(input)
 
@@ -69,7 +69,9 @@ def view_as_complex(input):
     if any(s % 2 for n, s in zip(shape[:-1], strides, strict=False) if n > 1):
         raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension, found {strides}. Try .contiguous()")
     if input.storage_offset() % 2:
-        raise RuntimeError(f"Tensor must have a storage_offset divisible by 2, found {input.storage_offset()}. Try .contiguous()")
+        raise RuntimeError(
+            f"view_as_complex: pairs need a storage_offset divisible by 2, found {input.storage_offset()}. Try .contiguous()"
+        )
     return _view_as_complex(input)
 
 
@@ -83,7 +85,7 @@ def real(input):
 def imag(input):
     """The imaginary part, as a view."""
     if not input.is_complex():
-        raise RuntimeError(f"imag is not implemented for tensors with non-complex dtypes, found {input.dtype}")
+        raise RuntimeError(f"imag is not implemented for {input.dtype}, which is real: try torch.zeros_like")
     return (_neg_view(_view_as_real(_conj(input))) if input.is_conj() else _view_as_real(input)).select(-1, 1)
 
 
@@ -194,7 +196,7 @@ def check_parts(name: str, first, second) -> None:
         raise NotImplementedError(f"{name}: complex numbers of half precision (complex32) are not supported. Try .float()")
     if any(t.dtype not in (dtypes.float32, dtypes.float64) for t in (first, second)):
         found = " and ".join(dtypes.in_messages(t.dtype) for t in (first, second))
-        raise RuntimeError(f"{name}: Expected both inputs to be Half, Float or Double tensors but got {found}")
+        raise RuntimeError(f"{name}: both parts must be of one floating point dtype, found {found}")
     if first.dtype is not second.dtype:
         wanted, found = (dtypes.in_messages(t.dtype) for t in (first, second))
         raise RuntimeError(f"{name}: Expected object of scalar type {wanted} but got scalar type {found} for second argument")

@@ -213,7 +213,7 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
 def _check_dtypes(name: str, input, weight, bias, transposed: bool) -> None:
     if input.dtype is not weight.dtype:
         found = dtypes.in_messages(input.dtype), dtypes.in_messages(weight.dtype)
-        raise RuntimeError(f"Input type ({found[0]}) and weight type ({found[1]}) should be the same: {name} converts neither")
+        raise RuntimeError(f"Input type and weight type should be the same, found {found[0]} and {found[1]}: {name} converts neither")
     if bias is not None and bias.dtype is not input.dtype:
         found = dtypes.in_messages(input.dtype), dtypes.in_messages(bias.dtype)
         raise RuntimeError(f"Input type ({found[0]}) and bias type ({found[1]}) should be the same: {name} converts neither")

@@ -161,9 +161,7 @@ def hash_tensor(input, dim=(), *, keepdim=False, mode=0):
         raise RuntimeError(f"Unknown hash_tensor mode: {mode}. 0 is the exclusive or, and there is no other")
     dims = dims_of(None if isinstance(dim, (tuple, list)) and not dim else dim, input.dim())
     if not input.numel() and (dim is None or dim == () or dim == []):
-        raise RuntimeError(
-            "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify it with the 'dim' argument."
-        )
+        raise RuntimeError("hash_tensor: Expected reduction dim, as nothing is in the input. Give dim=")
     for d in dims:
         if input.dim() and not input.shape[d]:
             raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
@@ -326,9 +324,9 @@ def _given_edges(edges, d: int, dtype):
     if edges.dim() != 1:
         raise RuntimeError(f"histogramdd: bins tensor should have one dimension, a row of edges, found {edges.dim()} for dimension {d}")
     if edges.numel() == 0:
-        raise RuntimeError(f"torch.histogramdd: bins tensor should have at least 1 element, but got 0 for dimension {d}")
+        raise RuntimeError(f"histogramdd: bins tensor should have at least 1 element, found none for dimension {d}")
     if edges.numel() == 1:
-        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got 0 for dimension {d}: one edge bounds no interval")
+        raise RuntimeError(f"histogram(): bins must be > 0, found none for dimension {d}: one edge bounds no interval")
     if edges.dtype is not dtype:
         raise RuntimeError(f"torch.histogramdd: input and bins tensors should have the same dtype, found {dtype.name}, {edges.dtype.name}")
     return edges.clone()

@@ -165,8 +165,7 @@ def functional_embedding_bag(
         raise ValueError(f"embedding_bag: weight has to be a 2D Tensor, one row per index, found {weight.dim()} dimensions")
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(
-            f"embedding_bag: per_sample_weights must have the same shape as the input, found {tuple(per_sample_weights.shape)} and "
-            f"{tuple(input.shape)}"
+            f"per_sample_weights must have the same shape as the input, {tuple(input.shape)}, found {tuple(per_sample_weights.shape)}"
         )
     if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
         found = f"found {per_sample_weights.dtype} and {weight.dtype}"

@@ -172,12 +172,10 @@ def _check(input, grid, mode: str) -> None:
         if found.dtype.category != dtypes.FLOAT:
             raise RuntimeError(f"grid_sampler(): expected {name} to have a floating-point dtype, but got {found.dtype}")
     if input.dtype is not grid.dtype:
-        raise RuntimeError(
-            f"grid_sampler(): expected input and grid to have same dtype, but input has {input.dtype} and grid has {grid.dtype}"
-        )
+        raise RuntimeError(f"grid_sampler(): expected input and grid of one dtype, found {input.dtype} and {grid.dtype}")
     if input.shape[:1] != grid.shape[:1]:
         raise RuntimeError(
-            f"grid_sampler(): expected grid and input to have same batch size, found {tuple(grid.shape)} and {tuple(input.shape)}"
+            f"expected grid and input to have same batch size, found {tuple(grid.shape)} and {tuple(input.shape)} (grid_sampler)"
         )
     if grid.shape[-1:] != (input.dim() - 2,):
         raise RuntimeError(
@@ -185,7 +183,7 @@ def _check(input, grid, mode: str) -> None:
             f"found {list(grid.shape)} (grid_sampler)"
         )
     if 0 in input.shape[2:]:
-        raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but got sizes {list(input.shape)}")
+        raise RuntimeError(f"expected input to have non-empty spatial dimensions, found {list(input.shape)} (grid_sampler)")
     if input.dim() not in (4, 5) or input.dim() != grid.dim():
         found = f"input {tuple(input.shape)} and grid {tuple(grid.shape)}"
         raise RuntimeError(f"grid_sampler(): expected 4D or 5D input, and a grid with as many dimensions; found {found}")

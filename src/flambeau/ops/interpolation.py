@@ -265,7 +265,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if mode == "area":
         return _adaptive_avg(f"adaptive_avg_pool{places}d", places, input, tuple(sizes))
     if min(sizes) <= 0 or 0 in input.shape[1:]:
-        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(input.shape)} and output size {sizes}")
+        raise RuntimeError(f"Input and output sizes must all be positive, found {list(input.shape)} and {sizes}")
     if math.prod((*input.shape[:2], *sizes)) * input.dtype.itemsize >= 1 << 63:
         raise RuntimeError(f"interpolate: a result of size {sizes} is larger than any memory")
     _check_dtype(input, mode)
@@ -299,9 +299,7 @@ def _checked(input, mode: str, antialias: bool, corners: bool | None) -> int:
         raise ValueError(f"lanczos goes with antialias=True, and not with align_corners=True: found {antialias=}, align_corners={corners}")
     if places not in (1, 2, 3) or places != AXES.get(mode, places):
         wanted = f"a {AXES[mode] + 2}D input" if mode in AXES else "3D, 4D or 5D inputs"
-        raise NotImplementedError(
-            f"Input Error: Only 3D, 4D and 5D input Tensors supported, and mode {mode} takes {wanted}: found {input.dim()} dimensions"
-        )
+        raise NotImplementedError(f"interpolate: mode {mode} takes {wanted}, found {input.dim()} dimensions")
     return places
 
 
@@ -317,7 +315,7 @@ def _sizes(input, size, scale_factor, mode: str, recompute) -> tuple[list[int], 
         raise ValueError("only one of size or scale_factor should be defined")
     if size is not None:
         if recompute:
-            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+            raise ValueError("interpolate: size is given, so there is no scale factor to recompute (recompute_scale_factor)")
         listed = _listed("size", size, places)
         if not all(hasattr(n, "__index__") and not isinstance(n, bool) and not getattr(n, "is_floating_point", bool)() for n in listed):
             raise TypeError(f"expected size to be one of int or Tuple[int], a whole number for each dimension: found {size!r}")

@@ -192,7 +192,7 @@ def stack(tensors, dim=0):
     dim = layout.wrap_dim(whole(dim), len(shape) + 1)
     for i, t in enumerate(tensors):
         if t._array.shape != shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {[*shape]} at entry 0 and {[*t.shape]} at entry {i}")
+            raise RuntimeError(f"stack expects each tensor to have one shape, found {[*shape]} first and {[*t.shape]} at number {i}")
     return _stack(tensors, dim)
 
 

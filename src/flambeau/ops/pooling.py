@@ -315,9 +315,7 @@ def _adaptive_sizes(name: str, n: int, input, output_size) -> tuple[int, ...]:
 def _check_filled(name: str, input) -> None:
     """The first dimension alone may be empty, be it the batch or, without one, the channels."""
     if 0 in input.shape[1:]:
-        raise RuntimeError(
-            f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(input.shape)}"
-        )
+        raise RuntimeError(f"{name}: Expected input to have elements in each dimension but the batch, found {list(input.shape)}")
 
 
 def _adaptive_avg(name: str, n: int, input, output_size):

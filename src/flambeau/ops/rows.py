@@ -69,7 +69,7 @@ def index_select(input, dim, index):
     index = _vector("index_select", index)
     dim = layout.wrap_dim(whole(dim), input.dim())
     if not input.dim() and index.numel() != 1:
-        raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)")
+        raise RuntimeError(f"Index to scalar can have only 1 value, found {index.numel()} (index_select)")
     if not input.numel() and index.numel() and input.dim() and not input.is_meta:
         size, places = input.shape[dim], of_all_samples(index)
         if not size:
@@ -154,7 +154,7 @@ def _check_source(name: str, input, dim, index, source, error: type[Exception] =
     count = found[dim] if found else 1
     if index.numel() != count:
         error = error if found else IndexError  # a tensor without dimensions has no slices to count
-        raise error(f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({count}), for dim: {dim}")
+        raise error(f"{name}(): there are {index.numel()} indices for {count} slices of source (dim {dim})")
     return dim
 
 
@@ -219,7 +219,7 @@ def index_fill(input, dim, index, value):
     if hasattr(value, "_array") and value.dim():
         raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
     if (value.is_complex() if hasattr(value, "_array") else isinstance(value, complex)) and not input.is_complex():
-        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+        raise RuntimeError("index_fill_(): a complex value is not supported for a real tensor")
     return _index_fill, input, dim, index, filling(input, value)
 
 

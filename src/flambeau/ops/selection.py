@@ -141,7 +141,9 @@ def put(input, index, source, accumulate=False):
     if input.dtype is not source.dtype:
         raise RuntimeError(f"put_(): source must be of the same dtype as self, {input.dtype}, found {source.dtype}")
     if index.numel() != source.numel():
-        raise IndexError(f"put_(): Expected source and index to have the same number of elements, found {source.numel()}, {index.numel()}")
+        raise IndexError(
+            f"put_(): one number of source for each index, the same number of elements, is needed, found {source.numel()}, {index.numel()}"
+        )
     if not accumulate:
         determinism.alert("put_")
     return _put, input, index, source, bool(accumulate)

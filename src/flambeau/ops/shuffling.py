@@ -32,9 +32,7 @@ def pixel_unshuffle(input, downscale_factor):
     *batch, channels, height, width = input.shape
     for what, size, dim in (("height", height, -2), ("width", width, -1)):
         if size % r:
-            raise RuntimeError(
-                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({dim})={size} is not by {r}"
-            )
+            raise RuntimeError(f"pixel_unshuffle expects {what} to be divisible by {r}, found {size} in dimension {dim}")
     apart = row_major(input).reshape((*batch, channels, height // r, r, width // r, r))
     n = len(batch)
     moved = apart.permute((*range(n + 1), n + 2, n + 4, n + 1, n + 3))  # (*, C, r, r, H, W)
@@ -64,6 +62,6 @@ def channel_shuffle(input, groups):
     if groups <= 0:
         raise RuntimeError(f"Number of groups to divide channels in must be positive, found {groups}")
     if channels % groups:
-        raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
+        raise RuntimeError(f"Number of channels must be divisible by groups, found {channels} and {groups}")
     apart = row_major(input).reshape((samples, groups, channels // groups, *places))
     return _copied(apart.transpose(1, 2), tuple(input.shape), input)
