@@ -360,7 +360,14 @@ def test_binomial_numbers_of_the_smallest_probabilities(prob: float):
 
 def test_entropies_of_exponential_families():
     """ExponentialFamily.entropy of a family is its entropy, or not defined, as PyTorch has it: never another number."""
-    for text in ("Beta(v(0.5), v(2.0))", "Dirichlet(v(0.5, 2.0, 1.0))", "Gamma(v(0.5), v(2.0))", "Normal(v(0.5), v(2.0))", "Bernoulli(v(0.3))"):
+    for text in (
+        "Beta(v(0.5), v(2.0))",
+        "Dirichlet(v(0.5, 2.0, 1.0))",
+        "Gamma(v(0.5), v(2.0))",
+        "Normal(v(0.5), v(2.0))",
+        "Bernoulli(v(0.3))",
+        "Wishart(v(3.0, 4.0), t([[2.0, 0.3], [0.3, 1.0]]))",
+    ):
         found = [answer(f.distributions.ExponentialFamily.entropy, make(f, text)[0]) for f in FRAMEWORKS]
         assert_same(found[1], found[0], what=text)
 
@@ -369,5 +376,5 @@ def test_a_value_outside_of_the_support_is_named_before_its_distribution():
     """PyTorch's phrase stands on one line, whatever the distribution's repr is: programs look for it with a regular expression."""
     D = flambeau.distributions
     mixture = D.MixtureSameFamily(D.Categorical(flambeau.ones(2)), D.Normal(flambeau.zeros(2), flambeau.ones(2)), validate_args=True)
-    with pytest.raises(ValueError, match="Expected value argument .* to be within the support .*"):
+    with pytest.raises(ValueError, match=r"Expected value argument .* to be within the support .*"):
         mixture.log_prob(flambeau.tensor(float("nan")))

@@ -216,7 +216,6 @@ class ExponentialFamily(Distribution):
     def entropy(self) -> Tensor:
         """log normalizer - carrier - <natural parameters, gradient of the log normalizer> (Bregman's divergence)."""
         from flambeau.autograd.api import grad
-        from flambeau.distributions.utils import sum_rightmost
 
         found: Any = -self._mean_carrier_measure
         given = [p.detach().requires_grad_() for p in self._natural_params]
@@ -225,7 +224,7 @@ class ExponentialFamily(Distribution):
             slopes = grad(normalizer.sum(), given, create_graph=True)
         found = found + normalizer
         for parameter, slope in zip(given, slopes, strict=True):
-            found = found - sum_rightmost(parameter * slope, len(self.event_shape))
+            found = found - (parameter * slope).reshape((*self._batch_shape, -1)).sum(-1)  # with as many dimensions as it has
         return found
 
 

@@ -380,11 +380,12 @@ class Wishart(_WithCovariance, ExponentialFamily):
 
     @property
     def _natural_params(self):
-        return 0.5 * self.df, -0.5 * self.precision_matrix
+        return 0.5 * (self.df - self._event_shape[-1] - 1), -0.5 * self.precision_matrix
 
     def _log_normalizer(self, x, y):
         n = self._event_shape[-1]
-        return x * (-op("linalg.slogdet", -2 * y).logabsdet + n * math.log(2)) + op("special.multigammaln", x, n)
+        half = x + 0.5 * (n + 1)  # of the degrees of freedom
+        return half * (n * math.log(2) - op("linalg.slogdet", -2 * y).logabsdet) + op("special.multigammaln", half, n)
 
 
 class LKJCholesky(Distribution):

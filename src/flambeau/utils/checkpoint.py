@@ -79,7 +79,7 @@ def checkpoint(
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
         if context_fn is not noop_context_fn or debug is not False:
-            raise ValueError("`context_fn` and `debug` are only supported when use_reentrant=False.")
+            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
@@ -226,7 +226,9 @@ class Region:
         try:
             return slot.found.pop(key)
         except KeyError:
-            words = "Performing two backward calls that overlap, both needing one saved tensor, within one GraphExecGroup is not supported"
+            words = (
+                "Performing two backward calls that overlap (i.e. require the same saved tensor) within one GraphExecGroup is not supported"
+            )
             raise CheckpointError(f"torch.utils.checkpoint: {words}: its backward passes share no node.") from None
 
     def run_again(self, key: Any) -> None:
@@ -239,17 +241,15 @@ class Region:
                 self.function(*args, **kwargs)
         if self.complete and rerun.count != len(self.slots):
             self.fail(
-                f"A different number of tensors was saved when the forward ran again: {len(self.slots)} the first time, then {rerun.count}",
+                "A different number of tensors was saved during the original forward and recomputation.\n"
+                f"Number of tensors saved during forward: {len(self.slots)}\nNumber of tensors saved during recomputation: {rerun.count}",
                 log,
             )
         if self.checks and rerun.different:
             named = "\n".join(
                 f"tensor at position {i}:\n    saved       {_said(was)}\n    recomputed  {_said(now)}" for i, was, now in rerun.different
             )
-            self.fail(
-                f"Recomputed values for the following tensors have different metadata, as the function did not do the same twice.\n{named}",
-                log,
-            )
+            self.fail(f"Recomputed values for the following tensors have different metadata than during the forward pass.\n{named}", log)
 
     def _arguments(self) -> tuple[list, dict]:
         """The arguments again, tensors cut off from what made them."""
@@ -292,7 +292,7 @@ class Rerun:
         if i >= len(region.slots) and not region.complete:
             return kept
         if i >= len(region.slots):
-            region.fail("trying to save more tensors during recomputation than the first run did.", None)
+            region.fail("trying to save more tensors during recomputation than during the original forward pass.", None)
         self.count += 1
         if region.looks[i] != _look(tensor):
             self.different.append((i, region.looks[i], _look(tensor)))
@@ -368,8 +368,8 @@ class CheckpointFunction(Function):
     def backward(ctx, *grads):
         if modes.state.task is not None and modes.state.task.goal is not None:
             raise RuntimeError(
-                "torch.utils.checkpoint is incompatible with .grad() and with `inputs` of .backward() if use_reentrant=True. "
-                "Try use_reentrant=False, or .backward() without `inputs`."
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
+                ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without `inputs`."
             )
         values = list(ctx.given)
         for i, tensor in zip(ctx.at, ctx.saved_tensors, strict=True):
@@ -388,14 +388,14 @@ class CheckpointFunction(Function):
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The inputs, tensors cut off from what made them."""
     if not isinstance(inputs, tuple):
-        raise RuntimeError(f"checkpoint: tensors or a tuple of them are expected. Unsupported input type: {type(inputs).__name__}")
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
     return tuple([v.detach().requires_grad_(v.requires_grad) if isinstance(v, Tensor) else v for v in inputs])
 
 
 def check_backward_validity(inputs: Iterable[Any]) -> None:
     """Warn if no input requires a gradient: the reentrant form gives none then, not even to the function's parameters."""
     if not any(isinstance(v, Tensor) and v.requires_grad for v in inputs):
-        words = "None of the inputs have requires_grad=True, so there will be no gradients"
+        words = "None of the inputs have requires_grad=True. Gradients will be None"
         warnings.warn(f"{words}, of the function's parameters too: pass use_reentrant=False, or an input that requires grad.", stacklevel=3)
 
 

@@ -68,13 +68,13 @@ def _policy(given: Any) -> Callable:
                 packet = (
                     ""
                     if not hasattr(op, "overloads")
-                    else f". Please update the OpOverloadPacket to a specific OpOverload: {op}.{op.overloads()[0]}"
+                    else f". Please update the OpOverloadPacket to a specific OpOverload, such as {op}.{op.overloads()[0]}"
                 )
-                raise ValueError(f"Expected op in `op_list` to be an OpOverload, found {op} of type {type(op)}{packet}")
+                raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}{packet}")
         wanted = set(given)
         return lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE if op in wanted else CheckpointPolicy.PREFER_RECOMPUTE
     if not callable(given):
-        raise TypeError("the policy is either a function or a list of ops.")
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
     return given
 
 
@@ -93,8 +93,8 @@ class Entry:
     def value(self, changes_allowed: bool) -> Any:
         if not changes_allowed and any(storage.version != version for storage, version in self.storages):
             raise RuntimeError(
-                "a kept result has been mutated: an in-place operation wrote to what an operation of the policy gave. Use "
-                "its out-of-place form, let the policy recompute, or pass allow_cache_entry_mutation=True"
+                "Tensor cached during selective activation checkpoint has been mutated: an in-place operation wrote to what an operation of the "
+                "policy gave. Use its out-of-place form, let the policy recompute, or pass allow_cache_entry_mutation=True"
             )
         found = tuple([arrays.to_device(array, home) for array, home in zip(self.arrays, self.homes, strict=True)])
         return found[0] if self.single else found
@@ -159,7 +159,7 @@ class Giving(_Selecting):
         if getattr(op, "draws", False):
             return None
         if self.runs > 1 and self.given:
-            words = "Trying to backward an extra time, where one time is possible, through a region computed under selective"
+            words = "Trying to backward an extra time. You are only allowed to backward once on any region computed under selective"
             raise RuntimeError(f"{words} activation checkpoint: what was kept is given out once.")
         calls = self.kept[op]
         if not calls:
