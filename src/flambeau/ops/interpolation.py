@@ -81,7 +81,7 @@ _resampled.meta(_resized)
 def _picked(input, key):
     """The element of each place of the grid that `key` describes: (mode, sizes, sizes of the result, scales). (N, C, *S) -> (N, C, *T)."""
     order, back = arrays.lying(input)
-    found, lead = arrays.contiguous(input.transpose(order)), order.index(2)
+    found, lead = arrays.contiguous(input.transpose(order)), order.index(input.ndim - len(key[1]))
     ends = found.shape[:lead], found.shape[lead + len(key[1]) :]
     for dim, index, shape in _grid(key):
         found = gather.take_rows(_between(ends, found, shape), lead + dim, arrays.module_of(input).asarray(index))
@@ -93,7 +93,7 @@ def _unpicked(grad, key):
     """The adjoint: each element added to the place it was picked from. (N, C, *T) -> (N, C, *S)."""
     order, back = arrays.lying(grad)
     dtype, half = grad.dtype, dtypes.OF_NUMPY[grad.dtype].is_floating_point and grad.itemsize == 2
-    found, lead = arrays.contiguous(arrays.cast(grad, FLOAT32) if half else grad).transpose(order), order.index(2)
+    found, lead = arrays.contiguous(arrays.cast(grad, FLOAT32) if half else grad).transpose(order), order.index(grad.ndim - len(key[1]))
     ends = found.shape[:lead], found.shape[lead + len(key[1]) :]
     for dim, index, shape in reversed(_grid(key)):
         out = arrays.zeros((*ends[0], *shape, *ends[1]), found.dtype, arrays.device_of(grad))
