@@ -459,3 +459,12 @@ def test_float16_is_folded_in_float32(shape):
             for name in ("sum", "mean", "amax", "amin", "norm", "prod", "any"):
                 found, wanted = (getattr(t, name)(dim=dim).float().numpy() for t in (half, single))
                 np.testing.assert_allclose(found, wanted.astype(np.float16).astype(np.float32), rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_words_of_refused_reductions():
+    """Complex nansum, and histc whose range ends before it begins, whatever the dtype, are refused in the words programs know."""
+    with pytest.raises(RuntimeError, match="nansum on CPU does not support complex inputs"):
+        flambeau.nansum(flambeau.ones(2, dtype=flambeau.complex64))
+    for dtype in (flambeau.uint8, flambeau.int64, flambeau.float32):
+        with pytest.raises(RuntimeError, match="max must be larger than min"):
+            flambeau.histc(flambeau.ones(3, dtype=dtype), bins=4, min=5, max=1)

@@ -216,7 +216,10 @@ def histc(input, bins=100, min=0, max=0):
 
     Elements outside, and NaN, are not counted. Any shape -> (bins,)
     """
-    return _histc(input.detach(), whole(bins), *(v.item() if hasattr(v, "_array") else v for v in (min, max)))
+    low, high = (v.item() if hasattr(v, "_array") else v for v in (min, max))
+    if low > high:  # for integers too, of which nothing else is counted
+        raise RuntimeError(f"torch.histc: max must be larger than min, found [{low}, {high}]")
+    return _histc(input.detach(), whole(bins), low, high)
 
 
 @on_arrays

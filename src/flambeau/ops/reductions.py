@@ -112,7 +112,7 @@ _nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(i
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements that are not NaN, or over dimensions."""
     if input.is_complex():
-        raise RuntimeError("nansum does not support complex inputs. Try torch.where(x != x, 0, x).sum()")
+        raise RuntimeError("nansum on CPU does not support complex inputs, nor elsewhere. Try torch.where(x != x, 0, x).sum()")
     if input.dtype.category < dtypes.FLOAT:
         return sum_(input, dim, keepdim, dtype=dtype)
     return _nansum(input, dims_of(dim, input.dim()), keepdim, dtype)
