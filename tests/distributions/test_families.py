@@ -378,3 +378,16 @@ def test_a_value_outside_of_the_support_is_named_before_its_distribution():
     mixture = D.MixtureSameFamily(D.Categorical(flambeau.ones(2)), D.Normal(flambeau.zeros(2), flambeau.ones(2)), validate_args=True)
     with pytest.raises(ValueError, match=r"Expected value argument .* to be within the support .*"):
         mixture.log_prob(flambeau.tensor(float("nan")))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_extreme_parameters_give_answers_where_pytorch_has_some():
+    """Parameters at the ends of the range of floats gave NaN or an exception where PyTorch has numbers. fuzz_distributions.py tries more."""
+    import fuzz_distributions
+
+    before = fuzz_distributions.signal.signal(fuzz_distributions.signal.SIGALRM, fuzz_distributions._stop)
+    try:
+        for seed in (*range(100), 332):  # the last: a rate that is infinite
+            fuzz_distributions.attempt(seed)
+    finally:
+        fuzz_distributions.signal.signal(fuzz_distributions.signal.SIGALRM, before)

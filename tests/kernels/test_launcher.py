@@ -13,6 +13,7 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import fuzz_launcher
 import ml_dtypes
 import numpy as np
 import pytest
@@ -723,3 +724,9 @@ def test_the_best_variant_is_chosen_and_lacks_nothing(library, wish, variant, wh
     environment |= {"FLAMBEAU_CPU": wish} if wish else {}
     told = subprocess.run([sys.executable, "-c", program, str(library.parent)], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.split("\n")[0] == f"{variant} {which}.0 1.0 9"
+
+
+@pytest.mark.skipif(not fuzz_launcher.KERNELS or not hasattr(os, "fork"), reason="needs the compiled kernels, and fork")
+def test_hostile_calls_do_not_crash():
+    """A compiled kernel ended the process instead of raising. fuzz_launcher.py tries more, and says how to repeat one."""
+    assert sum(fuzz_launcher.run(0, 3000).values()) == 3000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import mmap
+import pickle
 import struct
 import zipfile
 
@@ -290,3 +291,13 @@ def test_empty_storages_of_several_dtypes():
         file.seek(0)
         tensor, storage = flambeau.load(file)
         assert (tensor.dtype, storage.dtype) == (flambeau.float32, flambeau.int64)
+
+
+@pytest.mark.filterwarnings("ignore:pickle_load_args")
+def test_text_of_python_2():
+    """Strings of Python 2 are decoded as the caller says, or left alone."""
+    head = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+    old = head + b"\x80\x02]U\x02\xc5\xbca." + pickle.dumps([], 2)
+    for encoding, expected in (("utf-8", "ż"), ("latin1", "\xc5\xbc"), ("bytes", b"\xc5\xbc")):
+        for t in (flambeau, torch):
+            assert t.load(io.BytesIO(old), encoding=encoding) == [expected], (t, encoding)

@@ -82,7 +82,7 @@ def _one_by_one(generator: Generator, sample: Callable, dtype: np.dtype, *operan
 def _poisson(rate: float, uniforms: Uniforms) -> float:
     """Below 10: multiply uniform numbers until the product falls to exp(-rate); the factors before that are counted."""
     if rate >= 10 or rate == 0:
-        return _poisson_rejection(float(rate), uniforms) if rate else 0
+        return rate if rate in (0, math.inf) else _poisson_rejection(float(rate), uniforms)
     bound, product, count = math.exp(-rate), next(uniforms), 0
     while product > bound:
         product *= next(uniforms)

@@ -42,7 +42,7 @@ def read(source: Source, map_location: MAP_LOCATION, weights_only: bool, pickle_
 
     def next_pickle(start: int, persistent_load: Callable | None = None) -> tuple[Any, int]:
         if weights_only:
-            return safe_pickle.load_from(data, start, persistent_load)
+            return safe_pickle.load_from(data, start, persistent_load, options["encoding"])
         stream = io.BytesIO(data)
         stream.seek(start)
         return unpickler_class(pickle_module, persistent_load or _no_storage)(stream, **options).load(), stream.tell()

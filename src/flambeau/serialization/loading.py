@@ -68,7 +68,7 @@ def load(
 
     def unpickle(data: bytes, persistent_load: Callable[[Any], Any]) -> Any:
         if weights_only:
-            return safe_pickle.loads(data, persistent_load, source.size)
+            return safe_pickle.loads(data, persistent_load, source.size, pickle_load_args["encoding"])
         return _unpickle(data, persistent_load, pickle_module, pickle_load_args)
 
     with ExitStack() as closing:

@@ -20,22 +20,25 @@ BLOCKED = frozenset({"sys", "os", "posix", "nt"})  # whoever reaches these runs 
 DEEPEST = 1000  # containers inside each other: Python's own functions (repr, ==, copy) give up there
 
 
-def loads(data: bytes, persistent_load: Callable[[Any], Any] | None = None, file_size: int = 0) -> Any:
-    """The object a pickle describes; `persistent_load` gives what the pickle only names (storages), out of a file of `file_size` bytes."""
-    return Interpreter(data, persistent_load, file_size=file_size).run()
+def loads(data: bytes, persistent_load: Callable[[Any], Any] | None = None, file_size: int = 0, encoding: str = "utf-8") -> Any:
+    """The object a pickle describes; `persistent_load` gives what the pickle only names (storages), out of a file of `file_size` bytes.
+    Text of Python 2 is decoded by `encoding`, or left as it is for "bytes"."""
+    return Interpreter(data, persistent_load, file_size=file_size, encoding=encoding).run()
 
 
-def load_from(data: bytes, start: int, persistent_load: Callable[[Any], Any] | None = None) -> tuple[Any, int]:
+def load_from(data: bytes, start: int, persistent_load: Callable[[Any], Any] | None = None, encoding: str = "utf-8") -> tuple[Any, int]:
     """The object of the pickle that begins at `start`, and where it ends: for files that are several pickles in a row."""
-    machine = Interpreter(data, persistent_load, start)
+    machine = Interpreter(data, persistent_load, start, encoding=encoding)
     return machine.run(), machine.at
 
 
 class Interpreter:
     """The stack machine. Each instruction is a method below, entered in `INSTRUCTIONS` under its byte."""
 
-    def __init__(self, data: bytes, persistent_load: Callable[[Any], Any] | None = None, start: int = 0, file_size: int = 0):
-        self.data, self.at = data, start
+    def __init__(
+        self, data: bytes, persistent_load: Callable[[Any], Any] | None = None, start: int = 0, file_size: int = 0, encoding: str = "utf-8"
+    ):
+        self.data, self.at, self.encoding = data, start, encoding
         self.persistent_load = persistent_load
         self.stack: list[Any] = []
         self.marks: list[int] = []  # heights of the stack
@@ -240,7 +243,8 @@ class Interpreter:
         self.stack.append(self.take(size))
 
     def old_text(self, size: int) -> None:
-        self.stack.append(self.take(size).decode())
+        text = self.take(size)
+        self.stack.append(text if self.encoding == "bytes" else text.decode(self.encoding))
 
     def byte_array(self) -> None:
         self.stack.append(bytearray(self.take(self.number("<Q", 8))))
