@@ -130,3 +130,56 @@ def test_options_that_are_refused(torch):
         refused(lambda: layer.to(torch.device("cpu"), torch.tensor(3.0))),
         warned(lambda: torch.nn.utils.clip_grad_norm_((p for p in ()), 1.0)),
     ]
+
+
+@both
+def test_pools_refuse_windows_that_are_none(torch):
+    """A window larger than can be counted, or of no size, is accepted (and read beyond the memory), or refused otherwise."""
+    functional, x = torch.nn.functional, torch.ones(1, 2, 7, 7)
+    drawn = torch.ones(0, 2, 2)
+    return [
+        refused(lambda: torch.nn.LPPool1d(-1.38119e150, 7879455037536781369, ceil_mode=True)(torch.ones(3, 15))),
+        refused(lambda: torch.nn.MaxPool3d(9223372036854775803)(torch.ones(1, 3, 4, 4, 4))),
+        refused(lambda: functional.max_pool2d(x, 3, padding=5)),
+        refused(lambda: functional.max_pool2d(x, -1)),
+        refused(lambda: torch.nn.FractionalMaxPool3d(0, output_size=2)),
+        refused(lambda: functional.fractional_max_pool2d(x, (2,), output_size=(3, 3))),
+        refused(lambda: functional.fractional_max_pool2d(x, 2, output_size=(3,))),
+        refused(lambda: functional.fractional_max_pool2d(x, 2, output_size=(9, 3))),
+        refused(lambda: functional.fractional_max_pool2d(x, 2, output_size=3, _random_samples=drawn)),
+        refused(lambda: torch.nn.MaxUnpool2d(())(torch.ones(1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.int64))),
+        refused(lambda: functional.conv1d(torch.ones(1, 1, 9), torch.ones(1, 1, 3), padding=9223372036854775803)),
+    ]
+
+
+@both
+def test_sequences_of_nothing(torch):
+    """An empty batch can be packed, or a PackedSequence without steps unpacked."""
+    rnn = torch.nn.utils.rnn
+    packed = rnn.PackedSequence(torch.ones(0, 5), torch.tensor([], dtype=torch.int64), None, None)
+    return [
+        refused(lambda: rnn.pack_padded_sequence(torch.ones(0, 0), [])),
+        refused(lambda: rnn.pack_padded_sequence(torch.ones(0, 1, 3), torch.ones(2), True)),
+        refused(lambda: rnn.pad_packed_sequence(packed)),
+        refused(lambda: rnn.unpack_sequence(packed)),
+    ]
+
+
+@both
+def test_layers_refuse_what_is_no_size(torch):
+    """A size, a flag or a number of another kind is accepted by the constructor or by forward."""
+    nn = torch.nn
+    x = torch.ones(2, 3)
+    return [
+        *[refused(lambda kind=kind: kind(2.0, 3)) for kind in (nn.RNN, nn.GRU, nn.LSTM)],
+        refused(lambda: nn.LSTM(2, 3, bias=1)),
+        refused(lambda: nn.GRU(2, 3, batch_first="yes")),
+        refused(lambda: nn.RNN(2, 3, nonlinearity="sigmoid")),
+        refused(lambda: nn.RNN(2, 3, 1, "TANH")),
+        nn.RNN(2, 3, 1, "relu", False).nonlinearity,
+        refused(lambda: nn.HuberLoss(delta=1j)),
+        refused(lambda: nn.BatchNorm1d(3, eps=0.0)(x)),
+        refused(lambda: nn.BatchNorm1d(3, eps=-1.0).eval()(x)),
+        nn.BatchNorm1d(3, eps=0.0).eval()(x),
+        [nn.init.orthogonal_(torch.empty(3, 4, device="meta")).shape, nn.init.sparse_(torch.empty(3, 4, device="meta"), 0.5).shape],
+    ]

@@ -275,3 +275,24 @@ def test_names_of_the_rooms():
     assert callable(flambeau.nn.utils.weight_norm) and callable(flambeau.nn.utils.spectral_norm)
     assert flambeau.nn.modules.module.Module is flambeau.nn.Module and flambeau.nn.modules.linear.Linear is flambeau.nn.Linear
     assert flambeau.nn.modules.container.Sequential is flambeau.nn.Sequential and flambeau.nn.parameter.Parameter is flambeau.nn.Parameter
+
+
+@both
+def test_parameters_that_a_module_did_not_have(torch):
+    """functional_call with a Parameter under a new name does not show it among the parameters, or keeps it afterwards."""
+
+    class Counts(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x), [name for name, _ in self.named_parameters()]
+
+    m = Counts(1, 1)
+    call, extra = torch.func.functional_call, torch.nn.Parameter(torch.ones(1))
+    seen = [call(m, {"extra": given}, (torch.ones(1, 1),))[1] for given in (extra, torch.ones(1))]
+    m.note = 0.0
+    return [
+        *seen,
+        [name for name, _ in m.named_parameters()],
+        hasattr(m, "extra"),
+        refused(lambda: call(m, {"note": torch.ones(1)}, (torch.ones(1, 1),))),
+        refused(lambda: call(m, {"weight": extra, "more": extra}, (torch.ones(1, 1),), strict=True)),
+    ]

@@ -457,3 +457,14 @@ def test_gradients_of_convolutions_lie_as_their_images(dims, transposed):
         twice = f.autograd.grad(sum((g * g).sum() for g in grads), x)
         found.append([t.stride() for t in (y, *grads, *twice)])
     assert found[0] == found[1]
+
+
+def test_one_volume_whose_channels_lie_last():
+    """max_pool3d of a volume without a batch gives up its channels last."""
+    found = []
+    for f in (torch, flambeau):
+        x = f.ones(1, 3, 4, 5, 6).contiguous(memory_format=f.channels_last_3d)[0].requires_grad_()
+        y, places = f.nn.functional.max_pool3d(x, 2, return_indices=True)
+        y.sum().backward()
+        found.append((y.stride(), places.stride(), x.grad.sum().item()))
+    assert found[0] == found[1]

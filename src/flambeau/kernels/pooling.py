@@ -237,10 +237,7 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
         gather.scatter_reduce(rows, 1, at, flat, "sum")
         return rows.reshape(*lead, *sizes)
     last = n > 1 and values.ndim == n + 2 and layout.looks_channels_last(*arrays.view_of(indices))
-    if last and n == 3:
-        order, back = arrays.orders(5, last)
-        return arrays.contiguous(spread(values, arrays.contiguous(indices), sizes, windows).transpose(order)).transpose(back)
-    if last:  # channels of a pixel are neighbours
+    if last and n == 2:  # channels of a pixel are neighbours
         out = native.empty_strided((*lead, *sizes), layout.channels_last_strides((*lead, *sizes)), values.dtype)
         flat, at = (arrays.contiguous(a.transpose(0, 2, 3, 1)) for a in (values, indices))
         known, tasks = _spread_plan(lead[0], lead[1], sizes, values.shape[2:], windows)
@@ -251,6 +248,9 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
     fields = known.copy()
     fields[:3] = conv_plans.address(out), conv_plans.address(flat), conv_plans.address(at)  # x, y, at
     conv_plans.run(f"pool.spread_{KINDS[values.dtype.char]}", fields, tasks, out.size * 8)
+    if last and n == 3:
+        order, back = arrays.orders(5, last)
+        return arrays.contiguous(out.transpose(order)).transpose(back)
     return out
 
 

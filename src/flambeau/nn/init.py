@@ -205,7 +205,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     """A random matrix with orthonormal rows or columns, whichever are fewer; dimensions after the first are taken as one."""
     if tensor.ndimension() < 2:
         raise ValueError(f"Only tensors with 2 or more dimensions are supported, found {tensor.ndimension()}")
-    if tensor.numel() == 0:
+    if tensor.numel() == 0 or tensor.is_meta:
         return tensor
     rows = tensor.size(0)
     columns = tensor.numel() // rows
@@ -224,6 +224,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
     tensor.normal_(0, std, generator=generator)
+    if tensor.is_meta:
+        return tensor
     for column in range(columns):
         tensor[randperm(rows)[:zeros], column] = 0
     return tensor

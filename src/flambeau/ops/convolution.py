@@ -148,11 +148,17 @@ def _of_no_channels(input, weight, bias, sizes):
     return input.new_zeros((input.shape[0], 0, *sizes)) + total
 
 
+PADDING = (1 << 62) - 1  # twice as much can be counted
+
+
 def _check_options(stride, padding, dilation, output_padding, groups, transposed: bool) -> None:
     if groups <= 0:
         raise RuntimeError(f"non-positive groups is not supported: found groups={groups}")
     if min(padding) < 0:
         raise RuntimeError(f"negative padding is not supported: found padding={padding}")
+    for d, p in enumerate(padding):
+        if p > PADDING:
+            raise RuntimeError(f"Given padding={p} at dimension {d} , expected padding to be at most {PADDING}")
     if min(output_padding) < 0:
         raise RuntimeError(f"negative output_padding is not supported: found output_padding={output_padding}")
     if min(stride) <= 0:

@@ -52,7 +52,7 @@ def multi_head_attention_forward(
         q, k, v = projected(query, key, value, in_proj_weight, in_proj_bias)
     mask = _as_3d(mask, length, samples, num_heads, key.shape[0])
     if bias_k is not None and bias_v is not None:  # one more key and value, the same for all samples
-        assert static_k is None and static_v is None, "bias_k and bias_v cannot be added to static_k and static_v"
+        assert static_k is None and static_v is None, "bias cannot be added to static key. Give bias_k and bias_v, or static_k and static_v"
         k, v = (cat([x, b.repeat(1, samples, 1)]) for x, b in ((k, bias_k), (v, bias_v)))
         mask, padding = _one_more(mask), _one_more(padding)
     else:
@@ -91,14 +91,16 @@ def check_shapes(query, key, value, padding, mask, heads: int) -> bool:
     assert query.dim() in (2, 3), f"query must be (L, E), or (L, N, E) as a batch, found {query.dim()} dimensions"
     n, kind = query.dim(), "batched" if query.dim() == 3 else "unbatched"
     assert key.dim() == value.dim() == n, (
-        f"{kind} `query` has {n} dimensions, so `key` and `value` must have {n}, found {key.dim()} and {value.dim()}"
+        f"For {kind} ({n}-D) `query`, expected `key` and `value` to be {n}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively"
     )
     if padding is not None:
         assert padding.dim() == n - 1, (
-            f"For {kind} ({n}-D) `query`, expected `key_padding_mask` to be {n - 1}-D but found {padding.dim()}-D"
+            f"For {kind} ({n}-D) `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found {padding.dim()}-D tensor instead"
         )
     if mask is not None:
-        assert mask.dim() in (2, 3), f"`attn_mask` of a {kind} ({n}-D) `query` has 2 or 3 dimensions, found {mask.dim()}"
+        assert mask.dim() in (2, 3), (
+            f"For {kind} ({n}-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.dim()}-D tensor instead"
+        )
         wanted = (heads, query.shape[0], key.shape[0])
         assert n == 3 or mask.dim() == 2 or tuple(mask.shape) == wanted, (
             f"Expected `attn_mask` shape to be {wanted}, found {tuple(mask.shape)}"

@@ -669,6 +669,10 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
         _check_several(input._array.shape)
+    if eps < 0 or (training and not eps):
+        raise ValueError(
+            f"batch_norm: eps must be positive{' during training' if training else ' or 0, in other words non-negative'}, found {eps}"
+        )
     return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 

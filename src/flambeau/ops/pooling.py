@@ -20,6 +20,7 @@ from flambeau.kernels import pooling as kernels
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.copying import in_kind
 from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.formats import channels_last_3d
 from flambeau.ops.views import _unsafe_view, whole
 
 DIMENSIONS = (1, 2, 3)
@@ -166,13 +167,19 @@ def _geometry_of(name: str, n: int, shape: tuple[int, ...], kernel_size, stride,
     stride = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else _numbers(name, "stride", stride, n)
     padding, dilation = _numbers(name, "padding", padding, n), _numbers(name, "dilation", dilation, n)
     for what, least, numbers in (("kernel_size", 1, kernel), ("stride", 1, stride), ("dilation", 1, dilation)):
+        if max(numbers) >= 1 << 31:
+            raise RuntimeError(f"{name}: integer out of range: {what} {numbers}")
         if min(numbers) < least:
-            raise RuntimeError(f"{name}: {what} must be greater than zero, but got {numbers if n > 1 else numbers[0]}")
+            said = f"{what} must be" if n == 1 or what == "stride" else f"{what.replace('_', ' ')} should be"
+            raise RuntimeError(f"{name}: {said} greater than zero, but got {numbers if n > 1 else numbers[0]}")
     if min(padding) < 0:
         raise RuntimeError(f"{name}: pad must be non-negative, found {padding}")
     for p, k in zip(padding, kernel, strict=True):
         if p > k // 2:  # of the kernel as given: dilation makes no window wider here, as in PyTorch
-            raise RuntimeError(f"{name}: pad is at most half of kernel size, found padding={p} and kernel_size={k}")
+            raise RuntimeError(
+                f"{name}: pad should be at most half of effective kernel size, which is at most half of kernel size as given: found padding={p} "
+                f"and kernel_size={k}"
+            )
     _check_input(name, n, shape)
     every = zip(shape[-n:], kernel, stride, padding, dilation, strict=True)
     sizes = tuple([_windows(size, k, s, p, d, ceil_mode) for size, k, s, p, d in every])
@@ -188,8 +195,8 @@ def _check_input(name: str, n: int, shape: tuple[int, ...]) -> None:
     ok = len(shape) in (n + 1, n + 2) and 0 not in shape[1 if len(shape) == n + 2 else 0 :]
     if not ok:
         raise RuntimeError(
-            f"{name}: non-empty {n + 1}D or {n + 2}D tensor expected: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim "
-            f"batch size for input, Expected input's non-batch dimensions to have positive length, but got: {list(shape)}"
+            f"{name}: non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input. Expected {n + 1}D or {n + 2}D (batch mode) tensor with "
+            f"optional 0 dim batch size; Expected input's non-batch dimensions to have positive length; found {list(shape)}"
         )
 
 
@@ -214,6 +221,13 @@ def _max_pool(name: str, n: int, input, kernel_size, stride, padding, dilation, 
         sizes, kernel, stride, padding, dilation = geometry
         flat = MAX_POOL[2](input.unsqueeze(-2), (1, *sizes), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation))
         return tuple([t.squeeze(-2) for t in flat])
+    if (
+        n == 3
+        and input.dim() == 4
+        and not input.is_contiguous()
+        and kernels.layout.is_channels_last((1, *input.shape), (0, *input.stride()))
+    ):
+        return tuple([t.squeeze(0) for t in MAX_POOL[3](input.unsqueeze(0).clone(memory_format=channels_last_3d), *geometry)])
     return MAX_POOL[n](input, *geometry)
 
 
@@ -376,6 +390,9 @@ def _declare_fractional(n: int) -> None:
     def found(input, kernel_size, output_size, output_ratio, samples):
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name}: either output_size or output_ratio must be given")
+        for what, given in (("kernel_size", kernel_size), ("output_size", output_size)):
+            if isinstance(given, (tuple, list)) and len(given) != n:
+                raise RuntimeError(f"{name}: {what} must either be one number or {n} of them, found {tuple(given)}")
         kernel = _numbers(name, "kernel_size", kernel_size, n)
         if output_size is None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
@@ -385,12 +402,18 @@ def _declare_fractional(n: int) -> None:
         _check_dtype(name, input)
         if min(kernel) < 1 or min(sizes) < 0:
             raise RuntimeError(f"{name}(): kernel_size must be at least 1 and output_size at least 0, found {kernel} and {sizes}")
-        for size, count, k in zip(input.shape[-n:], sizes, kernel, strict=True):
+        for axis, size, count, k in zip(("time", "height", "width")[-n:], input.shape[-n:], sizes, kernel, strict=True):
             if count + k - (1 if n == 2 else 0) > size:  # PyTorch keeps one place more free in three dimensions
-                raise RuntimeError(f"{name}(): pool size {k} too large relative to input size {size}: there is no room for {count} windows")
+                raise RuntimeError(
+                    f"{name}(): pool {axis} {k} too large relative to input {axis} {size}: there is no room for {count} windows"
+                )
+        wanted = (input.shape[0] if input.dim() == n + 2 else 1, input.shape[-n - 1], n)
         if samples is None:
-            batch = 1 if input.dim() == n + 1 else input.shape[0]
-            samples = input.new_empty((batch, input.shape[-n - 1], n)).uniform_()
+            samples = input.new_empty(wanted).uniform_()
+        if samples.dim() != 3 or samples.shape[0] < wanted[0] or tuple(samples.shape[1:]) != wanted[1:]:
+            raise RuntimeError(
+                f"{name}: Expect _random_samples of shape {wanted}, a number for each plane and dimension; found {tuple(samples.shape)}"
+            )
         return tuple(FRACTIONAL[n](input, samples, sizes, kernel))
 
     def fractional_max_pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
@@ -425,6 +448,8 @@ def _declare_unpool(n: int) -> None:
 
     def max_unpool(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         """Zeros, with every number where `max_pool` found it: (N, C, *P), indices (N, C, *P) -> (N, C, *S)."""
+        if isinstance(kernel_size, (tuple, list)) and len(kernel_size) not in (1, n):
+            raise RuntimeError(f"{name}: There should be exactly {n} elements in kernel_size, or one number; found {tuple(kernel_size)}")
         kernel = _numbers(name, "kernel_size", kernel_size, n)
         stride = kernel if stride is None else _numbers(name, "stride", stride, n)
         padding = _numbers(name, "padding", padding, n)

@@ -170,6 +170,8 @@ class _FractionalMaxPoolNd(_PoolNd):
     ) -> None:
         super().__init__()
         self.kernel_size, self.return_indices = _tuple(kernel_size, self.dims), return_indices
+        if self.dims == 3 and min(self.kernel_size) < 1:
+            raise ValueError(f"kernel_size must greater than 0, in every dimension: found {kernel_size}")
         self.register_buffer("_random_samples", _random_samples)
         self.output_size = _tuple(output_size, self.dims) if output_size is not None else None
         self.output_ratio = _tuple(output_ratio, self.dims) if output_ratio is not None else None

@@ -181,15 +181,16 @@ class RNNBase(Module):
 
 def _check_options(self: RNNBase, dropout: Any) -> None:
     if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):  # type: ignore[operator]
-        raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+        raise ValueError(f"dropout should be a number in range [0, 1], the share of elements to drop; found {dropout!r}")
     if dropout > 0 and self.num_layers == 1:  # type: ignore[operator]
         warnings.warn(
-            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers greater than 1, "
-            f"but got dropout={dropout} and num_layers={self.num_layers}",
+            f"dropout={dropout} does nothing here: it acts between layers, so non-zero dropout expects num_layers above {self.num_layers}",
             stacklevel=4,
         )
-    if not isinstance(self.hidden_size, int):
-        raise TypeError(f"hidden_size should be of type int, got: {type(self.hidden_size).__name__}")
+    for kind, names in ((bool, ("bias", "batch_first")), (int, ("input_size", "hidden_size"))):
+        for name in names:
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(getattr(self, name)).__name__}")
     for name in ("input_size", "hidden_size", "num_layers"):
         if getattr(self, name) <= 0:
             raise ValueError(f"{name} must be greater than zero")
@@ -241,7 +242,7 @@ class RNN(RNNBase):
 
 def _refuse_projection(options: dict) -> None:
     if "proj_size" in options:
-        raise ValueError("proj_size argument is only supported for LSTM: other layers have no projection of their state")
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
 
 
 class GRU(RNNBase):

@@ -167,10 +167,10 @@ def _counts(sizes: list[int]) -> list[int]:
 
 def _check_lengths(lengths: Tensor, batch: int, enforce_sorted: bool) -> list[int]:
     sizes = lengths.tolist()
+    if not batch:
+        raise RuntimeError("Cannot pack an empty tensor: there is no sequence in it")
     if lengths.dim() != 1 or len(sizes) != batch:
         raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {lengths.numel()} (batch_size={batch})")
-    if not sizes:
-        raise RuntimeError("Cannot pack empty tensors.")
     if any(a < b for a, b in pairwise(sizes)):
         cure = "You can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement"
         raise RuntimeError(f"`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. {cure}.")
@@ -184,6 +184,8 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """(padded batch, lengths): the inverse of pack_padded_sequence. The batch is (T, B, *), or (B, T, *) if `batch_first`."""
     counts = sequence.batch_sizes.tolist()
+    if not counts:
+        raise RuntimeError("pad_packed_sequence: there is no step in this PackedSequence, its batch_sizes are empty")
     longest, batch = len(counts), counts[0]
     if total_length is not None:
         if total_length < longest:

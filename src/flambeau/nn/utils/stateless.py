@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau.nn.modules.module import Module
+from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
 
 __all__ = ["functional_call"]
@@ -25,8 +26,7 @@ def functional_call(
     strict: bool = False,
 ) -> Any:
     """The old place of `flambeau.func.functional_call`."""
-    said = "This API is deprecated as of PyTorch 2.0 and will be removed in a future version. Please use torch.func.functional_call instead"
-    warnings.warn(said, FutureWarning, stacklevel=2)
+    warnings.warn("`torch.nn.utils.stateless` is the old place. Please use `torch.func.functional_call`", FutureWarning, stacklevel=2)
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
@@ -69,10 +69,13 @@ def _swap(owner: Any, name: str, tensor: Any) -> tuple[Any, str, Any]:
     """Put a tensor in the place of a parameter, buffer or plain attribute; (dictionary, name, what was there)."""
     if tensor is not None and not isinstance(tensor, Tensor):
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
-    home = next((home for home in (owner._parameters, owner._buffers) if name in home), owner.__dict__)
+    new = owner._parameters if isinstance(tensor, Parameter) else owner.__dict__
+    home = next((home for home in (owner._parameters, owner._buffers, owner.__dict__) if name in home), new)
     before = home.get(name, _NONE)
     if before is not _NONE and before is not None and not isinstance(before, Tensor):
-        raise TypeError(f"{before} is not an instance of torch.Tensor: {name} of {owner._get_name()} is neither parameter nor buffer")
+        raise TypeError(
+            f"attribute `{name}`: {before} is not an instance of torch.Tensor, so that {owner._get_name()} cannot have one in its place"
+        )
     home[name] = tensor
     return home, name, before
 
@@ -102,6 +105,7 @@ def _check_keys(module: Module, given: dict[str, Tensor]) -> None:
     own = {path for path, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))}
     missing, unexpected = sorted(own - given.keys()), sorted(given.keys() - own)
     if missing or unexpected:
-        parts = [f"Unexpected key(s): {', '.join(unexpected)}."] if unexpected else []
-        parts += [f"Missing key(s): {', '.join(missing)}."] if missing else []
+        parts = [
+            f"{what} key(s): {', '.join(map(repr, keys))}." for what, keys in (("Unexpected", unexpected), ("Missing", missing)) if keys
+        ]
         raise RuntimeError("Error(s) in reparametrizing:\n\t" + "\n\t".join(parts))
