@@ -153,7 +153,7 @@ def warn_typed_storage_removal(stacklevel: int = 2) -> None:
         return
     _warned = True
     warnings.warn(
-        "TypedStorage is deprecated and will be removed in the future: UntypedStorage stays. tensor.untyped_storage() gives one, where tensor.storage() gave this",
+        "TypedStorage is deprecated. It goes (will be removed in the future) and UntypedStorage stays: tensor.untyped_storage() gives one, where tensor.storage() gave this",
         stacklevel=stacklevel + 1,
     )
 
