@@ -157,7 +157,7 @@ def _tuple(values, what: str, function: str) -> tuple[Tensor, ...]:
     given = values if isinstance(values, tuple) else (values,)
     for i, x in enumerate(given):
         if not isinstance(x, Tensor):
-            kind = "a Tensor or a tuple of Tensors"
+            kind = "either a Tensor or a tuple of Tensors"
             raise TypeError(f"The {what} given to {function} must be {kind}, but number {i} is of type {type(x).__name__}")
     return given
 
