@@ -318,7 +318,9 @@ def warm_up() -> None:
         flambeau.save(everything, buffer, _use_new_zipfile_serialization=not legacy)
         buffer.seek(0)
         flambeau.load(buffer)
-    ones.to(flambeau.float64, copy=True).int().float()
+    for place in ("cpu", "meta"):
+        ones.to(place).to(flambeau.float64, copy=True).int().to(flambeau.complex64).conj().to(flambeau.int64)
+        ones.to(place).to(flambeau.float8_e5m2).to(flambeau.int64)
     -flambeau.ones(2, device="meta")
     sys.addaudithook(_watch)
 
