@@ -36,6 +36,10 @@ CHANGED = {
         test_dynamic_layers: test_linear_gives_pytorchs_bits
         test_quantized_tensors: test_values_beyond_the_range_stop_at_its_ends""",
 }
+CRASHES = "older versions end the process"  # the reason of those that are not even run
+CHANGED[CRASHES] = """
+        test_factories: test_ranges
+        test_linalg: test_pivots_that_name_no_row"""
 
 
 def changed() -> dict[tuple[str, str], str]:
