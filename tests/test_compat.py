@@ -140,7 +140,7 @@ def test_classes_are_called_what_pytorchs_are(found):
 
 def test_versions(found):
     """torch has PyTorch's version, which compares as one, and Flambeau's own stays known; afterwards all is as before."""
-    assert found["versions"] == ["2.13.0+flambeau", "2.13.0", found["own version"], None] and found["version is text"]
+    assert found["versions"] == ["2.13.0+flambeau", "2.13.0", found["own version"], flambeau.version.cuda] and found["version is text"]
     assert found["own version"] == found["own version again"] == flambeau.version.flambeau_version
 
 

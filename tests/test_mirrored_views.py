@@ -368,7 +368,7 @@ def same(found, expected) -> bool:
 
 
 def _read(t):
-    return np.asarray(arrays.plain(t.detach()._array))
+    return np.asarray(arrays.plain(t.detach().cpu()._array))
 
 
 def everything_that_computes():

@@ -415,7 +415,7 @@ def test_bad_seeds(number, error):
     """What torch refuses as a seed is refused with its exception."""
     with pytest.raises(error):
         torch.Generator().manual_seed(number)
-    with pytest.raises(error, match="manual_seed: the seed must"):
+    with pytest.raises(error, match="the seed must"):
         Generator().manual_seed(number)
 
 

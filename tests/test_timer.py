@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import flambeau
@@ -30,7 +32,7 @@ def test_a_measurement_reads_as_pytorchs(case):
     found = []
     for room in (ours, theirs):
         m = measured(room, times, **names)
-        text = repr(m).split("\n", 1)[1]  # without the address
+        text = re.sub("WARNING: .*", "WARNING", repr(m).split("\n", 1)[1])  # without the address, and without what is said in our own words
         found.append((text, m.median, m.significant_figures, m.has_warnings, m.title, m.as_row_name, m.env, len(m.times)))
     assert found[0] == found[1]
 
@@ -50,7 +52,7 @@ def test_a_comparison_is_pytorchs_table(options):
         table = room.Compare(results(room))
         for option in options:
             getattr(table, option)()
-        found.append(str(table))
+        found.append(re.sub("\\(! XX%\\) .*", "", str(table)))
     assert found[0] == found[1]
 
 

@@ -33,7 +33,7 @@ def array_of(t) -> np.ndarray:
     if isinstance(t, torch.Tensor):
         t = t.detach().resolve_conj().resolve_neg()
         return (t.float() if t.dtype in (torch.bfloat16, torch.float16) else t).numpy(force=True)
-    t = t.detach()
+    t = t.detach().resolve_conj().resolve_neg()
     return np.array((t.float() if t.dtype in (flambeau.bfloat16, flambeau.float16) else t).numpy())
 
 

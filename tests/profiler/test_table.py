@@ -57,8 +57,8 @@ def pair():
 )
 def test_tables_are_pytorchs(pair, options):
     """The table of averages differs from PyTorch's in a column, a width, a line or a number."""
-    ours, theirs = pair
-    assert ours.key_averages().table(**options) == theirs.key_averages().table(**options)
+    ours, theirs = (events.key_averages().table(**options) for events in pair)
+    assert ours == theirs.replace("This report only display top-level ops statistics", "The report shows operations of the top level only")
 
 
 @pytest.mark.parametrize("width", [80, 10])

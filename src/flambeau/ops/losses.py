@@ -308,7 +308,7 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
     reduction = chosen(reduction, size_average, reduce)
     if not input1.dim() == input2.dim() == target.dim():
         raise RuntimeError(
-            f"margin_ranking_loss : All input tensors should have as many dimensions, found {input1.shape}, {input2.shape} "
+            f"margin_ranking_loss: inputs and target should be of the same dimension, found {input1.shape}, {input2.shape} "
             f"and target {target.shape}"
         )
     return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)

@@ -121,7 +121,9 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1. (N, D), (N, D), (N) or (D), (D), ()."""
     reduction = chosen(reduction, size_average, reduce)
     if target.dim() > 1:
-        raise RuntimeError(f"cosine_embedding_loss: 0D or 1D target tensor expected, one sign for each pair, found {tuple(target.shape)}")
+        raise RuntimeError(
+            f"cosine_embedding_loss: 0D or 1D target tensor expected (multi-target is not possible), one sign for each pair, found {tuple(target.shape)}"
+        )
     if max(input1.dim(), input2.dim()) != target.dim() + 1:
         raise RuntimeError(
             f"cosine_embedding_loss: {target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but found inputs with sizes "

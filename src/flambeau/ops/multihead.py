@@ -133,7 +133,9 @@ def canonical_mask(mask, mask_name: str, other_type, other_name: str, target_typ
     if mask.dtype is not dtypes.bool and not mask.is_floating_point():
         raise AssertionError(f"{mask_name} must be bool or floating point, found {mask.dtype}")
     if check_other and other_type is not None and mask.dtype is not other_type:
-        warnings.warn(f"{mask_name} and {other_name} of different types are deprecated: make both of one dtype.", UserWarning, stacklevel=4)
+        warnings.warn(
+            f"Support for mismatched {mask_name} and {other_name} is deprecated: make both of one dtype.", UserWarning, stacklevel=4
+        )
     return mask if mask.dtype is not dtypes.bool else mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
 
 

@@ -112,7 +112,7 @@ class LRScheduler:
             words = "`optimizer.step()` has been overridden since the learning rate scheduler was made"
             warnings.warn(f"{words}: make sure to call it before `lr_scheduler.step()`.", UserWarning, stacklevel=3)
         elif not getattr(self.optimizer, "_opt_called", False):
-            words = "`lr_scheduler.step()` was called before `optimizer.step()`. Call them in the opposite order"
+            words = "Detected call of `lr_scheduler.step()` before `optimizer.step()`: call them in the opposite order"
             warnings.warn(f"{words}, or the schedule's first learning rate is never used.", UserWarning, stacklevel=3)
 
 

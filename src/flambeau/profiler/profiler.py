@@ -85,7 +85,7 @@ def schedule(
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
         raise AssertionError(f"Invalid profiler schedule arguments: wait={wait}, warmup={warmup}, active={active}, repeat={repeat}")
     if warmup == 0:
-        warnings.warn("profiler: without warmup, the first steps measure what starting costs, too", stacklevel=2)
+        warnings.warn("Profiler won't be using warmup: the first steps measure what starting costs, too", stacklevel=2)
 
     def action(step: int) -> ProfilerAction:
         if step < 0:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.factories import empty, zeros_like
+from flambeau.ops.complex import view_as_real
 from flambeau.random_factories import randint
 from flambeau.tensor import Tensor
 
@@ -44,8 +45,7 @@ def make_tensor(
         made = randint(math.ceil(low), math.ceil(high), size, device=device, dtype=dtype)
     elif dtype.is_complex:
         made = empty(size, dtype=dtype, device=device)
-        made.real.uniform_(low, high)
-        made.imag.uniform_(low, high)
+        view_as_real(made).uniform_(low, high)
     else:
         made = empty(size, dtype=dtype, device=device).uniform_(low, high)
     if gaps:

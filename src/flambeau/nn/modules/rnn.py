@@ -184,7 +184,7 @@ def _check_options(self: RNNBase, dropout: Any) -> None:
         raise ValueError(f"dropout should be a number in range [0, 1], the share of elements to drop; found {dropout!r}")
     if dropout > 0 and self.num_layers == 1:  # type: ignore[operator]
         warnings.warn(
-            f"dropout={dropout} does nothing here: it acts between layers, so non-zero dropout expects num_layers above {self.num_layers}",
+            f"dropout option adds dropout between layers, so non-zero dropout expects num_layers above 1: dropout={dropout} does nothing here",
             stacklevel=4,
         )
     for kind, names in ((bool, ("bias", "batch_first")), (int, ("input_size", "hidden_size"))):
