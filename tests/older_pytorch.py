@@ -25,12 +25,23 @@ CHANGED = {
         test_interop: test_questions_about_tensors
         test_benchmarks: test_every_case_runs_in_torch
         test_events: test_names_are_pytorchs
-        test_foreach: test_new_and_in_place test_calls""",
+        test_foreach: test_new_and_in_place test_calls
+        test_factories: test_small_things
+        test_custom_function: test_what_functions_say_of_themselves""",
+    "lanczos, and the sizes and dtypes that resizing takes": """
+        test_interpolate: test_bytes test_interpolate_refusals test_lanczos
+        test_memory_order: test_channels_that_lie_last_stay_so""",
+    "large numbers in float8_e4m3fn": """
+        test_float8: test_float32_is_rounded_to_the_same_bits test_conversions_from_and_to_every_dtype test_what_can_be_done_with_them""",
     "derivatives of aminmax and nextafter, other errors": """
         test_reductions: test_nan_and_infinity test_ties_share_the_gradient test_errors
         test_pointwise: test_dtypes_of_two_operands test_edges_of_two_operands test_digits_of_numbers
         test_autograd: test_grad
         test_custom_function: test_refusals
+        test_inplace_and_views: test_words_of_refused_writes
+        test_autocast: test_misuse
+        test_grad_scaler: test_infinities_of_sparse_gradients_are_found
+        test_nothing: test_layers_refuse_what_is_no_size
         test_autocast_lists: test_results_on_cuda_have_pytorchs_dtypes""",
     "other rounding in quantized products of CPUs with matrix units, other saturation": """
         test_dynamic_layers: test_linear_gives_pytorchs_bits
