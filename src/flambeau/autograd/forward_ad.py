@@ -87,7 +87,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         raise RuntimeError("make_dual() works inside of a level: with forward_ad.dual_level()")
     for name, value in (("primal", tensor), ("tangent", tangent)):
         if not value._is_float():
-            raise ValueError(f"make_dual: {name} must be floating point or complex, found {value.dtype}")
+            raise ValueError(f"Expected {name} to be floating point or complex, found {value.dtype}")
     if tuple(tensor.shape) != tuple(tangent.shape):
         shapes = f"the tangent has shape {tuple(tangent.shape)}, and its primal {tuple(tensor.shape)}"
         raise RuntimeError(f"Trying to set a forward gradient that has a different size than that of the original Tensor: {shapes}")

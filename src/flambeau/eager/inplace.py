@@ -283,7 +283,7 @@ class CopySlices(Node):
 def replay_view(view: Tensor) -> None:
     """Make the history of a view anew, from its base as it is now."""
     if view._view_mode is not None:
-        raise view_error(view, "its base (or a view of it) was since")
+        raise view_error(view, "its base or another view of it was since")
     base = view._base
     view._stamp = view._storage.version
     with modes.enable_grad():

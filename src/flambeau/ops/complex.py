@@ -196,7 +196,7 @@ def check_parts(name: str, first, second) -> None:
         raise NotImplementedError(f"{name}: complex numbers of half precision (complex32) are not supported. Try .float()")
     if any(t.dtype not in (dtypes.float32, dtypes.float64) for t in (first, second)):
         found = " and ".join(dtypes.in_messages(t.dtype) for t in (first, second))
-        raise RuntimeError(f"{name}: both parts must be of one floating point dtype, got {found}")
+        raise RuntimeError(f"{name}: Expected both inputs to be Half, Float or Double tensors but got {found}")
     if first.dtype is not second.dtype:
         wanted, found = (dtypes.in_messages(t.dtype) for t in (first, second))
         raise RuntimeError(f"{name}: Expected object of scalar type {wanted} but got scalar type {found} for second argument")

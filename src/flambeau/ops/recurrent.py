@@ -345,7 +345,7 @@ def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
             continue
         found = state._array.shape
         if found[-1] != hidden:
-            raise RuntimeError(f"hidden{number} has inconsistent hidden_size: {found[-1]}, but the weights are for {hidden}")
+            raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {found[-1]}, expected {hidden}")
         if found[0] != given[0]:
             raise RuntimeError(f"Input batch size {given[0]} and that of hidden{number}, {found[0]}, differ")
     if cell != "gru" and b_ih is not None and b_hh is not None:  # both only ever occur as a sum

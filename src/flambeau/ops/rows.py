@@ -266,7 +266,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     """
     if indices.dtype not in (dtypes.int64.numpy, dtypes.int32.numpy):
         raise RuntimeError(
-            f"Expected tensor for argument #1 'indices' of embedding to be Long or Int, found {indices.dtype}. Try indices.long()"
+            f"Expected tensor for argument #1 'indices' to have scalar type Long or Int, found {indices.dtype}. Try indices.long()"
         )
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")

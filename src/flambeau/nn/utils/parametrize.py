@@ -237,7 +237,9 @@ def _check_unchanged(found: Any, shape: Any, dtype: Any) -> None:
         raise ValueError(f"A parametrization must return a tensor. Got {type(found).__name__}.")
     for quality, mine, other in (("dtype", found.dtype, dtype), ("shape", found.shape, shape)):
         if mine != other:
-            raise ValueError(f"A parametrization may not change the {quality} of the tensor, {other}, to {mine}: only with unsafe=True")
+            raise ValueError(
+                f"Registering a parametrization may not change the {quality} of the tensor, {other}, to {mine}: only with unsafe=True"
+            )
 
 
 def _inject_new_class(module: Module) -> None:
