@@ -130,17 +130,18 @@ def remembering(op, front: Callable) -> Callable:
             return front(*args, **kwargs)
         if found is ITSELF:
             return tensors[0]
+        watched = watching  # read once: other threads begin and end to watch in between
         if found.order is not None:
             given, tensors = [given[i] for i in found.order], [tensors[i] for i in found.order]
         try:
             made = NotImplemented if found.ready is None else found.ready(*given)
             if made is NotImplemented:
-                if found.which == 0 and not needs and not watching and found.op.alone is not None:
+                if found.which == 0 and not needs and not watched and found.op.alone is not None:
                     return wrap(found.op.alone(*found.with_arrays(given)))
                 made = computed(found.op, found.with_arrays(given))
         except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
             raise keeper.as_ours(problem) from None
-        if type(made) is ndarray and not needs and not watching and made.size:
+        if type(made) is ndarray and not needs and not watched and made.size:
             return wrap(made)
         if type(made) is ndarray:
             result = whole = wrap(made if made.size else as_array(made))
@@ -148,7 +149,7 @@ def remembering(op, front: Callable) -> Callable:
         else:
             several = type(made) is tuple or isinstance(made, (tuple, list))
             results = tuple([wrap(as_array(a)) for a in (made if several else (made,))])
-            if found.which is not None and not watching:
+            if found.which is not None and not watched:
                 result = results[found.which]
             else:
                 whole = found.op.result_type(*results) if found.op.result_type is not None else results if several else results[0]
@@ -157,7 +158,7 @@ def remembering(op, front: Callable) -> Callable:
             record_settled(found, results, tensors, args, kwargs)
             if found.shown is not None and result._node is not None:
                 rename(result._node, found.shown)
-        if watching:
+        if watched:
             note(found.op, found.with_tensors(args, kwargs), whole)
         return result
 
