@@ -721,3 +721,39 @@ def test_elements_of_a_subclass_are_of_the_class():
         log.clear()
         assert {type(v) for v in x} == {Logged}
         assert [name for name, *_ in log] == ["dim", "unbind"]
+
+
+# -- which of its functions an operation was called by -----------------------------------------------------------------------
+
+CALLS = """
+x+y  x-y  1-x  1+x  x*y  x/y  x//y  1//x  x%y  1%x  2**x  x@y  -x  abs(x)  ~n  x==y  x<y  n&1  1&n  n>>1  1<<n  x[0]
+x.add(y)  x.add_(y)  torch.add(x,y)  x.abs()  torch.abs(x)  torch.absolute(x)  x.absolute()  x.absolute_()  torch.relu(x)  F.relu(x)  x.relu()
+torch.special.erf(x)  torch.erf(x)  x.erf()  torch.special.expit(x)  torch.sigmoid(x)  torch.linalg.det(m)  torch.det(m)  m.det()  torch.fft.fft(x)
+torch.split(x,1)  x.split(1)  torch.norm(x)  x.norm()  torch.unique(x)  x.unique()  F.softmax(x,0)  torch.softmax(x,0)  x.softmax(0)
+F.conv2d(i,i)  torch.conv2d(i,i)  F.linear(m,m)  torch.where(x>0,x,y)  x.where(x>0,y)  torch.polygamma(1,x)  x.polygamma(1)  x.bernoulli_(0.5)
+torch.bernoulli(x)  x.clip(0)  torch.clamp(x,0)  torch.numel(x)  torch.is_complex(x)  torch.detach(x)  torch.zeros_like(x)  torch.kl_div(x,y)
+m.t_()  m.addmm_(m,m)  m.addbmm_(t,t)  m.renorm(1,0,1)  m.renorm_(1,0,1)  torch.nn.init.uniform_(x)  torch.nn.init.kaiming_uniform_(m)
+torch.sparse_coo_tensor([[0],[1]],[1.],check_invariants=True)  torch.autograd.grad(w,w)  x.register_hook  x.apply_(abs)  x.to_sparse()
+"""
+
+
+@pytest.mark.parametrize("call", CALLS.replace("\n", "  ").strip().split("  "))
+def test_what_was_called_is_told(call):
+    """A method, the function of the same name and its other names cannot be told apart by a `__torch_function__`."""
+
+    def told(T):
+        names = []
+
+        class Telling(T.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                names.append(T.overrides.resolve_name(func))
+                return func(*args, **(kwargs or {}))
+
+        w = T.ones((), requires_grad=True) * 1
+        m, n = T.ones(2, 2), T.tensor([1, 2])
+        given = {"x": T.ones(2), "y": T.ones(2), "n": n, "m": m, "t": T.ones(1, 2, 2), "i": T.ones(1, 1, 2, 2), "w": w}
+        with Telling():
+            eval(call, given | {"torch": T, "F": T.nn.functional})
+        return names[:1] if "(x>0" not in call else names[-1:]
+
+    assert told(flambeau) == told(torch)

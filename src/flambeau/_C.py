@@ -9,12 +9,12 @@ from flambeau import _VF, cuda, import_only
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
-from flambeau.eager.overrides import DisableTorchFunctionSubclass, disabled_torch_function
+from flambeau.eager.overrides import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
 from flambeau.tensor import Size, Tensor
 
-__all__ = ["DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]
+__all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]
 
 TensorBase = Tensor
 _VariableFunctions = _VF
@@ -30,6 +30,25 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple:
     """What the arguments of `to` say: (device, dtype, non_blocking, memory format)."""
     dtype, device, _, layout, non_blocking = parse_to(*args, **kwargs)
     return None if device is None else Device(device), dtype, non_blocking, layout
+
+
+class _EnableTorchFunction:
+    """As long as this object lives, `__torch_function__` is asked again, in the midst of what said that it is not to be."""
+
+    def __init__(self) -> None:
+        self.before = state.function_disabled, state.modes_disabled
+        state.function_disabled = state.modes_disabled = False
+
+    def __del__(self) -> None:
+        state.function_disabled, state.modes_disabled = self.before
+
+
+def _is_torch_function_enabled() -> bool:
+    return not state.function_disabled
+
+
+def _is_torch_function_all_disabled() -> bool:
+    return state.function_disabled and state.modes_disabled
 
 
 class _Functional:

@@ -57,9 +57,11 @@ from flambeau.autograd.modes import (
 )  # fmt: skip
 from flambeau.autograd import api as _api  # attaches Tensor.backward
 from flambeau.eager import bind as _bind
+from flambeau.eager import overrides as _overrides
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 
 _bind.bind_all()
+_overrides.members_ask()
 
 # The in-place forms that PyTorch has as functions too: torch.relu_(x) is x.relu_().
 _IN_PLACE = frozenset("""
@@ -148,7 +150,8 @@ def _find(name: str):
     if name == "torch":  # PyTorch's package imports itself, and programs have been seen to say torch.torch
         return _import_module(__name__)
     if name in _IN_PLACE and hasattr(Tensor, name):
-        return getattr(Tensor, name)
+        method = getattr(Tensor, name)
+        return _bind.under(name, method.op, in_place=True) if hasattr(method, "op") else method
     if name in _bind.functions:
         return _bind.functions[name]
     home = name if name in _ROOMS else _LATER.get(name) or _ELSEWHERE.get(name) or ("foreach" if name.startswith("_foreach_") else None)

@@ -76,6 +76,8 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             raise
 
     front.__signature__ = signature
+    front.__module__ = "torch"
+    front.asks = front if name.endswith("_like") else None
     return front
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.eager.overrides import overridable
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
@@ -41,7 +42,7 @@ def _numbered(name: str, order: list[str]) -> Callable:
     numbered.__doc__ = (
         f"{name}({', '.join(order)}): torch.nn.functional.{name} with a number for the reduction, 0, 1 or 2: none, mean or sum."
     )
-    return numbered
+    return overridable(numbered)
 
 
 globals().update({name: _numbered(name, order.split()) for name, order in ORDERS.items()})

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
+from flambeau import functional
 from flambeau.autograd import modes
 from flambeau.eager import bind, overrides
 from flambeau.eager.overrides import NOWRAP, overridden
@@ -55,6 +56,9 @@ class TorchFunctionMode:
         raise NotImplementedError("a TorchFunctionMode defines __torch_function__(self, func, types, args, kwargs)")
 
     def __enter__(self):
+        if isinstance(getattr(self.__torch_function__, "__self__", None), type):
+            what = f"{type(self).__name__}.__torch_function__: as a classmethod is not supported, please make it a plain method"
+            raise RuntimeError(f"{what} (def __torch_function__(self, ...)): a mode is an object, and its calls come to that object")
         state.function_modes.append(self)
         modes.enter()
         return self
@@ -125,11 +129,15 @@ def redispatch_function(func: Callable, types: Iterable[type], args: tuple = (),
 @contextlib.contextmanager
 def enable_reentrant_dispatch():
     """Within it, subclasses are consulted again, even inside their own `__torch_function__`."""
-    before, state.function_disabled = state.function_disabled, False
+    before = state.function_disabled, state.modes_disabled
+    state.function_disabled = state.modes_disabled = False
     try:
         yield
     finally:
-        state.function_disabled = before
+        state.function_disabled, state.modes_disabled = before
+
+
+_enable_torch_function = enable_reentrant_dispatch
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
@@ -151,9 +159,12 @@ def _by_namespace() -> dict[Any, list[Callable]]:
     flambeau = sys.modules["flambeau"]  # the door itself, which is above this room
     found: dict[Any, list[Callable]] = {flambeau: [], Tensor: []}
     for name, function in bind.functions.items():
-        home, _, _ = name.rpartition(".")
+        home = "functional" if name in functional.__all__ else name.rpartition(".")[0]
         namespace = import_module(f"flambeau.{home}") if home else flambeau
         found.setdefault(namespace, []).append(function)
+    for room in (flambeau, flambeau.nn.init):
+        members = [getattr(room, name) for name in dir(room)]
+        found.setdefault(room, []).extend([f for f in members if f is not None and getattr(f, "asks", None) is f])
     for name, member in vars(Tensor).items():
         if isinstance(member, property):
             found[Tensor].append(member.__get__)
@@ -174,9 +185,10 @@ def _names() -> dict[Callable, str]:
     for name, member in vars(Tensor).items():
         if isinstance(member, property):
             found[member.__get__] = f"torch.Tensor.{name}.__get__"
-        elif callable(member):
+        elif callable(member) and (member not in found or name == getattr(member, "__name__", "")):  # __neg__ is neg
             found[member] = f"torch.Tensor.{name}"
     found |= {function: f"torch.{name}" for name, function in bind.functions.items()}
+    found |= {bind.functions[name]: f"torch.functional.{name}" for name in functional.__all__ if name in bind.functions}
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau import determinism, dtypes, printing
-from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.eager.overrides import DisableTorchFunctionSubclass, overridable
 from flambeau.factories import as_tensor
 from flambeau.kernels import arrays, quantized
 from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
@@ -57,6 +57,8 @@ class QuantizedTensor(Tensor):
                 return func(*args, **kwargs)
         if name in HANDLED:
             return HANDLED[name](*args, **kwargs)
+        if name in OWN:  # torch.int_repr(x) is x.int_repr()
+            return getattr(args[0], name)(*args[1:], **kwargs)
         if name in MOVES:
             return _moved(name, func, args, kwargs)
         if name in COMPARISONS:
@@ -159,6 +161,7 @@ def of_integers(integers: Tensor, quantizer: Quantizer) -> QuantizedTensor:
 # -- making them -------------------------------------------------------------------------------------------------------
 
 
+@overridable
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: dtypes.dtype) -> Any:
     """round(x / scale + zero_point) within the bounds of dtype. With a list of tensors, scales and zero points are tensors of as many."""
     if isinstance(input, Sequence):
@@ -171,6 +174,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: dtypes.d
     return _quantized(input, Quantizer(dtype, per_tensor_affine, scale, zero_point), bounds)  # type: ignore[arg-type]
 
 
+@overridable
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: dtypes.dtype) -> QuantizedTensor:
     """round(x / scale + zero_point) with a scale and a zero point for each index of one dimension."""
     bounds = _checked("quantize_per_channel", input, dtype)
@@ -187,6 +191,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     return _quantized(input, Quantizer(dtype, scheme, scale, zero, axis), bounds)  # type: ignore[arg-type]
 
 
+@overridable
 def quantize_per_tensor_dynamic(input: Tensor, dtype: dtypes.dtype, reduce_range: bool) -> Tensor:
     """`quantize_per_tensor` with the scale and zero point that fit the range of the elements; of 7 bits, if reduce_range."""
     if dtype is dtypes.float16:
@@ -233,6 +238,7 @@ MOVES = frozenset(
     """as_strided chunk clone contiguous cpu detach expand expand_as flatten getitem index_select movedim narrow permute reshape reshape_as
     select split squeeze swapaxes t transpose unbind unflatten unsqueeze view view_as""".split()
 )
+OWN = frozenset("dequantize int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis".split())
 COPIES = frozenset(("clone", "contiguous", "cpu", "detach"))  # of these a tensor with scales by channel is capable, too
 COMPARISONS = frozenset("eq ne lt le gt ge isclose allclose".split())
 QUESTIONS = frozenset(
@@ -358,6 +364,7 @@ HANDLED: dict[str, Callable] = {
 # -- methods as functions ----------------------------------------------------------------------------------------------
 
 
+@overridable
 def dequantize(input: Any) -> Any:
     """The floats a tensor stands for; of several tensors, a tuple of them."""
     return tuple(x.dequantize() for x in input) if isinstance(input, (list, tuple)) else input.dequantize()
@@ -369,7 +376,7 @@ def _function(name: str) -> Callable:
 
     ask.__name__ = ask.__qualname__ = name
     ask.__doc__ = getattr(QuantizedTensor, name).__doc__
-    return ask
+    return overridable(ask)
 
 
 int_repr, q_scale, q_zero_point = map(_function, ("int_repr", "q_scale", "q_zero_point"))

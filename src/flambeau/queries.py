@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.eager.overrides import overridable
 from flambeau.kernels import layout
 from flambeau.tensor import Size, Tensor
 
@@ -23,7 +24,7 @@ def _ask(name: str, doc: str):
 
     question.__name__ = question.__qualname__ = name
     question.__doc__ = doc
-    return question
+    return overridable(question)
 
 
 numel = _ask("numel", "The number of elements.")

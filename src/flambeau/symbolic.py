@@ -9,6 +9,8 @@ import math
 import operator
 from typing import Any
 
+from flambeau.eager.overrides import overridable
+
 
 class _Symbolic:
     def __new__(cls, *args):
@@ -27,14 +29,13 @@ class SymBool(_Symbolic):
     """A truth value known only when a traced program runs. None here is one."""
 
 
-sym_int, sym_float, sym_sum, sym_sqrt, sym_not = int, float, sum, math.sqrt, operator.not_
-
-
+@overridable
 def sym_max(a: Any, b: Any) -> Any:
     """The larger number; a float if one of them is."""
     return _common(max(a, b), a, b)
 
 
+@overridable
 def sym_min(a: Any, b: Any) -> Any:
     """The smaller number; a float if one of them is."""
     return _common(min(a, b), a, b)
@@ -44,6 +45,20 @@ def _common(value: Any, a: Any, b: Any) -> Any:
     return float(value) if isinstance(a, float) or isinstance(b, float) else value
 
 
+@overridable
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
     """t if b, else f."""
     return t if b else f
+
+
+def _named(name: str, function: Any) -> Any:
+    def answer(a: Any) -> Any:
+        return function(a)
+
+    answer.__name__ = answer.__qualname__ = name
+    answer.__doc__ = f"{function.__name__}(a), for a number that may not be known yet."
+    return overridable(answer)
+
+
+sym_int, sym_float, sym_sum = _named("sym_int", int), _named("sym_float", float), _named("sym_sum", sum)
+sym_sqrt, sym_not = _named("sym_sqrt", math.sqrt), _named("sym_not", operator.not_)

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.storage import Storage
 from flambeau.tensor import Tensor, wrap
 from flambeau.untyped_storage import UntypedStorage, _Memory, _storage_device, is_storage
@@ -33,7 +32,7 @@ class TypedStorage(_Memory):
         _internal: bool = False,
     ):
         if not _internal:
-            warn_typed_storage_removal(3)
+            warn_typed_storage_removal()
         if len(args) > (wrap_storage is None):
             raise RuntimeError(_usage("Too many positional arguments" if wrap_storage is None else "No positional arguments are allowed"))
         if wrap_storage is not None:
@@ -152,9 +151,9 @@ def warn_typed_storage_removal(stacklevel: int = 2) -> None:
     if _warned and not _always_warn:
         return
     _warned = True
-    warnings.warn(
-        "TypedStorage is deprecated. It goes (will be removed in the future) and UntypedStorage stays: tensor.untyped_storage() gives one, where tensor.storage() gave this",
-        stacklevel=stacklevel + 1,
+    errors.warn(
+        "TypedStorage is deprecated. It goes (will be removed in the future) and UntypedStorage stays: tensor.untyped_storage() gives one, where "
+        "tensor.storage() gave this"
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.autograd.engine import looks, run_backward
+from flambeau.eager import overrides
 from flambeau.kernels import arrays
 from flambeau.tensor import PLAIN, Size, Tensor, wrap
 
@@ -112,6 +113,12 @@ def grad(
         warnings.warn("only_inputs argument is deprecated and ignored: backward() accumulates in all leaves.", FutureWarning, stacklevel=2)
     allow_unused = materialize_grads if allow_unused is None else allow_unused
     outputs, inputs = _sequence(outputs), _sequence(inputs)
+    if overrides.knows_by_name((*outputs, *inputs)):
+        options = {
+            "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
+            "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
+        }  # fmt: skip
+        return overrides.call(grad, (*outputs, *inputs), (outputs, inputs), options)
     keep = create_graph if retain_graph is None else retain_graph
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty: there is nothing to differentiate with respect to")

@@ -9,6 +9,7 @@ from typing import Any
 from flambeau import dtypes, factories
 from flambeau.autograd import modes
 from flambeau.eager import bind
+from flambeau.eager.overrides import has_override
 from flambeau.tensor import Tensor
 
 euler_constant = 0.57721566490153286060
@@ -25,11 +26,11 @@ def op(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype and device of the first tensor."""
-    if not all(isinstance(v, (Tensor, Number)) for v in values):
+    if not all(isinstance(v, (Tensor, Number)) or has_override(v) for v in values):
         raise ValueError("Input arguments must all be numbers or tensors, or of a class with __torch_function__")
     first = next((v for v in values if isinstance(v, Tensor)), None)
     options = {"dtype": dtypes.get_default_dtype()} if first is None else {"dtype": first.dtype, "device": first.device}
-    tensors = [v if isinstance(v, Tensor) else factories.tensor(v, **options) for v in values]
+    tensors = [v if not isinstance(v, Number) else factories.tensor(v, **options) for v in values]
     return tuple(op("broadcast_tensors", *tensors))
 
 

@@ -531,6 +531,9 @@ def bind_composite_inplace(op) -> Callable:
     """Tensor.<name>_ of a composite: computed from a copy where history needs it, then copied over."""
 
     def front(self, *args, **kwargs):
+        relevant = (self, *args, *kwargs.values())
+        if (modes.special or overrides.any_foreign(relevant)) and overrides.knows_by_name(relevant):
+            return overrides.call(op.call_inplace, relevant, (self, *args), kwargs)
         inplace.check_writable(op, self, [self, *_tensors((*args, *kwargs.values()))])
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors((self, *args, *kwargs.values())))
         result = op.call(self.clone() if recorded else self, *args, **kwargs)

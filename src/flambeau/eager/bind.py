@@ -19,7 +19,7 @@ from flambeau import forks, ops
 from flambeau.autograd import modes
 from flambeau.eager import array_ops, indexing, older_calls, overrides, pointwise, record, views
 from flambeau.ops import OPS, contents
-from flambeau.ops.declare import Op
+from flambeau.ops.declare import ArrayOp, ChoiceOp, CompositeOp, Op, PointwiseOp, ViewOp
 from flambeau.tensor import PLAIN, Tensor
 
 BINDERS: dict[str, Callable] = {
@@ -85,11 +85,17 @@ class Later:
     def __get__(self, tensor, kind=None):
         if self.name in contents.METHODS:
             contents.load(contents.METHODS[self.name])  # or wait until another thread has: its derivatives are declared after it
-        op, form = methods[self.name]
-        op.bind()
-        method = getattr(op, form)
-        setattr(Tensor, self.name, method)
+        with _binding:  # see Note [first calls from several threads]
+            method = vars(Tensor).get(self.name, self)
+            if method is self:
+                op, in_place = methods[self.name]
+                method = under(self.name, op, in_place, of_tensor=True)
+                setattr(Tensor, self.name, method)
         return method.__get__(tensor, kind)
+
+
+# torch.nn.functional.conv2d is torch.conv2d, as PyTorch has it; of these there are two.
+TWICE = frozenset({"sigmoid", "tanh", "rms_norm", "max_pool1d_with_indices"})
 
 
 class Functions(Mapping):
@@ -97,6 +103,7 @@ class Functions(Mapping):
 
     def __init__(self) -> None:
         self.operations: dict[str, Op] = {}
+        self.aliases: dict[str, Callable] = {}
 
     def __getitem__(self, name: str) -> Callable:
         if name in contents.FUNCTIONS:
@@ -105,7 +112,13 @@ class Functions(Mapping):
             contents.load_room(name.rpartition(".")[0])
         op = self.operations[name]
         op.bind()
-        return op.call
+        short = name.removeprefix("nn.functional.")
+        if name == op.name or (short == op.name.removeprefix("nn.functional.") and short not in TWICE):
+            return op.call
+        with _binding:
+            if name not in self.aliases:
+                self.aliases[name] = under(name, op)
+        return self.aliases[name]
 
     def __contains__(self, name) -> bool:
         return name in self.operations or name in contents.FUNCTIONS
@@ -118,7 +131,7 @@ class Functions(Mapping):
 
 
 functions = Functions()
-methods: dict[str, tuple[Op, str]] = {}  # name of a method -> its operation, and whether it is its `call` or its `call_inplace`
+methods: dict[str, tuple[Op, bool]] = {}  # name of a method -> its operation, and whether it is its in-place form
 
 
 def place(op: Op) -> None:
@@ -131,13 +144,13 @@ def place(op: Op) -> None:
         setattr(Tensor, op.short, property(lambda self: op.call(self), write, doc=op.__doc__))
     further = [alias for alias in op.aliases if "." not in alias]
     for name in (op.method, *further) if op.method and not op.attribute else ():
-        _place_method(name, op, "call")
+        _place_method(name, op)
     for name in (op.short, *further) if op.inplace else ():
-        _place_method(f"{name}_", op, "call_inplace")
+        _place_method(f"{name}_", op, in_place=True)
 
 
-def _place_method(name: str, op: Op, form: str) -> None:
-    methods[name] = op, form
+def _place_method(name: str, op: Op, in_place: bool = False) -> None:
+    methods[name] = op, in_place
     if name not in contents.METHODS:  # those stand in their place already, unless a user has put something else there
         setattr(Tensor, name, Later(name))
 
@@ -167,16 +180,44 @@ def _make(op: Op) -> None:
         name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"
         kind = record.StraightNode if op.kind == "array" and op.straight else NODES[op.kind]
         op.node_class = type(str(name), (kind,), {"op": op, "called": op.called})
-    in_a_room = op.name.startswith(("linalg.", "special.", "fft."))
-    op.call = _named(older_calls.accepting(op, BINDERS[op.kind](op), op.short), op, op.name.replace(".", "_") if in_a_room else op.short)
+    op.call = _function(op, op.name)
     if hasattr(op, "call_inplace"):
-        op.call_inplace = _named(older_calls.accepting(op, INPLACE[op.kind](op), op.short + "_"), op, op.short + "_")
+        op.call_inplace = _function(op, f"Tensor.{op.short}_", in_place=True)
     public = OPS.get(op.short)
-    if public is not None and public is not op and public.public and not op.public:
+    if public is not None and public is not op and public.public and not (op.public or op.method or op.inplace):
+        # What __torch_function__ is told was called: building blocks are reached through operators.
         public.bind()
-        op.call.shown = public.call  # what __torch_function__ is told was called
+        op.call.shown = getattr(Tensor, public.short) if public.method else public.call
         if hasattr(op, "call_inplace") and hasattr(public, "call_inplace"):
             op.call_inplace.shown = public.call_inplace
+
+
+def under(name: str, op: Op, in_place: bool = False, of_tensor: bool = False) -> Callable:
+    """The function that runs `op` where it is called by this name. torch.abs, torch.absolute and Tensor.abs are one operation and three
+    functions, for `__torch_function__` is told which of them was called."""
+    op.bind()
+    if of_tensor and (name == f"{op.short}_" if in_place else name == op.short and not op.public):
+        return op.call_inplace if in_place else op.call
+    form = "call_inplace" if in_place else "call"
+    seen = renamed(op)
+    setattr(seen, form, _function(seen, f"Tensor.{name}" if of_tensor else name, in_place))
+    return getattr(seen, form)
+
+
+def renamed(op: Op) -> Op:
+    """The operation once more, all the same but for its functions."""
+    seen: Op = object.__new__(_RENAMED[type(OPS[op.name])])
+    seen.__dict__ = op.__dict__
+    for form in ("call", "call_inplace"):
+        if hasattr(op, form):
+            setattr(seen, form, getattr(op, form))
+    return seen
+
+
+_RENAMED: dict[type, type] = {
+    kind: type(kind.__name__, (kind,), {"__slots__": ("call", "call_inplace")})
+    for kind in (PointwiseOp, ArrayOp, ViewOp, ChoiceOp, CompositeOp)
+}
 
 
 def everything() -> None:
@@ -194,9 +235,13 @@ def _write_to(op) -> Callable:
     return write
 
 
-def _named(function: Callable, op, name: str) -> Callable:
-    function.__name__ = function.__qualname__ = name
-    room = op.name.rpartition(".")[0]
+def _function(op: Op, name: str, in_place: bool = False) -> Callable:
+    """What runs `op`, or its in-place form, to be called `name`."""
+    room, _, short = name.rpartition(".")
+    short = name.replace(".", "_") if room in ("linalg", "special", "fft") else short if room or op.public else op.short
+    function = older_calls.accepting(op, (INPLACE if in_place else BINDERS)[op.kind](op), short)
+    function.__name__ = short
+    function.__qualname__ = name if room == "Tensor" else short
     function.__module__ = "flambeau.nn.functional" if room == "nn.functional" else "torch"  # layers that keep one are pickled by that name
     function.__doc__ = op.__doc__
     function.op = op
@@ -206,6 +251,8 @@ def _named(function: Callable, op, name: str) -> Callable:
 def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool = False) -> None:
     """Make Tensor.<method>, which leaves what it does not understand to the other operand (NotImplemented): that is no error."""
     op.bind()
+    if op.public and op.method:
+        op = getattr(Tensor, op.method + "_" * in_place).op  # x * y is Tensor.mul to those who ask
     if method in UNARY:
         operator = op.call if method != "__invert__" else _inverting(op.call)
     else:
@@ -245,8 +292,8 @@ def _with_other_side(function: Callable, name: str, swapped: bool, own: bool) ->
                 return overrides.call(operator, (self, other), (self, other), {})
         try:
             return function(other, self) if swapped else function(self, other)
-        except TypeError:
-            if isinstance(other, (Tensor, int, float, complex)):
+        except TypeError as problem:
+            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, overrides.NobodyAnswered):
                 raise
             if name == "__rtruediv__" and hasattr(other, "__array_interface__"):
                 return self.reciprocal() * other  # an array divided by a tensor is a tensor in PyTorch; in no other operator

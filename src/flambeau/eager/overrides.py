@@ -1,14 +1,16 @@
 """`__torch_function__`: subclasses of Tensor, foreign classes and modes that want a say in every operation.
 
 An operation asks `needed(arguments)`, which is False at once for plain tensors, and if it is not, leaves the rest to `call`: the modes are
-asked first, then the classes of the arguments, subclasses before their parents. Methods and attributes that are no operations (`size`,
-`shape`, `backward`) do not ask: a plain tensor should not pay for them. Instead a subclass gets members of its own that do, when it is
-created (`give_members`).
+asked first, then the classes of the arguments, subclasses before their parents. Methods and attributes that are no operations
+(`register_hook`, `storage`) ask, too (`members_ask`), but for those that every step of a program uses (`QUICK`): a plain tensor should not
+pay for them. Instead a subclass gets members of its own that do, when it is created (`give_members`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial, wraps
+from types import FunctionType
 from typing import Any
 
 from flambeau import devices, dtypes
@@ -100,6 +102,10 @@ def any_foreign(values: Iterable) -> bool:
 _OPTIONS: set[type] = {int, float, bool, complex, str, type(None), dtypes.dtype, devices.device}
 
 
+class NobodyAnswered(TypeError):
+    """All who were asked returned NotImplemented. An operator returns that, too: then it is the other operand's turn."""
+
+
 def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     """Ask the modes, then the arguments' classes (subclasses before their parents), for the result. Autocast comes after them, but before
     classes that see building blocks: those carry operations out."""
@@ -140,7 +146,21 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
             return result
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)
     what = "all __torch_function__ handlers returned NotImplemented: no implementation found for types"
-    raise TypeError(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
+    raise NobodyAnswered(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
+
+
+def overridable(function: Callable, home: str = "torch") -> Callable:
+    """A function of tensors that is no operation, such as torch.numel, and that `__torch_function__` is asked about all the same.
+    `home` is the public room it is found in."""
+
+    @wraps(function)
+    def asking(*args, **kwargs):
+        relevant = (*args, *kwargs.values())
+        return call(asking, relevant, args, kwargs) if knows_by_name(relevant) else function(*args, **kwargs)
+
+    asking.__module__ = home
+    asking.asks = asking  # type: ignore[attr-defined]
+    return asking
 
 
 def _inspected(function: Callable, args: tuple, kwargs: dict):
@@ -240,51 +260,85 @@ _OWN_BUSINESS = frozenset(
 )  # __iter__: PyTorch asks about the unbind in it, whose results then are of the class, and not about the iterator
 
 
+QUICK = frozenset(
+    """size stride storage_offset dim ndimension numel nelement __len__ is_contiguous data_ptr element_size is_floating_point is_complex
+    requires_grad_ detach item tolist numpy __float__ __int__ __index__ __bool__ __complex__ __array__ backward __getitem__ __setitem__ __delitem__
+    __invert__ shape ndim dtype device itemsize nbytes is_cuda is_cpu is_meta requires_grad is_leaf grad_fn grad data layout T mT H mH
+    _version""".split()
+)
+
+
+def _members() -> Iterable[tuple[str, Any]]:
+    """The methods and attributes of Tensor that are no operations, and that are asked about."""
+    for name, member in list(vars(Tensor).items()):
+        public = not name.startswith("_") or name.startswith("__") or name in ("_version", "_is_view")
+        is_member = isinstance(member, property) or (callable(member) and hasattr(member, "__get__"))
+        if public and is_member and name not in _OWN_BUSINESS and not hasattr(member, "op") and not hasattr(member, "asks"):
+            yield name, member
+
+
+def members_ask() -> None:
+    """Let the members of Tensor ask, and be known by the names they have there. Runs once, at import."""
+    for name, member in _members():
+        if isinstance(member, property):
+            if name not in QUICK:
+                setattr(Tensor, name, _property(member, name, asked=knows_by_name))
+            elif member.fget.__name__ != name:
+                setattr(Tensor, name, property(_called(name, member.fget), member.fset, member.fdel, member.__doc__))
+        elif name not in QUICK:
+            setattr(Tensor, name, _asking(member, name, asked=knows_by_name))
+        elif member.__name__ != name:
+            setattr(Tensor, name, _called(name, member))
+
+
 def give_members(cls: type) -> None:
-    """Give a new subclass of Tensor its own form of all methods and attributes that are no operations: they ask `__torch_function__`."""
+    """Give a new subclass of Tensor its own form of the members that do not ask."""
     if getattr(cls, "__torch_function__", None) is disabled_torch_function:
         return
-    for name, member in list(vars(Tensor).items()):
-        private = name.startswith("_") and not name.startswith("__")
-        if (private and name not in ("_version", "_is_view")) or name in _OWN_BUSINESS or hasattr(member, "op"):
-            continue
-        if _inherited(cls, name) is not member:
-            continue  # the class, or a parent of it, has its own
-        if isinstance(member, property):
-            setattr(cls, name, _property(member))
-        elif callable(member) and hasattr(member, "__get__"):
-            setattr(cls, name, _method(member, name))
+    carries_out = getattr(cls, "_sees_building_blocks", False)
+    for name, member in _members():
+        if (name in QUICK or carries_out) and _inherited(cls, name) is member:  # else the class, or a parent of it, has its own
+            told = partial(_itself, member)
+            setattr(cls, name, _property(member, name, member) if isinstance(member, property) else _asking(member, name, told))
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _inherited(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-def _method(function: Callable, name: str) -> Callable:
-    if name.startswith("__") and not function.__name__.startswith("__"):
-        function.__name__ = function.__qualname__ = name  # so that a __torch_function__ that looks at names finds the one it knows
-
-    member = _asking(function)
-    member.__name__ = member.__qualname__ = name
-    member.__doc__ = function.__doc__
-    return member
+def _called(name: str, function: Any) -> FunctionType:
+    """The function once more, under a name of its own."""
+    same = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    same.__kwdefaults__, same.__doc__ = function.__kwdefaults__, function.__doc__
+    return same
 
 
-def _property(attribute: property) -> property:
-    put = _asking(attribute.__set__) if attribute.fset else None
-    remove = _asking(attribute.__delete__) if attribute.fdel else None
-    return property(_asking(attribute.__get__), put, remove, attribute.__doc__)
+def _property(attribute: property, name: str, told: property | None = None, asked: Callable = overridden) -> property:
+    """The attribute, after whoever overrides it, who is told of `told.__get__` and its like: of what Tensor has under this name."""
+
+    def part(which: str, function: Callable | None) -> Callable | None:
+        return function and _asking(getattr(attribute, which), name, lambda: getattr(told or own, which), asked)
+
+    parts = ("__get__", attribute.fget), ("__set__", attribute.fset), ("__delete__", attribute.fdel)
+    read, write, remove = [part(*p) for p in parts]
+    own = property(read, write, remove, attribute.__doc__)
+    return own
 
 
-def _asking(function: Callable) -> Callable:
-    """`function`, after whoever overrides it."""
+def _asking(function: Callable, name: str, told: Callable[[], Callable] | None = None, asked: Callable = overridden) -> Callable:
+    """`function`, after whoever overrides it, who is told of `told()`: of what this gives, if it is not given."""
 
     def member(self, *args, **kwargs):
         relevant = (self, *args, *kwargs.values())
-        if overridden(relevant):
-            return call(function, relevant, (self, *args), kwargs)
+        if asked(relevant):
+            return call(told() if told else member, relevant, (self, *args), kwargs)
         return function(self, *args, **kwargs)
 
+    member.__name__, member.__qualname__, member.__doc__ = name, f"Tensor.{name}", function.__doc__
     return member
 
 

@@ -47,9 +47,9 @@ def bind_operator(op, own_name: bool = False) -> Callable:
             return overrides.call(operator, operands, operands, {})
         try:
             return general(op, operands, options, out)
-        except TypeError:
+        except TypeError as problem:
             other = operands[1]
-            if isinstance(other, (Tensor, int, float, complex)):
+            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, overrides.NobodyAnswered):
                 raise
             if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
                 return general(op, (operands[0], wrap(importable(other))), options, out)

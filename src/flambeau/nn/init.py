@@ -14,6 +14,7 @@ from typing import Any
 
 from flambeau import linalg
 from flambeau.autograd import modes
+from flambeau.eager.overrides import overridable
 from flambeau.factories import empty_like
 from flambeau.random_factories import randperm
 from flambeau.tensor import Tensor
@@ -30,6 +31,9 @@ _GAINS = {
     "relu": math.sqrt(2.0),
     "selu": 3.0 / 4,  # empirical; 1 would be right if nothing but normalization were wanted
 }
+
+
+_overridable = functools.partial(overridable, home="torch.nn.init")
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -51,12 +55,14 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return math.sqrt(2.0 / (1 + slope**2))
 
 
+@_overridable
 @modes.no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform in [a, b)."""
     return tensor.uniform_(a, b, generator=generator)
 
 
+@_overridable
 @modes.no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal with this mean and standard deviation."""
@@ -106,6 +112,7 @@ def _normal_cdf(x: float) -> float:
     return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
 
+@_overridable
 @modes.no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The same value everywhere."""
@@ -188,6 +195,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
+@_overridable
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None) -> Tensor:
     """Uniform with standard deviation gain / √fan, for layers followed by (leaky) relu; a is its negative slope."""
     std = _kaiming_std(tensor, a, mode, nonlinearity)

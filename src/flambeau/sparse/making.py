@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes, layouts
+from flambeau.eager.overrides import overridable
 from flambeau.factories import as_tensor, device_of, dtype_of, shape_of, zeros
 from flambeau.sparse import history, invariants
 from flambeau.sparse.parts import BY_COLUMNS, BY_ROWS, KINDS, OF_BLOCKS, Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Size, Tensor
 
 
+@overridable
 def sparse_coo_tensor(
     *args: Any, size: Any = None, indices: Any = None, values: Any = None, dtype: Any = None, device: Any = None, pin_memory: bool = False,
     requires_grad: bool = False, check_invariants: bool | None = None, is_coalesced: bool | None = None,
@@ -77,6 +79,7 @@ def _needed(indices: Tensor) -> list[int]:
     return [n + 1 for n in indices.amax(1).tolist()]
 
 
+@overridable
 def sparse_compressed_tensor(
     compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
     pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
@@ -130,7 +133,7 @@ def _of_layout(name: str, layout: layouts.layout, doc: str) -> Callable:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{name}({first}, {second}, values, size=None): {doc}"
-    return make
+    return overridable(make)
 
 
 sparse_csr_tensor = _of_layout(

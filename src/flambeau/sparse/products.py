@@ -10,6 +10,7 @@ from typing import Any
 
 from flambeau import layouts
 from flambeau.autograd import modes
+from flambeau.eager.overrides import overridable
 from flambeau.ops import OPS
 from flambeau.ops.sparse_products import row_dots, row_of_places, rows_product, start_of_rows
 from flambeau.sparse import history
@@ -245,11 +246,13 @@ def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any 
     return history.build(parts, values + history.values(input) * beta if beta != 0 else values, "SparseSampledAddmmBackward0")
 
 
+@overridable
 def smm(input: SparseTensor, mat: Tensor) -> SparseTensor:
     """The product of a sparse and a dense matrix, as a sparse one."""
     return to_sparse(masked_product(input, mat))
 
 
+@overridable
 def sspaddmm(input: SparseTensor, mat1: SparseTensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> SparseTensor:
     """beta * input + alpha * (mat1 @ mat2), as a sparse tensor."""
     for name, x, kind, fine in (
@@ -261,6 +264,7 @@ def sspaddmm(input: SparseTensor, mat1: SparseTensor, mat2: Tensor, *, beta: Any
     return input * beta + smm(mat1, mat2) * alpha
 
 
+@overridable
 def hspmm(mat1: SparseTensor, mat2: Tensor) -> SparseTensor:
     """The product of a sparse and a dense matrix, as a sparse tensor of those rows that are not empty."""
     x = coalesce(to_sparse_coo(mat1))
@@ -279,6 +283,7 @@ def _compact(row: Tensor) -> tuple[Tensor, Tensor]:
     return starts, found
 
 
+@overridable
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
     """torch.mm under an old name."""
     return input.mm(mat2)
