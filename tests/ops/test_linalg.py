@@ -573,6 +573,19 @@ def test_lobpcg(largest):
         flambeau.lobpcg(ours(positive(3, 3)), k=2)
 
 
+@pytest.mark.parametrize("largest", [True, False])
+def test_derivative_and_digits_of_lobpcg(largest):
+    """Close eigenvalues are found to few digits; or the derivative is not that of differences of one element."""
+    a = numbers(6, 6)
+    a = ours((a @ a.mT) / 10)
+    start = flambeau.eye(6, 1, dtype=flambeau.float64)
+    _, vectors = flambeau.lobpcg(a, k=1, X=start, largest=largest)
+    exact = flambeau.linalg.eigh(a)[1][:, -1 if largest else 0]
+    flambeau.testing.assert_close(vectors[:, 0].abs(), exact.abs(), atol=1e-7, rtol=0)
+    pair = lambda a: [t.abs() for t in flambeau.lobpcg(a, k=1, X=start, largest=largest)]  # noqa: E731
+    assert flambeau.autograd.gradcheck(pair, a.requires_grad_(), atol=1e-4)
+
+
 def test_pivots_that_are_noise_or_nan():
     """Whether a system has a solution is said by one elimination alone; a NaN on the way is neither zero nor positive."""
     for rows in ([[5.0, 1, 3], [1, 2, 3], [3, 3, 5]], np.arange(16.0).reshape(4, 4).tolist()):
