@@ -942,6 +942,35 @@ def dirty_but_no_input(T):
     return _function(T, forward).apply(leaf(T, 3).clone())
 
 
+def history_of_what_is_differentiable_once(T):
+    class Twice(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, n, y):
+            return x * n + y
+
+        @staticmethod
+        @T.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            return grad * 2, None, grad
+
+    x, y = leaf(T, 2), leaf(T, 2)
+    T.autograd.backward(Twice.apply(x, 2, y), T.ones(2, requires_grad=True), create_graph=True)
+    copied = x.grad.grad_fn
+    (_, _), (error, nr) = copied.next_functions
+    try:
+        x.grad.sum().backward()
+    except RuntimeError as problem:
+        said = "marked with @once_differentiable" in str(problem)
+    return copied.name(), type(error).__name__, nr, [e and type(e).__name__ for e, _ in error.next_functions], said, x.grad.stride()
+
+
+@questions(history_of_what_is_differentiable_once)
+@pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
+def test_history_of_what_is_differentiable_once(question):
+    """The gradient of a Function that can be differentiated once leads nowhere, so that nobody asks for its gradient and hears of it."""
+    agree(question)
+
+
 @questions(default_arguments_of_forward, boxed_gradients, saved_tensors_read_once, dirty_but_no_input)
 def test_what_functions_say_of_themselves(question):
     """A setting of a Function, or a default argument of its forward, is not heeded as in PyTorch."""

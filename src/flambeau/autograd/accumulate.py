@@ -97,7 +97,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
     with _adding:
         have = leaf._grad
         if state.grad:  # create_graph: the sum is part of the graph, and nothing in it is written to
-            leaf._grad = grad.clone() if have is None else have + grad
+            leaf._grad = _recorded(leaf, grad) if have is None else have + grad
         elif have is not None:
             storage = have._storage or have._shared_storage()
             if storage.spent >= 0:
@@ -119,6 +119,15 @@ def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
         leaf._grad = grad + have
     else:
         _add.call_inplace(have, grad)
+
+
+def _recorded(leaf: Tensor, grad: Tensor) -> Tensor:
+    """A copy as part of the graph, in the memory order of the leaf."""
+    if hasattr(grad._array, "as_tensor"):
+        return grad.clone()
+    return wrap(
+        arrays.empty_strided(grad._array.shape, _strides_of_grad(leaf._array), grad._array.dtype, arrays.device_of(grad._array))
+    ).copy_(grad)
 
 
 def _mix(storage: Any, array: Any) -> None:

@@ -22,7 +22,7 @@ import warnings
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, Node, freed_error
+from flambeau.autograd.node import FREED, LEAF, Node, freed_error
 from flambeau.eager import inplace, record, saved
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.views import over
@@ -436,26 +436,29 @@ def once_differentiable(fn):
             outputs = fn(ctx, *args)
         if not modes.state.grad or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return outputs
-        as_tuple = outputs if isinstance(outputs, tuple) else (outputs,)
-        marked = tuple([o if o is None else _refuse_second(o) for o in as_tuple])
+        marked = _refuse_second(outputs if isinstance(outputs, tuple) else (outputs,))
         return marked if isinstance(outputs, tuple) else marked[0]
 
     return wrapper
 
 
-class DelayedError(Node):
+class Error(Node):
     """The history of what cannot be differentiated again."""
 
     def apply(self, *grads):
-        raise RuntimeError("a function marked with @once_differentiable was to be differentiated twice")
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
 
 
-def _refuse_second(tensor: Tensor) -> Tensor:
-    marked = tensor.detach()
-    node = DelayedError()
-    record.start(node, (), [marked._array])
-    record.attach(marked, node)
-    return marked
+def _refuse_second(outputs: tuple) -> tuple:
+    """The same numbers with a history that is an error: of leaves, so that there is something to go back to."""
+    found = tuple([o.detach() if isinstance(o, Tensor) and o._is_float() else None for o in outputs])
+    node = Error()
+    edges = [None if o is None else (o.detach().requires_grad_(), LEAF) for o in found]
+    record.start(node, edges, [None if o is None else o._array for o in found])
+    for nr, o in enumerate(found):
+        if o is not None:
+            record.attach(o, node, nr)
+    return tuple([given if o is None else o for given, o in zip(outputs, found, strict=True)])
 
 
 # -- old names ---------------------------------------------------------------------------------------------------------
