@@ -130,6 +130,34 @@ def test_results_inside_no_grad_have_no_history():
     same(*both(run, X, Y))
 
 
+def test_vjp_made_inside_no_grad():
+    """The function that vjp gave inside of no_grad is called outside of it: its result has a history, as in PyTorch."""
+    x = flambeau.tensor(3.0, requires_grad=True)
+    with flambeau.no_grad():
+        out, back = flambeau.func.vjp(lambda x: x**2, x)
+    (y,) = back(flambeau.tensor(1.0))
+    assert not out.requires_grad and y.item() == 6 and flambeau.autograd.grad(y, x)[0].item() == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ensembles_of_modules_with_shared_parameters():
+    """functorch's ensembles leave the second name of a shared parameter without a tensor."""
+
+    def models():
+        flambeau.manual_seed(0)
+        made = [flambeau.nn.Sequential(flambeau.nn.Linear(3, 3), flambeau.nn.Linear(3, 3)) for _ in range(2)]
+        for model in made:
+            model[1].weight = model[0].weight
+        return made
+
+    from flambeau import functorch
+
+    x = flambeau.randn(2, 4, 3)
+    model, params, buffers = functorch.combine_state_for_ensemble(models())
+    expected = flambeau.stack([m(row) for m, row in zip(models(), x, strict=True)])
+    flambeau.testing.assert_close(flambeau.vmap(model)(params, buffers, x), expected)
+
+
 def test_results_of_plain_inputs_have_no_history():
     """What a grad has differentiated inside does not show outside."""
     x = flambeau.ones(3)

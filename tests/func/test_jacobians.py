@@ -94,6 +94,28 @@ def test_vectorized_jacobian_can_be_differentiated():
     same(*both(run, X, Y))
 
 
+def test_one_row_at_a_time_without_vmap():
+    """With chunk_size=1 jacrev makes a loop, in which backward may do what vmap cannot."""
+
+    def jacobian(t):
+        class Looks(t.autograd.Function):
+            @staticmethod
+            def forward(x):
+                return x * 2
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                pass
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad.nonzero().shape[0] * grad * 2
+
+        return t.func.jacrev(lambda x: {"a": Looks.apply(x)}, chunk_size=1)(t.ones(2, 3))["a"]
+
+    np.testing.assert_array_equal(jacobian(flambeau).numpy(), jacobian(torch).numpy())
+
+
 def test_batched_gradients():
     """autograd.grad(is_grads_batched=True) is one backward pass for each row."""
 

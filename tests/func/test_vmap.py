@@ -352,6 +352,23 @@ def rule(t, answer):
     return Ruled.apply
 
 
+def by_name(t):
+    class ByName(t.autograd.Function):
+        @staticmethod
+        def forward(x, *, y):
+            return x + y
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def vmap(info, in_dims, x, *, y):
+            return x + y, 0
+
+    return ByName.apply
+
+
 ONE = lambda t: t.ones(3)  # noqa: E731
 REFUSED = {
     "no setup_context": (lambda t: t.func.grad(lambda x: without_context(t)(x).sum())(ONE(t)), "must override the setup_context"),
@@ -361,6 +378,20 @@ REFUSED = {
     "no output": (lambda t: t.func.vjp(lambda x: None, ONE(t)), "Expected f to be a function that has non-empty output"),
     "a number": (lambda t: t.func.vjp(lambda x: 1, ONE(t)), r"expected f\(\*primals\) to return only tensors"),
     "aux": (lambda t: t.func.jvp(lambda x: (x, "text"), (ONE(t),), (ONE(t),), has_aux=True), "Expected tensors, got unsupported type"),
+    "aux of grad": (lambda t: t.func.grad(lambda x: (x.sum(), [x, 1]), has_aux=True)(ONE(t)), "Expected tensors, got unsupported type"),
+    "three, no aux": (
+        lambda t: t.func.grad(lambda x: (x, x, x), has_aux=True)(ONE(t)),
+        r"grad_and_value\(f\)\(\*args\): output of function f should",
+    ),
+    "vjp, no aux": (
+        lambda t: t.func.vjp(lambda x: [x, x], ONE(t), has_aux=True),
+        r"vjp\(f, \*primals\): output of function f should be a tuple",
+    ),
+    "argnums in a list": (lambda t: t.func.grad(t.mul, argnums=[0])(ONE(t), ONE(t)), "argnums must be int or Tuple"),
+    "strict": (lambda t: t.func.jvp(lambda x: (x, ONE(t)), (ONE(t),), (ONE(t),), strict=True), "strict"),
+    "tensor by name": (lambda t: t.func.vmap(by_name(t))(ONE(t), y=ONE(t)), "kwarg-only Tensor args"),
+    "classes": (lambda t: t.func.stack_module_state([t.nn.ReLU(), t.nn.Tanh()]), "stack_module_state:.* models to be of the same class"),
+    "other shapes": (lambda t: t.func.vmap(t.nonzero)(ONE(t)), "vmap: We do not support batching operators that can output dynamic shape"),
     "primals": (lambda t: t.func.jvp(t.sin, ONE(t), (ONE(t),)), "Expected primals to be a tuple"),
     "no primals": (lambda t: t.func.jvp(lambda: None, (), ()), "at least one Tensor"),
     "structure": (lambda t: t.func.jvp(t.sin, (ONE(t),), ONE(t)), "same python structure"),
@@ -383,7 +414,15 @@ def test_transforms_in_inference_mode():
     """func.grad of func.grad fails in inference mode."""
     with flambeau.inference_mode():
         found = flambeau.func.grad(flambeau.func.grad(lambda x: x**3))(flambeau.tensor(2.0))
-    assert found.item() == 12
+        _, tangent = flambeau.func.jvp(lambda x: (x**2).sum(), (flambeau.ones(3),), (flambeau.ones(3),))
+    assert found.item() == 12 and tangent.item() == 6
+
+
+def test_debug_unwrap_gives_what_was_mapped():
+    """A tensor whose first dimension is mapped comes back from debug_unwrap as another tensor."""
+    x, seen = flambeau.ones(2, 3), []
+    flambeau.vmap(flambeau.vmap(lambda y: seen.append(flambeau.func.debug_unwrap(y)) or y))(x)
+    assert seen[0] is x
 
 
 def test_results_that_are_no_tensors():

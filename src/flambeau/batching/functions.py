@@ -28,6 +28,10 @@ def apply(cls: type[Function], args: tuple, kwargs: dict) -> Any:
     if cls.setup_context is Function.setup_context:
         raise needs_setup_context(cls)
     args, kwargs = _all_arguments(cls.forward, args, kwargs)
+    if any(isinstance(a, Tensor) for a in kwargs.values()):
+        raise NotImplementedError(
+            f"{cls.__name__}: kwarg-only Tensor args are not supported inside vmap. Let forward take them by position"
+        )
     level = level_of(a for a in trees.leaves_of(args) if isinstance(a, Tensor))
     args = trees.mapped(lambda a: lift(a, level) if isinstance(a, Tensor) else a, args)
     found, out_dims = _on_values(cls, level, args, kwargs)

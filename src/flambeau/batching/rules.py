@@ -336,8 +336,8 @@ def _(op, input, mask):
 @rule("_nonzero", "_unique", "_runs", "_repeat_indices", "_bincount")
 def _(op, **by_name):
     raise RuntimeError(
-        f"vmap: {op.short} gives a result of another shape for every sample, and such dynamic shapes cannot be one batch. Try "
-        "torch.where, which keeps the shape"
+        "vmap: We do not support batching operators that can output dynamic shape: "
+        f"{op.short} gives every sample a result of another shape. Try torch.where, which keeps the shape"
     )
 
 

@@ -36,7 +36,7 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
     @functools.wraps(func)
     def mapped(*args, **kwargs):
         size, leaves, shape, dims = _inputs(func, in_dims, args)
-        samples = [None if d is None else x.movedim(d, 0) for x, d in zip(leaves, dims, strict=True)]
+        samples = [None if d is None else x.movedim(d, 0) if d else x for x, d in zip(leaves, dims, strict=True)]
 
         def run(start: int, stop: int) -> tuple[list, Any, list]:
             whole = start == 0 and stop == size

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import api, modes
-from flambeau.autograd.tangents import check_again, searching
+from flambeau.autograd.tangents import check_again, reached, searching
 from flambeau.batching import trees
 from flambeau.factories import zeros_like
 from flambeau.func.tape import Run, _goes_on, check_tensors, fresh, one
@@ -43,7 +43,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
     @functools.wraps(func)
     def both(*args, **kwargs):
         chosen = select(args, argnums)
-        run = Run("grad_and_value", func, chosen, has_aux, lambda primals: func(*replaced(args, argnums, primals), **kwargs))
+        run = Run("grad_and_value(f)(*args)", func, chosen, has_aux, lambda primals: func(*replaced(args, argnums, primals), **kwargs))
         value = run.found
         if not isinstance(value, Tensor):
             raise RuntimeError(f"Expected the given function to return a tensor, but got {type(value)}")
@@ -67,7 +67,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     >>> back(torch.tensor(3.0))
     (tensor(3.),)
     """
-    run = Run("vjp", func, primals, has_aux, lambda given: func(*given))
+    run = Run("vjp(f, *primals)", func, primals, has_aux, lambda given: func(*given))
     check_tensors("vjp(f, *primals)", run)
 
     def back(*cotangents: Any) -> Any:
@@ -97,7 +97,7 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, strict: bool = False
     """
     _check_primals("jvp", primals)
     _check_tangents("jvp", primals, tangents)
-    out, push, *aux = _linearized("jvp", func, primals, has_aux)
+    out, push, *aux = _linearized("jvp", func, primals, has_aux, strict)
     return (out, push(tangents, False), *aux)
 
 
@@ -112,11 +112,13 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
     return out, pushed
 
 
-def _linearized(what: str, func: Callable, primals: Any, has_aux: bool) -> tuple:
+def _linearized(what: str, func: Callable, primals: Any, has_aux: bool, strict: bool = False) -> tuple:
     """(outputs, push(tangents, keep), perhaps aux): w^T J is computed with a w that is itself an input, and differentiated by it."""
     _check_primals(what, primals)
-    run = Run(what, func, primals, has_aux, lambda given: func(*given), forward=True)
-    check_tensors(f"{what}(f, primals, tangents)", run)
+    run = Run(f"{what}(f, primals, tangents)", func, primals, has_aux, lambda given: func(*given), forward=True)
+    check_tensors(run.what, run)
+    if strict and not all(reached(o, run.inputs) for o in run.outputs):
+        raise RuntimeError(f"{run.what}: an output does not depend on the primals, which is not allowed with strict=True")
     weights = [fresh(what, zeros_like(o).detach()) if o._is_float() else zeros_like(o) for o in run.outputs]
     with searching():
         rows = run.pull(weights, keep=True, create_graph=True)  # linear in `weights`
@@ -167,7 +169,7 @@ def _check_tangents(what: str, primals: tuple, tangents: Any) -> None:
 
 def select(args: tuple, argnums: Any) -> Any:
     """The arguments that are differentiated: one, or a tuple."""
-    if isinstance(argnums, bool) or not isinstance(argnums, (int, tuple, list)):
+    if isinstance(argnums, bool) or not isinstance(argnums, (int, tuple)):
         raise RuntimeError(f"argnums must be int or Tuple of them, found {type(argnums)}")
     if isinstance(argnums, int):
         return args[_place(argnums, len(args))]

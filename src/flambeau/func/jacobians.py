@@ -41,7 +41,11 @@ def jacrev(
         out, back, *aux = vjp(of_chosen, *(chosen if several else (chosen,)), has_aux=has_aux)
         outputs, out_shape = trees.flatten(out)
         _check_real("jacrev", "outputs", outputs)
-        rows = vmap(lambda *units: back(trees.unflatten(units, out_shape)), chunk_size=chunk_size)(*_basis(outputs))
+        pull = lambda *units: back(trees.unflatten(units, out_shape))  # noqa: E731
+        if chunk_size == 1:  # no vmap, so that backward may do what vmap cannot
+            rows = trees.mapped(lambda *each: OPS["stack"](each), *[pull(*units) for units in zip(*_basis(outputs), strict=True)])
+        else:
+            rows = vmap(pull, chunk_size=chunk_size)(*_basis(outputs))
         found = rows if several else rows[0]
         inputs, in_shape = trees.flatten(found)
         blocks = []

@@ -55,7 +55,7 @@ def stack_module_state(models: Sequence[Module] | Any) -> tuple[dict[str, Tensor
     if not (all(m.training for m in models) or all(not m.training for m in models)):
         raise RuntimeError("stack_module_state: some models train and some do not; all need the same training/eval mode.")
     if not all(type(m) is type(models[0]) for m in models):
-        raise RuntimeError("stack_module_state needs all models to be of the same class.")
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
     parameters = {name: _stacked([dict(m.named_parameters())[name] for m in models]) for name, _ in models[0].named_parameters()}
     buffers = {name: _stacked([dict(m.named_buffers())[name] for m in models]) for name, _ in models[0].named_buffers()}
     return parameters, buffers

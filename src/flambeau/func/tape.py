@@ -39,15 +39,20 @@ def fresh(what: str, x: Any) -> Tensor:
     if state.levels:
         level = state.levels[-1]
         x = lift(x, level)
-        if x._wants() and state.grad:
-            return OPS["_alias"].call(x)
+        if x._wants():
+            return _alias(x)
         new = wrapped(x.value, level, x.batched)
-    elif x.requires_grad and state.grad:
-        return OPS["_alias"].call(x)
+    elif x.requires_grad:
+        return _alias(x)
     else:
         new = x.detach()
     new._needs = True
     return new
+
+
+def _alias(x: Tensor) -> Tensor:
+    with modes.enable_grad():  # no_grad outside of a transform is about what leaves it, and not about what it computes
+        return OPS["_alias"].call(x)
 
 
 class Run:
@@ -69,11 +74,12 @@ class Run:
         self.aux = None
         if has_aux:
             if not (isinstance(found, tuple) and len(found) == 2):
-                raise RuntimeError(
-                    f"{what}(f): with has_aux, the output should be a tuple of function values and the rest, (output, aux), "
-                    f"found {type(found).__name__}"
-                )
+                shape = f"{type(found).__name__} of {len(found)}" if isinstance(found, (tuple, list)) else type(found).__name__
+                raise RuntimeError(f"{what}: output of function f should be a tuple, (values, the rest), with has_aux: found {shape}")
             found, self.aux = found
+            for value in trees.leaves_of(self.aux):
+                if not isinstance(value, Tensor):
+                    raise RuntimeError(f"{what}: Expected tensors, got unsupported type {type(value)} in aux")
         self.found = found
         self.outputs, self.out_shape = trees.flatten(found)
 
@@ -126,12 +132,9 @@ def one(output: Tensor) -> Tensor:
 
 
 def check_tensors(what: str, run: Run) -> None:
-    """RuntimeError unless there are outputs, and all of them and all of aux are tensors."""
+    """RuntimeError unless there are outputs, and all of them are tensors."""
     if run.found is None or not run.outputs:
         raise RuntimeError(f"{what}: Expected f to be a function that has non-empty output (got output = {run.found})")
-    for value in trees.leaves_of(run.aux) if run.aux is not None else ():
-        if not isinstance(value, Tensor):
-            raise RuntimeError(f"{what}: Expected tensors, got unsupported type {type(value)} in aux")
     for i, out in enumerate(run.outputs):
         if not isinstance(out, Tensor):
             raise RuntimeError(

@@ -9,6 +9,7 @@ from typing import Any
 from flambeau import errors
 from flambeau.func.modules import functional_call, stack_module_state
 from flambeau.nn.modules.module import Module
+from flambeau.nn.utils import stateless
 from flambeau.tensor import Tensor
 
 Names = tuple[str, ...]
@@ -66,7 +67,9 @@ def combine_state_for_ensemble(models: Sequence[Module]) -> tuple[FunctionalModu
     if not models:
         raise RuntimeError("combine_state_for_ensemble: Expected at least one model, found none.")
     params, buffers = stack_module_state(models)
-    model = FunctionalModuleWithBuffers(_hollow(models[0]), [(name,) for name in params], [(name,) for name in buffers])
+    tied = [tuple(sorted(group)) for group in stateless._tied_groups(models[0])]
+    names = [[next((group for group in tied if name in group), (name,)) for name in stacked] for stacked in (params, buffers)]
+    model = FunctionalModuleWithBuffers(_hollow(models[0]), *names)
     return model, tuple(params.values()), tuple(buffers.values())
 
 
