@@ -151,6 +151,14 @@ def inference_tensors(T):
     return [t.is_inference() for t in tensors], [t.requires_grad for t in tensors], inner, outer, y._version, name(y), view.is_leaf
 
 
+def views_of_inference_tensors(T):
+    with T.inference_mode():
+        a = T.ones(2, 3, requires_grad=True)
+        inside = a.view(-1)
+    views = inside, a.view(-1), a[0], *a.split(1), a.real
+    return [(v.is_inference(), v.requires_grad, v._is_view(), v.is_leaf) for v in views]
+
+
 def inference_tensor_saved(T):
     with T.inference_mode():
         a = plain(T, 3)
@@ -223,7 +231,7 @@ def inference_tensor_backward(T):
 
 @questions(
     no_grad_nested, no_grad_after_error, set_grad_enabled_as_function, set_grad_enabled_wrong, decorators, decorated_method,
-    decorated_generator, generator_closed, other_threads_record, inference_tensors, inference_tensor_saved, inference_tensor_not_saved,
+    decorated_generator, generator_closed, other_threads_record, inference_tensors, views_of_inference_tensors, inference_tensor_saved, inference_tensor_not_saved,
     inference_tensor_written, inference_tensor_written_through_view, inference_tensor_requires_grad, inference_tensor_version,
     inference_tensor_as_out, inference_tensor_as_leaf_inside, inference_view_written_outside, inference_tensor_copied_from,
     inference_tensor_backward,

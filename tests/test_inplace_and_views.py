@@ -627,6 +627,23 @@ def detach_view_in_place(T):
     (leaf(T, 3) * 2)[:2].detach_()
 
 
+def detach_what_was_saved(T):
+    x = leaf(T, 3).clone()
+    y = x.sin()
+    x.detach_()
+    weigh(T, y).backward()
+
+
+def detach_a_saved_result(T):
+    w = leaf(T, 3)
+    x = w.clone()
+    y = x.exp()
+    y.detach_()
+    z = y.requires_grad_().sin()
+    weigh(T, z).backward()
+    return y.grad, w.grad
+
+
 def detach_plain_view_in_place(T):
     v = plain(T, 3)[:2]
     return v.detach_()._is_view()
@@ -706,7 +723,7 @@ def out_is_a_view(T):
     iterated_written, view_of_split_written, split_of_plain_written_plainly, split_of_plain_written_with_grad, split_written_under_no_grad,
     split_made_before_written_under_no_grad, base_of_split_written, unsafe_split_written, expanded_written, expanded_row_written,
     expanded_item_written, expanded_filled, expanded_zeroed, expanded_copied_into, expanded_slice_assigned, partial_overlap, grown_in_place,
-    int_written_with_float, int_written_with_grad, detach_view_in_place, detach_plain_view_in_place, detach_view_of_leaf_in_place,
+    int_written_with_float, int_written_with_grad, detach_view_in_place, detach_what_was_saved, detach_a_saved_result, detach_plain_view_in_place, detach_view_of_leaf_in_place,
     requires_grad_of_view_of_plain, requires_grad_of_view_then_base_written, requires_grad_of_view_then_written,
     switch_off_requires_grad_of_view, data_of_view_written, resize_of_grad, set_data_of_another_dtype, out_with_grad, out_needs_grad,
     out_under_no_grad, out_is_a_view,

@@ -121,6 +121,7 @@ class Tensor(Methods):
     _hooks: dict | None = None  # of a leaf: called with its gradient
     _post_accumulate: dict | None = None
     _accumulator_hooks: dict | None = None
+    _detached_at: Any = None  # after detach_(): the number of the node that had made it
     _swapped_at: Any = None  # a number: see Note [graphs of swapped tensors] in swapping.py
     _retains = False
 
@@ -272,7 +273,7 @@ class Tensor(Methods):
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow to this tensor."""
-        return self._needs or (self._base is not None and self._base._needs and self._is_float())
+        return self._needs or (self._base is not None and self._base._needs and not self._inference and self._is_float())
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -331,7 +332,7 @@ class Tensor(Methods):
         return self._nr
 
     def _is_view(self) -> bool:
-        return self._base is not None
+        return self._base is not None and not self._inference
 
     @property
     def grad(self) -> Tensor | None:
@@ -432,6 +433,9 @@ class Tensor(Methods):
         """Forget this tensor's own history."""
         if self._base is not None:
             raise RuntimeError("Can't detach views in-place: their base has a history, too. Use detach() instead.")
+        if self._node is not None:  # nodes that have saved it find that its array is another one, and look closer
+            self._detached_at = self._node.sequence
+            self._array = arrays.strided_view(self._array, self._array.shape, arrays.element_strides(self._array), 0)
         self._node, self._nr, self._needs, self._base = None, 0, False, None
         return self
 

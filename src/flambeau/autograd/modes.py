@@ -110,6 +110,11 @@ def is_inference_mode_enabled() -> bool:
     return state.inference
 
 
+def leaves_inference() -> bool:
+    """Whether inference tensors are left out of what is recorded: everywhere but within the transforms of torch.func."""
+    return not (state.transforms or state.searching)
+
+
 class _Decorator:
     """A context manager that can also decorate functions and generators, taking effect for each call anew."""
 

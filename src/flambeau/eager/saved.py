@@ -30,7 +30,7 @@ def save(value: Any, before: Before | None = None) -> Any:
     if not (value._inference or modes.special or before is not None):
         s = value._storage
         return value, value._array, 0 if s is None else s.version
-    if value._inference and not state.transforms:
+    if value._inference and modes.leaves_inference():
         raise RuntimeError("Inference tensors cannot be saved for backward. Try .clone(), or no_grad() instead of inference_mode().")
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)
@@ -60,6 +60,11 @@ def unpack(entry: Any, node: Node) -> Any:
             if tensor._array is not array:
                 if tensor._swapped_at is not None:
                     refuse_swapped(tensor, node)
+                if tensor._detached_at is not None and tensor._detached_at < node.sequence:
+                    raise RuntimeError(
+                        f"Trying to use a saved tensor that has been detached in-place, by .detach_(), after {type(node).__name__} had saved it. "
+                        "Try .detach(), which gives another tensor"
+                    )
                 # .data was exchanged. PyTorch keeps a leaf itself, so that backward sees its new values; of others, what they were.
                 return tensor if tensor._node is None else with_history(wrap(array), tensor._node, tensor._nr)
             now = 0 if s is None else s.version
