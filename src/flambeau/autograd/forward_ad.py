@@ -97,7 +97,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         tangent = zeros_like(tensor).copy_(tangent) if tangent.requires_grad else zeros_like(tensor).detach().copy_(tangent)
     source = tensor.view_as(tensor) if tensor.requires_grad and _before[-1] else tensor.detach().requires_grad_()
     with modes.enable_grad():
-        dual = tangents.carrier(source)
+        dual = tangents.alias(source)  # no leaf, so that it can be written to
     _levels[-1].append(Dual(dual, dual._node, source, tensor, tangent))
     if modes.state.carried is not None:  # it is in the thread that began the level
         modes.state.carried.sources.append(source)
@@ -139,8 +139,6 @@ def _search(outs: list[Tensor]) -> dict[int, UnpackedDualTensor]:
     duals = _levels[-1]
     begins = [d.source for d in duals]
     tracked = _before[-1] and (any(d.tangent.requires_grad for d in duals) or any(_has_other_leaves(o, begins) for o in outs))
-    if tracked and not all(b.is_leaf for b in begins):
-        tangents.check_again(outs)
     found: tuple = (None,) * len(outs)
     with modes.enable_grad():
         weights = [zeros_like(o).detach().requires_grad_() for o in outs]
@@ -149,13 +147,17 @@ def _search(outs: list[Tensor]) -> dict[int, UnpackedDualTensor]:
         pairs = [(r, d.tangent) for r, d in zip(rows, duals, strict=True) if r is not None and r.requires_grad]
         if pairs:
             ends = [r for r, _ in pairs], weights, [t for _, t in pairs]
-            found = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
+            with tangents.outside():
+                found = api.grad(*ends, retain_graph=True, create_graph=tracked, allow_unused=True)
     # A tangent that was not found is zero where the tensor depends on a dual, and not there where it does not.
     missing = [
         None if t is not None or not tangents.reached(o, begins) else zeros_like(o).detach() for o, t in zip(outs, found, strict=True)
     ]
     results = zip(outs, found, missing, strict=True)
-    return {id(o): UnpackedDualTensor(o if tracked else o.detach(), zeros if t is None else t) for o, t, zeros in results}
+    return {
+        id(o): UnpackedDualTensor(o if tracked and not isinstance(o._node, tangents.Hush) else o.detach(), zeros if t is None else t)
+        for o, t, zeros in results
+    }
 
 
 def _has_other_leaves(tensor: Tensor, begins: list[Tensor]) -> bool:

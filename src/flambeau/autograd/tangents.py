@@ -2,7 +2,8 @@
 
 Tangents are found by differentiating twice (see forward_ad.py), which needs all that was computed recorded. So inside of `dual_level` and `func.jvp`,
 `no_grad` does not stop the recording. What no tangent flows into is computed without a history, as always; what one flows into is recorded
-behind a `Hush`, through which only the search for tangents passes: to every other gradient it is as if nothing had been recorded.
+behind a `Hush`, through which only the search for tangents passes: to every other gradient it is as if nothing had been recorded. The tangents
+that are found there are `Still`: they were computed inside of no_grad, too, and so are constants to whoever differentiates them in turn.
 """
 
 from __future__ import annotations
@@ -29,7 +30,42 @@ class Hush(Node):
         return not state.searching
 
     def apply(self, grad):
-        return [None if self.closed else grad]
+        return [None if self.closed else self._still(grad)]
+
+    def _still(self, grad: Tensor) -> Tensor:
+        edge = grad._edge()
+        if edge is None:
+            return grad
+        still = Still()
+        still.edges, still.sequence = (edge,), next_sequence()
+        still.shape, still.numpy_dtype = grad._array.shape, grad._array.dtype
+        return with_history(alias(grad), still, 0)
+
+
+class Still(Node):
+    """Where a search has passed a `Hush`: the tangent that comes back here is a constant, but for a search around this one."""
+
+    def apply(self, tangent):
+        return [tangent.detach() if state.carried is None else hushed(alias(tangent))]
+
+
+def alias(tensor: Tensor) -> Tensor:
+    """The same memory as another tensor with the same history, and no view."""
+    array = tensor._array
+    same = array.as_tensor() if hasattr(array, "as_tensor") else wrap(array)
+    same._storage = tensor._shared_storage()
+    edge = tensor._edge()
+    return same if edge is None else with_history(same, *edge)
+
+
+def hushed(tensor: Tensor) -> Tensor:
+    """The tensor, with its history behind a `Hush`."""
+    if tensor._node is not None:
+        hush = Hush()
+        hush.edges, hush.sequence = ((tensor._node, tensor._nr),), next_sequence()
+        hush.shape, hush.numpy_dtype = tensor._array.shape, tensor._array.dtype
+        tensor._node, tensor._nr = hush, 0
+    return tensor
 
 
 class Carried:
@@ -66,10 +102,7 @@ class Carried:
         for tensor in tensors_in(found):
             node = tensor._node
             if node is not None and node.sequence > before and tensor._base is None:
-                hush = Hush()
-                hush.edges, hush.sequence = ((node, tensor._nr),), next_sequence()
-                hush.shape, hush.numpy_dtype = tensor._array.shape, tensor._array.dtype
-                tensor._node, tensor._nr = hush, 0
+                hushed(tensor)
         return found
 
     def _parted(self, values: Any) -> Any:
@@ -83,14 +116,6 @@ class Carried:
     def reaches(self, tensor: Tensor) -> bool:
         """Whether a tangent flows into it."""
         return reached(tensor, self.sources)
-
-
-def carrier(source: Tensor) -> Tensor:
-    """What a function is given for the tensor at which a tangent begins: the same memory, and no leaf, so that it can be written to."""
-    array = source._array
-    alias = array.as_tensor() if hasattr(array, "as_tensor") else wrap(array)
-    alias._storage = source._shared_storage()
-    return with_history(alias, *source._edge())
 
 
 def reached(tensor: Tensor | None, sources: Iterable[Tensor]) -> bool:
@@ -126,15 +151,15 @@ def carried(sources: Iterable[Tensor]) -> Iterator[None]:
         end()
 
 
-def check_again(outputs: Iterable[Tensor]) -> None:
-    """Raise if a tangent of these is not to be differentiated in turn: it would be through what was computed inside of no_grad, too."""
-    edges = [t._edge() for t in outputs if t.requires_grad]
-    with searching():
-        if any(isinstance(target, Hush) for target, _ in edges_from(edges)):
-            raise NotImplementedError(
-                "the gradient of a tangent of what was computed inside of no_grad is not implemented. Try x.detach() as the primal if that "
-                "gradient is not wanted, or forward mode for both derivatives"
-            )
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """As if what began last had not."""
+    within = state.carried  # None in a thread that did not begin it
+    state.carried = within and within.outer
+    try:
+        yield
+    finally:
+        state.carried = within
 
 
 @contextlib.contextmanager

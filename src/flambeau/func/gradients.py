@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import api, modes
-from flambeau.autograd.tangents import check_again, reached, searching
+from flambeau.autograd.tangents import reached, searching
 from flambeau.batching import trees
 from flambeau.factories import zeros_like
 from flambeau.func.tape import Run, _goes_on, check_tensors, fresh, one
@@ -130,8 +130,6 @@ def _linearized(what: str, func: Callable, primals: Any, has_aux: bool, strict: 
         found: list = [None] * len(asked)
         if pairs:
             again = modes.state.grad and any(_goes_on(x, dead) for pair in pairs for x in pair)
-            if again and modes.state.carried is None and len(run.spent) < len(run.inputs):
-                check_again(run.outputs)
             ends = [r for r, _ in pairs], asked, [t for _, t in pairs]
             found = list(api.grad(*ends, retain_graph=keep or again, create_graph=again, allow_unused=True))
         by_weight = dict(zip(map(id, asked), found, strict=True))

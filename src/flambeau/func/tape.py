@@ -67,7 +67,7 @@ class Run:
         state.transforms += 1
         try:
             with modes.enable_grad(), tangents.carried(self.inputs) if forward else contextlib.nullcontext():
-                given = [tangents.carrier(x) for x in self.inputs] if forward else self.inputs
+                given = [tangents.alias(x) for x in self.inputs] if forward else self.inputs
                 found = (call or func)(trees.unflatten(given, self.in_shape))
         finally:
             state.transforms -= 1
