@@ -218,6 +218,27 @@ def results_without_gradient_are_zeros(T):
     return seen
 
 
+def zeros_for_what_has_no_gradient(T):
+    class Two(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, flag):
+            fixed = x.sign()
+            ctx.mark_non_differentiable(fixed)
+            if flag is not None:
+                ctx._materialize_non_diff_grads = flag
+            return x * 1, fixed
+
+        @staticmethod
+        def backward(ctx, grad, other):
+            seen.append(other)
+            return grad, None
+
+    seen = []
+    for flag in (None, True, False):
+        Two.apply(leaf(T, 3), flag)[0].sum().backward()
+    return seen
+
+
 def results_without_gradient_are_none(T):
     seen = []
 
@@ -516,7 +537,7 @@ def broadcasting_inputs_of_other_classes(T):
 @questions(
     forward_and_backward, double_backward, result_is_saved, saved_result_is_changed, saved_input_is_changed, attributes_on_ctx,
     fewer_gradients_than_arguments_with_defaults, setup_context, vjp_instead_of_backward, needs_input_grad, several_results,
-    results_without_gradient_are_zeros, results_without_gradient_are_none, marked_non_differentiable, integer_results,
+    results_without_gradient_are_zeros, zeros_for_what_has_no_gradient, results_without_gradient_are_none, marked_non_differentiable, integer_results,
     results_that_are_no_tensors, list_of_results, tensors_inside_lists_are_not_tracked, nothing_requires_grad, under_no_grad,
     forward_runs_without_recording, recording_inside_forward, no_gradient_is_returned, nodes_before_a_stop_still_run,
     gradient_is_cast_and_summed, saved_tensors_without_backward, saved_none, saved_intermediate, function_of_functions, hooks_on_the_node,

@@ -569,6 +569,14 @@ def unsafe_split_written(T):
     return w.grad
 
 
+def unsafe_split_written_with_another(T):
+    w = leaf(T, 4, 3)
+    a, b = (w * 2).unsafe_split(2)
+    a.mul_(b)
+    weigh(T, a, b).backward()
+    return w.grad, b._version
+
+
 def expanded_written(T):
     plain(T, 3).expand(2, 3).add_(1)
 
@@ -721,7 +729,7 @@ def out_is_a_view(T):
     view_made_under_no_grad_written_under_no_grad, plain_view_made_under_no_grad_written_with_grad,
     plain_view_made_under_no_grad_written_plainly, split_written, chunk_written, unbind_written, tensor_split_written, hsplit_written,
     iterated_written, view_of_split_written, split_of_plain_written_plainly, split_of_plain_written_with_grad, split_written_under_no_grad,
-    split_made_before_written_under_no_grad, base_of_split_written, unsafe_split_written, expanded_written, expanded_row_written,
+    split_made_before_written_under_no_grad, base_of_split_written, unsafe_split_written, unsafe_split_written_with_another, expanded_written, expanded_row_written,
     expanded_item_written, expanded_filled, expanded_zeroed, expanded_copied_into, expanded_slice_assigned, partial_overlap, grown_in_place,
     int_written_with_float, int_written_with_grad, detach_view_in_place, detach_what_was_saved, detach_a_saved_result, detach_plain_view_in_place, detach_view_of_leaf_in_place,
     requires_grad_of_view_of_plain, requires_grad_of_view_then_base_written, requires_grad_of_view_then_written,

@@ -331,6 +331,9 @@ class Tensor(Methods):
         """Which output of its `grad_fn` it is."""
         return self._nr
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "__cuda_array_interface__" or self.is_cuda]
+
     def _is_view(self) -> bool:
         return self._base is not None and not self._inference
 

@@ -46,6 +46,14 @@ def test_function_of_torch():
         assert_near(found[0][1], found[1][1], "bag of each index")
 
 
+def test_the_first_order_of_arguments():
+    """embedding_bag(weight, input), as it was once, is still understood, with a warning."""
+    for package in (flambeau, torch):
+        table, flat = package.tensor([[1.0, 2.0], [3.0, 4.0]]), package.tensor([[0, 1]])
+        with pytest.warns(UserWarning, match="Argument order of nn.functional.embedding_bag was changed"):
+            assert package.nn.functional.embedding_bag(table, flat, mode="sum").tolist() == [[4, 6]]
+
+
 def test_from_pretrained():
     """A table that does not learn, unless it is thawed."""
     for name in ("Embedding", "EmbeddingBag"):

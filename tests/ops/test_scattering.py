@@ -351,6 +351,22 @@ def test_gradients_of_reductions(how, include_self):
         check_gradients(rows, with_zeros(), integers(4, 4), with_zeros())
 
 
+@pytest.mark.parametrize("t", [torch, flambeau], ids=["torch", "flambeau"])
+@pytest.mark.parametrize("name", ["scatter_reduce", "index_reduce"])
+def test_second_derivative_of_products_with_zeros(t, name):
+    """Of several zeros in one product the second derivative was wrong numbers; PyTorch refuses it, and gives that of one zero."""
+    input, index = t.tensor([2.0], requires_grad=True), t.tensor([0, 0])
+    for factors in ([0.0, 3.0], [0.0, 0.0]):
+        src = t.tensor(factors, requires_grad=True)
+        (grad,) = t.autograd.grad(getattr(t, name)(input, 0, index, src, "prod").sum(), src, create_graph=True)
+        if any(factors):
+            assert t.autograd.grad(grad.sum(), src)[0].tolist() == [2, 2]
+        else:
+            assert grad.tolist() == [0, 0]
+            with pytest.raises(RuntimeError, match="Double backward is unsupported for"):
+                grad.sum().backward()
+
+
 @pytest.mark.parametrize("padding", [None, 1, -1])
 @pytest.mark.parametrize("by_frequency", [False, True])
 def test_gradients_of_embedding(padding, by_frequency):

@@ -168,6 +168,7 @@ class FunctionCtx:
     dirty_tensors: tuple = ()
     non_differentiable: tuple = ()
     materialize_grads = True
+    _materialize_non_diff_grads = True  # PyTorch's name for whether outputs marked as not differentiable get zeros, too
     saved_for_forward: tuple = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -247,7 +248,10 @@ class FunctionNode(FunctionCtx, Node):
         if self.saved is FREED:
             raise freed_error()
         if self.materialize_grads:
-            grads[:] = [_zeros(look) if g is None and look is not None else g for g, look in zip(grads, self.looks, strict=True)]
+            looks = self.looks
+            if not self._materialize_non_diff_grads:
+                looks = tuple([None if nr in self.constant else look for nr, look in enumerate(looks)])
+            grads[:] = [_zeros(look) if g is None and look is not None else g for g, look in zip(grads, looks, strict=True)]
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
             raise RuntimeError("Implementing both 'backward' and 'vjp' leaves open which is meant. Implement one of them.")
         backward = cls.backward if cls.vjp is Function.vjp else cls.vjp

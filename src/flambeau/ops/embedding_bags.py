@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -158,6 +159,10 @@ def functional_embedding_bag(
     """
     check_tensor("embedding_bag", "input", input)
     check_tensor("embedding_bag", "weight", weight)
+    if weight.dtype is dtypes.int64 and input._is_float():
+        words = "Argument order of nn.functional.embedding_bag was changed: the indices come first, embedding_bag(input, weight)"
+        warnings.warn(f"{words}. The other order is deprecated.", stacklevel=2)
+        input, weight = weight, input
     for name, found in (("input", input), ("offsets", offsets)):
         if found is not None and found.dtype not in (dtypes.int64, dtypes.int32):
             raise RuntimeError(f"embedding_bag: expected {name} of dtype int64 or int32, but got {found.dtype}")

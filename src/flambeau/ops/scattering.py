@@ -351,11 +351,26 @@ for _op in (_scatter, _scatter_value, _scatter_add, _scatter_reduce):
 
 
 @_scatter_reduce.joint
-def _(grad, input, dim, index, src, reduce, include_self, result, needs):
+def _(grad, input, dim, index, src, reduce, include_self, result, needs, again):
     to_input, to_src = _GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
+    if again and reduce == "prod" and not hasattr(src._array, "as_tensor"):
+        zeros = _scatter_add(index.new_zeros(grad.shape), dim, index, (src == 0).long())
+        if not zeros.is_meta and (zeros > 1).any().item():
+            to_src = _with_one_derivative(to_src)
     if not include_self:
         to_input = _scatter_value(to_input, dim, index, 0)  # what was replaced had no part in the result
     return {"input": to_input if needs["input"] else None, "src": to_src if needs["src"] else None}
+
+
+@on_arrays(public=False, method=False)
+def _with_one_derivative(input):
+    """The gradient by several zeros of one product: which of them is a factor of the others' gradients it does not know."""
+    return arrays.contiguous_copy(input)
+
+
+@_with_one_derivative.joint
+def _(grad, needs):
+    raise RuntimeError("Double backward is unsupported for src where several zeros are multiplied in one place: try a loop of products")
 
 
 def _of_sum(grad, input, dim, index, src, reduce, include_self, result):
