@@ -12,6 +12,7 @@ import pytest
 from history_oracle import agree, leaf, plain, weigh
 
 import flambeau
+from flambeau.autograd import modes
 
 torch = pytest.importorskip("torch")
 
@@ -321,6 +322,36 @@ def test_backward_inside_backward():
         return seen, w.grad, T.is_grad_enabled()
 
     agree(question)
+
+
+def test_deep_backward_inside_backward():
+    """A Function whose backward runs backward through another, a thousand times, ends in RecursionError; or loses the modes it was called in."""
+    T = flambeau
+    seen, failing, before = [], [False], modes.paused
+
+    class Inner(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.count = x.item()
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append((T.is_grad_enabled(), T.is_anomaly_enabled()))
+            if ctx.count:
+                with T.enable_grad():
+                    Inner.apply(T.tensor(ctx.count - 1, requires_grad=True)).backward()
+            elif failing[0]:
+                raise KeyError("mine")
+            return grad * 2
+
+    x = T.tensor(1000.0, requires_grad=True)
+    Inner.apply(x).backward()
+    assert x.grad.item() == 2 and seen == [(False, False)] * 1001
+    failing[0] = True
+    with pytest.raises(KeyError, match="mine"):
+        Inner.apply(x).backward()
+    assert T.is_grad_enabled() and modes.state.nested == 0 and modes.paused == before
 
 
 # -- the words of refusals, which programs match ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import functools
 import warnings
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau.autograd import modes, reentrance
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error
 from flambeau.eager import inplace, record, saved
 from flambeau.eager.arguments import tensors_in
@@ -255,7 +255,7 @@ class FunctionNode(FunctionCtx, Node):
         if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
             raise RuntimeError("Implementing both 'backward' and 'vjp' leaves open which is meant. Implement one of them.")
         backward = cls.backward if cls.vjp is Function.vjp else cls.vjp
-        found = backward(self, grads) if cls.boxed_grads_call else backward(self, *grads)
+        found = reentrance.run(backward, (self, grads) if cls.boxed_grads_call else (self, *grads))
         return self._checked(list(found) if isinstance(found, (tuple, list)) else [found])
 
     def push(self, *tangents: Tensor | None) -> list:

@@ -24,6 +24,7 @@ class Modes(threading.local):
         self.grad = True  # operations are recorded
         self.inference = False  # results are inference tensors
         self.carried: Any = None  # the tangents.Carried that `no_grad` leaves recording on for
+        self.nested = 0  # how many backwards of Functions are running inside each other: see reentrance.py
         self.searching = False  # a backward pass is looking for tangents
         self.anomaly = False  # nodes remember where they were made
         self.check_nan = True  # anomaly mode looks for NaN in gradients
