@@ -9,7 +9,9 @@ import copy
 import io
 import os
 import pickle
+import tempfile
 import warnings
+import weakref
 from typing import ClassVar
 
 import numpy as np
@@ -599,12 +601,47 @@ STORAGES = {
     "swapped bytes": lambda t: [_swapped(t.UntypedStorage(list(range(16))), getattr(t, d)) for d in ("int16", "float32", "complex64", "bool")],
     "not on CUDA": lambda t: t.cuda.FloatStorage.from_buffer(b""),
     "attributes": lambda t: [(s.filename, s.is_hpu, s.get_device(), s.is_pinned()) for s in (t.UntypedStorage(3), t.FloatStorage(3))],
+    "remembers": lambda t: _remembered(t),
+    "by the default dtype": lambda t: list(_storages_of_defaults(t)),
+    "name of its file": lambda t: list(_names_of_files(t)),
     "pickled": lambda t: pickle.loads(pickle.dumps(t.FloatStorage([1, 2]))).tolist() if t is flambeau else [1.0, 2.0],
 }  # fmt: skip
 
 
 def _filled(storage, source):
     return storage.copy_(source).tolist()
+
+
+def _remembered(t):
+    """What a user writes on a storage stays while a tensor looks at it, and goes with the last one."""
+
+    class Told(t.UntypedStorage):
+        pass
+
+    storage = Told(8)
+    storage.note, seen = "mine", weakref.ref(storage)
+    tensor = t.tensor(storage, dtype=t.uint8)
+    del storage
+    found = type(tensor.untyped_storage()) is Told, tensor.untyped_storage().note, tensor[1:].untyped_storage() is tensor.untyped_storage()
+    del tensor
+    return found, seen() is None
+
+
+def _storages_of_defaults(t):
+    try:
+        for dtype in (t.float64, t.bfloat16, t.float32):
+            t.set_default_dtype(dtype)
+            yield str(t.Storage), t.Storage().dtype is dtype
+    finally:
+        t.set_default_dtype(t.float32)
+
+
+def _names_of_files(t):
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(8))
+        file.flush()
+        for shared in (True, False):
+            yield t.from_file(file.name, shared=shared, size=2)[1:].untyped_storage().filename == (file.name if shared else None)
 
 
 def _set(storage, index, value):

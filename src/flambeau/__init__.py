@@ -81,7 +81,6 @@ random = rng  # torch.random is about generators' states; the stream of random w
 storage = typed_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)
-Storage = _LEGACY_STORAGES["FloatStorage"]
 globals().update({name: function for name, function in _REMOVED.items() if name not in globals()})
 has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 
@@ -139,6 +138,8 @@ def __getattr__(name: str):
     """Make an operation, or import a room or a name that lives in one, when it is first asked for."""
     if name == "__all__":
         return [n for n in __dir__() if not n.startswith("_") and n not in _ROOMS and n not in _ELSEWHERE]
+    if name == "Storage":  # of the numbers that a tensor has by default
+        return _LEGACY_STORAGES[typed_storage.storage_name(get_default_dtype())]
     globals()[name] = found = _find(name)
     return found
 
@@ -173,7 +174,7 @@ typed_storage._load_from_bytes = lambda raw: _find("load")(_BytesIO(raw), weight
 
 def __dir__() -> list[str]:
     operations = {name for name in _bind.functions if "." not in name} | (_IN_PLACE & vars(Tensor).keys())
-    return sorted({*globals(), *operations, *_LATER, *_ROOMS, *_ELSEWHERE})
+    return sorted({*globals(), *operations, *_LATER, *_ROOMS, *_ELSEWHERE, "Storage"})
 
 
 # PyTorch's short names of dtypes. Last, because they hide Python's own float, int and bool in this file.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -167,9 +168,9 @@ def check_options(name: str, layout: Any = None, pin_memory: bool | None = False
         host_memory.need_accelerator(f"{name}(pin_memory=True)")
 
 
-def finish(array, requires_grad: bool = False) -> Tensor:
-    """Wrap a fresh array."""
-    if not array.size and 0 in array.strides:  # NumPy's empty arrays have strides of 0, PyTorch's do not
+def finish(array, requires_grad: bool = False, laid_out: bool = False) -> Tensor:
+    """Wrap a fresh array, whose strides are meant so if it was `laid_out`."""
+    if not laid_out and not array.size and 0 in array.strides:  # NumPy's empty arrays have strides of 0, PyTorch's do not
         array = arrays.empty_beside(array, array.shape, array.dtype)
     result = wrap(array)
     if modes.special:
@@ -189,10 +190,11 @@ def made(
     requires_grad=False,
     default=None,
     home=None,
+    laid_out=False,
 ) -> Tensor:
     """A tensor of the array make(dtype, device), with the options that all factories have; or `out` with these values.
 
-    default  the dtype if none is asked for; home  the device if none is asked for
+    default  the dtype if none is asked for; home  the device if none is asked for; laid_out  whether make() chose the strides
     """
     if layout is not None or pin_memory:
         if name in MADE_SPARSE and layout in layouts.SPARSE and out is None:
@@ -207,7 +209,7 @@ def made(
         _write_to(name, out, make, dtype, device)
         return out.requires_grad_() if requires_grad else out
     where = home if device is None and home is not None else device_of(device)
-    return finish(make(dtype or default or dtypes.get_default_dtype(), where), requires_grad)
+    return finish(make(dtype or default or dtypes.get_default_dtype(), where), requires_grad, laid_out)
 
 
 def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None, device: Any) -> None:
@@ -230,6 +232,9 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
     array = make(out.dtype, out.device)
     if name in RANGES and array.size == out._array.size:
         array = array.reshape(out._array.shape)
+    elif name == "arange" and out._array.size:
+        found = f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()}"
+        warnings.warn(f"{found} which does not match the computed number of elements {array.size}: out is resized", stacklevel=5)
     if tuple(array.shape) != tuple(out._array.shape):
         out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
     inplace.check_writable(f"{name}(out=)", out)
@@ -281,7 +286,7 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
         where = arrays.device_of(data._array) if device is None else device_of(device)
         return finish(wrap(data._array).to(device=where, dtype=dtype, copy=True)._array, requires_grad)  # its class has no say
     if hasattr(data, "_untyped_storage"):
-        return _of_storage(data, dtype).to(device_of(device), copy=True).requires_grad_(requires_grad)
+        return _of_storage(data, dtype).to(device_of(device)).requires_grad_(requires_grad)
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
 
 
@@ -291,9 +296,9 @@ def from_array(array: np.ndarray) -> Tensor:
         constant = "and tensors can be written to, non-writable ones too: do not write to this one, or copy the array first (array.copy())."
         warnings.warn(f"The given NumPy array is not writable, {constant}", stacklevel=4)
     result = finish(
-        literals.importable(array).view()
+        literals.importable(array).view(), laid_out=True
     )  # the memory is shared, its shape is not: array.shape = ... must not reach the tensor
-    result._shared_storage().resizable = False
+    result._shared_storage().owned = False
     return result
 
 
@@ -396,7 +401,7 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
     if view.readonly:
         warnings.warn("The given buffer is not writable, and tensors cannot be non-writable: only read this one", stacklevel=3)
     result = finish(np.frombuffer(buffer, np.uint8)[offset : offset + count * size].view(dtype.numpy), requires_grad)
-    result._shared_storage().resizable = False
+    result._shared_storage().owned = False
     return result
 
 
@@ -413,7 +418,9 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
     elif not size:
         return finish(np.empty(0, dtype.numpy), requires_grad)
     bytes_of_file = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize)
-    return finish(bytes_of_file.view(np.ndarray).view(dtype.numpy), requires_grad)
+    result = finish(bytes_of_file.view(np.ndarray).view(dtype.numpy), requires_grad)
+    result._shared_storage().filename = os.fspath(filename) if shared else None
+    return result
 
 
 @factory
@@ -480,7 +487,7 @@ def full(size, fill_value, *, out=None, **options) -> Tensor:
 @factory
 def empty_strided(size, stride, **options) -> Tensor:
     """Memory without values, with the given shape and strides (in elements)."""
-    return made("empty_strided", functools.partial(_strided, size, stride), **options)
+    return made("empty_strided", functools.partial(_strided, size, stride), laid_out=True, **options)
 
 
 def _strided(size, stride, dtype: dtypes.dtype, device: devices.device) -> Any:
@@ -583,7 +590,7 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
         write(array)
         return array
 
-    return made(name, make, default=input.dtype, home=input.device, **options)
+    return made(name, make, default=input.dtype, home=input.device, laid_out=True, **options)
 
 
 def _like(name: str, write: Callable, meaning: str) -> Callable:
@@ -615,7 +622,7 @@ def _new(name: str, make: Callable, meaning: str) -> Callable:
 def new_empty_strided(self, size, stride, dtype=None, **options) -> Tensor:
     """Memory without values, with any shape and strides, and the dtype and device of this tensor."""
     make = functools.partial(_strided, size, stride)
-    return made("new_empty_strided", make, dtype=dtype, default=self.dtype, home=self.device, **options)
+    return made("new_empty_strided", make, dtype=dtype, default=self.dtype, home=self.device, laid_out=True, **options)
 
 
 @factory

@@ -53,7 +53,7 @@ def share(storage: Storage, users: list[Tensor] | None = None) -> None:
     from flambeau.untyped_storage import exchange
 
     with _moving:  # two threads may send one tensor, to worker processes that are started side by side
-        if storage.device().type != "cpu" or is_shared(storage) or not storage.nbytes():
+        if storage.place().type != "cpu" or is_shared(storage) or not storage.nbytes():
             return
         segment = shared_copy(storage)
         exchange(storage, segment.memory, users)
@@ -75,7 +75,7 @@ def shared_copy(storage: Storage) -> Segment:
 
 def is_shared(storage: Storage) -> bool:
     """Whether the memory behind a storage is shared between processes."""
-    if storage.device().type == "cuda":
+    if storage.place().type == "cuda":
         return True
     owner: Any = storage.array
     while owner is not None:

@@ -52,7 +52,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     if self.dtype is dtypes.bfloat16 or isinstance(self.dtype, dtypes.float8):
         name = self.dtype.name.replace("bf", "BF", 1).replace("float8", "Float8")
         raise TypeError(f"Got unsupported ScalarType {name}: NumPy has no such type. Try tensor.float().numpy()")
-    self._shared_storage().resizable = False
+    self._shared_storage().owned = False
     return array.view()  # the memory is shared, its shape is not: a user who sets it must not change the tensor
 
 

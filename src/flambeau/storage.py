@@ -17,8 +17,7 @@ class Storage:
 
     __slots__ = ("__dict__", "__weakref__", "array", "version")
     nbytes_: int | None = None
-    public: Any = None  # a weak reference to the UntypedStorage that users see
-    resizable = True  # whether other memory may be put behind it: not once NumPy has seen it
+    owned = True  # whether other memory may be put behind it: not once NumPy has seen it
     filename: str | None = None  # of the file that writes reach
     segment: Any = None  # the anonymous_memory.Segment it lies in, if other processes can be given it
     changed_at: tuple | None = None  # the `errors.place` of the last in-place write that was not under no_grad
@@ -42,5 +41,6 @@ class Storage:
         """The address of the first byte."""
         return arrays.data_pointer(self.array) if self.nbytes() else 0
 
-    def device(self) -> devices.device:
+    def place(self) -> devices.device:
+        """Where the bytes are."""
         return arrays.device_of(self.array)

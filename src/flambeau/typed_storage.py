@@ -249,7 +249,7 @@ class _LegacyStorageMeta(type):
         raise AttributeError(f"the dtype of {cls.__name__} cannot be set")
 
     def __instancecheck__(cls, instance) -> bool:
-        return type(instance) is TypedStorage and instance.dtype is cls._dtype and instance._storage.device().type == cls._device
+        return type(instance) is TypedStorage and instance.dtype is cls._dtype and instance._storage.place().type == cls._device
 
 
 class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):

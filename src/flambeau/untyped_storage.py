@@ -10,7 +10,6 @@ import gc
 import os
 import pickle
 import sys
-import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -39,7 +38,7 @@ class _Memory:
 
     def _readable(self) -> Any:
         """The elements, if there are any to read."""
-        if self._storage.device().type == "meta":
+        if self._storage.place().type == "meta":
             raise NotImplementedError("Not available for 'meta' device type: such a storage has a size and no elements")
         return self._values()
 
@@ -87,12 +86,12 @@ class _Memory:
     @property
     def device(self) -> devices.device:
         """Where the elements are."""
-        return self._storage.device()
+        return self._storage.place()
 
     @property
     def is_cuda(self) -> bool:
         """Whether the elements are on a GPU."""
-        return self._storage.device().type == "cuda"
+        return self._storage.place().type == "cuda"
 
     @property
     def filename(self) -> str | None:
@@ -101,11 +100,11 @@ class _Memory:
 
     def get_device(self) -> int | None:
         """The index of its GPU, None on the CPU."""
-        return self._storage.device().index
+        return self._storage.place().index
 
     def resizable(self) -> bool:
         """Whether its memory is its own: not NumPy's, and not lent to NumPy."""
-        return self._storage.resizable
+        return self._storage.owned
 
     def is_shared(self) -> bool:
         """Whether other processes see writes to it."""
@@ -117,7 +116,7 @@ class _Memory:
         """Move the elements to memory that child processes share."""
         from flambeau import host_memory
 
-        if self._storage.device().type == "meta":
+        if self._storage.place().type == "meta":
             raise RuntimeError("share_memory_: only available on CPU and CUDA, found a storage on 'meta'")
         host_memory.share(self._storage)
         return self
@@ -170,7 +169,7 @@ class _Memory:
         here, there = self._storage, source._storage
         if there.nbytes() != here.nbytes():
             raise RuntimeError(f"size does not match, self was {here.nbytes()} bytes but src was {there.nbytes()} bytes")
-        arrays.write(flat_view(here, dtypes.uint8), arrays.to_device(flat_view(there, dtypes.uint8), here.device()))
+        arrays.write(flat_view(here, dtypes.uint8), arrays.to_device(flat_view(there, dtypes.uint8), here.place()))
         here.version += 1
         return self
 
@@ -190,7 +189,7 @@ class _Memory:
         """The elements on another device: itself if they are there."""
         where = devices.device(device)
         owner = self._storage.array
-        moved = arrays.to_device(owner, where) if where != self._storage.device() else owner
+        moved = arrays.to_device(owner, where) if where != self._storage.place() else owner
         return self if moved is owner else self._over(Storage(moved))
 
     def cpu(self) -> Any:
@@ -209,14 +208,18 @@ class _Memory:
         return self
 
     def __repr__(self) -> str:
-        here = self._storage.device()
+        here = self._storage.place()
         rows = "" if here.type == "meta" else "".join(f" {v}\n" for v in _Memory.tolist(self))
         dtype = "" if isinstance(self, UntypedStorage) else f"dtype={self.dtype}, "
         return f"{rows}[torch.storage.{type(self).__name__}({dtype}device={here}) of size {self._size()}]"
 
 
-class UntypedStorage(_Memory):
-    """A row of bytes: UntypedStorage(8), UntypedStorage([1, 2, 3]), or `tensor.untyped_storage()`."""
+class UntypedStorage(Storage, _Memory):
+    """A row of bytes: UntypedStorage(8), UntypedStorage([1, 2, 3]), or `tensor.untyped_storage()`.
+
+    It is the storage itself, which becomes one when a user first asks for it: so `is` and pickle's memo see what is shared, and what a
+    user writes on it stays for as long as the memory.
+    """
 
     def __new__(cls, *args, device: Any = None):
         if len(args) > 1:
@@ -239,20 +242,18 @@ class UntypedStorage(_Memory):
 
     @classmethod
     def _of(cls, storage: Storage) -> UntypedStorage:
-        """The public face of a storage: one object for as long as somebody holds it, so that `is` and pickle's memo see what is shared."""
-        self = None if storage.public is None else storage.public()
-        if self is None:
-            self = object.__new__(cls)
-            self._storage, storage.public = storage, weakref.ref(self)  # weakly: a cycle would keep the memory until the collector comes
-        return self
+        """A storage as users see it."""
+        if type(storage) is Storage:
+            storage.__class__ = cls
+        return storage  # type: ignore[return-value]
+
+    def __init__(self, *args, device: Any = None):
+        """Nothing is left to do."""
 
     _over = _of
-
-    def __eq__(self, other) -> bool:
-        return isinstance(other, UntypedStorage) and self._storage is other._storage
-
-    def __hash__(self) -> int:
-        return id(self._storage)
+    _storage = property(lambda self: self)
+    device = _Memory.device
+    resizable = _Memory.resizable
 
     def __getitem__(self, index):
         if isinstance(index, slice):
@@ -285,10 +286,7 @@ class UntypedStorage(_Memory):
 
         if not shared and (found := os.stat(filename).st_size) < nbytes:
             raise RuntimeError(f"file <{filename}> size <{found}> is smaller than the required mapping size <{nbytes}>")
-        made = from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
-        if shared:
-            made._storage.filename = os.fspath(filename)
-        return made
+        return from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
 
     @classmethod
     def from_buffer(
@@ -354,7 +352,7 @@ def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
     n = nbytes // size
     elements = dtype.integers if isinstance(dtype, dtypes.quantized) else dtype.numpy
     if type(owner) is MetaArray:
-        return arrays.empty((n,), elements, storage.device())
+        return arrays.empty((n,), elements, storage.place())
     own = arrays.strided_view(owner, (nbytes // owner.itemsize,), (1,))
     return own.view(np.uint8)[: n * size].view(elements)
 
@@ -448,10 +446,10 @@ def resize_storage(storage: Storage, nbytes: int) -> None:
     """Give a storage another size, keeping the bytes that fit."""
     if nbytes < 0:
         raise RuntimeError(f"a storage cannot have {nbytes} bytes, a negative number")
-    if not storage.resizable:
+    if not storage.owned:
         raise RuntimeError("Trying to resize storage that is not its own: the memory is NumPy's, or lent to NumPy (not resizable)")
     before = flat_view(storage, dtypes.uint8)
-    after = arrays.empty((nbytes,), np.dtype(np.uint8), storage.device())
+    after = arrays.empty((nbytes,), np.dtype(np.uint8), storage.place())
     kept = min(nbytes, before.size)
     if kept and type(after) is not MetaArray:
         after[:kept] = before[:kept]

@@ -61,7 +61,7 @@ def rebuild_tensor(
 def reduce_storage(public: UntypedStorage) -> tuple:
     """The descriptor of the memory, which is moved to where others can map it. On other devices, and if there is none, as pickle does."""
     storage = public._storage
-    if storage.device().type != "cpu" or not storage.nbytes():
+    if storage.place().type != "cpu" or not storage.nbytes():
         return public.__reduce_ex__(4)
     host_memory.share(storage)
     # A file mapped by from_file(shared=True) is shared with others already and stays where it is: the receiver gets a copy.

@@ -140,7 +140,7 @@ class _Storages:
             memory._untyped_storage._values()[...] = raw
             if swapped:
                 memory._untyped_storage.byteswap(memory.dtype)
-            place = wanted._storage.device()
+            place = wanted._storage.place()
             if wanted._storage is not memory._storage and place.type != "meta":
                 wanted._untyped_storage.copy_(memory._untyped_storage.to(device=place))
             at += 8 + nbytes
