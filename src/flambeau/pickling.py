@@ -8,6 +8,7 @@ checkpoint files name them.
 from __future__ import annotations
 
 import copy
+import copyreg
 from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -29,6 +30,15 @@ OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not 
 def attributes(tensor: Tensor) -> dict[str, Any]:
     """What the user attached to a tensor."""
     return {name: value for name, value in vars(tensor).items() if name not in OWN}
+
+
+def slots(kind: type) -> list[str]:
+    """Where a class of tensors keeps what the user attached, beside the __dict__."""
+    return [name for name in copyreg._slotnames(kind) if name not in OWN]  # type: ignore[attr-defined]
+
+
+def _in_slots(tensor: Tensor) -> dict[str, Any]:
+    return {name: getattr(tensor, name) for name in slots(type(tensor)) if hasattr(tensor, name)}
 
 
 def rebuild(storage: Any, storage_offset: int, size, stride, dtype: dtypes.dtype, metadata: dict | None = None) -> Tensor:
@@ -109,7 +119,13 @@ def _rebuild_from_type_v2(function, new_type: type, args: tuple, state) -> Tenso
     if new_type.__setstate__ is not Tensor.__setstate__:
         tensor.__setstate__(state)
     elif state:
-        vars(tensor).update(state if isinstance(state, dict) else {k: v for part in state if part for k, v in part.items()})
+        own = slots(new_type)
+        for part in state if isinstance(state, tuple) else (state,):
+            for name, value in (part or {}).items():
+                if name in own:
+                    setattr(tensor, name, value)
+                else:
+                    vars(tensor)[name] = value
     return tensor
 
 
@@ -118,6 +134,8 @@ def _reduce_ex(self: Tensor, protocol: int):
     state: Any = attributes(self)
     if type(self) is Tensor and not state:
         return function, args
+    if kept := _in_slots(self):
+        state = state, kept
     own = type(self).__getstate__
     if own is not getattr(object, "__getstate__", None) and own is not Tensor.__getstate__:
         state = self.__getstate__()
@@ -170,6 +188,8 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         result._grad = copy.deepcopy(self._grad, memo)
     for name, value in attributes(self).items():
         result.__dict__[name] = copy.deepcopy(value, memo)
+    for name, value in _in_slots(self).items():
+        setattr(result, name, copy.deepcopy(value, memo))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import pathlib
@@ -113,6 +114,20 @@ def test_tensors_with_attributes_and_of_subclasses(tmp_path):
 
 class Marked(flambeau.Tensor):
     pass
+
+
+class Slotted(flambeau.Tensor):
+    __slots__ = ("other",)
+
+
+def test_slots_of_a_class_of_tensors(tmp_path):
+    """What a subclass of Tensor keeps in slots is lost in files and copies."""
+    x = flambeau.ones(2).as_subclass(Slotted)
+    x.other, x.note = flambeau.arange(3), "here"
+    flambeau.save(x, tmp_path / "x.pt")
+    with flambeau.serialization.safe_globals([Slotted]):
+        found = [copy.deepcopy(x), pickle.loads(pickle.dumps(x)), flambeau.load(tmp_path / "x.pt")]
+    assert [(type(y), y.other.tolist(), y.note) for y in found] == [(Slotted, [0, 1, 2], "here")] * 3
 
 
 def test_a_class_of_tensors_needs_to_be_allowed(tmp_path):
