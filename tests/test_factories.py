@@ -282,6 +282,7 @@ def test_from_file(tmp_path):
     lambda t: t.eye(2.5),
     lambda t: t.eye(2, out=t.zeros(3)),
     lambda t: t.empty_strided((2, 3), (1, 2)).stride(),
+    lambda t: [(x.stride(), t.empty_like(x).stride()) for x in (t.empty_strided((2, 0), (0, 0)), t.empty_strided((1, 0), (0, 9)))],
     lambda t: t.empty_strided((2, 3), (1,)),
     lambda t: t.empty_strided((2, 3), (-1, 2)),
     lambda t: t.empty_permuted((2, 3, 4), (1, 2, 0)).stride(),
@@ -926,6 +927,7 @@ def _rounded(value):
         for n in "neg floor abs sgn signbit sqrt logical_not isposinf".split()
         for i, o in (("float32", "float64"), ("float32", "float32"), ("int64", "int32"), ("float32", "bool"))
     ],
+    lambda t: t.eye(3).to_sparse().dim_order(),
     lambda t: t.ones(3, 3).topk(1, True),
     lambda t: t.ones(3, 3).unsqueeze(True),
     lambda t: t.ones(3).__delitem__(0),
@@ -958,6 +960,9 @@ def test_small_things(question):
     ("Expected reduction dim -1 or 0 for scalar but got 100", lambda t: t.cummax(t.tensor(1.0), 100)),
     ("scalar type Long", lambda t: t.nonzero(t.ones(2), out=t.ones(2))),
     ("Expected object of scalar type ComplexFloat but got scalar type Float for argument 'out'", lambda t: t.complex(t.ones(2), t.ones(2), out=t.ones(2))),
+    ("Expected object of scalar type ComplexFloat but got scalar type Float for argument 'out'", lambda t: t.polar(t.ones(2), t.ones(2), out=t.ones(2))),
+    ("memory format option is only supported by strided tensors", lambda t: t.empty_like(t.eye(2).to_sparse(), memory_format=t.preserve_format)),
+    ("memory format option is only supported by strided tensors", lambda t: t.zeros_like(t.eye(2).to_sparse(), memory_format=t.channels_last)),
     ("expected scalar_type Double but found Float", lambda t: t.logcumsumexp(t.ones(2).double(), 0, out=t.ones(2))),
     ("cond tensor must have dtype torch.bool", lambda t: t._check_tensor_all(t.ones(1))),
     ("Overflow when unpacking long long", lambda t: t.manual_seed(2**64)),
@@ -971,3 +976,18 @@ def test_words_that_programs_match(words, question):
             question(t)
         kinds.append(raised.type)
     assert issubclass(kinds[1], kinds[0])
+
+
+@pytest.mark.parametrize("words, question", [
+    ("does not match the computed number of elements 3", lambda t: t.arange(3, out=t.zeros(5))),
+    ("will be required to pass the indexing arg", lambda t: t.meshgrid(t.arange(2))),
+])  # fmt: skip
+def test_warnings_that_programs_match(words, question):
+    """The phrase of a warning that programs look for is in ours too."""
+    for t in (torch, flambeau):
+        t.set_warn_always(True)
+        try:
+            with pytest.warns(UserWarning, match=words):
+                question(t)
+        finally:
+            t.set_warn_always(False)

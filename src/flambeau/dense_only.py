@@ -144,6 +144,8 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
 
     ambiguity_check  True: RuntimeError where another order describes the same memory; a list of memory formats: where not exactly one of them does
     """
+    if self.layout is not layouts.strided:
+        raise AttributeError(f"Can't get dim order on sparse type: the elements of a {self.layout} tensor lie in none. Try .to_dense()")
     shape, strides = arrays.view_of(self._array)
     if not isinstance(ambiguity_check, (bool, list, tuple)):
         raise TypeError(f"dim_order(): ambiguity_check must be bool or a list of memory formats, not {type(ambiguity_check).__name__}")

@@ -183,7 +183,7 @@ def complex(real, imag):
     return _complex, real, imag
 
 
-@composite(method=False, out=True, grad_name="PolarBackward0")
+@composite(method=False, out="same", grad_name="PolarBackward0")
 def polar(abs, angle):
     """Complex numbers from their sizes and angles: abs * (cos(angle) + i sin(angle))."""
     check_parts("polar", abs, angle)

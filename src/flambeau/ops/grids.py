@@ -21,7 +21,10 @@ def meshgrid(*tensors, indexing=None):
     if not axes:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is None:
-        warnings.warn("torch.meshgrid: pass indexing, which will be needed one day: indexing='ij' keeps what it does now", stacklevel=4)
+        warnings.warn(
+            "torch.meshgrid: one day programs will be required to pass the indexing argument; indexing='ij' keeps what it does now",
+            stacklevel=4,
+        )
     elif indexing not in ("ij", "xy"):
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", found {indexing!r}')
     for t in axes:

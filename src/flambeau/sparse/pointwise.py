@@ -451,6 +451,7 @@ def zeros_like(
     """A tensor without elements, of the same layout if no other is asked for."""
     from flambeau.sparse import making
 
+    _check_format(input, layout, memory_format)
     options = {"dtype": dtype or input.dtype, "device": device or input.device}
     if layout is layouts.strided:
         result = input._array.values.new_zeros(input.shape, **options)
@@ -459,8 +460,16 @@ def zeros_like(
     return result.requires_grad_() if requires_grad else result
 
 
+def _check_format(input: SparseTensor, layout: Any, memory_format: Any) -> None:
+    """RuntimeError where an order of elements is asked of a tensor that has none."""
+    if memory_format is not None and layout is not layouts.strided:
+        found = layout or input.layout
+        raise RuntimeError(f"memory format option is only supported by strided tensors, found {memory_format} for one of layout {found}")
+
+
 def _values_like(name: str, home: str, input: SparseTensor, *bounds: Any, layout: Any = None, **options: Any) -> Tensor:
     """empty_like, randn_like and their like: a compressed tensor keeps its places and gets other elements."""
+    _check_format(input, layout, options.get("memory_format"))
     make, parts = getattr(import_module(f"flambeau.{home}"), name), input._array
     if layout is layouts.strided:
         return make(zeros_like(input, layout=layout), *bounds, **options)
