@@ -928,6 +928,8 @@ def _rounded(value):
         for i, o in (("float32", "float64"), ("float32", "float32"), ("int64", "int32"), ("float32", "bool"))
     ],
     lambda t: t.eye(3).to_sparse().dim_order(),
+    lambda t: np.greater_equal(t.tensor([1, 2, 3]), 2),
+    lambda t: t.hash_tensor(t.zeros(0, 3), dim=1),
     lambda t: t.ones(3, 3).topk(1, True),
     lambda t: t.ones(3, 3).unsqueeze(True),
     lambda t: t.ones(3).__delitem__(0),
@@ -963,6 +965,8 @@ def test_small_things(question):
     ("Expected object of scalar type ComplexFloat but got scalar type Float for argument 'out'", lambda t: t.polar(t.ones(2), t.ones(2), out=t.ones(2))),
     ("memory format option is only supported by strided tensors", lambda t: t.empty_like(t.eye(2).to_sparse(), memory_format=t.preserve_format)),
     ("memory format option is only supported by strided tensors", lambda t: t.zeros_like(t.eye(2).to_sparse(), memory_format=t.channels_last)),
+    ("expected sequence of length 3 at dim 2", lambda t: t.tensor([np.zeros((3, 3)), np.zeros((3, 0))])),
+    (r"Use Tensor\.to_dense\(\)", lambda t: t.eye(2).to_sparse().numpy()),
     ("expected scalar_type Double but found Float", lambda t: t.logcumsumexp(t.ones(2).double(), 0, out=t.ones(2))),
     ("cond tensor must have dtype torch.bool", lambda t: t._check_tensor_all(t.ones(1))),
     ("Overflow when unpacking long long", lambda t: t.manual_seed(2**64)),

@@ -72,8 +72,8 @@ def _array(self: Tensor, dtype=None, copy: bool | None = None) -> np.ndarray:
 
 
 def _array_wrap(self: Tensor, array: np.ndarray, context=None, return_scalar: bool = False) -> Tensor:
-    """What NumPy calls with the result of a ufunc on tensors, as in np.sin(tensor)."""
-    return from_array(np.asarray(array))
+    """What NumPy calls with the result of a ufunc on tensors, as in np.sin(tensor). Truths come as uint8: they did before there was torch.bool."""
+    return from_array(np.asarray(array, np.uint8 if array.dtype == bool else None))
 
 
 # -- DLPack --------------------------------------------------------------------------------------------------------

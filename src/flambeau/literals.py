@@ -90,6 +90,10 @@ def _shape(data: Any) -> tuple[tuple[int, ...], Any]:
     return tuple(shape), data
 
 
+def _unequal(wanted: int, dim: int, found: int) -> ValueError:
+    return ValueError(f"expected sequence of length {wanted} at dim {dim} (got {found})")
+
+
 def _flatten(data: Any, shape: tuple[int, ...], depth: int, values: list, kinds: set) -> None:
     """Append the numbers to `values`, their types (of arrays: their dtypes) to `kinds`. Every length must be that of `shape`."""
     if depth == len(shape):  # not nested at all
@@ -99,9 +103,12 @@ def _flatten(data: Any, shape: tuple[int, ...], depth: int, values: list, kinds:
     if not is_sequence(data):
         raise TypeError(f"not a sequence: at dim {depth} a {type(data).__name__} stands beside sequences")
     if len(data) != shape[depth]:
-        raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
+        raise _unequal(shape[depth], depth, len(data))
     if isinstance(data, np.ndarray):
-        if data.shape != shape[depth:]:
+        for dim, (wanted, got) in enumerate(zip(shape[depth:], data.shape, strict=False), depth):
+            if wanted != got:
+                raise _unequal(wanted, dim, got)
+        if data.ndim != len(shape) - depth:
             raise ValueError(f"expected sequence of shape {shape[depth:]} at dim {depth} (got {data.shape})")
         values += importable(data).reshape(-1).tolist()
         kinds.add(dtypes.of_array(data))

@@ -235,7 +235,7 @@ def _quantized(input: Tensor, quantizer: Quantizer, bounds: Any) -> QuantizedTen
 # -- what can be done with them ----------------------------------------------------------------------------------------
 
 MOVES = frozenset(
-    """as_strided chunk clone contiguous cpu detach expand expand_as flatten getitem index_select movedim narrow permute reshape reshape_as
+    """as_strided chunk clone contiguous cpu detach expand expand_as flatten flip getitem index_select movedim narrow permute reshape reshape_as
     select split squeeze swapaxes t transpose unbind unflatten unsqueeze view view_as""".split()
 )
 OWN = frozenset("dequantize int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis".split())

@@ -79,7 +79,7 @@ def test_they_print_as_in_pytorch():
 
 
 MOVES = {
-    "view": lambda q: q.view(3, 2), "reshape": lambda q: q.reshape(-1), "t": lambda q: q.t(), "permute": lambda q: q.permute(1, 0),
+    "view": lambda q: q.view(3, 2), "reshape": lambda q: q.reshape(-1), "t": lambda q: q.t(), "flip": lambda q: q.flip(0), "permute": lambda q: q.permute(1, 0),
     "index": lambda q: q[1, 1:], "mask": lambda q: q[q > 0], "select": lambda q: q.select(1, 2), "unsqueeze": lambda q: q.unsqueeze(0),
     "expand": lambda q: q.unsqueeze(0).expand(4, 2, 3), "chunk": lambda q: q.chunk(2)[1], "clone": lambda q: q.clone(),
     "contiguous": lambda q: q.t().contiguous(), "detach": lambda q: q.detach(), "cpu": lambda q: q.cpu(), "to": lambda q: q.to("cpu"),

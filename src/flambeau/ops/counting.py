@@ -138,7 +138,11 @@ def _hash(input, dims, keepdim):
         )
     wide = arrays.cast(input, (dtypes.float64 if found.is_floating_point else dtypes.int64).numpy)
     kept = [d for d in range(input.ndim) if d not in dims]
-    bits = xp.ascontiguousarray(wide.transpose(*kept, *dims)).view(np.uint64).reshape(*[input.shape[d] for d in kept], -1)
+    bits = (
+        xp.ascontiguousarray(wide.transpose(*kept, *dims))
+        .view(np.uint64)
+        .reshape(*[input.shape[d] for d in kept], prod(input.shape[d] for d in dims))
+    )
     while (n := bits.shape[-1]) > 1:  # halves onto each other
         folded = bits[..., : n // 2] ^ bits[..., n // 2 : n // 2 * 2]
         if n % 2:
