@@ -236,11 +236,36 @@ def test_dlpack_with_numpy(dtype):
     assert ours.select(0, 0).tolist() == [1, 1] and (array == 1).all()
 
 
+class Lender:
+    """A stranger's array, of which only DLPack is known."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+def _shares(t, make):
+    source = t.arange(3)
+    found = make(Lender(source))
+    return found, found.data_ptr() == source.data_ptr()
+
+
 @questions(
     lambda t: t.from_dlpack(3),
     lambda t: t.ones(2, requires_grad=True).__dlpack__(),
     lambda t: type(t.utils.dlpack.to_dlpack(t.ones(2, requires_grad=True))).__name__,
     lambda t: t.ones(2, device="meta").__dlpack__(),
+    lambda t: t.ones(2).__dlpack__(stream=object()),
+    lambda t: t.ones(2).__dlpack__(stream=1),
+    lambda t: t.ones(2).__dlpack__(max_version=(1, 0), dl_device=(t.utils.dlpack.DLDeviceType.kDLHexagon, 0)),
+    lambda t: t.eye(2).to_sparse().__dlpack__(),
+    lambda t: t.from_dlpack(t.quantize_per_tensor(t.ones(2), 0.1, 0, t.qint8)),
+    lambda t: [_shares(t, make) for make in (t.tensor, t.as_tensor, t.asarray)],
     lambda t: tuple(map(int, t.ones(2).__dlpack_device__())),
     lambda t: repr(t.ones(2).__dlpack_device__()),
     lambda t: t.from_dlpack(np.arange(3), copy=True),

@@ -285,8 +285,9 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
         )
         where = arrays.device_of(data._array) if device is None else device_of(device)
         return finish(wrap(data._array).to(device=where, dtype=dtype, copy=True)._array, requires_grad)  # its class has no say
-    if hasattr(data, "_untyped_storage"):
-        return _of_storage(data, dtype).to(device_of(device)).requires_grad_(requires_grad)
+    if type(data) not in _ORDINARY and (lent := _lent(data, dtype)) is not None:
+        shares = hasattr(data, "_untyped_storage")  # even here: a tensor of a storage is a window on it
+        return lent.to(device_of(device), dtype, copy=not shares).requires_grad_(requires_grad)
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
 
 
@@ -310,8 +311,8 @@ def as_tensor(data: Any, dtype=None, device=None) -> Tensor:
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray):
         return from_array(data).to(device=device_of(device), dtype=dtype)
-    if hasattr(data, "_untyped_storage"):
-        return _of_storage(data, dtype).to(device_of(device))
+    if type(data) not in _ORDINARY and (lent := _lent(data, dtype)) is not None:
+        return lent.to(device_of(device), dtype)
     return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)))
 
 
@@ -353,17 +354,28 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
         return from_array(obj)
     if isinstance(obj, (list, tuple)) or (np.isscalar(obj) and not isinstance(obj, (bytes, memoryview))):
         return None
-    if hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
+    if (lent := _lent(obj, dtype)) is not None:
+        return lent
+    if type(obj).__name__ == "PyCapsule":
         from flambeau.interop import from_dlpack
 
         return from_dlpack(obj)
-    if hasattr(obj, "_untyped_storage"):
-        return _of_storage(obj, dtype)
     try:
         memoryview(obj)
     except TypeError:
         return None
     return frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
+
+
+def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
+    """A tensor over the memory of a storage, or of what speaks DLPack; None for other things."""
+    if hasattr(obj, "_untyped_storage"):
+        return _of_storage(obj, dtype)
+    if hasattr(obj, "__dlpack__") and not isinstance(obj, np.ndarray):
+        from flambeau.interop import from_dlpack
+
+        return from_dlpack(obj)
+    return None
 
 
 def _of_storage(obj: Any, dtype: dtypes.dtype | None) -> Tensor:

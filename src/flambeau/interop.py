@@ -94,6 +94,9 @@ class DLDeviceType(IntEnum):
     kDLExtDev = 12
     kDLCUDAManaged = 13
     kDLOneAPI = 14
+    kDLWebGPU = 15
+    kDLHexagon = 16
+    kDLMAIA = 17
 
 
 CPU, CUDA = DLDeviceType.kDLCPU, DLDeviceType.kDLCUDA
@@ -102,6 +105,8 @@ SIGNED, BFLOAT = 0, 4  # and for kinds of numbers
 
 def dlpack(self: Tensor, *, stream: Any = -1, max_version: tuple[int, int] | None = None, dl_device=None, copy: bool | None = None):
     """A DLPack capsule of this tensor, for the from_dlpack of another library."""
+    if stream is not None and type(stream) is not int:
+        raise TypeError(f"stream must be ``int`` or ``none``, found {type(stream).__name__}")
     if self.requires_grad:
         raise BufferError("DLPack has no place for tensors that require gradient: try tensor.detach()")
     if type(self._array) is MetaArray:
@@ -113,8 +118,12 @@ def dlpack(self: Tensor, *, stream: Any = -1, max_version: tuple[int, int] | Non
     array = source._array
     if type(array) is not np.ndarray:
         return array.__dlpack__(stream=None if stream == -1 else stream, max_version=max_version)
-    if dl_device is not None and next(map(int, dl_device)) != CPU:
-        raise BufferError(f"a tensor on the CPU cannot be exported to DLPack device {tuple(dl_device)}. Move it with .to() first")
+    if stream not in (None, -1):
+        raise AssertionError(f"stream should be None on cpu. There are no streams, and so none that is called {stream}")
+    if dl_device is not None and (kind := int(dl_device[0])) != CPU:
+        raise BufferError(
+            f"Unsupported device_type: {kind}. A tensor on the CPU is not exported to another device: move it with .to() first"
+        )
     if source.dtype is not dtypes.bfloat16:
         return array.__dlpack__(max_version=max_version)
     # NumPy cannot name bfloat16 to others: it exports the bits as integers, and the capsule is relabelled.

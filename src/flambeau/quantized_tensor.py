@@ -242,7 +242,7 @@ OWN = frozenset("dequantize int_repr q_scale q_zero_point q_per_channel_scales q
 COPIES = frozenset(("clone", "contiguous", "cpu", "detach"))  # of these a tensor with scales by channel is capable, too
 COMPARISONS = frozenset("eq ne lt le gt ge isclose allclose".split())
 QUESTIONS = frozenset(
-    """_is_view _typed_storage _version const_data_ptr data_ptr device dim dim_order element_size get_device grad grad_fn is_complex is_conj
+    """_is_view _typed_storage _version const_data_ptr data_ptr device dim dim_order dlpack_device element_size get_device grad grad_fn is_complex is_conj
     is_contiguous is_cpu is_cuda is_distributed is_floating_point is_inference is_leaf is_meta is_neg is_same_size is_shared itemsize layout
     len name names nbytes ndim ndimension nelement numel output_nr requires_grad retains_grad shape size storage storage_offset stride
     untyped_storage""".split()
@@ -339,6 +339,10 @@ def _refuse_numpy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
     raise TypeError(f"a quantized tensor ({self.dtype}) is no NumPy array. Try x.dequantize().numpy() or x.int_repr().numpy()")
 
 
+def _refuse_dlpack(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    raise BufferError(f"QUInt/QInt types are not supported by dlpack, found {self.dtype}. Try x.int_repr()")
+
+
 def _resize_(self: QuantizedTensor, *sizes: Any, **options: Any) -> QuantizedTensor:
     """Another shape; memory is added where it is short, and stays without values."""
     determinism.alert("quantized_resize_cpu_")
@@ -354,7 +358,7 @@ def _resize_(self: QuantizedTensor, *sizes: Any, **options: Any) -> QuantizedTen
 HANDLED: dict[str, Callable] = {
     "resize_": _resize_,
     "copy_": _copy_, "setitem": _setitem, "equal": _equal, "to": _to, "type": _type, "requires_grad_": _refuse_gradient, "numpy": _refuse_numpy,
-    "array": _refuse_numpy, "iter": lambda self: iter(self.unbind(0)), "is_signed": lambda self: self.dtype.is_signed,
+    "dlpack": _refuse_dlpack, "array": _refuse_numpy, "iter": lambda self: iter(self.unbind(0)), "is_signed": lambda self: self.dtype.is_signed,
     "data": lambda self: of_integers(wrap(self._array), self._quantizer), "T": lambda self: self.permute(*range(self.dim())[::-1]),
     "mT": lambda self: self.transpose(-1, -2),
     "float": lambda self: _to(self, dtypes.float32), "half": lambda self: _to(self, dtypes.float16),

@@ -358,7 +358,7 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
         return
     if not is_tensor:
         value = wrap(arrays.number(literals.filling(value, view.dtype), view._array, view._array.dtype))
-    check_dtypes(view, value)
+    check_dtypes(view, value, indices)
     if modes.state.grad and (view.requires_grad or value.requires_grad):
         _index_put.call_inplace(view, indices, value, False)
         return

@@ -115,24 +115,25 @@ def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
     _check_cast(result, self.dtype)
 
 
-def _check_cast(result: dtypes.dtype, wanted: dtypes.dtype, what: str = "result") -> None:
+def _check_cast(result: dtypes.dtype, wanted: dtypes.dtype, what: str = "result", error: type[Exception] = RuntimeError) -> None:
     if not dtypes.can_cast(result, wanted):
         found, asked = dtypes.in_messages(result), dtypes.in_messages(wanted)
         more = f"Expected {what} to be safely castable from {found} dtype, but got {what} with dtype {asked}"
-        raise RuntimeError(f"result type {found} can't be cast to the desired output type {asked}. {more}")
+        raise error(f"result type {found} can't be cast to the desired output type {asked}. {more}")
 
 
 def check_out(op, operands, out: Tensor, result: dtypes.dtype, what: str = "result") -> None:
     """RuntimeError unless `out` may receive the result, which is called `what`."""
     if not isinstance(out, Tensor):
         raise TypeError(f"{op.short}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    followed = () if "detached" in getattr(op, "out_rule", "") else operands
+    rule = getattr(op, "out_rule", "")
+    followed = () if "detached" in rule else operands
     if modes.state.grad and (out.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in followed)):
         _refuse_differentiation(op, operands, out)
     device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
     if device != out.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")
-    _check_cast(result, out.dtype, what)
+    _check_cast(result, out.dtype, what, TypeError if "TypeError" in rule else RuntimeError)
 
 
 def _refuse_differentiation(op, operands: tuple, out: Tensor) -> NoReturn:

@@ -336,7 +336,7 @@ class ChoiceOp(Op):
 class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
     it must also share no memory with the operands, "cast apart" if only that. With "rows" an out= that is resized is row-major, without
-    that it lies as a new result would. "cast as eigenvalues" says what errors call the result. `as_view`: the result is often just one view of the input.
+    that it lies as a new result would. "or TypeError" is what PyTorch raises where a dtype does not fit. "cast as eigenvalues" says what errors call the result. `as_view`: the result is often just one view of the input.
     `returns`: the names of the results, which the function gives as any tuple. `settled`: which operations it runs, with which options, depends
     on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that a call can be remembered; or a
     function of the arguments that says whether it is so. What warns is to be called again."""

@@ -120,13 +120,20 @@ def _index_put(input, indices, values, accumulate):
     rows = len(indices) == 1 and indices[0].dtype.kind == "i" and input.size and not (accumulate and type(input) is not np.ndarray)
     plan = None if rows else _as_plan(input, indices)
     shape = (*indices[0].shape, *input.shape[1:]) if plan is None else result_shape(plan, _count)
-    if values.shape != shape and layout.broadcast_shapes(shape, values.shape) != shape:
-        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result {shape}")
+    if values.shape != shape:
+        _check_fit(values.shape, shape)
     values = arrays.apart(input, values)
     if rows:
         (gather.increase_rows if accumulate else gather.replace_rows)(input, indices[0], values)
     elif 0 not in shape:
         gather.write(input, indices, values, accumulate)
+
+
+def _check_fit(values: tuple, shape: tuple) -> None:
+    """RuntimeError unless values of one shape can be written to places of another."""
+    if len(values) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(values), reversed(shape), strict=False)):
+        words = f"value tensor of shape {list(values)} cannot be broadcast to indexing result of shape {list(shape)}"
+        raise RuntimeError(f"shape mismatch: {words}")
 
 
 _index_put.derivative(
@@ -150,7 +157,7 @@ def index_put(input, indices, values, accumulate=False):
     if mask is not None and values.numel() == 1 and not accumulate:
         spread = mask.reshape(tuple(mask.shape) + (1,) * (input.dim() - mask.dim()))
         return _masked_fill, input, spread, filling(input, values.reshape(()))
-    check_dtypes(input, values)
+    check_dtypes(input, values, indices)
     return _index_put, input, indices, values, bool(accumulate)
 
 
@@ -189,10 +196,12 @@ def lone_mask(indices: list):
     return None
 
 
-def check_dtypes(input, values) -> None:
-    """RuntimeError unless the values have the dtype of what they are written into."""
+def check_dtypes(input, values, indices: list) -> None:
+    """RuntimeError unless the values have the dtype of what they are written into. That they do not fit there is told first."""
     if values.dtype is not input.dtype:
-        raise RuntimeError(f"Index put requires the source and destination to be of one dtype, found {values.dtype} for {input.dtype}")
+        if input.device.type != "meta":
+            _check_fit(values.shape, result_shape(_as_plan(input._array, [i if i is None else i._array for i in indices]), _count))
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, found {values.dtype} for {input.dtype}")
 
 
 @composite(public=True)

@@ -96,7 +96,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast apart", aliases=("concat", "concatenate"), settled=True)
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True)
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -184,7 +184,7 @@ def _(tensors, dim, shape, strides):
     return shape, tensors[0].dtype
 
 
-@composite(method=False, out="cast apart rows", settled=True)
+@composite(method=False, out="cast or TypeError apart rows", settled=True)
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)
@@ -196,26 +196,26 @@ def stack(tensors, dim=0):
     return _stack(tensors, dim)
 
 
-@composite(method=False, out="cast apart")
+@composite(method=False, out="cast or TypeError apart")
 def hstack(tensors):
     """Side by side along the second dimension (the first, for 1-d tensors)."""
     tensors = [OPS["atleast_1d"](t) for t in _sequence("hstack", tensors)]
     return cat(tensors, 0 if tensors[0].dim() == 1 else 1)
 
 
-@composite(method=False, out="cast apart", aliases=("row_stack",))
+@composite(method=False, out="cast or TypeError apart", aliases=("row_stack",))
 def vstack(tensors):
     """One below the other along the first dimension."""
     return cat([OPS["atleast_2d"](t) for t in _sequence("vstack", tensors)], 0)
 
 
-@composite(method=False, out="cast apart")
+@composite(method=False, out="cast or TypeError apart")
 def dstack(tensors):
     """One behind the other along the third dimension."""
     return cat([OPS["atleast_3d"](t) for t in _sequence("dstack", tensors)], 2)
 
 
-@composite(method=False, out="cast apart")
+@composite(method=False, out="cast or TypeError apart")
 def column_stack(tensors):
     """1-d tensors as the columns of a matrix; others side by side."""
     return hstack([t.reshape(t.numel(), 1) if t.dim() <= 1 else t for t in _sequence("column_stack", tensors)])

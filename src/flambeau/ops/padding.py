@@ -5,6 +5,7 @@ Widths are pairs (before, after), the last dimension first; a negative width cut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from flambeau import dtypes, literals
@@ -158,7 +159,11 @@ def _check_widths(input, widths, mode: str) -> None:
 @composite(method=False)
 def unravel_index(indices, shape):
     """Positions counted over all elements of a tensor of `shape`, as one index tensor per dimension."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(whole(n) for n in shape)
+    if not isinstance(shape, (int, Sequence)):
+        raise TypeError(f"unravel_index: expected 'shape' to be int or sequence of ints, found {type(shape).__name__}")
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(isinstance(n, int) for n in sizes):
+        raise TypeError(f"unravel_index: expected 'shape' sequence to only contain ints, found {shape}")
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":

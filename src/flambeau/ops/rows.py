@@ -219,7 +219,7 @@ def index_fill(input, dim, index, value):
     if hasattr(value, "_array") and value.dim():
         raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
     if (value.is_complex() if hasattr(value, "_array") else isinstance(value, complex)) and not input.is_complex():
-        raise RuntimeError("index_fill_(): a complex value is not supported for a real tensor")
+        raise RuntimeError("index_fill_(): a complex Scalar cannot fill a real tensor: converting it is not supported")
     return _index_fill, input, dim, index, filling(input, value)
 
 

@@ -123,9 +123,10 @@ def take_along_dim(input, indices, dim=None):
     Without `dim`, both are flattened.
     """
     check_tensor("take_along_dim", "indices", indices)
-    if indices.dtype.name not in INTEGERS:
+    if dim is not None and indices.dtype.name != "int64":
         raise RuntimeError(f"take_along_dim(): dtype of indices should be Long, found {indices.dtype}. Try indices.long()")
     if dim is None:
+        check_index("gather", indices)
         input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
     if input.dim() != indices.dim():
         raise RuntimeError(

@@ -349,7 +349,8 @@ _NO_STORAGE = "{name}: a tensor of layout {layout} has no storage of its own; it
 _REFUSALS: list[tuple[str, type[Exception], str]] = [
     ("untyped_storage storage _typed_storage is_shared share_memory_ pin_memory set_", NotImplementedError, _NO_STORAGE),
     ("data_ptr tolist", RuntimeError, _NO_STORAGE),
-    ("numpy __array__ __dlpack__", TypeError, "can't convert {kind} layout tensor to numpy. Use Tensor.to_dense() first."),
+    ("__dlpack__", BufferError, "Can't export tensors with layout other than torch.strided, found {layout}. Try to_dense()"),
+    ("numpy __array__", TypeError, "can't convert {kind} layout tensor to numpy. Use Tensor.to_dense() first."),
     (
         "describe resize_ apply_ map_ map2_ as_subclass _reinterpret",
         NotImplementedError,

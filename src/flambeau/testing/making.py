@@ -47,7 +47,8 @@ def make_tensor(
         made = empty(size, dtype=dtype, device=device)
         view_as_real(made).uniform_(low, high)
     else:
-        made = empty(size, dtype=dtype, device=device).uniform_(low, high)
+        drawn = dtypes.float32 if dtype in dtypes.FLOAT8 else dtype
+        made = empty(size, dtype=drawn, device=device).uniform_(low, high).to(dtype)
     if gaps:
         made = made[..., 1::2]
     elif memory_format is not None:
