@@ -70,8 +70,20 @@ def test_tensors_that_differ_in_their_places():
         lambda t: matrix(t) ** 0,
         lambda t: dense(t, 4, 4) + matrix(t),
         lambda t: matrix(t).clone().add_(dense(t, 4, 5)),
+        lambda t: matrix(t) - dense(t, 4, 5),
+        lambda t: t.ones(4, 5, dtype=t.int64).add_(matrix(t)),
     ):
         raises_alike(program)
+
+
+@pytest.mark.parametrize("first, second", [("int8", "uint8"), ("uint8", "int16")])
+def test_sums_of_dtypes(first, second):
+    """What is subtracted is converted before its sign changes, and a sum in place is brought back to the dtype that is there."""
+    a, b = (lambda t, d=d, n=n: t.tensor([[1, 0], [n, 3]], dtype=getattr(t, d)) for d, n in ((first, 2), (second, 9)))
+    agree(lambda t: a(t) - b(t).to_sparse(), exactly=True)
+    agree(lambda t: a(t).to_sparse() - b(t).to_sparse(), exactly=True)
+    if second == "int16":
+        agree(lambda t: a(t).to_sparse().add_(b(t).to_sparse()), exactly=True)
 
 
 MATRICES = {

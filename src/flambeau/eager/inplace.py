@@ -112,10 +112,11 @@ def check_result(op, self: Tensor, shape: tuple, result: dtypes.dtype) -> None:
     own = tuple(self._array.shape)
     if shape != own:
         raise RuntimeError(f"output with shape {list(own)} doesn't match the broadcast shape {list(shape)}. {op.short} makes a new tensor")
-    _check_cast(result, self.dtype)
+    check_cast(result, self.dtype)
 
 
-def _check_cast(result: dtypes.dtype, wanted: dtypes.dtype, what: str = "result", error: type[Exception] = RuntimeError) -> None:
+def check_cast(result: dtypes.dtype, wanted: dtypes.dtype, what: str = "result", error: type[Exception] = RuntimeError) -> None:
+    """RuntimeError, or another, unless a result of one dtype may be written to memory of another."""
     if not dtypes.can_cast(result, wanted):
         found, asked = dtypes.in_messages(result), dtypes.in_messages(wanted)
         more = f"Expected {what} to be safely castable from {found} dtype, but got {what} with dtype {asked}"
@@ -133,7 +134,7 @@ def check_out(op, operands, out: Tensor, result: dtypes.dtype, what: str = "resu
     device = next((v.device for v in operands if isinstance(v, Tensor)), out.device)
     if device != out.device:
         raise RuntimeError(f"Expected all tensors to be on the same device, but out is on {out.device} and the operands are on {device}")
-    _check_cast(result, out.dtype, what, TypeError if "TypeError" in rule else RuntimeError)
+    check_cast(result, out.dtype, what, TypeError if "TypeError" in rule else RuntimeError)
 
 
 def _refuse_differentiation(op, operands: tuple, out: Tensor) -> NoReturn:

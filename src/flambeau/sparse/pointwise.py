@@ -13,6 +13,7 @@ from typing import Any
 
 from flambeau import devices, layouts
 from flambeau.autograd import modes
+from flambeau.eager.inplace import check_cast
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.ops.promotion import promoted
@@ -72,8 +73,8 @@ def become(self: SparseTensor, result: SparseTensor) -> SparseTensor:
         raise RuntimeError(f"an in-place operation cannot change the layout of a tensor from {self.layout} to {result.layout}")
     if modes.state.grad and self.requires_grad and self.is_leaf:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Try torch.no_grad(), or x.clone().")
-    if result.dtype is not self.dtype:
-        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {self.dtype}")
+    check_cast(result.dtype, self.dtype)
+    result = result.to(self.dtype)
     self._array = result._array
     self._bump()
     if modes.state.grad:
@@ -197,7 +198,9 @@ def add(input: Any, other: Any, alpha: Any = 1) -> Tensor:
     if not isinstance(input, SparseTensor):
         return _added_to_dense(input, other, alpha)
     if not isinstance(other, SparseTensor):
-        return _added_to_dense(other if alpha == 1 else other * alpha, input, 1)
+        if input.is_sparse:
+            raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+        return _added_to_dense(other if alpha == 1 else other.to(promoted(input, other)) * alpha, input, 1)
     with modes.no_grad():
         result = _sum(input.detach(), other.detach(), alpha)
     first, second = input._array, other._array
@@ -227,7 +230,8 @@ def _put_onto(dense: Tensor, sparse: SparseTensor, alpha: Any) -> None:
     parts = sparse._array
     if parts.value.numel():
         values = parts.line(history.values(sparse) if sparse.requires_grad else parts.values)
-        values = (values if alpha == 1 else values * alpha).to(dense.dtype)
+        values = values.to(dense.dtype)  # first, for -1 times an unsigned number is none
+        values = values if alpha == 1 else values * alpha
         dense.index_put_(tuple(coordinates(parts).unbind(0)), values, accumulate=True)
 
 
@@ -237,6 +241,7 @@ def add_(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
         if not isinstance(other, SparseTensor):
             raise RuntimeError("add(sparse, dense) is not supported in place. Use add(dense, sparse) instead.")
         return become(self, add(self, other, alpha))
+    check_cast(promoted(self, other), self.dtype)
     _put_onto(self, coalesce(other) if other.requires_grad and other.is_sparse else other, alpha)
     return self
 
