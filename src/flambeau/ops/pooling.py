@@ -56,7 +56,9 @@ def _adaptive_max_op(n: int):
         """(the greatest of each adaptive window, where it was)."""
         return kernels.greatest_adaptive(input, sizes)
 
-    op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), kernels.ADAPTIVE))
+    op.derivative(
+        input=lambda grads, indices, input_shape: _spread(_windowed(grads[0], "max", n), indices, tuple(input_shape[-n:]), kernels.ADAPTIVE)
+    )
     op.meta(lambda input, sizes: _both(input, sizes, n))
     op.straight = "zero"
     return op
@@ -112,9 +114,17 @@ def _adaptive_avg_op(n: int, back: bool):
         return kernels.averaged(input, small, large, kernels.ADAPTIVE, back)
 
     op.meta(lambda input, small, large: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
-    op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad, small, large))
+    op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad if back else _windowed(grad, "avg", n), small, large))
     op.straight = None if back else "zero"
     return op
+
+
+def _windowed(grad, kind: str, n: int):
+    """The gradient, which PyTorch refuses where there are no windows: asking for them was a mistake more likely than not."""
+    if 0 in grad.shape[-n:]:
+        found = f"non-batch dimensions, found {list(grad.shape)}: output_size=0 leaves nothing to differentiate"
+        raise RuntimeError(f"adaptive_{kind}_pool{n}d: Expected grad_output to have non-zero size for {found}")
+    return grad
 
 
 def _both(input, sizes, n: int):

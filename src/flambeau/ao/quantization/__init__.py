@@ -1,4 +1,4 @@
-"""torch.ao.quantization: dynamic quantization of models. What PyTorch has for static quantization and training refuses, with a sentence."""
+"""torch.ao.quantization: dynamic quantization of models, rounding during training. What is left of static quantization refuses, with a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flambeau.errors import refusal
 HOMES = {name: home for home, names in {
     "quantize": """DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS convert get_default_dynamic_quant_module_mappings propagate_qconfig_ quantize_dynamic
         swap_module""",
-    "qconfig": "QConfig default_dynamic_qconfig float16_dynamic_qconfig per_channel_dynamic_qconfig",
+    "qconfig": "QConfig default_dynamic_qconfig float16_dynamic_qconfig get_default_qconfig per_channel_dynamic_qconfig",
     "observer": """MinMaxObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver UniformQuantizationObserverBase
         HistogramObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver RecordingObserver
         default_dynamic_quant_observer default_per_channel_weight_observer default_placeholder_observer default_weight_observer""",
@@ -18,7 +18,7 @@ HOMES = {name: home for home, names in {
     "stubs": "DeQuantStub QuantStub QuantWrapper",
 }.items() for name in names.split()}  # fmt: skip
 STATIC = frozenset(
-    """add_quant_dequant fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qat_qconfig_mapping get_default_qconfig
+    """add_quant_dequant fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qat_qconfig_mapping
     get_default_qconfig_mapping prepare prepare_qat quantize quantize_qat QConfigMapping default_qat_qconfig default_qconfig""".split()
 )
 MODULES = frozenset(("fake_quantize", "observer", "qconfig", "stubs"))  # `quantize` is the function here, as in PyTorch
