@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 
@@ -93,3 +95,17 @@ def test_a_value_that_is_not_there_yet(caplog):
     future.add_done_callback(lambda f: 1 / 0)
     future.set_result(1)
     assert future.wait() == 1 and "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.fork` is deprecated", "ignore:`torch.jit.wait` is deprecated")
+@pytest.mark.parametrize("t", [flambeau, torch], ids=["ours", "theirs"])
+def test_forks_and_what_is_no_future(t):
+    """fork() runs at once and wait() gives the result or raises; None is no future; a future does not leave its process."""
+    future = t.jit.fork(lambda x, y: x + y, t.ones(2), y=3)
+    assert future.done() and t.jit.wait(future).tolist() == [4, 4]
+    for refused in (lambda: t.jit.wait(None), lambda: t.futures.collect_all([future, None]), lambda: t.futures.wait_all([None])):
+        with pytest.raises(RuntimeError, match="Future can't be None"):
+            refused()
+    for way in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(RuntimeError, match=r"Can not pickle torch\.futures\.Future"):
+            way(future)

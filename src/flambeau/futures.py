@@ -39,6 +39,9 @@ class Future(Generic[T]):
         self._error: BaseException | None = None
         self._callbacks: list[Callable] = []
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RuntimeError("Can not pickle torch.futures.Future: others wait for it in this process. Send what wait() gives")
+
     def done(self) -> bool:
         """Whether there is a result or an exception."""
         return self._done
@@ -115,6 +118,8 @@ class Future(Generic[T]):
 
 def collect_all(futures: list[Future]) -> Future[list[Future]]:
     """A future of these futures, done when all of them are; of several exceptions, that of the first in the list is raised."""
+    if None in futures:
+        raise RuntimeError("Future can't be None")
     together: Future[list[Future]] = Future()
     open_ones = len(futures)
     lock = threading.Lock()

@@ -273,3 +273,14 @@ def test_the_greatest_without_their_places(dtype):
                     got = pool(x, kernel, stride, padding, dilation, ceil_mode)
                 assert got.stride() == expected.stride()
                 assert flambeau.equal(got.nan_to_num(99.0), expected.nan_to_num(99.0)), (shape, kernel, stride, padding, dilation)
+
+
+@pytest.mark.parametrize("name", [f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)])
+def test_nothing_is_differentiated_without_windows(name):
+    """An output of no windows can be asked for; its gradient is refused, as PyTorch does."""
+    for functions, t in ((F, flambeau), (T, torch)):
+        x = t.ones(2, 3, *(4,) * int(name[-2]), requires_grad=True)
+        out = getattr(functions, name)(x, 0)
+        assert tuple(out.shape) == (2, 3, *(0,) * int(name[-2]))
+        with pytest.raises(RuntimeError, match="Expected grad_output to have non-zero size for non-batch dimensions"):
+            out.sum().backward()

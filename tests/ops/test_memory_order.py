@@ -468,3 +468,28 @@ def test_one_volume_whose_channels_lie_last():
         y.sum().backward()
         found.append((y.stride(), places.stride(), x.grad.sum().item()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("way", ["double", "to_copy", "resized", "clone"])
+def test_sizes_of_one_keep_their_strides(way):
+    """A conversion keeps the stride of a single sample, by which convolutions and resizing tell whether its channels lie last."""
+    ways = {
+        "double": lambda f, x: x.double(),
+        "to_copy": lambda f, x: x.to("cpu", copy=True),
+        "resized": lambda f, x: f.nn.functional.interpolate(x.double(), size=(4, 4), mode="bilinear"),
+        "clone": lambda f, x: x.clone(),
+    }
+    single = [f.ones(1, 3, 6, 5).contiguous(memory_format=f.channels_last)[0][None] for f in (flambeau, torch)]
+    column = [f.arange(6.0).reshape(1, 3, 2, 1).permute(0, 2, 1, 3) for f in (flambeau, torch)]
+    for ours, theirs in (single, column):
+        assert ours.stride() == theirs.stride()
+        assert ways[way](flambeau, ours).stride() == ways[way](torch, theirs).stride()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_of_one_column_keeps_channels_last(training):
+    """Channels that lie last do so whatever the strides of sizes of 1 say."""
+    for f in (flambeau, torch):
+        x = f.arange(6.0).reshape(1, 3, 2, 1).permute(0, 2, 1, 3)
+        out = f.nn.functional.batch_norm(x, f.zeros(2), f.ones(2), training=training)
+        assert out.is_contiguous(memory_format=f.channels_last) and not out.is_contiguous()

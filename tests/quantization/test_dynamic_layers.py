@@ -295,7 +295,7 @@ def test_refusals_are_of_pytorchs_types(name):
 def test_what_is_left_out_says_so():
     """Static quantization and training for it are not refused with a sentence."""
     q = flambeau.ao.quantization
-    for name in ("prepare", "quantize", "prepare_qat", "fuse_modules", "get_default_qconfig"):
+    for name in ("prepare", "quantize", "prepare_qat", "fuse_modules", "get_default_qat_qconfig"):
         with pytest.raises(NotImplementedError, match=f"{name}.*try quantize_dynamic"):
             getattr(q, name)(flambeau.nn.Linear(2, 2))
     with pytest.raises(NotImplementedError, match="static"):

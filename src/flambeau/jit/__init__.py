@@ -11,12 +11,14 @@ from types import FunctionType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from flambeau import errors, import_only
+from flambeau.futures import Future, wait_all
 from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 
 __all__ = [
-    "Attribute", "Error", "Final", "ScriptFunction", "ScriptModule", "annotate", "export", "freeze", "ignore", "interface", "is_scripting",
+    "Attribute", "Error", "Final", "ScriptFunction", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",
     "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "script_method", "trace", "trace_module", "unused",
+    "wait",
 ]  # fmt: skip
 
 
@@ -162,6 +164,18 @@ def freeze(mod: Any, *args: Any, **kwargs: Any) -> Any:
 def optimize_for_inference(mod: Any, *args: Any, **kwargs: Any) -> Any:
     """The module itself."""
     return script(mod)
+
+
+def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
+    """A future of func(*args, **kwargs), which has run when this returns, as in PyTorch outside of TorchScript."""
+    future: Future = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
+
+
+def wait(future: Future) -> Any:
+    """The result of a fork."""
+    return wait_all([future])[0]
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def in_kind(result, input):
 def _to_copy(input, dtype, device, strides, non_blocking=False):
     """A copy in another dtype, on another device, with other strides."""
     moved = arrays.to_device(input, device, non_blocking)
+    strides = _own_strides(input) if strides is None else strides
     if strides is None:
         return arrays.cast(moved, dtype.numpy) if moved.dtype != dtype.numpy else arrays.copy(moved) if moved is input else moved
     out = arrays.empty_strided(input.shape, strides, dtype.numpy, device)
@@ -100,7 +101,17 @@ def _to_copy(input, dtype, device, strides, non_blocking=False):
 
 @_to_copy.prepared
 def _(input, dtype, device, strides, non_blocking):
-    return arrays.casting(dtype.numpy) if strides is None and device.type == "cpu" and input.dtype != dtype.numpy else None
+    if strides is not None or device.type != "cpu" or input.dtype == dtype.numpy or _own_strides(input) is not None:
+        return None
+    return arrays.casting(dtype.numpy)
+
+
+def _own_strides(input) -> tuple[int, ...] | None:
+    """The strides of a copy where sizes of 1 have their own say in them."""
+    if 1 not in input.shape:
+        return None
+    shape, strides = arrays.view_of(input)
+    return None if strides == layout.contiguous_strides(shape) else layout.preserve_format_strides(shape, strides)
 
 
 _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad, input_dtype, input_device, None))

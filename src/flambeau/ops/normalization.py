@@ -581,7 +581,9 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         _check_batch_norm(input, weight, bias, running_mean, running_var, training)
         if not mixed:
             _check_mixture(input, weight, bias, running_mean, running_var)
-        x = _wide(input) if layout.looks_channels_last(tuple(input.shape), input.stride()) else _wide(input).contiguous()
+        x = _wide(input)
+        geometry = tuple(x.shape), x.stride()  # a size of 1 may keep channels that lie last from looking so
+        x = x if layout.looks_channels_last(*geometry) or layout.is_channels_last(*geometry) else x.contiguous()
         w, b = _scale_and_shift(x, weight, bias)
         stored = x.dtype if x.dtype is input.dtype else _stored_dtype(input, weight, bias, running_mean, running_var)
         rounding = stored if stored is not x.dtype else None

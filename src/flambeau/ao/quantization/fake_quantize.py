@@ -5,23 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import dtypes, import_only
-from flambeau.ao.quantization.observer import (
-    BOUNDS,
-    STATIC,
-    MovingAverageMinMaxObserver,
-    ObserverBase,
-    PerChannelMinMaxObserver,
-    _With,
-)
-from flambeau.factories import tensor
+from flambeau.ao.quantization.observer import BOUNDS, STATIC, MovingAverageMinMaxObserver, PerChannelMinMaxObserver, _With
 from flambeau.eager.bind import functions
+from flambeau.factories import tensor
 from flambeau.nn.modules.module import Module
 from flambeau.qschemes import per_channel_affine_float_qparams
 from flambeau.tensor import Tensor
 
 
 class FakeQuantizeBase(Module):
-    """Two switches: whether to look at what passes, and whether to round it."""
+    """Two switches: whether to follow the range of what passes, and whether to round it."""
 
     fake_quant_enabled: Tensor
     observer_enabled: Tensor
@@ -32,25 +25,21 @@ class FakeQuantizeBase(Module):
         self.register_buffer("observer_enabled", tensor([1], dtype=dtypes.uint8))
 
     def enable_fake_quant(self, enabled: bool = True) -> None:
-        """Round, or let pass."""
         self.fake_quant_enabled[0] = int(enabled)
 
     def disable_fake_quant(self) -> None:
-        """Let pass."""
         self.enable_fake_quant(False)
 
     def enable_observer(self, enabled: bool = True) -> None:
-        """Follow the range, or keep it."""
         self.observer_enabled[0] = int(enabled)
 
     def disable_observer(self) -> None:
-        """Keep the range."""
         self.enable_observer(False)
 
     @classmethod
     def with_args(cls, **kwargs: Any) -> _With:
         """This class with some arguments given, for a QConfig."""
-        return ObserverBase.with_args.__func__(cls, **kwargs)  # type: ignore[attr-defined]
+        return _With(cls).with_args(**kwargs)
 
 
 class FakeQuantize(FakeQuantizeBase):
@@ -64,14 +53,9 @@ class FakeQuantize(FakeQuantizeBase):
         is_dynamic: bool = False, **observer_kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        if quant_min is not None and quant_max is not None:
-            observer_kwargs |= {"quant_min": quant_min, "quant_max": quant_max}
-        self.activation_post_process = seen = observer(**observer_kwargs, is_dynamic=is_dynamic)
-        if quant_min is not None and quant_max is not None:
-            for name, bound in (("quant_min", quant_min), ("quant_max", quant_max)):
-                least, greatest = BOUNDS[seen.dtype]
-                if not least <= bound <= greatest:
-                    raise AssertionError(f"{name} out of bound: {bound} is no {seen.dtype}, which goes from {least} to {greatest}")
+        self.activation_post_process = seen = observer(quant_min=quant_min, quant_max=quant_max, is_dynamic=is_dynamic, **observer_kwargs)
+        if seen.quant_min < BOUNDS[seen.dtype][0] or seen.quant_max > BOUNDS[seen.dtype][1]:
+            raise AssertionError(f"quant_min or quant_max out of bound: {seen.dtype} goes from {BOUNDS[seen.dtype]}")
         self.quant_min, self.quant_max, self.is_dynamic = seen.quant_min, seen.quant_max, seen.is_dynamic
         self.dtype, self.qscheme, self.ch_axis = seen.dtype, seen.qscheme, getattr(seen, "ch_axis", -1)
         self.is_per_channel = self.qscheme in PerChannelMinMaxObserver.schemes
@@ -90,10 +74,9 @@ class FakeQuantize(FakeQuantizeBase):
                 kept.resize_(found.shape).copy_(found)
         if self.fake_quant_enabled[0] != 1:
             return X
-        low, high = self.activation_post_process.quant_min, self.activation_post_process.quant_max
-        if self.is_per_channel:
-            return functions["fake_quantize_per_channel_affine"](X, self.scale, self.zero_point, self.ch_axis, low, high)
-        return functions["fake_quantize_per_tensor_affine"](X, self.scale, self.zero_point, low, high)
+        axis = (self.ch_axis,) if self.is_per_channel else ()
+        round = functions[f"fake_quantize_per_{'channel' if axis else 'tensor'}_affine"]
+        return round(X, self.scale, self.zero_point, *axis, self.activation_post_process.quant_min, self.activation_post_process.quant_max)
 
     def extra_repr(self) -> str:
         names = "fake_quant_enabled observer_enabled quant_min quant_max dtype qscheme ch_axis scale zero_point"
