@@ -202,3 +202,25 @@ def test_explanation_sees_slow_data_and_loops():
             total = x.exp()
     assert total.shape == x.shape
     assert any("times a step" in words for words in prof.explain().advice), str(prof.explain())
+
+
+@pytest.mark.parametrize("t", [flambeau, torch], ids=["ours", "theirs"])
+def test_activities_are_named_once_and_by_kinds_there_are(t):
+    """An activity that is named twice, a kind that is none, a negative timeout."""
+    CPU = t.profiler.ProfilerActivity.CPU
+    with pytest.raises(ValueError, match="specified more than once"), t.profiler.profile(activities=[CPU, {CPU: ["CPU_OP"]}]):
+        pass
+    with pytest.raises(RuntimeError, match="Unknown or non-member activity type name"), t.profiler.profile(activities=[{CPU: ["NONE"]}]):
+        pass
+    with pytest.raises(ValueError, match="must be non-negative"), t.profiler.profile(post_processing_timeout_s=-1.0):
+        pass
+
+
+@pytest.mark.parametrize("t", [flambeau, torch], ids=["ours", "theirs"])
+def test_lists_are_seen(t):
+    """Arguments that are lists come as lists, tensors as None."""
+    x = t.rand(2, 6)
+    with t.profiler.profile(activities=[t.profiler.ProfilerActivity.CPU], record_shapes=True) as p:
+        x.as_strided([4, 3], [1, 4])
+    (event,) = [e for e in p.events() if e.name == "aten::as_strided"]
+    assert event.concrete_inputs[:3] == [None, [4, 3], [1, 4]]

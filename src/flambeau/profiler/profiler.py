@@ -28,6 +28,10 @@ from flambeau.tracing.events import DeviceType, EventList, FunctionEventAvg  # n
 __all__ = ["ExecutionTraceObserver", "ProfilerAction", "profile", "schedule", "supported_activities", "tensorboard_trace_handler"]
 
 PROFILER_STEP_NAME = "ProfilerStep"
+KINDS = frozenset(
+    """CPU_INSTANT_EVENT CPU_OP CUDA_DRIVER CUDA_RUNTIME EXTERNAL_CORRELATION PRIVATEUSE1_RUNTIME PYTHON_FUNCTION USER_ANNOTATION
+    XPU_RUNTIME""".split()
+)
 
 
 class ProfilerActivity(enum.Enum):
@@ -130,11 +134,13 @@ class _KinetoProfile:
         execution_trace_observer: Any = None, acc_events: bool = False, custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ):  # fmt: skip
-        self.activities = _possible(set(_activities(activities))) if activities is not None else supported_activities()
+        self.activities = _possible(_activities(activities)) if activities is not None else supported_activities()
         self.record_shapes, self.profile_memory, self.with_stack = record_shapes, profile_memory, with_stack
         self.with_flops, self.with_modules, self.acc_events = with_flops, with_modules, acc_events
         self.experimental_config, self.execution_trace_observer = experimental_config, execution_trace_observer
         self.custom_trace_id_callback = custom_trace_id_callback
+        if post_processing_timeout_s is not None and post_processing_timeout_s < 0:
+            raise ValueError(f"post_processing_timeout_s must be non-negative, found {post_processing_timeout_s}")
         self.profiler: plain.profile | None = None
         self.preset_metadata: dict[str, Any] = {}
         self.use_device = "cuda" if ProfilerActivity.CUDA in self.activities and cuda_is_available() else None
@@ -259,7 +265,7 @@ class profile(_KinetoProfile):
         super().__init__(
             activities=activities, record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack, with_flops=with_flops,
             with_modules=with_modules, experimental_config=experimental_config, execution_trace_observer=execution_trace_observer,
-            acc_events=acc_events, custom_trace_id_callback=custom_trace_id_callback,
+            acc_events=acc_events, custom_trace_id_callback=custom_trace_id_callback, post_processing_timeout_s=post_processing_timeout_s,
         )  # fmt: skip
         if schedule is not None and not callable(schedule):
             raise AssertionError("schedule must be a function of the number of the step, as torch.profiler.schedule(...) makes it")
@@ -340,12 +346,18 @@ def _possible(asked: set[ProfilerActivity]) -> set[ProfilerActivity]:
     return asked & supported_activities()
 
 
-def _activities(given: Iterable[Any]) -> Iterable[ProfilerActivity]:
-    for activity in given:
-        if isinstance(activity, dict):
-            yield from activity
-        else:
-            yield activity
+def _activities(given: Iterable[Any]) -> set[ProfilerActivity]:
+    """Each once, alone or with kinds of events, {ProfilerActivity.CPU: ["CPU_OP"]}, all of which are noted, as in PyTorch."""
+    named: set[ProfilerActivity] = set()
+    for activity, kinds in [pair for each in given for pair in (each.items() if isinstance(each, dict) else [(each, ())])]:
+        if activity in named:
+            raise ValueError(f"Activity {activity} specified more than once")
+        if activity is ProfilerActivity.CPU and not KINDS.issuperset(kinds):
+            raise RuntimeError(
+                f"Unknown or non-member activity type name: {sorted({*kinds} - KINDS)}. On the CPU there are {sorted(KINDS)}"
+            )
+        named.add(activity)
+    return named
 
 
 class ExecutionTraceObserver:

@@ -61,7 +61,7 @@ def _span(event: Any, pid: int, tid: int) -> dict[str, Any]:
     if event.input_dtypes:
         args["Input type"] = event.input_dtypes
     if event.concrete_inputs:
-        args["Concrete Inputs"] = [str(v) for v in event.concrete_inputs]
+        args["Concrete Inputs"] = ["" if v is None else str(v) for v in event.concrete_inputs]
     if event.line is not None:
         args["Line"] = f"{event.line[0].co_filename}:{line_of(*event.line)}"
     if event.stack:

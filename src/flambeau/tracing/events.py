@@ -374,7 +374,7 @@ class _Maker:
         given, keywords = looks
         event.input_shapes = _shapes(given)
         event.input_dtypes = [_dtype(v) for v in given]
-        event.concrete_inputs = [v if isinstance(v, (int, float, str)) else "" for v in given]
+        event.concrete_inputs = [_concrete(v) for v in given]
         if self.with_flops:
             parameters = () if isinstance(what, str) else what.op.parameters
             ordered = dict(zip(parameters, given[: len(given) - len(keywords)], strict=False))
@@ -434,6 +434,13 @@ class _Maker:
 
 def _shapes(looks: list) -> list:
     return [list(v[0]) if isinstance(v, tuple) else [x for x in _shapes(v) if x] if isinstance(v, list) else [] for v in looks]
+
+
+def _concrete(look: Any) -> Any:
+    """A number, a word, or a list of them; nothing of tensors."""
+    if isinstance(look, list):
+        return [_concrete(v) for v in look] if not any(isinstance(v, tuple) for v in look) else None
+    return None if isinstance(look, tuple) else look
 
 
 def _dtype(look: Any) -> str:
