@@ -236,6 +236,41 @@ def short(i: int, out) -> None:
     out[i] = 1
 
 
+def _first_fails(i: int, seconds: float) -> None:
+    if i == 0:
+        sys.exit(7)
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("grace", "seconds", "said"), [(None, 60, "Terminating process"), (60, 0.5, None), (0.2, 60, "Terminating process")]
+)
+def test_the_others_may_end_by_themselves(caplog, grace, seconds, said):
+    """After an error the others have the grace period to end on their own, and are then ended with a warning; before, they were ended at once."""
+    context = mp.start_processes(_first_fails, (seconds,), 2, join=False, start_method="fork")
+    with pytest.raises(mp.ProcessExitedException, match="process 0 terminated with exit code 7"):
+        while not context.join(grace_period=grace):
+            pass
+    assert not any(p.is_alive() for p in context.processes)
+    assert (context.processes[1].exitcode == 0) is (said is None)
+    assert [said] * (said is not None) == [r.getMessage()[:19] for r in caplog.records]
+
+
+def _put_pid(i: int, queue) -> None:
+    queue.put((i, os.getpid()))
+
+
+def test_a_server_starts_all_at_once(monkeypatch):
+    """TORCH_MP_PARALLEL_START starts processes from threads; each has its own number."""
+    monkeypatch.setenv(mp.ENV_VAR_PARALLEL_START, "1")
+    queue = mp.get_context("forkserver").SimpleQueue()
+    context = mp.start_processes(_put_pid, (queue,), 3, join=False, start_method="forkserver")
+    while not context.join():
+        pass
+    found = dict(queue.get() for _ in range(3))
+    assert [found[i] for i in range(3)] == context.pids()
+
+
 def test_join_reports_progress():
     """join(timeout) returns False while something runs, True when all have ended, again and again."""
     out = torch.zeros(3).share_memory_()

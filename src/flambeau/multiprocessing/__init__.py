@@ -15,6 +15,7 @@ from multiprocessing import *
 from flambeau.multiprocessing import pool, queue, reductions
 from flambeau.multiprocessing.reductions import init_reductions
 from flambeau.multiprocessing.spawn import (
+    ENV_VAR_PARALLEL_START,
     ProcessContext,
     ProcessExitedException,
     ProcessRaisedException,

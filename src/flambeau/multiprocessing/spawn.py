@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import connection
 from typing import Any
 
@@ -21,6 +23,8 @@ __all__ = [
     "spawn",
     "start_processes",
 ]
+ENV_VAR_PARALLEL_START = "TORCH_MP_PARALLEL_START"
+log = logging.getLogger(__name__)
 
 
 def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn") -> ProcessContext | None:
@@ -29,17 +33,21 @@ def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn") 
 
 
 def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn") -> ProcessContext | None:
-    """`spawn` with any start method: "spawn", "fork" or "forkserver"."""
+    """`spawn` with any start method: "spawn", "fork" or "forkserver"; the last starts all at once if TORCH_MP_PARALLEL_START is 1."""
     context: Any = multiprocessing.get_context(start_method)
-    processes, errors = [], []
-    for i in range(nprocs):
+    parent = None if context.get_start_method() == "forkserver" else os.getpid()  # else it is the server's, which ends with this process
+
+    def start(i: int) -> tuple[Any, Any]:
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(fn, i, args, sender, os.getpid()), daemon=daemon)
+        process = context.Process(target=_run, args=(fn, i, args, sender, parent), daemon=daemon)
         process.start()
         sender.close()
-        processes.append(process)
-        errors.append(receiver)
-    running = ProcessContext(processes, errors)
+        return process, receiver
+
+    at_once = start_method == "forkserver" and os.environ.get(ENV_VAR_PARALLEL_START, "0") == "1"
+    with ThreadPoolExecutor(max(nprocs, 1) if at_once else 1) as threads:
+        started = list((threads.map if at_once else map)(start, range(nprocs)))
+    running = ProcessContext([process for process, _ in started], [receiver for _, receiver in started])
     if not join:
         return running
     while not running.join():
@@ -47,7 +55,7 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
     return None
 
 
-def _run(fn, i: int, args: tuple, sender: connection.Connection, parent: int) -> None:
+def _run(fn, i: int, args: tuple, sender: connection.Connection, parent: int | None) -> None:
     """What each process does. KeyboardInterrupt is for the parent to tell."""
     _end_with(parent)
     try:
@@ -59,7 +67,7 @@ def _run(fn, i: int, args: tuple, sender: connection.Connection, parent: int) ->
         raise SystemExit(1) from None
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int | None) -> None:
     """Have Linux interrupt this process when its parent ends, however that ends: nobody is left to wait for it."""
     if sys.platform != "linux":
         return
@@ -67,7 +75,7 @@ def _end_with(parent: int) -> None:
 
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-    if os.getppid() != parent:  # it was quicker
+    if parent is not None and os.getppid() != parent:  # it was quicker
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -116,7 +124,7 @@ class ProcessContext:
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """Wait until one of them ends, or for `timeout` seconds; True if all have. If one failed, the others are ended and its error is
-        raised: they are asked to end, and after `grace_period` seconds (30 unless told) killed."""
+        raised: they have `grace_period` seconds, if there is one, to end by themselves, are then asked to, and killed after as long again (30)."""
         until = None if timeout is None else time.monotonic() + timeout
         while self.sentinels:
             # A process that has a long story to tell cannot end before somebody listens: so pipes are read as soon as there is something in them.
@@ -127,7 +135,7 @@ class ProcessContext:
             for i in ended:
                 self.processes[i].join()
                 if self.processes[i].exitcode != 0:
-                    self._end_all(30 if grace_period is None else grace_period)
+                    self._end_all(grace_period)
                     raise self._error(i)
             if ended or not ready:
                 break
@@ -139,16 +147,22 @@ class ProcessContext:
             self._told[i] = receiver.recv()
         receiver.close()
 
-    def _end_all(self, grace: float) -> None:
-        for process in self.processes:
-            if process.is_alive():
-                process.terminate()
-        until = time.monotonic() + grace
+    def _end_all(self, grace: float | None) -> None:
+        if grace is not None:
+            self._alive_after(grace)
+        for process in self._alive_after(0):
+            log.warning("Terminating process %s via signal SIGTERM", process.pid)
+            process.terminate()
+        for process in self._alive_after(30 if grace is None else grace):
+            log.warning("Unable to shutdown process %s via SIGTERM, forcefully exiting via SIGKILL", process.pid)
+            process.kill()
+            process.join()
+
+    def _alive_after(self, seconds: float) -> list:
+        until = time.monotonic() + seconds
         for process in self.processes:
             process.join(max(0, until - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
+        return [process for process in self.processes if process.is_alive()]
 
     def _error(self, i: int) -> ProcessException:
         process = self.processes[i]
