@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -387,3 +388,13 @@ def test_causal_biases_warn_and_refuse():
         for wrong in (lambda m=module: m.causal_upper_left(3), lambda m=module: m.CausalBias(1, 2, 3)):
             with pytest.raises(AssertionError):
                 wrong()
+
+
+@pytest.mark.parametrize("way", ["MATH", "FLASH_ATTENTION"])
+def test_a_mask_beside_is_causal_is_for_the_fused_way_alone(way):
+    """PyTorch's fused kernel takes both, its step by step way refuses."""
+    for f, room in ((flambeau, flambeau.nn.attention), (torch, torch.nn.attention)):
+        q, mask = f.ones(1, 2, 4, 6), f.ones(1, 2, 4, 4, dtype=f.bool)
+        refused = pytest.raises(RuntimeError, match="Explicit attn_mask should not be set when is_causal=True")
+        with room.sdpa_kernel([getattr(room.SDPBackend, way)]), refused if way == "MATH" else contextlib.nullcontext():
+            f.nn.functional.scaled_dot_product_attention(q, q, q, mask, is_causal=True)

@@ -35,8 +35,8 @@ def scaled_dot_product_attention(
         return _attention(query, key, value, None, scale, bool(is_causal))[0]
     _check(query, key, value, attn_mask, dropout_p)
     dtype, plain = query.dtype, dropout_p > 0 or (attn_mask is not None and attn_mask.requires_grad)
-    both_fit = query.dim() == 4 and query.shape[-1] == value.shape[-1]  # for these PyTorch has a kernel that takes both
-    if is_causal and attn_mask is not None and (plain or not both_fit):
+    fused = "FLASH_ATTENTION" in attention.allowed and query.dim() == 4 and query.shape[-1] == value.shape[-1]  # in PyTorch that takes both
+    if is_causal and attn_mask is not None and (plain or not fused):
         raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True. Give one of the two")
     mask = _added(attn_mask, query)
     heads = query.shape[-3] if enable_gqa and query.dim() > 2 else None
