@@ -11,6 +11,7 @@ import pickle
 import shutil
 import subprocess
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import generate, print_c, random_loops, sampling
+from flambeau.kernels import generate, print_c, random_loops, rejection, sampling
 from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 torch = pytest.importorskip("torch")
@@ -76,7 +77,8 @@ class Twins:
 def path(request, monkeypatch):
     """Which code computes the samples."""
     if request.param == "numpy":
-        monkeypatch.setattr(sampling, "lib", None)
+        for room in (sampling, rejection):
+            monkeypatch.setattr(room, "lib", None)
     elif sampling.lib is None:
         pytest.skip("the extension is not compiled")
     return request.param
@@ -111,6 +113,37 @@ def test_real_samples_are_torchs(path, name, dtype):
         twins = Twins(start)  # one stream through all sizes: the second normal of a pair is carried over
         for n in SIZES:
             twins.check(ours(twins.ours, n, FLOATS[dtype]), theirs(torch.zeros(n, dtype=dtype), twins.torchs))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
+def test_samples_by_rejection_are_torchs(path, dtype):
+    """Counts and gamma numbers of small, large and impossible parameters; each takes as many words as it wants, and one normal may wait."""
+    twins, drawn = Twins(7), np.random.default_rng(0)
+    inf, nan = float("inf"), float("nan")
+
+    def both(sampler, torchs, *parameters):
+        given = [torch.tensor(p, dtype=dtype) for p in parameters]
+        found = sampler(twins.ours, *[g.numpy() for g in given])
+        found, expected = np.nan_to_num(found.astype(FLOATS[dtype]), nan=-1), torchs(*given, generator=twins.torchs)
+        twins.check(found, expected.nan_to_num(-1))
+
+    for high in (2, 60, 1e6):
+        rates, counts = drawn.random((5, 40)) * high, np.floor(drawn.random((5, 40)) * high)
+        both(rejection.poisson, torch.poisson, [0.0, *rates.ravel()])
+        both(rejection.binomial, torch.binomial, counts, drawn.random((5, 40)))
+        both(rejection.binomial, torch.binomial, counts, 1 - drawn.random((5, 40)) / high)
+        both(rejection.gamma, torch._standard_gamma, rates[0])
+        twins.check(sampling.normal(twins.ours, 3, np.float32), torch.zeros(3).normal_(generator=twins.torchs))
+    both(rejection.binomial, torch.binomial, [5, 0, -1, -1, 5, inf, inf, inf], [nan, nan, nan, 0.9, 2, 0.3, 0.8, 1])
+    both(rejection.gamma, torch._standard_gamma, [-0.2, 1e30, inf, 0.3])
+
+
+@pytest.mark.skipif(rejection.lib is None, reason="the extension is not compiled")
+def test_many_counts_take_no_time():
+    """A million draws are made by compiled loops, not one by one in Python, which takes 4 s."""
+    start = time.perf_counter()
+    rejection.poisson(Generator(), np.full(1_000_000, 3.0))
+    assert time.perf_counter() - start < 2
 
 
 def test_long_streams_are_torchs(path):

@@ -1,5 +1,5 @@
 """Poisson, binomial and gamma numbers: counts of rare events, of successes, and waiting times. Word for word PyTorch's, so one uniform
-number at a time.
+number at a time: compiled in csrc/rejection.c, and here the same where nothing was compiled.
 
 Small means: waiting times between events are added up until time is over (for Poisson their exponentials are multiplied, which is Knuth's
 algorithm). Means of 10 and more: transformed rejection, the algorithms PTRS and BTRS of W. Hörmann, "The transformed rejection method for
@@ -14,10 +14,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
+from flambeau.kernels.native import lib
 from flambeau.kernels.sampling import unit
 from flambeau.random import Generator
 
@@ -29,60 +29,81 @@ def poisson(generator: Generator, rate: np.ndarray) -> np.ndarray:
     """One Poisson number for each rate, in order. Any shape, any floating dtype -> the same, C-contiguous"""
     if rate.dtype.name not in FLOATS:
         raise NotImplementedError(f"poisson: rates must be floating point, but found {rate.dtype.name}")
-    rates = rate.astype(np.float64)
-    if not (rates >= 0).all():
+    if not (rate >= 0).all():
         raise RuntimeError("invalid Poisson rate: it is a mean, and non-negative")
-    return _one_by_one(generator, _poisson, rate.dtype, rates)
+    return _rounded(_one_by_one(generator, _poisson, rate), rate.dtype)
 
 
 def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
-    """One binomial number for each pair of count and probability, in order. Arrays that broadcast -> their shape, the dtype of count"""
+    """One binomial number for each pair of count and probability, in order. Arrays that broadcast -> their shape, the dtype of count
+
+    Beyond one half, failures are counted instead. What is computed of the two alone has their precision.
+    """
     for name, array in (("count", count), ("prob", prob)):
         if array.dtype.name not in FLOATS:
             raise ValueError(f"binomial only supports floating-point dtypes for {name}, but found {array.dtype.name}. Try {name}.float()")
     if count.dtype != prob.dtype:
         raise RuntimeError(f"binomial: expected count and prob of one dtype, but found {count.dtype.name} and {prob.dtype.name}")
-    number = _wide(count.dtype)
-    return _one_by_one(generator, _binomial, count.dtype, *np.broadcast_arrays(count.astype(number), prob.astype(number)))
+    n, p = (a.astype(_wide(count.dtype)) for a in (count, prob))
+    n, p = np.broadcast_arrays(n, p)
+    mirrored, nothing = p > 0.5, (n <= 0) | (p <= 0)
+    q = np.where(mirrored, 1 - p, p)
+    with np.errstate(all="ignore"):
+        prepared = n * q, np.sqrt(n * q * (1 - q)), q / (1 - q), np.floor((n + 1) * q), np.log1p(-q.astype(np.float64)).astype(q.dtype)
+        found = _one_by_one(generator, _binomial, n, q, *prepared)
+        found = np.where(mirrored, n - found, found)
+    return _rounded(np.where(nothing, 0, np.where(np.isnan(n) | np.isnan(p), math.nan, found)), count.dtype)
 
 
 def gamma(generator: Generator, shape: np.ndarray) -> np.ndarray:
-    """One gamma number of scale 1 for each shape parameter, in order. -> float64"""
-    with generator.lock:
-        waiting = [generator.next_normal]
-        shapes: np.ndarray = shape.astype(_wide(shape.dtype))
-        found = _one_by_one(generator, lambda a, uniforms: _gamma(a, uniforms, waiting), np.dtype(np.float64), shapes)
-        generator.next_normal = waiting[0]
-    return found
+    """One gamma number of scale 1 for each shape parameter, in order. -> float64
+
+    Below 1 it is one of shape a + 1 times a power of a uniform number. What is computed of a alone has its precision.
+    """
+    a = shape.astype(_wide(shape.dtype))
+    with np.errstate(all="ignore"):
+        d = np.where(a == 0, 0, np.where(a < 1, a + 1, a) - a.dtype.type(THIRD)).astype(np.float64)
+        return _one_by_one(generator, _gamma, d, 1 / np.sqrt(9 * d), np.where((a < 1) & (a != 0), 1 / a, 0))
 
 
 def _wide(dtype: np.dtype) -> type:
     return np.float64 if dtype == np.float64 else np.float32
 
 
-def _one_by_one(generator: Generator, sample: Callable, dtype: np.dtype, *operands: np.ndarray) -> np.ndarray:
-    """sample(*numbers, uniforms) of the numbers at every place of the operands, in order.
+def _rounded(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return numbers.astype(_wide(dtype)).astype(dtype)
 
-    The uniform numbers in [0, 1), of 53 bits, are drawn in blocks; the generator is left as if they had come one by one.
+
+def _one_by_one(generator: Generator, sample: Callable, *operands: np.ndarray) -> np.ndarray:
+    """sample(*operands, uniforms, waiting) at every place of the operands, in order. -> float64
+
+    The uniform numbers in [0, 1) have 53 bits. Without a compiler they are drawn in blocks; the generator is left as if they had come one by
+    one. waiting: the second of a pair of normal numbers, or NaN.
     """
+    numbers, out = np.array(operands, np.float64), np.empty(operands[0].shape)
     with generator.lock:
-        start, used = generator.words.copy(), itertools.count()
-        some = min(4 * operands[0].size, 256)
-        blocks = iter(lambda: unit(generator, some).tolist(), None)
-        uniforms = (u for u, _ in zip(itertools.chain.from_iterable(blocks), used, strict=False))
-        values = [sample(*numbers, uniforms) for numbers in zip(*(a.flat for a in operands), strict=True)]
-        generator.words[:] = start
-        unit(generator, next(used))
-    return np.array(values, np.float64).astype(_wide(dtype)).astype(dtype).reshape(operands[0].shape)
+        waiting = np.array([math.nan if generator.next_normal is None else generator.next_normal])
+        if lib is not None:
+            lib.reject(generator.words, SAMPLERS.index(sample), numbers, out, waiting)
+        else:
+            start, used = generator.words.copy(), itertools.count()
+            some = min(4 * out.size, 256)
+            blocks = iter(lambda: unit(generator, some).tolist(), None)
+            uniforms = (u for u, _ in zip(itertools.chain.from_iterable(blocks), used, strict=False))
+            out.flat = [sample(*values, uniforms, waiting) for values in numbers.reshape(len(operands), -1).T.tolist()]
+            generator.words[:] = start
+            unit(generator, next(used))
+        generator.next_normal = None if math.isnan(waiting[0]) else float(waiting[0])
+    return out
 
 
 # -- Poisson -------------------------------------------------------------------------------------------------------
 
 
-def _poisson(rate: float, uniforms: Uniforms) -> float:
+def _poisson(rate: float, uniforms: Uniforms, waiting: np.ndarray) -> float:
     """Below 10: multiply uniform numbers until the product falls to exp(-rate); the factors before that are counted."""
     if rate >= 10 or rate == 0:
-        return rate if rate in (0, math.inf) else _poisson_rejection(float(rate), uniforms)
+        return rate if rate in (0, math.inf) else _poisson_rejection(rate, uniforms)
     bound, product, count = math.exp(-rate), next(uniforms), 0
     while product > bound:
         product *= next(uniforms)
@@ -113,40 +134,25 @@ def _poisson_rejection(rate: float, uniforms: Uniforms) -> float:
 # -- binomial ------------------------------------------------------------------------------------------------------
 
 
-def _binomial(n: Any, p: Any, uniforms: Uniforms) -> Any:
-    """Successes in n trials. Beyond one half, failures are counted instead. Which algorithm runs is decided in the precision of n and p."""
-    if math.isnan(p):
-        return math.nan
-    if n <= 0 or p <= 0:
+def _binomial(n: float, p: float, mean: float, deviation: float, odds: float, mode: float, log_failure: float, uniforms, waiting) -> float:
+    """Successes in n trials. Few: add up the trials until each next success, which are geometric numbers, until there are more than n. Many: BTRS."""
+    if not (n > 0 and p > 0):
         return 0
-    if p >= 1:
-        return n
-    if p > 0.5:
-        return n - _binomial(n, 1 - p, uniforms)
-    return (_binomial_rejection if n * p >= 10 else _binomial_waiting)(float(n), float(p), uniforms)
-
-
-def _binomial_waiting(n: float, p: float, uniforms: Uniforms) -> int:
-    """Add up the trials until each next success, which are geometric numbers, until there are more than n."""
-    log_failure, trials, successes = math.log1p(-p), 0.0, -1
-    while trials <= n:
-        u = next(uniforms)
-        step = math.log(u) / log_failure if u else math.inf
-        trials += math.ceil(step) if step <= n else step  # may be infinite where p is the smallest of numbers
-        successes += 1
-    return successes
-
-
-def _binomial_rejection(n: float, p: float, uniforms: Uniforms) -> float:
-    """BTRS."""
-    deviation = math.sqrt(n * p * (1 - p))
+    if not mean >= 10:
+        trials, successes = 0.0, -1
+        while trials <= n:
+            u = next(uniforms)
+            step = math.log(u) / log_failure if u else math.inf
+            trials += math.ceil(step) if step <= n else step  # may be infinite where p is the smallest of numbers
+            successes += 1
+        return successes
+    if math.isinf(n):
+        return math.nan * next(uniforms) * next(uniforms)  # the first point is taken
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * p
-    centre = n * p + 0.5
+    centre = mean + 0.5
     quick = 0.92 - 4.2 / b
-    odds = p / (1 - p)
     alpha = (2.83 + 5.1 / b) * deviation
-    mode = math.floor((n + 1) * p)
     while True:
         u = next(uniforms) - 0.5
         v = next(uniforms)
@@ -180,15 +186,11 @@ def _stirling_tail(k: float) -> float:
 THIRD, SQUEEZE = np.float32(1) / np.float32(3), float(np.float32(0.0331))  # PyTorch's constants have the digits of float32
 
 
-def _gamma(a: Any, uniforms: Uniforms, waiting: list[float | None]) -> float:
-    """A gamma number of shape a; below 1, one of shape a + 1 times a power of a uniform number. What is computed of a alone has its precision."""
-    if a == 0 or math.isnan(a):
-        return float(a)
-    scale = 1.0
-    if a < 1:
-        scale, a = (1 - next(uniforms)) ** float(1 / a), a + 1
-    d = float(a - type(a)(THIRD))
-    c = 1 / math.sqrt(9 * d)
+def _gamma(d: float, c: float, power: float, uniforms: Uniforms, waiting: np.ndarray) -> float:
+    """A cube of a shifted normal number, v d with v = (1 + c x)^3, times a power of a uniform number."""
+    if d == 0:
+        return 0
+    scale = (1 - next(uniforms)) ** power if power else 1
     while True:
         x = _normal(uniforms, waiting)
         y = 1 + c * x
@@ -199,11 +201,14 @@ def _gamma(a: Any, uniforms: Uniforms, waiting: list[float | None]) -> float:
             return scale * d * v
 
 
-def _normal(uniforms: Uniforms, waiting: list[float | None]) -> float:
+def _normal(uniforms: Uniforms, waiting: np.ndarray) -> float:
     """A standard normal number; of each pair the sine waits."""
-    found, waiting[0] = waiting[0], None
-    if found is None:
+    found, waiting[0] = float(waiting[0]), math.nan
+    if math.isnan(found):
         theta = 2 * math.pi * next(uniforms)
         radius = math.sqrt(-2 * math.log1p(-next(uniforms)))
         found, waiting[0] = radius * math.cos(theta), radius * math.sin(theta)
     return found
+
+
+SAMPLERS = (_poisson, _binomial, _gamma)  # in the order of csrc/rejection.c

@@ -25,7 +25,7 @@ LEAST = 1e-30  # stands for zero in a continued fraction
 def standard_gamma(input, generator=None):
     """A gamma number of scale 1 for each shape parameter. -> the same shape and dtype"""
     found = _drawn(input, generator)
-    return arrays.cast(arrays.module_of(input).maximum(found, _tiny(input)), input.dtype)
+    return arrays.cast(arrays.module_of(input).fmax(found, _tiny(input)), input.dtype)  # of NaN, too, as in PyTorch
 
 
 def _drawn(shape, generator):

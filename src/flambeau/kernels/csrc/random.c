@@ -1,5 +1,5 @@
 /* The Mersenne Twister at the speed of C, on the words of a Generator (random.py tells how it works). What the words become is the
-   business of generated loops, see random_loops.py; only shuffling goes one by one and stays here. */
+   business of generated loops, see random_loops.py; shuffling goes one by one and stays here, as what is drawn until it fits is in rejection.c. */
 #include "launcher.h"
 
 typedef struct { uint32_t word[624], left, next; } Twister; /* the memory of Generator.words */
@@ -13,7 +13,8 @@ static void twist(Twister *g) {
     g->left = 625, g->next = 0;
 }
 
-static void draw32(Twister *g, uint32_t *out, int64_t n) {
+void fl_draw32(void *words, uint32_t *out, int64_t n) {
+    Twister *g = words;
     while (n > 0) {
         if (g->left == 1) twist(g);
         const uint32_t *w = g->word + g->next;
@@ -32,7 +33,7 @@ static void permute(Twister *g, int64_t *out, int64_t n) {
     uint32_t words[512]; /* drawn together: tempering one word by itself takes as long as the exchange */
     for (int64_t i = 0; i < n; i++) out[i] = i;
     for (int64_t i = 0; i + 1 < n; i++) {
-        if (i % 512 == 0) draw32(g, words, n - 1 - i < 512 ? n - 1 - i : 512);
+        if (i % 512 == 0) fl_draw32(g, words, n - 1 - i < 512 ? n - 1 - i : 512);
         int64_t kept = out[i], other = i + words[i % 512] % (uint32_t)(n - i);
         out[i] = out[other], out[other] = kept;
     }
@@ -48,7 +49,7 @@ PyObject *fl_draw(PyObject *module, PyObject *args) {
     Twister *g = PyArray_DATA(words);
     Py_BEGIN_ALLOW_THREADS
     if (permutes) permute(g, PyArray_DATA(out), n);
-    else draw32(g, PyArray_DATA(out), n * size / 4);
+    else fl_draw32(g, PyArray_DATA(out), n * size / 4);
     for (uint64_t *word = PyArray_DATA(out), *end = word + n; !permutes && size == 8 && word < end; word++)
         *word = *word << 32 | *word >> 32; /* of 64 bits, the earlier word goes on top */
     Py_END_ALLOW_THREADS
