@@ -526,6 +526,18 @@ def test_gradcheck_in_both_directions(case, dtype, fast):
     assert flambeau.autograd.gradgradcheck(function, x, fast_mode=fast, check_fwd_over_rev=True, check_batched_grad=True)
 
 
+def test_gradcheck_of_functions_that_keep_gradients():
+    """What a tensor inside the function keeps of a gradient inside vmap is met again outside."""
+
+    def function(x):
+        y = x * x
+        y.retain_grad()
+        return y.sin(), y.exp()
+
+    x = flambeau.rand(3, dtype=flambeau.float64, requires_grad=True)
+    assert flambeau.autograd.gradcheck(function, x, check_batched_grad=True)
+
+
 def test_gradcheck_refuses():
     """A misuse of gradcheck passes, or is refused with other words than PyTorch's."""
     x = flambeau.rand(2, dtype=flambeau.float64, requires_grad=True)

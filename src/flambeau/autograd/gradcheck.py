@@ -69,7 +69,7 @@ def gradcheck(
             if check_batched_forward_grad:
                 check.batched_forward()
         if check_batched_grad:
-            check.batched_backward(outs)
+            check.batched_backward()
         if check_backward_ad:
             check.linear(outs)
             if check_undefined_grad:
@@ -280,9 +280,11 @@ class _Check:
                 if not all(np.allclose(first, other, equal_nan=True) for other in rest):
                     raise GradcheckError(f"Expected forward mode to take a missing tangent for zeros, beside that of input {place.number}")
 
-    def batched_backward(self, outs) -> None:
-        """Two gradients at once, inside vmap, against one after the other."""
-        for k, out in enumerate(outs):
+    def batched_backward(self) -> None:
+        """Two gradients at once, inside vmap, against one after the other. Of a graph of its own for each output: some tensors of the function
+        may keep their gradient (`retain_grad`), and what they keep inside vmap is of no use outside."""
+        for k in range(len(self.rows)):
+            out = _differentiable(self.func(*self.inputs))[k]
             pair = [_as_tensor(self.random.random(_count(out)), out) for _ in range(2)]
             alone = [self.grads((out,), (seed,)) for seed in pair]
             try:
