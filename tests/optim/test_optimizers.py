@@ -183,6 +183,22 @@ def test_differentiable_options():
     assert gradients(flambeau) == pytest.approx(gradients(torch), rel=1e-5)
 
 
+def test_differentiable_product_of_nadam():
+    """The product of momentums that NAdam starts from gets a gradient."""
+
+    def gradient(f):
+        p, product = f.ones(2, dtype=f.float64), f.tensor(0.5, dtype=f.float64, requires_grad=True)
+        optimizer = f.optim.NAdam([p], differentiable=True)
+        zeros = [f.zeros_like(p) for _ in range(2)]
+        optimizer.state[p].update(step=f.tensor(3.0), exp_avg=zeros[0], exp_avg_sq=zeros[1], mu_product=product.clone())
+        p.grad = f.tensor([1.0, -0.5], dtype=f.float64)
+        optimizer.step()
+        (p * p).sum().backward()
+        return product.grad.item()
+
+    assert gradient(flambeau) == pytest.approx(gradient(torch), rel=1e-5)
+
+
 @pytest.mark.parametrize("name", [*OPTIONS, "Adafactor", "Muon", "LBFGS"])
 def test_copies(name):
     """Pickled and deep-copied optimizers go on with copies of their own, and look the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau.autograd import modes
 from flambeau.eager.updates import read
 from flambeau.factories import ones
 from flambeau.ops import updates
@@ -42,7 +43,7 @@ class NAdam(Elementwise):
         steps, products = super()._keys(group, held, params), [s["mu_product"] for s in held]
         for product, step in zip(products, steps, strict=True):
             product.mul_(self._mu(group, step))
-        return list(zip(steps, read(products), strict=True))
+        return list(zip(steps, [p.clone() for p in products] if modes.state.grad else read(products), strict=True))
 
     @staticmethod
     def _mu(group, step):
