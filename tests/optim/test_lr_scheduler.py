@@ -238,7 +238,7 @@ def test_order_of_steps():
     """The schedule before the optimizer is worth a warning, once; so is get_lr outside of a step."""
     o = optimizer(flambeau)
     scheduler = flambeau.optim.lr_scheduler.ExponentialLR(o, 0.9)
-    with pytest.warns(UserWarning, match="before `optimizer.step"):
+    with pytest.warns(UserWarning, match="(?s)before `optimizer.step.*how-to-adjust-learning-rate"):
         scheduler.step()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -249,7 +249,7 @@ def test_order_of_steps():
     o = optimizer(flambeau)
     scheduler = flambeau.optim.lr_scheduler.ExponentialLR(o, 0.9)
     o.step = lambda: None
-    with pytest.warns(UserWarning, match="overridden"):
+    with pytest.warns(UserWarning, match="overridden.*how-to-adjust-learning-rate"):
         scheduler.step()
 
 
@@ -288,6 +288,17 @@ def test_errors(case):
             BAD[case](f, f.optim.lr_scheduler)
         found.append(problem.type)
     assert found[0] is found[1]
+
+
+def test_phrases_that_programs_match():
+    """Both errors say in PyTorch's words that there are more groups than values."""
+    o = optimizer(flambeau)
+    scheduler = flambeau.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, min_lr=[0.0] * len(o.param_groups))
+    with pytest.raises(ValueError, match="swa_lr must have the same length"):
+        flambeau.optim.swa_utils.SWALR(o, swa_lr=[0.1] * 9)
+    o.add_param_group({"params": [flambeau.ones(1)]})
+    with pytest.raises(RuntimeError, match="The number of param groups in the"):
+        [scheduler.step(1.0) for _ in range(3)]
 
 
 def test_own_schedule():

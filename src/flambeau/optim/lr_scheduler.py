@@ -38,6 +38,9 @@ EPOCH_DEPRECATION_WARNING = (
 )
 
 
+_ORDER = "See https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
+
 class LRScheduler:
     """The base of all schedules: counts the steps, and writes what `get_lr` says into the optimizer's groups."""
 
@@ -110,10 +113,10 @@ class LRScheduler:
         """Warn if the schedule moved before the optimizer did: its first rate would go unused."""
         if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
             words = "`optimizer.step()` has been overridden since the learning rate scheduler was made"
-            warnings.warn(f"{words}: make sure to call it before `lr_scheduler.step()`.", UserWarning, stacklevel=3)
+            warnings.warn(f"{words}: make sure to call it before `lr_scheduler.step()`. {_ORDER}", UserWarning, stacklevel=3)
         elif not getattr(self.optimizer, "_opt_called", False):
             words = "Detected call of `lr_scheduler.step()` before `optimizer.step()`: call them in the opposite order"
-            warnings.warn(f"{words}, or the schedule's first learning rate is never used.", UserWarning, stacklevel=3)
+            warnings.warn(f"{words}, or the schedule's first learning rate is never used. {_ORDER}", UserWarning, stacklevel=3)
 
 
 class _LRScheduler(LRScheduler):
@@ -664,10 +667,8 @@ class ReduceLROnPlateau(LRScheduler):
         groups = self.optimizer.param_groups
         if len(groups) != len(self.min_lrs):
             if self.default_min_lr is None:
-                found = f"the optimizer has {len(groups)} groups now, and had {len(self.min_lrs)}"
-                raise RuntimeError(
-                    f"The number of param groups differs from when `ReduceLROnPlateau` was initialized: {found}. Set `min_lrs`."
-                )
+                found = f"is {len(groups)}, and was {len(self.min_lrs)} when `ReduceLROnPlateau` was initialized"
+                raise RuntimeError(f"The number of param groups in the optimizer {found}. Set `min_lrs`.")
             self.min_lrs = [self.default_min_lr] * len(groups)
         for group, least in zip(groups, self.min_lrs, strict=True):
             old = float(group["lr"])
@@ -732,8 +733,7 @@ def _format_param(name: str, optimizer: Optimizer, param: Any) -> list:
     groups = len(optimizer.param_groups)
     if isinstance(param, (list, tuple)):
         if len(param) != groups:
-            found = f"{name} has {len(param)} values, param_groups has {groups}"
-            raise ValueError(f"{name} and optimizer.param_groups must have the same length. {found}.")
+            raise ValueError(f"{name} must have the same length as optimizer.param_groups: {len(param)} values for {groups} groups")
         return [_copied(p) for p in param]
     return [_copied(param) for _ in range(groups)]
 
