@@ -270,6 +270,10 @@ def test_trees_of_registered_classes():
         pytree.tree_unflatten([1], pytree.tree_structure([1, 2]))
 
 
+def quantized(t, value):
+    return t.quantize_per_tensor(t.tensor([float(value)]), 1.0, 0, t.qint32)
+
+
 PAIRS = [
     lambda t: (t.tensor([1.0, 2, 3]), t.tensor([1.0, 2.5, 3])), lambda t: (t.tensor([1, 2]), t.tensor([1, 4])),
     lambda t: (t.ones(2), t.ones(2).double()), lambda t: (t.ones(2), t.ones(3)), lambda t: (t.ones(2), 1.0), lambda t: (1.0, 1.1),
@@ -278,9 +282,16 @@ PAIRS = [
     lambda t: (None, None), lambda t: (t.tensor(float("nan")), t.tensor(float("nan"))), lambda t: (t.tensor([True]), t.tensor([False])),
     lambda t: (t.tensor([float("inf")]), t.tensor([float("inf")])), lambda t: (t.zeros(0), t.zeros(0)), lambda t: (1 + 1j, 1 + 2j),
     lambda t: (t.ones(2).bfloat16(), t.ones(2).bfloat16() * 1.01), lambda t: (t.ones(1, device="meta"), t.ones(1)),
+    lambda t: (None, 3), lambda t: ([1.0], None), lambda t: (t.tensor([2**60, 1]), t.tensor([2**60 + 1, 1])),
+    *[lambda t, to=to: (getattr(t.eye(2), to)(), getattr(2 * t.eye(2), to)()) for to in ("to_sparse", "to_sparse_csr", "to_sparse_csc")],
+    *[lambda t, to=to: (getattr(t.eye(2), to)(), getattr(t.eye(2).flip(0), to)()) for to in ("to_sparse", "to_sparse_csr", "to_sparse_csc")],
+    lambda t: (t.eye(2).to_sparse(), t.ones(2, 2).to_sparse()), lambda t: (t.eye(2).to_sparse(), t.eye(2)),
+    lambda t: (t.eye(4).to_sparse_bsr((2, 2)), t.eye(4).to_sparse_bsr((2, 2)) * 2), lambda t: (quantized(t, 1), t.ones(1)),
+    lambda t: (quantized(t, 1), quantized(t, 2)),
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Sparse .* is in beta state", "ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("make", PAIRS, ids=map(str, range(len(PAIRS))))
 @pytest.mark.parametrize("options", [{}, {"rtol": 0.2, "atol": 0.2}, {"check_dtype": False, "equal_nan": True}], ids=str)
 def test_assert_close_is_pytorchs(make, options):
@@ -306,6 +317,9 @@ def test_made_tensors_are_pytorchs(dtype):
             framework.manual_seed(3)
             made.append(framework.testing.make_tensor(3, 4, dtype=getattr(framework, dtype), device="cpu", **options))
         assert made[0].tolist() == made[1].tolist() and made[0].stride() == made[1].stride()
+    if dtype.startswith(("float", "complex")):
+        with pytest.warns(FutureWarning, match="low==high"):
+            flambeau.testing.make_tensor(2, dtype=getattr(flambeau, dtype), device="cpu", low=3, high=3)
     with pytest.raises(ValueError, match="must be less than"):
         flambeau.testing.make_tensor(2, dtype=flambeau.int64, device="cpu", low=3, high=3)
 

@@ -95,7 +95,12 @@ for _name, (_meaning, _answer) in ANSWERS.items():
     setattr(Tensor, _name, _answer)
 
 
-Tensor.layout = property(lambda self: layouts.strided, doc="How the elements are arranged: torch.strided.")
+def layout(self: Tensor) -> layouts.layout:
+    """How the elements are arranged: torch.strided."""
+    return layouts.strided
+
+
+Tensor.layout = property(layout)
 Tensor.name = None
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.factories import as_tensor
+from flambeau.layouts import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from flambeau.tensor import Tensor
 
 # rtol, atol. What is not here (integers, bool) must be equal.
@@ -104,8 +105,8 @@ def _at(problem: str, path: tuple) -> str:
 
 
 def _compare_leaves(actual: Any, expected: Any, rules: Rules) -> str | None:
-    if actual is None and expected is None:
-        return None
+    if actual is None or expected is None:
+        return None if actual is expected else f"None mismatch: {actual} is not {expected}"
     if isinstance(actual, (bool, np.bool_)) and isinstance(expected, (bool, np.bool_)):
         return None if actual == expected else f"Booleans mismatch: {actual} is not {expected}"
     if isinstance(actual, NUMBERS) and isinstance(expected, NUMBERS):
@@ -137,11 +138,44 @@ def _compare_numbers(actual: Any, expected: Any, rules: Rules, *found: dtypes.dt
 
 
 def _compare_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str | None:
-    for name, wanted in (("shape", True), ("device", rules.device), ("dtype", rules.dtype), ("layout", rules.layout)):
-        if wanted and getattr(actual, name) != getattr(expected, name):
+    wanted = {"shape": True, "is_quantized": True, "device": rules.device, "dtype": rules.dtype, "layout": rules.layout}
+    for name in [name for name, is_wanted in wanted.items() if is_wanted]:
+        if getattr(actual, name) != getattr(expected, name):
             return f"The values for attribute '{name}' do not match: {getattr(actual, name)} != {getattr(expected, name)}."
+    if actual.is_quantized:
+        if actual.qscheme() != expected.qscheme():
+            return f"The values for attribute 'qscheme()' do not match: {actual.qscheme()} != {expected.qscheme()}."
+        return _compare_elements(actual.dequantize(), expected.dequantize(), rules, "Quantized tensor-likes")
+    if actual.layout is not expected.layout:
+        actual, expected = actual.to_dense(), expected.to_dense()
+    if actual.layout is not strided:
+        return _compare_sparse(actual, expected, rules)
     if rules.stride and actual.stride() != expected.stride():
         return f"The values for attribute 'stride()' do not match: {actual.stride()} != {expected.stride()}."
+    return _compare_elements(actual, expected, rules)
+
+
+PARTS = {
+    sparse_coo: ("_indices", "_values"), sparse_csr: ("crow_indices", "col_indices", "values"), sparse_bsr: ("crow_indices", "col_indices", "values"),
+    sparse_csc: ("ccol_indices", "row_indices", "values"), sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}  # fmt: skip
+
+
+def _compare_sparse(actual: Tensor, expected: Tensor, rules: Rules) -> str | None:
+    """The stored elements: the same places, and close values."""
+    kind = f"sparse {str(actual.layout).rpartition('_')[2].upper()}"
+    if actual.layout is sparse_coo and actual.is_coalesced() != expected.is_coalesced():
+        actual, expected = actual.coalesce(), expected.coalesce()
+    if actual._nnz() != expected._nnz():
+        return f"The number of specified values in {kind} tensors does not match: {actual._nnz()} != {expected._nnz()}"
+    places = replace(rules, rtol=0.0, atol=0.0)
+    return _first(
+        _compare_elements(getattr(actual, p)(), getattr(expected, p)(), rules if "values" in p else places, f"S{kind[1:]} {p.strip('_')}")
+        for p in PARTS[actual.layout]
+    )
+
+
+def _compare_elements(actual: Tensor, expected: Tensor, rules: Rules, what: str = "Tensor-likes") -> str | None:
     rtol, atol = rules.tolerances(actual.dtype, expected.dtype)
     if actual.dim() == 0:
         return _compare_numbers(actual.item(), expected.item(), rules, actual.dtype, expected.dtype)
@@ -157,7 +191,7 @@ def _compare_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str | No
     mismatches = int((~close).sum())
     difference, relative = _differences(actual, expected, close)
     return (
-        f"Tensor-likes are not {'equal' if exact else 'close'}!\n\n"
+        f"{what} are not {'equal' if exact else 'close'}!\n\n"
         f"Mismatched elements: {mismatches} / {close.size} ({mismatches / close.size:.1%})\n"
         f"Greatest absolute difference: {_greatest(difference)}{'' if exact else f' (up to {atol} allowed)'}\n"
         f"Greatest relative difference: {_greatest(relative)}{'' if exact else f' (up to {rtol} allowed)'}"
@@ -165,9 +199,9 @@ def _compare_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str | No
 
 
 def _wide(tensor: Tensor) -> np.ndarray:
-    """The values in the widest format: differences of halves are not halves, and those of unsigned integers may be negative."""
+    """The values in the widest format of their kind: differences of halves are not halves, and those of unsigned integers may be negative."""
     array = tensor.detach().cpu().resolve_conj().resolve_neg()._array
-    return array.astype(np.complex128 if tensor.dtype.is_complex else np.float64)
+    return array.astype(np.complex128 if tensor.dtype.is_complex else np.float64 if tensor.dtype.is_floating_point else np.int64)
 
 
 def _differences(actual: Tensor, expected: Tensor, close: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
