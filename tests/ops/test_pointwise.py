@@ -367,6 +367,31 @@ def test_comparison_with_numbers_that_do_not_fit():
             check(name, x, number)
 
 
+def test_numbers_that_an_operation_cannot_mean():
+    """A factor that is complex, or beyond an integer dtype, is refused instead of cut to what fits."""
+    for x in (torch.ones(3), torch.ones(3, dtype=torch.int8), torch.ones(3, dtype=torch.uint8)):
+        check("addcmul", x, x, x, value=2 + 0j)
+        for number in (1 + 2j, *((300, -300, 1e50, float("nan"), 2**63) if x.dtype != torch.float32 else ())):
+            check_raises("addcmul", x, x, x, value=number)
+            with pytest.raises(RuntimeError, match="without overflow"):
+                ours(x).addcmul_(ours(x), ours(x), value=number)
+        check("add", x, x, alpha=100)
+        if x.dtype != torch.float32:
+            check_raises("add", x, x, alpha=300)
+    mixed = torch.ones(2, 3) * 1j, torch.ones(2, 2) * 1j  # neither broadcast nor compared
+    check_raises("clamp_min", *mixed)
+
+
+def test_phrases_that_programs_match():
+    """Complex numbers have no sign to step at; a power of doubles is not written over singles."""
+    x = flambeau.ones(2)
+    for other in (x * 1j, (x * 1j).to(flambeau.complex128)):
+        with pytest.raises(RuntimeError, match="not yet implemented for complex tensors"):
+            x.heaviside(other)
+    with pytest.raises(RuntimeError, match="operation's result requires dtype"):
+        x.float_power_(2)
+
+
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_pointwise, record_written
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, layout
-from flambeau.literals import importable
+from flambeau.literals import importable, stored
 from flambeau.ops.promotion import promoted
 from flambeau.tensor import PLAIN, Tensor, wrap
 
@@ -215,7 +215,7 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     if op.short in WITH_FLOAT8 and any([isinstance(v, Tensor) and isinstance(v.dtype, dtypes.float8) for v in operands]):
         return _of_float8(op, operands, options)
     ready, key, out_dtype = prepare(op, operands)
-    options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
+    options = tuple([_option(v, key) for v in options])
     if out is not None:
         return _into_out(op, operands, ready, options, key, out_dtype, out)
     selecting = state.selecting if modes.special else None
@@ -355,8 +355,13 @@ def prepare(op, operands: tuple):
     if op.refuse_bool and any(v.dtype is dtypes.bool for v in tensors):
         raise RuntimeError(op.refuse_bool)
     device = common_device(op, tensors)
-    key = compute_dtype(op, promoted(*[v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"]))
-    layout.broadcast_shapes(*[v._array.shape for v in tensors])  # raises where they do not broadcast
+    shapes = [v._array.shape for v in tensors]
+    try:
+        key = compute_dtype(op, promoted(*[v for v, kind in zip(operands, op.kernel.kinds, strict=True) if kind == "T"]))
+    except NotImplementedError:
+        layout.broadcast_shapes(*shapes)  # of two faults PyTorch names this one
+        raise
+    layout.broadcast_shapes(*shapes)  # raises where they do not broadcast
     ready = []
     for value, kind in zip(operands, op.kernel.kinds, strict=True):
         if not isinstance(value, Tensor):
@@ -378,6 +383,17 @@ def prepare(op, operands: tuple):
 def as_number(value, key: dtypes.dtype):
     """A Python number as an operand in dtype `key`."""
     return (complex if key.is_complex else float if key.is_floating_point else bool if key is dtypes.bool else int)(value)
+
+
+def _option(value, key: np.dtype):
+    """A number for the whole call: RuntimeError where the dtype `key`, in which it is computed, cannot mean it."""
+    value = value.item() if isinstance(value, Tensor) else value
+    if type(value) is complex and key.kind != "c":
+        stored(value, dtypes.OF_NUMPY[key])
+        return value.real
+    if type(value) in NUMBERS and key.kind in "iu":
+        stored(value, dtypes.OF_NUMPY[key])
+    return value
 
 
 def condition(op, value: Tensor):
@@ -526,7 +542,7 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     if op.rule == "real" and self.is_complex():
         raise RuntimeError(f"In-place {op.short} is not supported for complex tensors: the result is real. Try x = x.{op.short}()")
     ready, key, out_dtype = prepare(op, operands)
-    options = tuple([v.item() if isinstance(v, Tensor) else v for v in options])
+    options = tuple([_option(v, key) for v in options])
     shape = layout.broadcast_shapes(*[v._array.shape for v in operands if isinstance(v, Tensor)])
     inplace.check_result(op, self, shape, dtypes.OF_NUMPY[out_dtype])
     # What has no derivative, such as a comparison, still ends the history of what it writes over.

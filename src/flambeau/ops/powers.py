@@ -90,7 +90,7 @@ def float_power_(input, exponent):
     """float_power written over a tensor, which must be of double precision already."""
     wide = double_precision(input, exponent)
     if input.dtype is not wide:
-        raise RuntimeError(f"the base given to float_power_ has dtype {input.dtype}, but the result requires dtype {wide}")
+        raise RuntimeError(f"float_power_: the base has dtype {input.dtype}, but the operation's result requires dtype {wide}")
     return input.pow_(exponent.to(wide) if is_tensor(exponent) else exponent)
 
 

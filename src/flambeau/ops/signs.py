@@ -52,6 +52,6 @@ _heaviside.derivative(input=None, values=None)
 @choice(inplace=True)
 def heaviside(input, values):
     """The step function: 0 for negative elements, 1 for positive ones, `values` for zeros."""
-    if is_tensor(values) and values.dtype is not input.dtype:
+    if is_tensor(values) and values.dtype is not input.dtype and not (input.is_complex() or values.is_complex()):
         raise RuntimeError(f"heaviside is not yet implemented for tensors with different dtypes: {input.dtype} and {values.dtype}")
     return _heaviside, input, values

@@ -36,8 +36,9 @@ typedef struct { /* all that the blocks of one launch need */
     Dim dim[MAX_DIM];
 } Launch;
 
+static const int accepts[FL_NTYPES] = {FL_CATEGORIES};
+
 bool fl_store_number(PyObject *value, int type, void *cell) {
-    static const int accepts[FL_NTYPES] = {FL_CATEGORIES};
     bool whole = PyLong_CheckExact(value) || PyBool_Check(value);
     int overflow = 0, category = PyBool_Check(value) ? 0 : whole ? 1 : PyFloat_CheckExact(value) ? 2 : 3;
     if (category > accepts[type] || (category == 3 && !PyComplex_CheckExact(value))) return false;
@@ -52,6 +53,12 @@ static bool read_param(PyObject *value, double *to) {
     if (*to != -1 || !PyErr_Occurred()) return true;
     PyErr_Clear(); /* an integer beyond double */
     return false;
+}
+
+/* Whether an integer type holds this number, but for its fraction. */
+static bool holds(int type, double number) {
+    int64_t cell;
+    return fabs(number) < 0x1p63 && fl_store(type, 1, (int64_t)number, 0, 0, &cell);
 }
 
 static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObject **op, Launch *l) {
@@ -70,7 +77,7 @@ static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObjec
         l->data[i + 1] = op[i + 1] ? PyArray_BYTES(op[i + 1]) : (char *)l->number[i];
     }
     for (int i = 0; i < k->n_param; i++)
-        if (!read_param(args[k->n_in + i], &l->param[i])) return NULL;
+        if (!read_param(args[k->n_in + i], &l->param[i]) || (key >= 0 && accepts[key] == 1 && !holds(key, l->param[i]))) return NULL;
     return e;
 }
 
