@@ -9,6 +9,7 @@ The names are made when they are asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,13 +48,16 @@ def _made(name: str) -> Callable:
         found = [run(*values, **{k: v[i] for k, v in named.items()}) for i, values in enumerate(zip(*each, strict=True))]
         return self if in_place else tuple(found)
 
-    def addc(self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
-        if isinstance(value, Tensor):
-            value = value.tolist()
-        return function(self, tensor1, tensor2, value=value)
+    def addc(self: Any, tensor1: Any, tensor2: Any, value: Any = 1, *, scalars: Any = None) -> Any:
+        given = value if scalars is None else scalars
+        return function(self, tensor1, tensor2, value=_unpacked(given, len(self)) if isinstance(given, Tensor) else given)
 
     def norm(self: Any, ord: Any = 2, dtype: Any = None) -> Any:
         _check(self)
+        if ord == math.inf and not all([t.numel() for t in self]):
+            raise RuntimeError(
+                "_foreach_norm cannot compute the infinity norm on an empty tensor: the largest of no elements has no identity"
+            )
         plain = dtype is None and not (modes.state.grad and any(t.requires_grad for t in self))
         found = updates.norms(self, float(ord)) if plain else None
         return function(self, ord, dtype=dtype) if found is None else tuple(found)
@@ -71,7 +75,7 @@ def _writer(base: str) -> Callable:
 
 def _in_pytorchs_names(base: str, kwargs: dict) -> dict:
     """The lists have names that say so: `other` is one tensor of `others`."""
-    names = {"others": "other", "exponents": "exponent", "tensors1": "end", "scalars": "value" if base.startswith("addc") else "other"}
+    names = {"others": "other", "exponents": "exponent", "tensors1": "end", "scalars": "other"}
     return {names.get(key, key): value for key, value in kwargs.items()}
 
 
@@ -81,6 +85,19 @@ def _check(tensors: Sequence) -> None:
     for i, value in enumerate(tensors):
         if not isinstance(value, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(value).__name__}")
+
+
+def _unpacked(scalars: Tensor, count: int) -> list:
+    """Numbers that lie in a tensor."""
+    if scalars.device.type != "cpu":
+        raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.device} instead.")
+    if not scalars.is_contiguous():
+        raise RuntimeError("Expected scalars to be contiguous.")
+    if scalars.dim() != 1:
+        raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
+    if len(scalars) != count:
+        raise RuntimeError(f"Expected length of scalars to match input of length {count} but got {len(scalars)} instead.")
+    return scalars.tolist()
 
 
 def _shared_out(value: Any, count: int, base: str) -> Sequence:
