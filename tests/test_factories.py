@@ -288,6 +288,8 @@ def test_from_file(tmp_path):
     lambda t: t.empty_permuted((2, 3, 4), (1, 2, 0)).stride(),
     lambda t: t.empty_permuted((2, 3, 4), (1, 2)),
     lambda t: t.empty_permuted((2, 3, 4), (1, 2, 2)),
+    *[lambda t, x=x: x(t).is_contiguous(memory_format=t.preserve_format) for x in (lambda t: t.ones(2, 3), lambda t: t.ones(2, 3).t())],
+    lambda t: t.fft.fftfreq(4, dtype=t.int64),
     lambda t: t.tril_indices(3, 3),
     lambda t: t.tril_indices(4, 2, -1, dtype=t.int32),
     lambda t: t.triu_indices(3, 2, 1),

@@ -25,6 +25,7 @@ from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 MADE_SPARSE = frozenset("zeros empty zeros_like empty_like new_zeros new_empty".split())  # what can be made in any layout
+COUNTED = frozenset("arange fftfreq rfftfreq".split())  # whose number of elements is computed
 RANGES = frozenset("arange range linspace logspace".split())  # what fills an out= of so many elements, whatever its shape
 OPTIONS = ("dtype", "layout", "device", "requires_grad", "pin_memory")  # what **options stands for in the factories below
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
@@ -213,11 +214,11 @@ def made(
 
 
 def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None, device: Any) -> None:
-    """The out= form: `out` is resized without a word, as PyTorch does."""
+    """The out= form: `out` is resized, with a warning only where the number of elements was computed, as in PyTorch."""
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if dtype is not None and dtype is not out.dtype:
-        raise RuntimeError(f"dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
+        raise RuntimeError(f"dtype {dtypes.in_messages(dtype)} does not match dtype of out parameter ({dtypes.in_messages(out.dtype)})")
     if device is not None and devices.device(device).type != out.device.type:
         raise RuntimeError(f"device {devices.device(device).type} does not match that of out, {out.device.type}")
     if modes.state.grad and out.requires_grad:
@@ -236,6 +237,11 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
         found = f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()}"
         warnings.warn(f"{found} which does not match the computed number of elements {array.size}: out is resized", stacklevel=5)
     if tuple(array.shape) != tuple(out._array.shape):
+        if out._array.size and name in COUNTED:
+            found = f"of shape {list(out.shape)} does not match the computed number of elements {array.size}"
+            warnings.warn(
+                f"The number of elements in the out tensor {found}. The out tensor will be resized. Pass torch.empty(0).", stacklevel=4
+            )
         out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
     inplace.check_writable(f"{name}(out=)", out)
     arrays.write(out._array, array)

@@ -32,7 +32,7 @@ def rfftfreq(n, d=1.0, *, out=None, **options) -> Tensor:
 def _frequencies(name: str, numbers: list[int], span: float, out: Tensor | None, options: dict) -> Tensor:
     def make(dtype: _dtypes.dtype, where):
         if dtype.category < _dtypes.FLOAT:
-            raise NotImplementedError(f"{name}: frequencies are fractions, dtype must be floating point or complex, found {dtype.name}")
+            raise RuntimeError(f"{name} requires a floating point or complex dtype, as frequencies are fractions; found {dtype.name}")
         return (_tensor(numbers, dtype=dtype, device=where) * (1.0 / span))._array
 
     return _made(name, make, out, **options)

@@ -190,3 +190,14 @@ def test_one_of_several_dimensions():
                 getattr(t.fft, name)(z)
         with pytest.raises(RuntimeError, match="stft align_to_window should only be set when center = false"):
             z.real.reshape(-1).stft(10, center=True, return_complex=True, align_to_window=True)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda t, out: t.arange(4, out=out), lambda t, out: t.fft.fftfreq(4, out=out), lambda t, out: t.fft.rfftfreq(4, out=out)]
+)
+def test_out_with_a_computed_number_of_elements(make):
+    """An out= of another number of elements is resized with a warning, an empty one without."""
+    for t in (torch, flambeau):
+        with pytest.warns(UserWarning, match="out tensor will be resized"):
+            found = make(t, t.empty(2))
+        assert make(t, t.empty(0)).tolist() == found.tolist()

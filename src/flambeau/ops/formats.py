@@ -48,8 +48,6 @@ def strides_for(format: memory_format, shape, strides) -> tuple[int, ...]:
 
 def holds(shape, strides, format: memory_format | None) -> bool:
     """Whether a tensor of this geometry is in the format (None means contiguous)."""
-    if format is None or format is contiguous_format:
+    if format in (None, contiguous_format, preserve_format):
         return layout.is_contiguous(tuple(shape), tuple(strides))
-    if format is preserve_format:
-        raise RuntimeError("preserve memory format is unsupported by is_contiguous: ask for contiguous_format or channels_last")
     return len(shape) == (4 if format is channels_last else 5) and layout.is_channels_last(tuple(shape), tuple(strides))
