@@ -172,6 +172,8 @@ SHAPES = {
     "sum -1": lambda t, x: t.sparse.sum(x, -1),
     "sum both": lambda t, x: t.sparse.sum(x, (0, 1)),
     "sum dtype": lambda t, x: t.sparse.sum(x, dtype=t.float64),
+    "sum of integers": lambda t, x: (x * 100).to(t.int8).sum(0),
+    "sum of integers as they are": lambda t, x: x.to(t.int8).sum(0, dtype=t.int8),
     "method sum": lambda t, x: x.sum(1, keepdim=True),
     "any": lambda t, x: x.any(),
     "norm": lambda t, x: x.norm(),
@@ -194,6 +196,14 @@ def test_shapes_and_sums(kind, name):
     """Other shapes, parts, sums and softmax are PyTorch's, to the places that are stored."""
     program = lambda t: SHAPES[name](t, KINDS[kind](t))  # noqa: E731
     agree(program, exactly=name not in ("sum", "method sum", "softmax", "softmax 0", "log_softmax", "norm"))
+
+
+def test_what_a_sparse_tensor_is_asked():
+    """The dtype that it would meet a number in; its storage, of which it has none."""
+    assert repr(flambeau.result_type(matrix(flambeau).int(), flambeau.tensor(2.5))) == "torch.float32"
+    for x, kind in ((matrix(flambeau), "Sparse"), (matrix(flambeau).to_sparse_csr(), "SparseCsr")):
+        with pytest.raises(NotImplementedError, match=f"Cannot access storage of {kind}TensorImpl"):
+            x.untyped_storage()
 
 
 def test_dense_dimensions():

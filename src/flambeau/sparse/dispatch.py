@@ -18,7 +18,7 @@ RULES: dict[str, Callable] = {}
 # Operations made of others, all of which have rules, or look at nothing but shape and dtype.
 COMPOSED = frozenset(
     "t stack swapaxes swapdims movedim moveaxis float double half bfloat16 int long short bool char byte cfloat cdouble cpu cuda type_as adjoint "
-    "nn.functional.relu svd_lowrank pca_lowrank".split()
+    "result_type nn.functional.relu svd_lowrank pca_lowrank".split()
 )
 
 

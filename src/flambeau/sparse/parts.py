@@ -339,13 +339,13 @@ def wrapped(parts: Parts) -> SparseTensor:
 
 def _refused(name: str, error: type[Exception], sentence: str):
     def refuse(self, *args, **kwargs):
-        raise error(sentence.format(name=name, layout=self.layout, kind=KINDS[self.layout]))
+        raise error(sentence.format(name=name, layout=self.layout, kind=KINDS[self.layout], impl="" if self.is_sparse else "Csr"))
 
     refuse.__name__ = refuse.__qualname__ = name
     return refuse
 
 
-_NO_STORAGE = "{name}: a tensor of layout {layout} has no storage of its own; its values and indices have. Try to_dense()"
+_NO_STORAGE = "{name}: Cannot access storage of Sparse{impl}TensorImpl: layout {layout} has none of its own, its values and indices have"
 _REFUSALS: list[tuple[str, type[Exception], str]] = [
     ("untyped_storage storage _typed_storage is_shared share_memory_ pin_memory set_", NotImplementedError, _NO_STORAGE),
     ("data_ptr tolist", RuntimeError, _NO_STORAGE),
