@@ -20,6 +20,8 @@ CALLS = {
     "a table of numbers": lambda t, f, x: f("addcmul")(x, x, x, t.ones(2, 1)),
     "every other number": lambda t, f, x: f("addcmul")(x, x, x, t.ones(4)[::2]),
     "the largest of nothing": lambda t, f, x: f("norm")([t.ones(0)], float("inf")),
+    "the maximum of nothing": lambda t, f, x: f("max")([t.ones(0), *x]),
+    "maxima": lambda t, f, x: f("max")(x),
     "lerp": lambda t, f, x: [f("lerp")(x, f("neg")(x), 0.25), f("lerp")(x, f("neg")(x), x)],
     "a number to their power": lambda t, f, x: f("pow")(2.0, x),
     "norms": lambda t, f, x: [f("norm")(x), f("norm")(x, 1), f("norm")(x, float("inf"))],

@@ -55,14 +55,19 @@ def _made(name: str) -> Callable:
     def norm(self: Any, ord: Any = 2, dtype: Any = None) -> Any:
         _check(self)
         if ord == math.inf and not all([t.numel() for t in self]):
-            raise RuntimeError(
-                "_foreach_norm cannot compute the infinity norm on an empty tensor: the largest of no elements has no identity"
-            )
+            why = "because the operation does not have an identity"
+            raise RuntimeError(f"_foreach_norm cannot compute the infinity norm on an empty tensor {why}: no element is the largest")
         plain = dtype is None and not (modes.state.grad and any(t.requires_grad for t in self))
         found = updates.norms(self, float(ord)) if plain else None
         return function(self, ord, dtype=dtype) if found is None else tuple(found)
 
-    made = addc if base in ("addcdiv", "addcmul") else norm if base == "norm" else function
+    def largest(self: Any) -> Any:
+        _check(self)
+        if not all([t.numel() for t in self]):
+            raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
+        return function(self)
+
+    made = largest if base == "max" else addc if base in ("addcdiv", "addcmul") else norm if base == "norm" else function
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"{base}{'_' * in_place} of each tensor of a list."
     return made
