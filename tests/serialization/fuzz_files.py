@@ -1,8 +1,8 @@
 """Files made to do harm, by a grammar: pickles of real instructions in unreal order, archives whose numbers lie.
 
-    python tests/serialization/fuzz_files.py --minutes 5 [--count 1000000] [--seed 1]
+    python tests/serialization/fuzz_files.py --count 1000000 [--jobs 2] [--minutes 5] [--seed 1]
 
-The suite draws a few hundred (test_hostile_files.py); the command goes on for as long, or for as many files, as it is told. Whatever is in a file, `load` must
+The suite draws a few hundred (test_hostile_files.py); the command tries as many, or goes on for as long, as it is told. Whatever is in a file, `load` must
 return plain data or raise one of `REFUSALS`; quickly, in memory in proportion to the file, and without importing, opening or running
 anything.
 """
@@ -13,16 +13,20 @@ import argparse
 import io
 import pickle
 import random
+import re
 import struct
 import sys
 import time
 import tracemalloc
+from collections import Counter
+from concurrent.futures import Future, ProcessPoolExecutor
 
 import flambeau
 from flambeau.kernels import native
 from flambeau.serialization.zip_writer import ZipWriter
 
 REFUSALS = (pickle.UnpicklingError, RuntimeError, EOFError)
+CHUNK = 1000  # files a process tries before it says what came of them
 FORBIDDEN = (
     "compile",
     "ctypes.dlopen",
@@ -162,7 +166,7 @@ def packed(chance: random.Random) -> bytes:
 
 def same_hash(chance: random.Random) -> bytes:
     """A dictionary or a set of tuples with one hash."""
-    keys = [tuple_of([b"J" + struct.pack("<i", -1 - (i >> bit & 1)) for bit in range(12)]) for i in range(chance.choice([3, 4096]))]
+    keys = [tuple_of([b"J" + struct.pack("<i", -1 - (i >> bit & 1)) for bit in range(12)]) for i in range(chance.choice([3, 3, 3, 4096]))]
     return chance.choice([b"}(" + b"".join(key + b"N" for key in keys) + b"u", b"\x8f(" + b"".join(keys) + b"\x90"])
 
 
@@ -243,7 +247,7 @@ def lie(chance: random.Random, made: bytearray) -> None:
     """Change numbers of the headers, where they are."""
     for _ in range(chance.randrange(1, 3)):
         mark = chance.choice([b"PK\1\2", b"PK\3\4", b"PK\5\6", b"PK\6\6", b"PK\6\7"])
-        found = [i for i in range(len(made)) if made.startswith(mark, i)]
+        found = [match.start() for match in re.finditer(mark, made)]
         if not found:
             continue
         at = chance.choice(found) + chance.randrange(4, 56)
@@ -325,24 +329,42 @@ def warm_up() -> None:
     sys.addaudithook(_watch)
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--minutes", type=float, default=5)
-    arguments.add_argument("--count", type=int, help="so many files, however long it takes")
-    arguments.add_argument("--seed", type=int, default=int(time.time()))
-    given = arguments.parse_args()
-    warm_up()
-    seed, end, outcomes = given.seed, time.time() + 60 * given.minutes, dict[str, int]()
-    while time.time() < end if given.count is None else seed < given.seed + given.count:
+def run(first: int, count: int) -> Counter[str]:
+    """What came of so many files; the seed is printed if one of them did harm."""
+    outcomes: Counter[str] = Counter()
+    for seed in range(first, first + count):
         data = hostile(random.Random(seed))
         try:
-            outcome = attempt(data)
+            outcomes[attempt(data)] += 1
         except BaseException:
             print(f"seed {seed}: {data!r:.2000}")
             raise
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        seed += 1
-    print(f"seeds {given.seed} to {seed - 1}: {outcomes}")
+    return outcomes
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--count", type=int, default=1_000_000)
+    arguments.add_argument("--minutes", type=float, default=1e9)
+    arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--seed", type=int, default=int(time.time()))
+    given = arguments.parse_args()
+    start, outcomes, under_way = time.time(), Counter[str](), list[tuple[int, Future]]()
+    seed, end = given.seed, given.seed + given.count
+    with ProcessPoolExecutor(given.jobs, initializer=warm_up) as pool:
+        while under_way or seed < end:
+            while len(under_way) < 2 * given.jobs and seed < end:
+                many = min(CHUNK, end - seed)
+                under_way.append((seed, pool.submit(run, seed, many)))
+                seed += many
+            first, found = under_way.pop(0)
+            try:
+                outcomes += found.result()
+            except BaseException:  # an AssertionError, or BrokenProcessPool: a process died, and said no seed
+                print(f"among the seeds {first} to {seed - 1}, after {outcomes}")
+                raise
+            end = end if time.time() - start < 60 * given.minutes else seed
+    print(f"seeds {given.seed} to {seed - 1} in {(time.time() - start) / 60:.0f} minutes: {dict(outcomes)}")
 
 
 if __name__ == "__main__":
