@@ -1,4 +1,7 @@
-"""One or two distributions of every family, as text that runs in both frameworks. `v(...)` is a tensor, of numbers that may be differentiated."""
+"""One or two distributions of every family, as text that runs in both frameworks. `v(...)` is a tensor, of numbers that may be differentiated.
+
+Shapes are spelled so that every tensor could have one more dimension in front, as fuzz_distributions.py gives it.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,12 @@ FAMILIES: dict[str, str] = {
     "Laplace(v(0.5, -1.0), v(1.5, 0.3))": "t([0.2, -1.3])",
     "LowRankMultivariateNormal(v(0.5, -1.0, 0.2), v(0.1, 0.2, 0.3).reshape(3, 1), v(0.5, 0.7, 0.9))": "t([[0.2, 0.5, 0.3], [0.1, 1.0, 2.0]])",
     "MixtureSameFamily(D.Categorical(v(0.2, 0.8)), D.Normal(v(0.5, -1.0), v(1.5, 0.3)))": "t([0.2, -1.3, 0.0])",
-    "MixtureSameFamily(D.Categorical(v(0.2, 0.8)), D.Independent(D.Normal(v(0.5, -1.0, 1.0, 2.0).reshape(2, 2), v(1.5, 0.3)), 1))": "t([0.2, -1.3])",
+    "MixtureSameFamily(D.Categorical(v(0.2, 0.8)), D.Independent(D.Normal(v(0.5, -1.0, 1.0, 2.0).reshape(2, 2), v(1.5, 0.3).reshape(1, 2)), 1))": "t([0.2, -1.3])",
     "Multinomial(4, v(0.2, 0.5, 0.9))": "t([1.0, 1.0, 2.0])",
     "Multinomial(4, logits=v(0.2, 0.5, -0.9))": "t([0.0, 1.0, 3.0])",
     "MultivariateNormal(v(0.5, -1.0), v(1.0, 0.2, 0.2, 2.0).reshape(2, 2))": "t([[0.2, -1.3], [0.0, 1.0]])",
     "MultivariateNormal(v(0.5, -1.0), precision_matrix=v(1.0, 0.2, 0.2, 2.0).reshape(2, 2))": "t([0.2, -1.3])",
-    "MultivariateNormal(v(0.5, -1.0, 0.1, 0.2).reshape(2, 2), scale_tril=v(1.0, 0.0, 0.2, 2.0).reshape(2, 2))": "t([0.2, -1.3])",
+    "MultivariateNormal(v(0.5, -1.0, 0.1, 0.2).reshape(2, 2), scale_tril=v(1.0, 0.0, 0.2, 2.0).reshape(1, 2, 2))": "t([0.2, -1.3])",
     "Pareto(v(0.5, 1.0), v(2.5, 1.3))": "t([0.7, 1.3])",
     "Poisson(v(0.5, 12.0))": "t([1.0, 10.0])",
     "RelaxedBernoulli(t(0.7), v(0.3, 0.8))": "t([0.2, 0.9])",

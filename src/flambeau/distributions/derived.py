@@ -324,7 +324,7 @@ class Kumaraswamy(TransformedDistribution):
 
     @property
     def variance(self):
-        return self._moment(2) - self.mean.pow(2)
+        return (self._moment(2) - self.mean.pow(2)).clamp(min=0)  # rounding may leave less than nothing, and stddev is its root
 
     def entropy(self):
         t1, t0 = 1 - self.concentration1.reciprocal(), 1 - self.concentration0.reciprocal()
