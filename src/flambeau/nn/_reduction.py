@@ -11,7 +11,7 @@ NUMBERS = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
 def get_enum(reduction: str) -> int:
     """0 for "none", 1 for "mean", 2 for "sum"."""
     if reduction == "elementwise_mean":
-        errors.warn("reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.")
+        errors.warn("reduction='elementwise_mean' is deprecated: the same is written reduction='mean'.")
     if reduction not in NUMBERS:
         raise ValueError(f"{reduction} is not a valid value for reduction. Try 'mean', 'sum' or 'none'")
     return NUMBERS[reduction]

@@ -73,7 +73,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None) -> Tensor:
     """Normal, but never outside [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
-        said = "mean is more than 2 std from [a, b] in nn.init.trunc_normal_"
+        said = "mean is more than 2 std outside of [a, b], so that trunc_normal_ rejects nearly all it draws"
         warnings.warn(f"{said}. The distribution of values may be incorrect.", stacklevel=2)
     if tensor.is_meta:
         return tensor
@@ -145,7 +145,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """The identity for convolutions: as many channels as fit pass through unchanged, within each group."""
     dimensions = tensor.ndimension()
     if dimensions not in (3, 4, 5):
-        raise ValueError(f"Only tensors with 3, 4, or 5 dimensions are supported, found {dimensions}")
+        raise ValueError(f"Only tensors with 3, 4, or 5 axes can hold kernels of a convolution, found {dimensions}")
     out_channels, in_channels, *kernel = tensor.shape
     if out_channels % groups:
         raise ValueError(f"dim 0 must be divisible by groups, found {out_channels} and {groups}")
@@ -162,7 +162,7 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight (out, in, *kernel)."""
     if tensor.dim() < 2:
         found = f"a tensor of shape {tuple(tensor.shape)}"
-        raise ValueError(f"Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, found {found}")
+        raise ValueError(f"Fan in and fan out are numbers of columns and rows: found {found} dimensions")
     outputs, inputs, *kernel = tensor.shape
     field = math.prod(kernel)
     return inputs * field, outputs * field
@@ -212,7 +212,7 @@ def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinea
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
     """A random matrix with orthonormal rows or columns, whichever are fewer; dimensions after the first are taken as one."""
     if tensor.ndimension() < 2:
-        raise ValueError(f"Only tensors with 2 or more dimensions are supported, found {tensor.ndimension()}")
+        raise ValueError(f"Only tensors with 2 or more dimensions have orthogonal rows, found {tensor.ndimension()}")
     if tensor.numel() == 0 or tensor.is_meta:
         return tensor
     rows = tensor.size(0)
@@ -247,7 +247,7 @@ def _make_deprecate(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def deprecated(*args: Any, **kwargs: Any) -> Tensor:
-        said = f"`nn.init.{old}` is now deprecated in favor of `nn.init.{function.__name__}`."
+        said = f"`nn.init.{old}` is now deprecated: its name ends with an underscore, `nn.init.{function.__name__}`."
         warnings.warn(said, FutureWarning, stacklevel=2)
         return function(*args, **kwargs)
 

@@ -56,13 +56,13 @@ class UninitializedTensorMixin:
     def shape(self) -> Any:
         """Not known yet."""
         raise RuntimeError(
-            f"Can't access the shape of an uninitialized parameter or buffer: {_CURE}. When it was being loaded from a state_dict "
+            f"Can't access the shape of a parameter before it has one: {_CURE}. When it was being loaded from a state_dict "
             "into a module that is not lazy, the module that was saved had not run yet."
         )
 
     def share_memory_(self) -> Any:
         """Not possible yet."""
-        raise RuntimeError(f"Can't share memory on an uninitialized parameter or buffer: {_CURE}.")
+        raise RuntimeError(f"Can't share memory on an uninitialized tensor: {_CURE}.")
 
     def __repr__(self, *, tensor_contents=None) -> str:
         return f"<{type(self).__name__}>"

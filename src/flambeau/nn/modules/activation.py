@@ -431,7 +431,9 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() not in (3, 4):
-            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
+            raise ValueError(
+                f"Softmax2d: expected input of 3 or 4 dimensions, (channels, height, width) with or without a batch; found {input.dim()}D"
+            )
         return F.softmax(input, -3, _stacklevel=5)
 
 

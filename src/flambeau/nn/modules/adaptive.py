@@ -47,10 +47,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         super().__init__()
         cutoffs = list(cutoffs)
         if not cutoffs:
-            raise ValueError("cutoffs should be a sequence of length larger than 0")
+            raise ValueError("cutoffs should be a sequence of at least one class number")
         if cutoffs != sorted(set(cutoffs)) or cutoffs[0] <= 0 or cutoffs[-1] > n_classes - 1 or any(int(c) != c for c in cutoffs):
             raise ValueError(
-                "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each value is between 1 and "
+                "cutoffs should be a sequence of unique, growing class numbers, each larger than the one before it and at most "
                 f"n_classes-1, found {cutoffs} with n_classes = {n_classes}"
             )
         self.in_features, self.n_classes, self.div_value, self.head_bias = in_features, n_classes, div_value, head_bias
@@ -83,8 +83,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         outside = target.lt(0) | target.ge(self.n_classes)
         if outside.any():
             raise RuntimeError(
-                f"Target values should be in [0, {self.n_classes - 1}], but values in range [{target.min().item()}, {target.max().item()}] were "
-                f"found. The first one outside is {target[outside][0].item()}"
+                f"Target values should be in [0, {self.n_classes - 1}], but they reach from {target.min().item()} to {target.max().item()}: "
+                f"the first one outside is {target[outside][0].item()}"
             )
         head = F.log_softmax(self.head(input), 1)
         entry = target  # where in the head: the class itself, or its cluster's entry
@@ -133,12 +133,12 @@ def _check(input: Tensor, target: Tensor) -> None:
     if target.dim() == 1:
         if input.size(0) != target.size(0):
             raise RuntimeError(
-                f"Input and target should have the same size in the batch dimension: found {tuple(input.shape)} and {tuple(target.shape)}."
+                f"Input and target should have the same size, that of the batch: found {tuple(input.shape)} and {tuple(target.shape)}."
             )
         if input.dim() != 2:
-            raise RuntimeError(f"1D target tensor expects 2D input tensors, but found inputs with size {tuple(input.shape)}")
+            raise RuntimeError(f"1D target tensor expects 2D input tensors, (batch, features), found {tuple(input.shape)}")
     elif target.dim() == 0:
         if input.dim() != 1:
-            raise RuntimeError(f"0D target tensor expects 1D input tensors, but found inputs with size {tuple(input.shape)}")
+            raise RuntimeError(f"0D target tensor expects 1D input tensors, (features,), found {tuple(input.shape)}")
     else:
-        raise RuntimeError(f"0D or 1D target tensor expected, multi-target not supported, found {tuple(target.shape)}")
+        raise RuntimeError(f"0D or 1D target tensor expected, one class for each sample, found {tuple(target.shape)}")

@@ -97,8 +97,8 @@ class BackwardHook:
         for hook in self.user_hooks:
             answer = hook(self.module, (None,) * self.n_inputs, self.grad_outputs)
             if answer is not None and not (isinstance(answer, tuple) and all(a is None for a in answer)):
-                wanted = "should always return None or None for all gradients"
-                raise RuntimeError(f"Backward hook for Modules where no input requires gradient {wanted}.")
+                wanted = "has no gradient to change: it may return None, or a tuple of nothing else"
+                raise RuntimeError(f"Backward hook of a module where no input requires gradient {wanted}.")
         self.grad_outputs = None
 
     def _inputs_are_known(self, grads: tuple, _arrived: tuple) -> tuple | None:

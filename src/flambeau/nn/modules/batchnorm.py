@@ -192,12 +192,12 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+            raise ValueError(f"expected at least 2D input, (batch, channels, ...), and found {input.dim()}D")
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         if input.shape[1] == 0:
-            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+            raise ValueError("SyncBatchNorm: the number of input channels should be positive, and is 0")
         if self.process_group is not None and self.training:
             raise NotImplementedError("SyncBatchNorm does not exchange statistics with other processes yet: leave process_group out")
         return super().forward(input)

@@ -89,12 +89,12 @@ class Sequential(Module):
 
     def __add__(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
-            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+            raise ValueError(f"add operator supports only objects of class Sequential: found {type(other)}, which append takes.")
         return Sequential(*self, *other)
 
     def __iadd__(self, other: Any) -> Self:
         if not isinstance(other, Sequential):
-            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+            raise ValueError(f"add operator supports only objects of class Sequential: found {type(other)}, which append takes.")
         return self.extend(list(other))
 
     def __mul__(self, other: int) -> Sequential:
@@ -206,7 +206,7 @@ class ModuleList(Module):
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add several modules at the end."""
         if not isinstance(modules, Iterable):
-            raise TypeError(f"ModuleList.extend should be called with an iterable of modules: found {type(modules).__name__}")
+            raise TypeError(f"ModuleList.extend should be called with several modules: found {type(modules).__name__}")
         for number, module in enumerate(list(modules), start=len(self)):
             self.add_module(str(number), module)
         return self
@@ -272,7 +272,7 @@ class ModuleDict(Module):
     def update(self, modules: Any) -> None:
         """Add the modules of a mapping or of pairs, replacing those of the same name."""
         if not isinstance(modules, Iterable):
-            raise TypeError(f"ModuleDict.update should be called with an iterable of key/value pairs, but got {type(modules).__name__}")
+            raise TypeError(f"ModuleDict.update should be called with a dictionary or pairs (name, module), found {type(modules).__name__}")
         for name, module in _pairs("ModuleDict", modules):
             self[name] = module
 
@@ -287,7 +287,7 @@ def _pairs(whose: str, entries: Any) -> Iterator[tuple]:
             raise TypeError(f"{whose} update sequence element #{place} should be Iterable; is {type(entry).__name__}")
         entry = tuple(entry)
         if len(entry) != 2:
-            raise ValueError(f"{whose} update sequence element #{place} has length {len(entry)}; 2 is required")
+            raise ValueError(f"{whose} update sequence element #{place} has length {len(entry)}: it is to be a pair of name and value")
         yield entry
 
 
@@ -349,7 +349,7 @@ class ParameterList(Module):
     def extend(self, values: Iterable[Any]) -> Self:
         """Add several values at the end."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
-            raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
+            raise TypeError(f"ParameterList.extend should be called with several parameters: found {type(values).__name__}")
         for value in values:
             self.append(value)
         return self
@@ -372,8 +372,8 @@ class ParameterDict(Module):
 
     def _key_to_attr(self, key: str) -> str:
         if not isinstance(key, str):
-            wanted = "Index given to ParameterDict cannot be used as a key as it is not a string"
-            raise TypeError(f"{wanted} (type is '{type(key).__name__}'). Open an issue on github if you need non-string keys.")
+            wanted = "Index given to ParameterDict cannot be used: parameters have names, that are strings"
+            raise TypeError(f"{wanted} (found '{type(key).__name__}'). Try str(key).")
         return key
 
     def __getitem__(self, key: str) -> Any:
@@ -450,7 +450,7 @@ class ParameterDict(Module):
     def update(self, parameters: Any) -> None:
         """Add the entries of a mapping or of pairs, replacing those of the same key."""
         if not isinstance(parameters, Iterable):
-            wanted = "ParametersDict.update should be called with an iterable of key/value pairs"
+            wanted = "ParametersDict.update should be called with a dictionary or pairs (name, parameter)"
             raise TypeError(f"{wanted}, but got {type(parameters).__name__}")
         for key, value in _sorted_pairs(parameters):
             self[key] = value

@@ -114,7 +114,7 @@ def _check(in_channels: int, out_channels: int, stride: Any, padding: Any, group
         if padding == "same" and any(s != 1 for s in strides):
             raise ValueError("padding='same' is not supported for strided convolutions")
     if padding_mode not in PADDING_MODES:
-        raise ValueError(f"padding_mode must be one of {PADDING_MODES}, but got padding_mode='{padding_mode}'")
+        raise ValueError(f"padding_mode must be one of {PADDING_MODES}, found '{padding_mode}'")
 
 
 class _Conv(_ConvNd):
@@ -197,8 +197,8 @@ class _ConvTransposeNd(_ConvNd):
             output_size = output_size[-n:]
         if len(output_size) != n:
             raise ValueError(
-                f"{type(self).__name__}: for {input.dim()}D input, output_size must have {n} or {n + (2 if batched else 1)} elements "
-                f"(got {len(output_size)})"
+                f"{type(self).__name__}: an output_size for {input.dim()}D input has {n} numbers, or {n + (2 if batched else 1)} with channels "
+                f"(found {len(output_size)})"
             )
         steps = dilation or (1,) * n
         least = [
@@ -208,8 +208,8 @@ class _ConvTransposeNd(_ConvNd):
         most = [m + s - 1 for m, s in zip(least, stride, strict=True)]
         if any(not low <= size <= high for low, size, high in zip(least, output_size, most, strict=True)):
             raise ValueError(
-                f"requested an output size of {tuple(output_size)}, but valid sizes range from {least} to {most} "
-                f"(for an input of {tuple(input.shape[2:])})"
+                f"an output size of {tuple(output_size)} is asked for: valid sizes range from {least} to {most} "
+                f"when the input has {tuple(input.shape[2:])}"
             )
         return tuple(size - low for size, low in zip(output_size, least, strict=True))
 
@@ -291,8 +291,8 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
     def _channels_of(self, input: Tensor) -> int:
         if input.dim() not in (self.dims + 1, self.dims + 2):
             raise RuntimeError(
-                f"Expected {self.dims + 1}D (unbatched) or {self.dims + 2}D (batched) input to {type(self).__name__}, but got input of "
-                f"size: {tuple(input.shape)}"
+                f"Expected {self.dims + 1}D (unbatched) or {self.dims + 2}D (batched) input, and of this for {type(self).__name__} "
+                f"the size is {tuple(input.shape)}"
             )
         return input.shape[1] if input.dim() == self.dims + 2 else input.shape[0]
 

@@ -50,7 +50,7 @@ class Unflatten(Module):
 
 def _require_sizes(sizes: Any) -> None:
     if not isinstance(sizes, (tuple, list)):
-        raise TypeError(f"unflattened_size must be a tuple of ints, but found type {type(sizes).__name__}")
+        raise TypeError(f"unflattened_size must be a tuple of ints, found {type(sizes).__name__}")
     for place, size in enumerate(sizes):
         if not isinstance(size, int):
             raise TypeError(f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__} at pos {place}")

@@ -31,8 +31,8 @@ _global_parameter_registration_hooks: dict[int, Callable] = OrderedDict()
 shared: dict[str, Any] = globals()
 everywhere: dict[int, bool] = {}  # the numbers of all global hooks around calls: one question instead of four
 
-MIXED = "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them."
-MIXED_GLOBALLY = "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only one of them."
+MIXED = "Cannot use both regular and full backward hooks of one module: register_full_backward_hook is the kind to keep."
+MIXED_GLOBALLY = "Cannot use both regular and full backward hooks of all modules: register_module_full_backward_hook is the kind to keep."
 
 
 def _add(hooks: dict, hook: Callable, flags: tuple = (), prepend: bool = False) -> RemovableHandle:
@@ -121,7 +121,7 @@ class Hooks:
             if around is not None:
                 if not isinstance(result, (Tensor, tuple)):
                     kind = type(result).__name__
-                    wanted = "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors"
+                    wanted = "Backward hooks wait for gradients: output should be a Tensor or a tuple of Tensors"
                     warnings.warn(f"{wanted} but received {kind}", stacklevel=2)
                 result = around.setup_output_hook(result)
             if old:
@@ -137,7 +137,7 @@ class Hooks:
                 answer = hook(self, args, kwargs)
                 if answer is not None:
                     if not isinstance(answer, tuple) or len(answer) != 2:
-                        wanted = "forward pre-hook must return None or a tuple of (new_args, new_kwargs)"
+                        wanted = "forward pre-hook is to return None or a pair of positional and named arguments"
                         raise RuntimeError(f"{wanted}, but got {answer}.")
                     args, kwargs = answer
             else:
@@ -176,7 +176,7 @@ class Hooks:
                 try:
                     hook(self, args, kwargs, None) if number in with_kwargs else hook(self, args, None)
                 except Exception as second:
-                    said = f"{kind} with ``always_call=True`` raised an exception that was silenced as another error was raised"
+                    said = f"{kind} with ``always_call=True`` raised an exception, too, that was silenced by the one before it"
                     warnings.warn(f"{said} in forward: {second}", stacklevel=2)
 
     def _register_old_hooks(self, hooks: Any, args: tuple, result: Any) -> None:
@@ -193,7 +193,7 @@ class Hooks:
     def _maybe_warn_non_full_backward_hook(self, inputs: Any, result: Any, grad_fn: Any) -> None:
         said = _old_hook_problem(inputs, result, grad_fn)
         if said:
-            advice = "and should not be used. Please use register_full_backward_hook to get the documented behavior."
+            advice = "and should not be used: register_full_backward_hook sees those of the module's inputs."
             warnings.warn(f"Using a non-full backward hook when {said} is deprecated {advice}", FutureWarning, stacklevel=2)
 
 
@@ -225,7 +225,7 @@ class _WrappedHook:
             return self.hook(*args, **kwargs)
         module = self.module()
         if module is None:
-            raise RuntimeError("You are trying to call the hook of a dead Module!")
+            raise RuntimeError("You are trying to call a hook of a module that no longer exists")
         return self.hook(module, *args, **kwargs)
 
     def __getstate__(self) -> dict:
@@ -236,7 +236,7 @@ class _WrappedHook:
         self.hook, self.with_module = state["hook"], state["with_module"]
         if self.with_module:
             if state["module"] is None:
-                raise RuntimeError("You are trying to revive the hook of a dead Module!")
+                raise RuntimeError("You are trying to load the hook of a module that no longer exists")
             self.module = weakref.ref(state["module"])
 
 

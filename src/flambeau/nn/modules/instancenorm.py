@@ -35,10 +35,12 @@ class _InstanceNorm(_NormBase):
         self._check_input_dim(input)
         channels = input.shape[input.dim() - self._places - 1]
         if channels != self.num_features:
-            found = f"expected input's size at dim={input.dim() - self._places - 1} to match num_features ({self.num_features}), but got: {channels}."
+            found = (
+                f"expected input's size at dim={input.dim() - self._places - 1} to be num_features ({self.num_features}), found {channels}."
+            )
             if self.affine:
                 raise ValueError(found)
-            warnings.warn(f"input's size does not match num_features, which is not used because affine=False: {found}", stacklevel=2)
+            warnings.warn(f"num_features is not the number of channels, which is not used because affine=False: {found}", stacklevel=2)
         if input.dim() == self._places + 1:
             return self._apply_instance_norm(input.unsqueeze(0)).squeeze(0)
         return self._apply_instance_norm(input)
@@ -55,7 +57,7 @@ class _InstanceNorm(_NormBase):
             if found:
                 why = "it does not track running stats (any more: they used to be the default)"
                 error_msgs.append(
-                    f"Unexpected running stats buffer(s) {found} for {type(self).__name__} with track_running_stats=False: {why}"
+                    f"Unexpected running stats buffer(s) {found} for {type(self).__name__}, which has track_running_stats=False: {why}"
                 )
                 for name in found:
                     state_dict.pop(prefix + name)

@@ -145,6 +145,6 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.reset_parameters()
         if self.in_features == 0:
             assert input.shape[-1] == self.weight.shape[-1], (
-                f"The in_features inferred from input: {input.shape[-1]} is not equal to in_features from self.weight: {self.weight.shape[-1]}"
+                f"The in_features inferred from input is {input.shape[-1]}, and the weight, of an earlier input, has {self.weight.shape[-1]}"
             )
             self.in_features = input.shape[-1]

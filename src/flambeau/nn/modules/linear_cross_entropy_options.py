@@ -34,6 +34,6 @@ class LinearCrossEntropyOptions:
             raise ValueError(f"invalid chunking_method: {self.chunking_method!r}. Try 'auto', 'aspect_ratio' or 'aspect_ratio:2'")
         size = self.batch_chunk_size
         if size is not None and (not isinstance(size, int) or size < 1):
-            raise ValueError(f"batch_chunk_size must be positive int or None, got {size!r}")
+            raise ValueError(f"batch_chunk_size must be positive int or None, found {size!r}")
         if self.acc_dtype is not None and not self.acc_dtype.is_floating_point:
             raise ValueError(f"acc_dtype must be None or a floating dtype, got {self.acc_dtype!r}")

@@ -150,7 +150,7 @@ class Module(Walks, State, Moves, hooks.Hooks):
         """Add a tensor that moves with the module but is not learned; if it is persistent it is in the state_dict, too."""
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
+            raise TypeError(f"cannot assign '{typename(tensor)}' object to buffer '{name}' (a torch Tensor or None is expected)")
         for hook in hooks._global_buffer_registration_hooks.values():
             answer = hook(self, name, tensor)
             tensor = tensor if answer is None else answer
@@ -198,8 +198,8 @@ class Module(Walks, State, Moves, hooks.Hooks):
             return
         for home, wanted in (
             ("_parameters", "parameter '{}' (torch.nn.Parameter or None expected). To make it one: torch.nn.Parameter(tensor)"),
-            ("_modules", "child module '{}' (torch.nn.Module or None expected)"),
-            ("_buffers", "buffer '{}' (torch.nn.Buffer, torch.Tensor or None expected)"),
+            ("_modules", "child module '{}' (a torch.nn.Module or None is expected)"),
+            ("_buffers", "buffer '{}' (a torch.nn.Buffer, torch.Tensor or None is expected)"),
         ):
             entries = attributes.get(home)
             if entries is not None and name in entries:

@@ -50,7 +50,7 @@ class Moves:
         device = None if device is None else devices.device(device)
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
-                raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+                raise TypeError(f"Module.to only accepts floating point or complex numbers, for parameters to learn; found {dtype}")
             if dtype.is_complex:
                 warnings.warn("Complex modules are a new feature: some modules may not work as expected with complex tensors", stacklevel=2)
 

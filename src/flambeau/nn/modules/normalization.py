@@ -153,7 +153,7 @@ class CrossMapLRN2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 4:
-            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, (batch, channels, height, width); found {input.dim()}D")
         channels, reach = input.shape[1], (self.size - 1) // 2 + 1
         near = [[float(j < c + reach and (j > c - reach or j == 0)) for j in range(channels)] for c in range(channels)]
         squares = (input * input).flatten(2)

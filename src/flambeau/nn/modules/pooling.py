@@ -177,11 +177,11 @@ class _FractionalMaxPoolNd(_PoolNd):
         self.output_ratio = _tuple(output_ratio, self.dims) if output_ratio is not None else None
         name = type(self).__name__
         if output_size is None and output_ratio is None:
-            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+            raise ValueError(f"{name} requires specifying either output_size or output_ratio")
         if output_size is not None and output_ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
+            raise ValueError("only one of output_size and output_ratio decides how large the result is: leave the other out")
         if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+            raise ValueError(f"output_ratio must be between 0 and 1, found {output_ratio}")
 
     def forward(self, input: Tensor) -> Any:
         pool = self._function("fractional_max_pool")

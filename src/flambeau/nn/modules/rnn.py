@@ -112,7 +112,9 @@ class RNNBase(Module):
         if input.dim() != expected:
             raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
         if self.input_size != input.size(-1):
-            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size: the layer takes {self.input_size} numbers a step, found {input.size(-1)}"
+            )
 
     def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """(layers * directions, N, size of the state)."""
@@ -148,7 +150,9 @@ class RNNBase(Module):
             batched = True
         else:
             if input.dim() not in (2, 3):
-                raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+                raise ValueError(
+                    f"{type(self).__name__}: Expected input to be 2D or 3D, steps and features with or without a batch; found {input.dim()}D"
+                )
             batch_sizes = order = back = None
             batched = input.dim() == 3
             self._check_ranks(batched, hx)
@@ -181,7 +185,7 @@ class RNNBase(Module):
 
 def _check_options(self: RNNBase, dropout: Any) -> None:
     if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):  # type: ignore[operator]
-        raise ValueError(f"dropout should be a number in range [0, 1], the share of elements to drop; found {dropout!r}")
+        raise ValueError(f"dropout should be a share of elements, a number from 0 to 1; found {dropout!r}")
     if dropout > 0 and self.num_layers == 1:  # type: ignore[operator]
         warnings.warn(
             f"dropout option adds dropout between layers, so non-zero dropout expects num_layers above 1: dropout={dropout} does nothing here",
@@ -195,7 +199,7 @@ def _check_options(self: RNNBase, dropout: Any) -> None:
         if getattr(self, name) <= 0:
             raise ValueError(f"{name} must be greater than zero")
     if self.proj_size < 0:
-        raise ValueError("proj_size should be a positive integer or zero to disable projections")
+        raise ValueError(f"proj_size should be a positive number, or zero for no projection; found {self.proj_size}")
     if self.proj_size >= self.hidden_size:
         raise ValueError("proj_size has to be smaller than hidden_size")
     if self.mode not in GATES:
@@ -337,12 +341,12 @@ class RNNCellBase(Module):
     def _step(self, operation: str, input: Tensor, hx: Any) -> Any:
         name = type(self).__name__
         if input.dim() not in (1, 2):
-            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, features with or without a batch; found {input.dim()}D")
         several = self.states > 1
         for i, state in enumerate(hx if several and hx is not None else (hx,)):
             if state is not None and state.dim() not in (1, 2):
                 which = f"hx[{i}]" if several else "hidden"
-                raise ValueError(f"{name}: Expected {which} to be 1D or 2D, got {state.dim()}D instead")
+                raise ValueError(f"{name}: Expected {which} to be 1D or 2D, as the input is; found {state.dim()}D")
         batched = input.dim() == 2
         x = input if batched else input.unsqueeze(0)
         if hx is None:

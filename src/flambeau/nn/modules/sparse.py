@@ -42,7 +42,7 @@ class _Table(Module):
         else:
             if tuple(given.shape) != shape:
                 found = f"found {tuple(given.shape)}, expected {shape}"
-                raise AssertionError(f"Shape of weight does not match num_embeddings and embedding_dim: {found}")
+                raise AssertionError(f"Shape of weight does not match num_embeddings x embedding_dim: {found}")
             self.weight = Parameter(given, requires_grad)
 
     def reset_parameters(self) -> None:
@@ -101,7 +101,7 @@ class Embedding(_Table):
     ) -> Embedding:  # fmt: skip
         """An Embedding with this table, which does not learn if it is frozen. (num_embeddings, embedding_dim)."""
         if embeddings.dim() != 2:
-            raise AssertionError(f"Embeddings parameter is expected to be 2-dimensional, found shape {tuple(embeddings.shape)}")
+            raise AssertionError(f"Embeddings parameter is expected to be a matrix, found shape {tuple(embeddings.shape)}")
         rows, width = embeddings.shape
         return cls(
             rows, width, _weight=embeddings, _freeze=freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type,
@@ -153,7 +153,7 @@ class EmbeddingBag(_Table):
     ) -> EmbeddingBag:  # fmt: skip
         """An EmbeddingBag with this table, which does not learn if it is frozen. (num_embeddings, embedding_dim)."""
         if embeddings.dim() != 2:
-            raise AssertionError(f"Embeddings parameter is expected to be 2-dimensional, found shape {tuple(embeddings.shape)}")
+            raise AssertionError(f"Embeddings parameter is expected to be a matrix, found shape {tuple(embeddings.shape)}")
         rows, width = embeddings.shape
         bag = cls(
             rows, width, _weight=embeddings, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode,

@@ -42,7 +42,7 @@ class State:
         keep_vars    keep tensors with their history, instead of detaching
         """
         if args:
-            said = "Positional args are being deprecated, use kwargs instead"
+            said = "Positional args are being deprecated: name them, destination=, prefix=, keep_vars="
             warnings.warn(f"{said}: state_dict(destination=..., prefix=..., keep_vars=...)", FutureWarning, stacklevel=2)
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
             destination = given.get("destination") if destination is None else destination
@@ -90,12 +90,12 @@ class State:
 
     def get_extra_state(self) -> Any:
         """Override it to save more than tensors; `set_extra_state` gets it back."""
-        wanted = "Reached a code path in Module.get_extra_state() that should never be called: a class that saves extra state overrides it."
+        wanted = "Reached a code path in Module.get_extra_state(): a class that saves extra state overrides it."
         raise RuntimeError(wanted)
 
     def set_extra_state(self, state: Any) -> None:
         """Override it to take back what `get_extra_state` gave."""
-        wanted = "Reached a code path in Module.set_extra_state() that should never be called: a class that loads extra state overrides it."
+        wanted = "Reached a code path in Module.set_extra_state(): a class that loads extra state overrides it."
         raise RuntimeError(wanted)
 
     # -- loading
@@ -164,8 +164,8 @@ class State:
                 there, here = saved.shape, tensor.shape
                 return f"size mismatch for {key}: copying a param with shape {there} from checkpoint, the shape in current model is {here}."
             if tensor.is_meta and not saved.is_meta and not assign:
-                said = f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current model"
-                warnings.warn(f"{said}, which is a no-op. (Did you mean to pass `assign=True`?)", stacklevel=5)
+                said = f"for {key}: copying from a non-meta parameter in the checkpoint to a meta one, which has no memory for it"
+                warnings.warn(f"{said}, is a no-op. load_state_dict(..., assign=True) takes the tensor itself", stacklevel=5)
                 return ""
         try:
             with modes.no_grad():
@@ -176,7 +176,7 @@ class State:
                 else:
                     tensor.copy_(saved)
         except Exception as problem:
-            shapes = f"whose dimensions in the model are {tensor.size()} and whose dimensions in the checkpoint are {saved.size()}"
+            shapes = f"whose dimensions in the model are {tensor.size()} and {saved.size()} in the checkpoint"
             return f'While copying the parameter named "{key}", {shapes}, an exception occurred : {problem.args}.'
         return ""
 
@@ -194,11 +194,11 @@ class State:
     def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
         if getattr(hook, "_from_public_api", False):
             known = "that was previously registered via register_state_dict_post_hook"
-            raise RuntimeError(f"Cannot register the same function as the state dict post hook {known}")
+            raise RuntimeError(f"Cannot register the same function as both kinds of hooks {known}")
         return RemovableHandle(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Call hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs) before loading."""
+        """Before loading, call `hook` with the module and what its _load_from_state_dict is given."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> RemovableHandle:
@@ -236,7 +236,7 @@ def _load(module: Any, state: Any, prefix: str, metadata: dict, assign: bool, fo
     for hook in module._load_state_dict_post_hooks.values():
         answer = hook(module, found)
         assert answer is None, (
-            "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values: change the lists in place"
+            "Hooks registered with ``register_load_state_dict_post_hook`` are asked for nothing: change the lists they are given"
         )
 
 

@@ -140,7 +140,7 @@ class TransformerEncoder(Module):
         self.use_nested_tensor = enable_nested_tensor
         reason = _why_padding_stays(encoder_layer) if enable_nested_tensor else None
         if reason is not None:
-            errors.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because encoder_layer{reason}")
+            errors.warn(f"nothing is nested: self.use_nested_tensor is False because encoder_layer{reason}")
             self.use_nested_tensor = False
 
     def forward(
@@ -237,10 +237,10 @@ class Transformer(Module):
     ) -> Tensor:  # fmt: skip
         samples = 0 if self.batch_first else 1
         if src.dim() == 3 and src.size(samples) != tgt.size(samples):
-            raise RuntimeError(f"the batch number of src and tgt must be equal, got {tuple(src.shape)} and {tuple(tgt.shape)}")
+            raise RuntimeError(f"the batch number of src is not that of tgt, found {tuple(src.shape)} and {tuple(tgt.shape)}")
         if src.size(-1) != self.d_model or tgt.size(-1) != self.d_model:
             raise RuntimeError(
-                f"the feature number of src and tgt must be equal to d_model = {self.d_model}, got {tuple(src.shape)} and {tuple(tgt.shape)}"
+                f"the feature number of src and tgt is not d_model = {self.d_model}, found {tuple(src.shape)} and {tuple(tgt.shape)}"
             )
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(

@@ -130,7 +130,7 @@ class Walks:
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module at a path; `strict` allows replacing only what is there already."""
         if target == "":
-            raise ValueError("Cannot set the submodule without a target name!")
+            raise ValueError("Cannot set the submodule without a name: try 'block.linear'")
         path, _, name = target.rpartition(".")
         parent: Any = self.get_submodule(path)
         if not isinstance(module, Walks):

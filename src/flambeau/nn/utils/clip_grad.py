@@ -50,7 +50,7 @@ def get_total_norm(
     if error_if_nonfinite and not bool(total.isfinite()):
         cure = "set `error_if_nonfinite=False` to scale by it all the same; autograd.detect_anomaly() finds where it comes from"
         raise RuntimeError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. To go on, {cure}."
+            f"The total norm (of order {norm_type}) of these gradients is non-finite, and no factor makes it small. To go on, {cure}."
         )
     return total
 
@@ -97,7 +97,7 @@ def clip_grad_norm(
     foreach: bool | None = None,
 ) -> Tensor:
     """The old name of clip_grad_norm_."""
-    said = "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`."
+    said = "`torch.nn.utils.clip_grad_norm` is now deprecated: its name ends with an underscore, `clip_grad_norm_`."
     warnings.warn(said, FutureWarning, stacklevel=2)
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 

@@ -13,6 +13,6 @@ def skip_init(module_cls: type, *args: Any, **kwargs: Any) -> Module:
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
-        raise RuntimeError("Module must support a 'device' arg to skip initialization")
+        raise RuntimeError("Module must support a 'device' arg, to be made on the device meta first")
     device = kwargs.pop("device", "cpu")
     return module_cls(*args, device="meta", **kwargs).to_empty(device=device)

@@ -39,12 +39,12 @@ def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None 
     """
     weight = _tensor_of(module, name)
     if weight.ndim < 2:
-        raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
+        raise ValueError(f"Expected a matrix or batch of matrices. Found {weight.ndim} dimensions.")
     if orthogonal_map is None:
         orthogonal_map = "matrix_exp" if weight.size(-2) == weight.size(-1) or weight.is_complex() else "householder"
     found = getattr(_OrthMaps, orthogonal_map, None)
     if found is None:
-        raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
+        raise ValueError(f'orthogonal_map has to be one of the names "matrix_exp", "cayley", "householder", found {orthogonal_map}')
     made = _Orthogonal(weight, found, use_trivialization=use_trivialization)
     return parametrize.register_parametrization(module, name, made, unsafe=True)
 
@@ -55,7 +55,7 @@ class _Orthogonal(Module):
     def __init__(self, weight: Tensor, orthogonal_map: _OrthMaps, *, use_trivialization: bool = True) -> None:
         super().__init__()
         if weight.is_complex() and orthogonal_map == _OrthMaps.householder:
-            raise ValueError("The householder parametrization does not support complex tensors.")
+            raise ValueError("A householder parametrization does not support complex tensors: matrix_exp and cayley do.")
         self.shape, self.orthogonal_map = weight.shape, orthogonal_map
         if use_trivialization:
             self.register_buffer("base", None)
@@ -71,14 +71,14 @@ class _Orthogonal(Module):
     @modes.no_grad()
     def right_inverse(self, Q: Tensor) -> Tensor:
         if Q.shape != self.shape:
-            raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}.")
+            raise ValueError(f"Expected a matrix, or matrices of shape {self.shape}, found {Q.shape}.")
         start = Q
         wide = Q.size(-2) < Q.size(-1)
         Q = Q.mT if wide else Q
         n, k = Q.size(-2), Q.size(-1)
         if not hasattr(self, "base"):
             if self.orthogonal_map != _OrthMaps.householder:
-                which = "the matrix exponential or the Cayley parametrizations when use_trivialization=False"
+                which = "the matrix exponential or the Cayley map with use_trivialization=False"
                 raise NotImplementedError(f"It is not possible to assign to {which}.")
             A, tau = Q.geqrf()
             signs = A.diagonal(dim1=-2, dim2=-1)
@@ -171,7 +171,7 @@ class _SpectralNorm(Module):
         if not -ndim <= dim < ndim:
             raise IndexError(f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})")
         if n_power_iterations <= 0:
-            raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
+            raise ValueError(f"Expected n_power_iterations to be positive, found {n_power_iterations}")
         self.dim, self.eps = dim % ndim, eps
         if ndim > 1:
             self.n_power_iterations = n_power_iterations
@@ -219,5 +219,5 @@ def spectral_norm(module: Module, name: str = "weight", n_power_iterations: int 
 def _tensor_of(module: Module, name: str) -> Tensor:
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+        raise ValueError(f"Module '{module}' has no parameter or buffer '{name}'")
     return weight

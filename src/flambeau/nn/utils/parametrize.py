@@ -62,7 +62,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         _inject_property(module, tensor_name)
         module.parametrizations[tensor_name] = stored
     else:
-        known = "does not have a parameter, a buffer, or a parametrized element with name"
+        known = "does not have a parameter, buffer, or something made of such, with name"
         raise ValueError(f"Module '{module}' {known} '{tensor_name}'")
     return module
 
@@ -89,7 +89,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         value = getattr(module, tensor_name)
         original = Parameter(value.detach()) if value.requires_grad else value
     else:
-        several = "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors"
+        several = "Cannot leave unparametrized (`leave_parametrized=False`) a tensor made of several: none of them is its value"
         raise ValueError(f"{several}.")
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]
@@ -132,20 +132,20 @@ class ParametrizationList(ModuleList):
         shape, dtype = original.shape, original.dtype
         stored: Any = self._invert(original, required=False)
         if not isinstance(stored, (Tensor, Sequence)):
-            wanted = "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...)"
+            wanted = "'right_inverse' is to return a Tensor or a Sequence of tensors"
             raise ValueError(f"{wanted}. Got {type(stored).__name__}")
         self.is_tensor = isinstance(stored, Tensor)
         self.ntensors = 1 if self.is_tensor else len(stored)
         if isinstance(stored, Tensor):
             for quality, mine, other in (("dtype", stored.dtype, original.dtype), ("device", stored.device, original.device)):
                 if mine != other:
-                    raise ValueError(f"When `right_inverse` outputs one tensor, it may not change the {quality}: {other} became {mine}")
+                    raise ValueError(f"When `right_inverse` outputs one tensor, it keeps its {quality}: {other} became {mine}")
             _set(original, stored)
             _register_parameter_or_buffer(self, "original", original)
         else:
             for i, tensor in enumerate(stored):
                 if not isinstance(tensor, Tensor):
-                    wanted = "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...)"
+                    wanted = "'right_inverse' is to return a Tensor or a Sequence of tensors"
                     raise ValueError(f"{wanted}. Got element {i} of the sequence with type {type(tensor).__name__}.")
                 if isinstance(original, Parameter):
                     tensor = Parameter(tensor, original.requires_grad)
@@ -179,18 +179,14 @@ class ParametrizationList(ModuleList):
                 raise ValueError(f"`right_inverse` should return a tensor. Got {type(stored).__name__}")
             stored = [stored]
         elif not isinstance(stored, Sequence):
-            raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(stored)}.")
+            raise ValueError(f"'right_inverse' must return a sequence of tensors, found {type(stored)}.")
         elif len(stored) != self.ntensors:
-            raise ValueError(
-                f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length {len(stored)}."
-            )
+            raise ValueError(f"'right_inverse' must return a sequence of tensors, {self.ntensors} as before, found {len(stored)}.")
         for i, (original, tensor) in enumerate(zip(self._originals(), stored, strict=True)):
             if not isinstance(tensor, Tensor):
-                raise ValueError(f"`right_inverse` must return a sequence of tensors. Got element {i} of type {type(tensor).__name__}")
+                raise ValueError(f"`right_inverse` must return a sequence of tensors, and element {i} is of type {type(tensor).__name__}")
             if tensor.dtype != original.dtype:
-                raise ValueError(
-                    f"The tensor returned by `right_inverse` has dtype {tensor.dtype} while the stored one has dtype {original.dtype}"
-                )
+                raise ValueError(f"The tensor returned by `right_inverse` has dtype {tensor.dtype}, the stored one {original.dtype}")
             _set(original, tensor)
 
     def forward(self) -> Tensor:
@@ -254,7 +250,7 @@ def _inject_new_class(module: Module) -> None:
         return replica
 
     def getstate(self: Any) -> Any:
-        raise RuntimeError("Serialization of parametrized modules is only supported through state_dict(): save and load that instead")
+        raise RuntimeError("Serialization of parametrized modules is only possible by their state_dict(): save and load that instead")
 
     members: dict[str, Any] = {"__getstate__": getstate}
     if not hasattr(cls, "__deepcopy__"):

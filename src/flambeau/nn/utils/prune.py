@@ -46,7 +46,7 @@ class BasePruningMethod(ABC):
         method = _combined(module, name, cls(*args, **kwargs))
         original = getattr(module, name)
         if importance_scores is not None and importance_scores.shape != original.shape:
-            wanted = "importance_scores should have the same shape as parameter"
+            wanted = "importance_scores should have one score for each element of the parameter"
             raise AssertionError(f"{wanted} {name} of {module}: found {importance_scores.shape}, expected {original.shape}")
         first = not isinstance(method, PruningContainer)
         scores = original if importance_scores is None else importance_scores
@@ -71,7 +71,7 @@ class BasePruningMethod(ABC):
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A pruned copy of a tensor, by itself."""
         if importance_scores is not None and importance_scores.shape != t.shape:
-            raise AssertionError(f"importance_scores should have the same shape as tensor t: found {importance_scores.shape}")
+            raise AssertionError(f"importance_scores should have the shape of t: found {importance_scores.shape}")
         mask = factories.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(t if importance_scores is None else importance_scores, default_mask=mask)
 
@@ -79,7 +79,7 @@ class BasePruningMethod(ABC):
         """Make pruning permanent: the pruned values become the parameter."""
         name = getattr(self, "_tensor_name", None)
         if name is None:
-            raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
+            raise AssertionError(f"Module {module} has to be pruned before that is taken back")
         weight = self.apply_mask(module)
         if hasattr(module, name):
             delattr(module, name)
@@ -95,7 +95,9 @@ def _combined(module: Module, name: str, method: BasePruningMethod) -> BasePruni
     method._tensor_name = name
     earlier = [(k, h) for k, h in module._forward_pre_hooks.items() if isinstance(h, BasePruningMethod) and h._tensor_name == name]
     if len(earlier) > 1:
-        raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer.")
+        raise AssertionError(
+            f"Avoid adding multiple pruning hooks to the tensor {name} of module {module}: a PruningContainer holds several methods."
+        )
     for number, old in earlier:
         del module._forward_pre_hooks[number]
         container = old if isinstance(old, PruningContainer) else PruningContainer(old)
@@ -122,7 +124,7 @@ class PruningContainer(BasePruningMethod):
             if not isinstance(method, BasePruningMethod):
                 raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
             if self._tensor_name != method._tensor_name:
-                mine = f"Can only add pruning methods acting on the parameter named '{self._tensor_name}' to PruningContainer {self}"
+                mine = f"Can only add pruning methods acting on '{self._tensor_name}' to PruningContainer {self}"
                 raise ValueError(f"{mine}. Found '{method._tensor_name}'")
         self._pruning_methods += (method,)
 
@@ -324,7 +326,7 @@ def remove(module: Module, name: str) -> Module:
             hook.remove(module)
             del module._forward_pre_hooks[number]
             return module
-    raise ValueError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
+    raise ValueError(f"Parameter '{name}' of {module} has to be pruned before that is taken back")
 
 
 def is_pruned(module: Module) -> bool:
@@ -337,21 +339,21 @@ def is_pruned(module: Module) -> bool:
 
 def _validate_pruning_amount_init(amount: Any) -> None:
     if not isinstance(amount, numbers.Real):
-        raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+        raise TypeError(f"Invalid type for amount: {amount} is neither a share nor a number of elements")
     whole = isinstance(amount, numbers.Integral)
     if (whole and amount < 0) or (not whole and not 0.0 <= float(amount) <= 1.0):
-        raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
+        raise ValueError(f"amount={amount} should either be a share, a float from 0 to 1, or a number of elements")
 
 
 def _validate_pruning_amount(amount: Any, tensor_size: int) -> None:
     if isinstance(amount, numbers.Integral) and amount > tensor_size:
-        raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}")
+        raise ValueError(f"amount={amount} should be smaller than the tensor, of {tensor_size} elements")
 
 
 def _validate_structured_pruning(t: Tensor) -> None:
     if t.dim() <= 1:
         cure = "For unstructured pruning, use random_unstructured or l1_unstructured"
-        raise ValueError(f"Structured pruning can only be applied to multidimensional tensors. Found tensor of shape {t.shape}. {cure}.")
+        raise ValueError(f"Structured pruning can only be applied to tensors with channels, found {t.shape}. {cure}.")
 
 
 def _validate_pruning_dim(t: Tensor, dim: int) -> None:

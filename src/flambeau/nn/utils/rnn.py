@@ -47,7 +47,7 @@ class PackedSequence(PackedSequence_):
                 raise AssertionError("batch_sizes must be given (or data be the pair of both)")
             data, batch_sizes = data
         elif batch_sizes.device.type != "cpu":
-            wanted = "batch_sizes should always be on CPU. Instances of PackedSequence should never be created manually"
+            wanted = "batch_sizes should always be on CPU. Leave it to pack_sequence to make a PackedSequence"
             raise ValueError(f"{wanted}: use pack_sequence or pack_padded_sequence.")
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
@@ -137,7 +137,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
         lengths = factories.as_tensor(lengths, dtype=dtypes.int64, device="cpu")
     elif lengths.device.type != "cpu":
         raise RuntimeError(
-            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {lengths.dtype} tensor"
+            f"'lengths' argument should be a 1D CPU tensor of int64, found {lengths.dim()}D {lengths.device} {lengths.dtype}"
         )
     sorted_indices = None
     if not enforce_sorted:
@@ -170,12 +170,12 @@ def _check_lengths(lengths: Tensor, batch: int, enforce_sorted: bool) -> list[in
     if not batch:
         raise RuntimeError("Cannot pack an empty tensor: there is no sequence in it")
     if lengths.dim() != 1 or len(sizes) != batch:
-        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {lengths.numel()} (batch_size={batch})")
+        raise RuntimeError(f"Expected `len(lengths)` to be that of the batch, found {lengths.numel()} lengths for {batch} sequences")
     if any(a < b for a, b in pairwise(sizes)):
-        cure = "You can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement"
-        raise RuntimeError(f"`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. {cure}.")
+        cure = "You can pass `enforce_sorted=False`, and they are sorted here"
+        raise RuntimeError(f"`lengths` must be sorted in decreasing order. {cure}.")
     if sizes[-1] <= 0:
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
+        raise RuntimeError(f"Length of all samples has to be positive, found {lengths.min().item()}")
     return sizes
 
 
@@ -189,7 +189,7 @@ def pad_packed_sequence(
     longest, batch = len(counts), counts[0]
     if total_length is not None:
         if total_length < longest:
-            found = f"but got total_length={total_length} and max sequence length being {longest}"
+            found = f"found {total_length} and a sequence of {longest}"
             raise ValueError(f"Expected total_length to be at least the length of the longest sequence in input, {found}")
         longest = total_length
     data = sequence.data
@@ -222,7 +222,7 @@ def pad_sequence(
     if not sequences:
         raise RuntimeError("received an empty list of sequences")
     if padding_side not in ("left", "right"):
-        raise RuntimeError(f'Expected padding_side to be one of left or right, but got "{padding_side}"')
+        raise RuntimeError(f'Expected padding_side to be left or right, found "{padding_side}"')
     longest = max(s.size(0) for s in sequences)
     trailing = sequences[0].shape[1:]
     for s in sequences:

@@ -73,9 +73,7 @@ def _swap(owner: Any, name: str, tensor: Any) -> tuple[Any, str, Any]:
     home = next((home for home in (owner._parameters, owner._buffers, owner.__dict__) if name in home), new)
     before = home.get(name, _NONE)
     if before is not _NONE and before is not None and not isinstance(before, Tensor):
-        raise TypeError(
-            f"attribute `{name}`: {before} is not an instance of torch.Tensor, so that {owner._get_name()} cannot have one in its place"
-        )
+        raise TypeError(f"attribute `{name}`: {before} is no torch.Tensor, so that {owner._get_name()} cannot have one in its place")
     home[name] = tensor
     return home, name, before
 
@@ -94,7 +92,7 @@ def _untie_named_tensors_map(module: Module, parameters_and_buffers: dict[str, T
     for paths in _tied_groups(module):
         found = {path: parameters_and_buffers[path] for path in sorted(paths) if path in parameters_and_buffers}
         if len({id(t) for t in found.values()}) > 1:
-            raise ValueError(f"functional_call got multiple values for keys {sorted(found)}, which are tied. Consider tie_weights=False")
+            raise ValueError(f"functional_call got multiple values for keys {sorted(found)} of one tensor. Try tie_weights=False")
         for path in paths:
             if found:
                 given[path] = next(iter(found.values()))
