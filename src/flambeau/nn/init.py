@@ -73,7 +73,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None) -> Tensor:
     """Normal, but never outside [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
-        said = "mean is more than 2 std outside of [a, b], so that trunc_normal_ rejects nearly all it draws"
+        said = "mean is more than 2 std from the interval [a, b]: nearly all that trunc_normal_ draws is rejected"
         warnings.warn(f"{said}. The distribution of values may be incorrect.", stacklevel=2)
     if tensor.is_meta:
         return tensor

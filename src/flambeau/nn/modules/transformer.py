@@ -140,7 +140,7 @@ class TransformerEncoder(Module):
         self.use_nested_tensor = enable_nested_tensor
         reason = _why_padding_stays(encoder_layer) if enable_nested_tensor else None
         if reason is not None:
-            errors.warn(f"nothing is nested: self.use_nested_tensor is False because encoder_layer{reason}")
+            errors.warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because encoder_layer{reason}")
             self.use_nested_tensor = False
 
     def forward(
