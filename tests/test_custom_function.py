@@ -1047,6 +1047,81 @@ def test_forward_mode_asks_the_author(question):
     agree(question)
 
 
+def forward_functions(T):
+    class View(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, answer):
+            ctx.answer = answer
+            return x[:2]
+
+        @staticmethod
+        def jvp(ctx, x_t, _):
+            return ctx.answer(x_t)
+
+    class Write(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, answer):
+            ctx.answer = answer
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def jvp(ctx, x_t, _):
+            return ctx.answer(x_t)
+
+    class Same(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, answer):
+            ctx.answer = answer
+            return x
+
+        @staticmethod
+        def jvp(ctx, x_t, _):
+            return ctx.answer(x_t)
+
+    return View, Write, Same
+
+
+PUSHED = {
+    "view": (0, lambda t: t[:2], None),
+    "copy for a view": (0, lambda t: t[:2].clone(), "jvp is not returning a view"),
+    "view of another": (0, lambda t: t.clone()[:2], "jvp is not returning a view of the given"),
+    "write": (1, lambda t: t.mul_(2), None),
+    "product for a write": (1, lambda t: t * 2, "not modifying the forward mode gradients inplace"),
+    "nothing for a write": (1, lambda t: t, "jvp function must modify the corresponding gradient inplace"),
+    "as it is": (2, lambda t: t.view_as(t), None),
+    "product for what is returned as it is": (2, lambda t: t * 1, r"forward is returning a view \(or an input as-is\)"),
+    "no jvp": (None, None, "must implement the jvp function"),
+}
+
+
+@pytest.mark.parametrize("T", (torch, flambeau), ids=("torch", "flambeau"))
+@pytest.mark.parametrize("case", PUSHED)
+@pytest.mark.parametrize("tracked", [False, True])
+def test_jvp_is_asked_when_duals_come(T, case, tracked):
+    """What a Function's jvp answers for duals is looked at when somebody asks for a tangent, or never; or the tangent is another tensor than its."""
+    which, answer, words = PUSHED[case]
+    apply = square(T).apply if which is None else lambda x: forward_functions(T)[which].apply(x, answer)
+    fwd = T.autograd.forward_ad
+    x, t = T.arange(3.0) + 1, T.arange(3.0) - 1
+    with fwd.dual_level():
+        dual = fwd.make_dual(x.requires_grad_(tracked) * 1, t)
+        before = dual * 3
+        if words is not None:
+            with pytest.raises(RuntimeError, match=words):
+                apply(dual)
+            return
+        out = apply(dual)
+        primal, tangent = fwd.unpack_dual(out)
+        further = fwd.unpack_dual(out * out).tangent
+        assert fwd.unpack_dual(before).tangent.tolist() == [-3, 0, 3]
+    scale, n = 2 if which == 1 else 1, 3 if which else 2
+    assert (tangent is t) if which == 1 else tangent._base is t
+    assert tangent.tolist() == [-scale, 0, scale][:n]
+    assert further.tolist() == [2 * scale * scale * a * b for a, b in zip([1, 2, 3], [-1, 0, 1], strict=True)][:n]
+    assert not tangent.requires_grad and primal.requires_grad == further.requires_grad == tracked
+
+
 def test_forward_mode_twice_asks_the_author():
     """The second derivative by forward mode is not the derivative of the author's jvp. (PyTorch 2.13 answers zero here.)"""
     a, v = plain(flambeau, 3), plain(flambeau, 3, seed=1)

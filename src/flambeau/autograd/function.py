@@ -95,6 +95,11 @@ class Function:
         elif modes.state.transforms:
             raise needs_setup_context(cls)
         node = cls._new_node(args)
+        pushing = None
+        if modes.state.carried is not None and modes.state.carried.duals:
+            from flambeau.autograd import forward_ad
+
+            pushing = forward_ad.Pushing(args)
         recording = modes.state.grad and any(node.needs_input_grad)
         with modes.no_grad():
             if split:
@@ -105,6 +110,8 @@ class Function:
                 output = cls.forward(node, *args, **kwargs)
         single = not isinstance(output, (tuple, list))
         finished = _Results(node, args, [output] if single else list(output), recording).finish()
+        if pushing is not None:
+            pushing.through(node, args, finished)
         if single:
             return finished[0]
         return type(output)(*finished) if hasattr(output, "_fields") else type(output)(finished)
@@ -117,7 +124,7 @@ class Function:
         node.needs_input_grad = tuple([edge is not None for edge in node.edges])
         if cls.boxed_grads_call:
             node._hooks()  # with hooks, if only in name: then the engine hands over a list and keeps no gradient itself
-        if cls.jvp is not Function.jvp and modes.state.carried is not None:
+        if modes.state.carried is not None:
             node.given = tuple([a.detach() if isinstance(a, Tensor) and a._is_float() else None for a in args])
         return node
 
@@ -207,6 +214,7 @@ class FunctionNode(FunctionCtx, Node):
     constant: tuple = ()  # the outputs that have no derivative
     writes = False  # whether it changes its inputs in place
     in_jvp = False
+    pushed = False  # whether its outputs have their tangents, so that the search for them ends here
     runs_without_grad = True
 
     @property
@@ -244,7 +252,7 @@ class FunctionNode(FunctionCtx, Node):
     def apply_boxed(self, grads: list) -> list:
         cls = self.function
         if modes.state.searching and cls.jvp is not Function.jvp:
-            return _transposed_jvp(self, grads)
+            return [None] * len(self.edges) if self.pushed else _transposed_jvp(self, grads)
         if self.saved is FREED:
             raise freed_error()
         if self.materialize_grads:
@@ -263,8 +271,6 @@ class FunctionNode(FunctionCtx, Node):
         if self.materialize_grads:
             pairs = zip(tangents, self.given, strict=True)
             tangents = tuple([x.new_zeros(x.shape) if t is None and x is not None else t for t, x in pairs])
-        if self.writes:  # so does the author's jvp with the tangents, which are others' as well
-            tangents = tuple([None if t is None else t.clone() for t in tangents])
         self.in_jvp = True
         try:
             found = self.function.jvp(self, *tangents)
@@ -317,6 +323,8 @@ class TransposedJvp(Node):
     owner: FunctionNode
 
     def apply(self, *tangents) -> list:
+        if self.owner.writes:  # so does the author's jvp with the tangents, which are others' as well
+            tangents = tuple([None if t is None else t.clone() for t in tangents])
         return self.owner.push(*tangents)
 
 

@@ -75,6 +75,7 @@ class Carried:
         self.sources: list[Tensor] = [*sources, *(() if outer is None else outer.sources)]
         self.outer = outer
         self.quiet = False  # within no_grad
+        self.duals = False  # whether it is a dual_level, in which the tangents are known from the beginning
 
     def switch(self, on: bool) -> None:
         """Begin or end what is within no_grad."""
