@@ -289,6 +289,8 @@ class Tensor(Methods):
         """Start (or stop) recording operations on this leaf, so that `backward` fills its `.grad`."""
         if type(requires_grad) is not bool:
             raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {type(requires_grad).__name__}")
+        if self.requires_grad:  # others may be made inside of a transform, such as the parameters of a layer
+            modes.check_no_transform("Tensor.requires_grad_()")
         if not self.is_leaf:
             if requires_grad:
                 return self
@@ -374,6 +376,7 @@ class Tensor(Methods):
         """Keep the gradient of this non-leaf tensor in `.grad` during backward."""
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad: the tensor has requires_grad=False")
+        modes.check_no_transform("Tensor.retain_grad()")
         node = self.grad_fn
         if node is None or self._retains:
             return

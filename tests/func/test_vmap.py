@@ -369,6 +369,11 @@ def by_name(t):
     return ByName.apply
 
 
+def on_cpu(t, function, *args):
+    with t.autograd.graph.save_on_cpu():
+        return function(*args)
+
+
 ONE = lambda t: t.ones(3)  # noqa: E731
 REFUSED = {
     "no setup_context": (lambda t: t.func.grad(lambda x: without_context(t)(x).sum())(ONE(t)), "must override the setup_context"),
@@ -391,6 +396,12 @@ REFUSED = {
     "strict": (lambda t: t.func.jvp(lambda x: (x, ONE(t)), (ONE(t),), (ONE(t),), strict=True), "strict"),
     "tensor by name": (lambda t: t.func.vmap(by_name(t))(ONE(t), y=ONE(t)), "kwarg-only Tensor args"),
     "classes": (lambda t: t.func.stack_module_state([t.nn.ReLU(), t.nn.Tanh()]), "stack_module_state:.* models to be of the same class"),
+    "requires_grad_": (lambda t: t.func.grad(lambda x: x.requires_grad_().sum())(ONE(t)), "Tensor.requires_grad_()"),
+    "retain_grad": (lambda t: t.func.grad(lambda x: [y := x.sin(), y.retain_grad()][0].sum())(ONE(t)), "Tensor.retain_grad()"),
+    "jacobian": (lambda t: t.func.grad(lambda x: t.autograd.functional.jacobian(t.sin, x).sum())(ONE(t)), "torch.autograd.functional"),
+    "functionalize": (lambda t: t.func.functionalize(without_context(t))(ONE(t)), "must override the setup_context"),
+    "hooks inside": (lambda t: t.func.grad(lambda x: on_cpu(t, t.sin, x).sum())(ONE(t)), "saved tensor hooks"),
+    "hooks outside": (lambda t: on_cpu(t, t.func.vjp, t.sin, ONE(t)), "saved tensor hooks"),
     "other shapes": (lambda t: t.func.vmap(t.nonzero)(ONE(t)), "vmap: We do not support batching operators that can output dynamic shape"),
     "primals": (lambda t: t.func.jvp(t.sin, ONE(t), (ONE(t),)), "Expected primals to be a tuple"),
     "no primals": (lambda t: t.func.jvp(lambda: None, (), ()), "at least one Tensor"),

@@ -163,6 +163,7 @@ def _tuple(values, what: str, function: str) -> tuple[Tensor, ...]:
 
 
 def _inputs(inputs, create_graph: bool, function: str) -> tuple[bool, tuple[Tensor, ...]]:
+    modes.check_no_transform(f"torch.autograd.functional.{function}()")
     single, given = isinstance(inputs, Tensor), _tuple(inputs, "inputs", function)
     if not create_graph:
         return single, tuple(x.detach().clone().requires_grad_() for x in given)

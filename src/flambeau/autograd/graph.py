@@ -44,15 +44,12 @@ class saved_tensors_hooks:
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self) -> None:
-        if _disabled:
-            raise RuntimeError(_disabled[-1])
+        if modes.state.no_pack_hooks:
+            raise RuntimeError(modes.state.no_pack_hooks[-1])
         modes.set_pack_hooks((*modes.state.pack_hooks, (self.pack_hook, self.unpack_hook)))
 
     def __exit__(self, *exc) -> None:
         modes.set_pack_hooks(modes.state.pack_hooks[:-1])
-
-
-_disabled: list[str] = []
 
 
 class disable_saved_tensors_hooks:
@@ -62,10 +59,12 @@ class disable_saved_tensors_hooks:
         self.message = error_message
 
     def __enter__(self) -> None:
-        _disabled.append(self.message)
+        if modes.state.pack_hooks:
+            raise RuntimeError(self.message)
+        modes.state.no_pack_hooks.append(self.message)
 
     def __exit__(self, *exc) -> None:
-        _disabled.pop()
+        modes.state.no_pack_hooks.pop()
 
 
 class save_on_cpu(saved_tensors_hooks):

@@ -29,6 +29,7 @@ class Modes(threading.local):
         self.anomaly = False  # nodes remember where they were made
         self.check_nan = True  # anomaly mode looks for NaN in gradients
         self.pack_hooks: tuple[tuple[Callable, Callable], ...] = ()  # saved-tensor hooks, innermost last
+        self.no_pack_hooks: list[str] = []  # why there may be none, innermost last
         self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.modes_disabled = False  # function modes are switched off
@@ -109,6 +110,15 @@ def _switch_grad(on: bool) -> None:
 def is_inference_mode_enabled() -> bool:
     """Whether inference mode is on in this thread."""
     return state.inference
+
+
+def check_no_transform(call: str) -> None:
+    """RuntimeError within the functions that torch.func transforms: these say themselves what is differentiated."""
+    if state.transforms or state.levels:
+        raise RuntimeError(
+            f"You are attempting to call {call} (or perhaps using torch.autograd.functional.* APIs) inside of a function being transformed by "
+            "torch.func or vmap. Use torch.func.grad, vjp or jacrev there, which take a function and say themselves what is differentiated"
+        )
 
 
 def leaves_inference() -> bool:

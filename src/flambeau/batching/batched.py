@@ -194,10 +194,8 @@ class Batched(Tensor):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Refused: inside vmap, gradients are asked for by func.grad and its relatives."""
-        raise RuntimeError(
-            "You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of a function being transformed "
-            "by vmap. Use torch.func.grad, vjp or jacrev there, which take a function and say themselves what is differentiated"
-        )
+        modes.check_no_transform("Tensor.requires_grad_()")
+        raise RuntimeError("Tensor.requires_grad_() of a tensor from inside a vmap that has ended")
 
     def backward(self, *args, **kwargs) -> None:
         """Refused: see requires_grad_."""

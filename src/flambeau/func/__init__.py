@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from flambeau.autograd import modes
 from flambeau.batching.batched import Batched
 from flambeau.batching.vmap import vmap
 from flambeau.func.gradients import grad, grad_and_value, jvp, linearize, vjp
@@ -32,7 +33,11 @@ def functionalize(func: Any, *, remove: str = "mutations") -> Any:
 
     @functools.wraps(func)
     def same(*args: Any, **kwargs: Any) -> Any:
-        return func(*args, **kwargs)
+        modes.state.transforms += 1
+        try:
+            return func(*args, **kwargs)
+        finally:
+            modes.state.transforms -= 1
 
     return same
 

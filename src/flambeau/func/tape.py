@@ -10,11 +10,10 @@ Inside vmap the aliases are wrappers of its level: see Note [levels, wrappers an
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd import api, modes, tangents
+from flambeau.autograd import api, graph, modes, tangents
 from flambeau.autograd.engine import edges_from
 from flambeau.autograd.node import LEAF
 from flambeau.batching import trees
@@ -24,6 +23,9 @@ from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
 state = modes.state
+NO_HOOKS = (
+    "torch.func.grad, vjp, jacrev and hessian don't support saved tensor hooks, and so no checkpoints: what they record is theirs alone"
+)
 
 
 def fresh(what: str, x: Any) -> Tensor:
@@ -66,7 +68,7 @@ class Run:
         self.dead = {id(x) for x in self.spent}
         state.transforms += 1
         try:
-            with modes.enable_grad(), tangents.carried(self.inputs) if forward else contextlib.nullcontext():
+            with modes.enable_grad(), tangents.carried(self.inputs) if forward else graph.disable_saved_tensors_hooks(NO_HOOKS):
                 given = [tangents.alias(x) for x in self.inputs] if forward else self.inputs
                 found = (call or func)(trees.unflatten(given, self.in_shape))
         finally:
