@@ -6,8 +6,8 @@ this one waits for it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from flambeau.autograd import modes
@@ -27,19 +27,14 @@ def run(function: Callable, args: Any) -> Any:
 
 def _elsewhere(function: Callable, args: Any) -> Any:
     """function(*args) in a thread with the modes of this one."""
-    modes_here, found, problems = modes.state.__dict__, [], []
+    here = modes.state.__dict__
 
-    def there() -> None:
-        modes.state.__dict__.update(modes_here)
+    def there() -> Any:
+        modes.state.__dict__.update(here)
         try:
-            found.append(function(*args))
-        except BaseException as problem:
-            problems.append(problem)
-        modes_here.update(modes.state.__dict__)
+            return function(*args)
+        finally:
+            here.update(modes.state.__dict__)
 
-    thread = threading.Thread(target=there, name="backward")
-    thread.start()
-    thread.join()
-    if problems:
-        raise problems[0]
-    return found[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(there).result()

@@ -15,6 +15,7 @@ from typing import Any
 from flambeau.autograd import modes
 from flambeau.autograd.engine import edges_from
 from flambeau.autograd.node import Node, next_sequence
+from flambeau.eager import record
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.saved import with_history
 from flambeau.tensor import Tensor, wrap
@@ -30,23 +31,14 @@ class Hush(Node):
         return not state.searching
 
     def apply(self, grad):
-        return [None if self.closed else self._still(grad)]
-
-    def _still(self, grad: Tensor) -> Tensor:
-        edge = grad._edge()
-        if edge is None:
-            return grad
-        still = Still()
-        still.edges, still.sequence = (edge,), next_sequence()
-        still.shape, still.numpy_dtype = grad._array.shape, grad._array.dtype
-        return with_history(alias(grad), still, 0)
+        return [None if self.closed else behind(Still(), alias(grad))]
 
 
 class Still(Node):
     """Where a search has passed a `Hush`: the tangent that comes back here is a constant, but for a search around this one."""
 
     def apply(self, tangent):
-        return [tangent.detach() if state.carried is None else hushed(alias(tangent))]
+        return [tangent.detach() if state.carried is None else behind(Hush(), alias(tangent))]
 
 
 def alias(tensor: Tensor) -> Tensor:
@@ -58,13 +50,11 @@ def alias(tensor: Tensor) -> Tensor:
     return same if edge is None else with_history(same, *edge)
 
 
-def hushed(tensor: Tensor) -> Tensor:
-    """The tensor, with its history behind a `Hush`."""
+def behind(node: Node, tensor: Tensor) -> Tensor:
+    """The tensor, with its history, if it has one, behind this node."""
     if tensor._node is not None:
-        hush = Hush()
-        hush.edges, hush.sequence = ((tensor._node, tensor._nr),), next_sequence()
-        hush.shape, hush.numpy_dtype = tensor._array.shape, tensor._array.dtype
-        tensor._node, tensor._nr = hush, 0
+        record.start(node, ((tensor._node, tensor._nr),), [tensor._array])
+        tensor._node, tensor._nr = node, 0
     return tensor
 
 
@@ -103,7 +93,7 @@ class Carried:
         for tensor in tensors_in(found):
             node = tensor._node
             if node is not None and node.sequence > before and tensor._base is None:
-                hushed(tensor)
+                behind(Hush(), tensor)
         return found
 
     def _parted(self, values: Any) -> Any:
