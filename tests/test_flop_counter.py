@@ -67,6 +67,24 @@ def test_attention_is_counted_whole():
     assert counter.get_total_flops() == forward * 3.5 and result.shape == q.shape
 
 
+def test_products_in_the_backward_of_a_function():
+    """What a custom function computes in its backward is left out."""
+    from flambeau.utils.flop_counter import FlopCounterMode
+
+    class Square(flambeau.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x @ x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad @ grad + grad.mm(grad)
+
+    with FlopCounterMode(display=False) as counter:
+        Square.apply(flambeau.randn(5, 5, requires_grad=True)).sum().backward()
+    assert counter.get_total_flops() == 750
+
+
 def test_the_table_is_printed_at_the_end(capsys):
     """display=True prints modules, numbers and shares; nothing is counted after the block."""
     from flambeau.utils.flop_counter import FlopCounterMode

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from flambeau import printing
 from flambeau.autograd import api, modes, tangents
-from flambeau.autograd.function import Function
 from flambeau.autograd.node import LEAF
 from flambeau.factories import zeros_like
 from flambeau.tensor import Tensor
@@ -106,41 +105,30 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     return dual
 
 
-class Pushing:
-    """A Function is given duals: its author's jvp says what the tangents of its outputs are, right after forward."""
-
-    def __init__(self, args: tuple):
-        self.pairs = unpack_duals([a for a in args if isinstance(a, Tensor)])  # before forward, which may write to them
-
-    def through(self, node: Any, args: tuple, outputs: list) -> None:
-        """Make the outputs duals."""
-        if all(pair.tangent is None for pair in self.pairs):
-            return
-        if node.function.jvp is Function.jvp:
-            Function.jvp(node)
-        pairs = iter(self.pairs)
-        given = [next(pairs).tangent if isinstance(a, Tensor) else None for a in args]
-        level, own = _levels[-1], {id(a): t for a, t in zip(args, given, strict=True) if t is not None}
-        if node.writes:  # so does jvp, with the tangents: what was computed of the duals before keeps theirs
-            level[:] = [d._replace(tangent=d.tangent.clone()) if any(d.tangent is t for t in given) else d for d in level]
-        node.pushed = True
-        versions = {id(t): t._version for t in given if t is not None}
-        node.saved_for_forward = tuple([None if t is None else unpack_dual(t).primal for t in node.saved_for_forward])
-        sources = modes.state.carried.sources
-        for out, tangent in zip(outputs, node.push(*given), strict=True):
-            if tangent is None or not isinstance(out, Tensor):
-                continue
-            if id(out) in own and (tangent is not own[id(out)] or tangent._version == versions[id(tangent)]):
-                raise RuntimeError(
-                    "An inplace custom Function is not modifying the forward mode gradients inplace: if forward modifies an input inplace, then "
-                    "the jvp function must modify the corresponding gradient inplace, and return it"
-                )
-            if id(out) not in own and out._base is not None:
-                _check_view(out, tangent, args, given)
-            source = tangents.alias(out)
-            kept = _before[-1] and _has_other_leaves(source, sources)
-            level.append(Dual(out, out._node, source, source if kept else out.detach(), tangent))
-            sources.append(source)
+def push(node: Any, args: tuple, pairs: list[UnpackedDualTensor], outputs: list) -> None:
+    """Make what a Function returned duals: its author's jvp says what their tangents are. `pairs` are the tensors among its arguments, apart."""
+    if all(pair.tangent is None for pair in pairs):
+        return
+    rest = iter(pairs)
+    given = [next(rest).tangent if isinstance(a, Tensor) else None for a in args]
+    level, own = _levels[-1], {id(a): t for a, t in zip(args, given, strict=True) if t is not None}
+    if node.writes:  # so does jvp, with the tangents: what was computed of the duals before keeps theirs
+        level[:] = [d._replace(tangent=d.tangent.clone()) if any(d.tangent is t for t in given) else d for d in level]
+    node.pushed, versions = True, {id(t): t._version for t in own.values()}
+    node.saved_for_forward = tuple([None if t is None else unpack_dual(t).primal for t in node.saved_for_forward])
+    sources = modes.state.carried.sources
+    for out, tangent in zip(outputs, node.push(*given), strict=True):
+        if tangent is None or not isinstance(out, Tensor):
+            continue
+        if id(out) in own and (tangent is not own[id(out)] or tangent._version == versions[id(tangent)]):
+            words = "An inplace custom Function is not modifying the forward mode gradients inplace: if forward modifies an input inplace, then the"
+            raise RuntimeError(f"{words} jvp function must modify the corresponding gradient inplace, and return it")
+        if id(out) not in own and out._base is not None:
+            _check_view(out, tangent, args, given)
+        source = tangents.alias(out)
+        kept = _before[-1] and _has_other_leaves(source, sources)
+        level.append(Dual(out, out._node, source, source if kept else out.detach(), tangent))
+        sources.append(source)
 
 
 def _check_view(out: Tensor, tangent: Tensor, args: tuple, given: list) -> None:
@@ -149,10 +137,8 @@ def _check_view(out: Tensor, tangent: Tensor, args: tuple, given: list) -> None:
     if tangent._base is None:
         raise RuntimeError(f"{words}. Try x_t.view_as(x_t), where x_t is the tangent of the input")
     for a, t in zip(args, given, strict=True):
-        if t is not None and (a if a._base is None else a._base) is out._base and tangent._base is not (t if t._base is None else t._base):
-            raise RuntimeError(
-                f"{words} of the {'given tangent of the input' if a._base is None else 'same base as the tangent of the input'}"
-            )
+        if t is not None and any(b is out._base for b in (a, a._base)) and tangent._base is not (t if t._base is None else t._base):
+            raise RuntimeError(f"{words} of the {'given tangent' if a._base is None else 'same base as the given tangent'}")
 
 
 def _lie_alike(a: Tensor, b: Tensor) -> bool:

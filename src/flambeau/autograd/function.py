@@ -95,11 +95,11 @@ class Function:
         elif modes.state.transforms:
             raise needs_setup_context(cls)
         node = cls._new_node(args)
-        pushing = None
+        pairs = None
         if modes.state.carried is not None and modes.state.carried.duals:
             from flambeau.autograd import forward_ad
 
-            pushing = forward_ad.Pushing(args)
+            pairs = forward_ad.unpack_duals([a for a in args if isinstance(a, Tensor)])  # before forward, which may write to them
         recording = modes.state.grad and any(node.needs_input_grad)
         with modes.no_grad():
             if split:
@@ -110,8 +110,8 @@ class Function:
                 output = cls.forward(node, *args, **kwargs)
         single = not isinstance(output, (tuple, list))
         finished = _Results(node, args, [output] if single else list(output), recording).finish()
-        if pushing is not None:
-            pushing.through(node, args, finished)
+        if pairs is not None:
+            forward_ad.push(node, args, pairs, finished)
         if single:
             return finished[0]
         return type(output)(*finished) if hasattr(output, "_fields") else type(output)(finished)

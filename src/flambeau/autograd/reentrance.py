@@ -1,7 +1,6 @@
-"""Backward inside of backward inside of backward: where a Function's backward calls backward() in turn, without an end in sight.
+"""Backward inside of backward inside of backward, where a Function's backward calls backward() in turn, without an end in sight.
 
-Each call lies on Python's stack, which holds a thousand frames. A new thread has a stack of its own, so every so often one goes on there, while
-this one waits for it.
+Python's stack holds a thousand frames. So every so often one goes on in a thread, which has a stack of its own, while this one waits for it.
 """
 
 from __future__ import annotations
@@ -10,31 +9,27 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau.autograd.modes import state
 
 DEEPEST = 60  # Functions inside each other on one stack: each takes about seven frames, and the program some of its own
 
 
 def run(function: Callable, args: Any) -> Any:
     """function(*args), on a stack with room for it."""
-    state = modes.state
     state.nested += 1
     try:
-        return function(*args) if state.nested % DEEPEST else _elsewhere(function, args)
+        if state.nested % DEEPEST:
+            return function(*args)
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_with_modes, state.__dict__, function, args).result()
     finally:
         state.nested -= 1
 
 
-def _elsewhere(function: Callable, args: Any) -> Any:
-    """function(*args) in a thread with the modes of this one."""
-    here = modes.state.__dict__
-
-    def there() -> Any:
-        modes.state.__dict__.update(here)
-        try:
-            return function(*args)
-        finally:
-            here.update(modes.state.__dict__)
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(there).result()
+def _with_modes(waiting: dict, function: Callable, args: Any) -> Any:
+    """function(*args) with the modes of the thread that waits."""
+    state.__dict__.update(waiting)
+    try:
+        return function(*args)
+    finally:
+        waiting.update(state.__dict__)

@@ -133,7 +133,7 @@ class _Counting(Recorder):
         cost = self.costs.get(node.sequence)
         if cost is not None:
             self.counter._count(*cost)
-        before, self.backward = self.backward, True  # what the node does is counted; its own nodes will be, if they run
+        before, self.backward = self.backward, cost is not None  # then what the node does is counted; its own nodes will be, if they run
         try:
             return node.apply(*grads)
         finally:
