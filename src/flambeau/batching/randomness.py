@@ -22,8 +22,8 @@ def draw(level: Level, function: Callable, args: tuple, kwargs: dict) -> Any:
     name = function.__name__
     if level.randomness == "error":
         raise RuntimeError(
-            f"vmap: called random operation {name}, and its randomness is 'error'. Say randomness='same' or 'different', or "
-            "draw out of vmap"
+            f"vmap: called random operation while in randomness error mode: {name}. Say vmap(..., randomness='same') or 'different', or draw "
+            "outside of vmap"
         )
     inside, state.draw = state.draw, level.outer_draw  # an outer vmap has its own say about the same numbers
     try:
