@@ -969,6 +969,7 @@ def test_small_things(question):
     ("memory format option is only supported by strided tensors", lambda t: t.zeros_like(t.eye(2).to_sparse(), memory_format=t.channels_last)),
     ("expected sequence of length 3 at dim 2", lambda t: t.tensor([np.zeros((3, 3)), np.zeros((3, 0))])),
     (r"Use Tensor\.to_dense\(\)", lambda t: t.eye(2).to_sparse().numpy()),
+    ("dummy base class CUDAGraph", lambda t: t.cuda.graphs.CUDAGraph()),
     ("complex Scalar", lambda t: t.ones(2).index_fill_(0, t.tensor([0]), 1j)),
     ("expected 'shape' to be int or sequence", lambda t: t.unravel_index(t.tensor([1]), t.tensor([1, 2]))),
     ("expected 'shape' sequence to only contain ints", lambda t: t.unravel_index(t.tensor([1]), (2, 2.0))),

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from flambeau import devices, dtypes, legacy, rng
+from flambeau.cuda.graphs import CUDAGraph, graph
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.host_memory import cuda_device_count, cuda_is_available
 from flambeau.kernels import arrays
@@ -533,16 +534,6 @@ class Event:
 def is_current_stream_capturing() -> bool:
     """Whether the current stream records its work into a graph instead of doing it."""
     return is_initialized() and arrays.cuda().is_capturing()
-
-
-class CUDAGraph:
-    """Recording work once and replaying it is not available: CuPy does not let cuBLAS be recorded."""
-
-    def __init__(self, *args, **kwargs):
-        raise NotImplementedError("torch.cuda.CUDAGraph: recording work into a graph is not supported. Run the function itself")
-
-
-graph = CUDAGraph
 
 
 def _marks():
