@@ -41,10 +41,10 @@ class dtype:
         return self.name  # pickled as the global flambeau.dtypes.<name>
 
     def to_complex(self) -> dtype:
-        """The complex dtype with parts of this precision (float16 has none here: complex32 is not supported)."""
-        if self.is_complex:
-            return self
-        return complex128 if self is float64 else complex64
+        """The complex dtype with parts of this precision. (No tensor can have that of float16, complex32: `complex_of` is what is computed.)"""
+        if not (self.is_complex or self in (float16, bfloat16, float32, float64)):
+            raise RuntimeError(f"Unknown Complex ScalarType for {in_messages(self)}: complex numbers are pairs of floats")
+        return complex32 if self is float16 else complex_of(self)
 
     @property
     def abbr(self) -> str:
@@ -57,7 +57,7 @@ class dtype:
 
     def to_real(self) -> dtype:
         """The dtype of the real and imaginary parts."""
-        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+        return {"complex32": float16, "complex64": float32, "complex128": float64}.get(self.name, self)
 
 
 class quantized(dtype):
@@ -226,6 +226,11 @@ def set_default_dtype(d: dtype, /) -> None:
     _default = d
 
 
+def complex_of(d: dtype) -> dtype:
+    """The complex dtype that a real one becomes beside complex numbers."""
+    return d if d.is_complex else complex128 if d is float64 else complex64
+
+
 def of_scalar(value) -> dtype:
     """The dtype a Python number becomes on its own."""
     kind = type(value)
@@ -240,7 +245,7 @@ def of_scalar(value) -> dtype:
     if isinstance(value, float | np.floating):
         return _default
     if isinstance(value, complex | np.complexfloating):
-        return _default.to_complex()
+        return complex_of(_default)
     raise TypeError(f"expected a number, found {type(value).__name__}")
 
 
@@ -257,7 +262,7 @@ def combine(dimensioned: list[dtype], zero_dim: list[dtype], scalars: list[dtype
             result = own
         elif own.category > result.category:
             if own.category == COMPLEX and result.is_floating_point:
-                own = result.to_complex()
+                own = complex_of(result)
             result = promote_types(result, own)
     if result is None:
         raise ValueError("result_type needs at least one operand")

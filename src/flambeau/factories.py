@@ -235,7 +235,9 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
         array = array.reshape(out._array.shape)
     elif name == "arange" and out._array.size:
         found = f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()}"
-        warnings.warn(f"{found} which does not match the computed number of elements {array.size}: out is resized", stacklevel=5)
+        warnings.warn(
+            f"{found} which does not match the computed number of elements {array.size}. The out tensor will be resized", stacklevel=5
+        )
     if tuple(array.shape) != tuple(out._array.shape):
         if out._array.size and name in COUNTED:
             found = f"of shape {list(out.shape)} does not match the computed number of elements {array.size}"
@@ -339,8 +341,9 @@ def asarray(obj: Any, *, dtype=None, device=None, copy: bool | None = None, requ
     wanted = source.device if device is None else device_of(device)
     same = wanted == source.device and dtype in (None, source.dtype)
     if copy is False and not same:
-        target = f"dtype '{(dtype or source.dtype).name}' on {wanted}"
-        raise ValueError(f"can't alias tensor with dtype '{source.dtype.name}' on {source.device} into {target}.")
+        if wanted != source.device:
+            raise ValueError(f"can't alias tensor from device '{source.device}' to '{wanted}': what is elsewhere is a copy")
+        raise ValueError(f"can't alias tensor with dtype '{source.dtype.name}' into dtype '{dtype.name}': what is converted is a copy")
     result = source.to(device=wanted, dtype=dtype, copy=bool(copy)) if copy or not same else source
     if result.requires_grad:
         if requires_grad is None:

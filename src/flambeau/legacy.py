@@ -62,19 +62,23 @@ def _from_sequence(data: Any, dtype: dtypes.dtype, device: devices.device) -> Te
 
 def constructor(cls: type, *args, device: Any = None) -> Tensor:
     """torch.Tensor(...), and the same for its subclasses."""
-    _check_device(device, "cpu")
+    _check_device(device, "cpu", args)
     made = construct(args, dtypes.get_default_dtype(), devices.cpu, any_dtype=True)
     return made if cls is Tensor else Tensor._make_subclass(cls, made)
 
 
 def new(self: Tensor, *args, size: Any = None, device: Any = None) -> Tensor:
     """The old constructor with the dtype and device of this tensor."""
-    _check_device(device, self.device.type)
+    _check_device(device, self.device.type, args)
     args = args if size is None else (*args, Size(size))
     return construct(args, self.dtype, self.device)
 
 
-def _check_device(device: Any, expected: str) -> None:
+def _check_device(device: Any, expected: str, args: tuple) -> None:
+    if device is not None and args and isinstance(args[0], Tensor):
+        raise RuntimeError(
+            "Legacy tensor constructor of the form torch.Tensor(tensor, device=device) is not supported: try tensor.to(device)"
+        )
     if device is not None and devices.device(device).type != expected:
         raise RuntimeError(f"legacy constructor expects device type: {expected} but device type: {devices.device(device).type} was passed")
 
@@ -97,7 +101,7 @@ class TensorType(type):
         if cls.device_type == "cuda" and not cuda_is_available():
             raise TypeError(f"type {cls.__module__}.{cls.__name__} not available. Torch not compiled with CUDA enabled.")
         where = devices.device("cuda", arrays.cuda().current_device()) if cls.device_type == "cuda" else devices.cpu
-        _check_device(device, where.type)
+        _check_device(device, where.type, args)
         return construct(args, cls.dtype, where)
 
     def __instancecheck__(cls, instance) -> bool:

@@ -69,6 +69,8 @@ def is_sequence(data: Any) -> bool:
     """Whether data has elements of its own, as far as `tensor` is concerned: lists, tuples, ranges, arrays, but no tensor and no string."""
     if isinstance(data, (list, tuple)):
         return True
+    if isinstance(data, np.ndarray):
+        return data.ndim > 0
     if isinstance(data, (str, bytes, dict)) or type(data) in PYTHON_NUMBERS or hasattr(data, "_array"):
         return False
     return hasattr(data, "__len__") and hasattr(data, "__getitem__")
@@ -80,13 +82,18 @@ def is_sequence(data: Any) -> bool:
 def _shape(data: Any) -> tuple[tuple[int, ...], Any]:
     """The lengths along the first elements, and the first number."""
     shape: list[int] = []
-    while is_sequence(data):
+    while is_sequence(data) or isinstance(data, np.ndarray):  # an array without dimensions is no first element: TypeError
         shape.append(len(data))
         if len(shape) > 128:
             raise ValueError(f"too many dimensions '{type(data).__name__}': the data is nested more than 128 levels deep")
         if not shape[-1]:
             return tuple(shape), None
-        data = data[0]
+        try:
+            data = data[0]
+        except Exception:
+            raise ValueError(
+                f"could not determine the shape of object type '{type(data).__name__}': it has a length, and no element 0"
+            ) from None
     return tuple(shape), data
 
 
@@ -152,7 +159,7 @@ def _common_dtype(values: list, kinds: set) -> dtypes.dtype:
 
 def _scalar_dtype(value: Any) -> dtypes.dtype:
     """The dtype one number brings along."""
-    if isinstance(value, np.generic):
+    if isinstance(value, (np.generic, np.ndarray)):
         return dtypes.of_array(value)
     if hasattr(value, "_array"):
         return value.dtype
@@ -171,7 +178,7 @@ def _number(value: Any, dtype: dtypes.dtype) -> Any:
     """One element as a Python number."""
     if type(value) in PYTHON_NUMBERS:
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, (np.generic, np.ndarray)):
         return value.item()
     if hasattr(value, "_array"):
         if value.numel() != 1:

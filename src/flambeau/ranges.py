@@ -136,9 +136,11 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     dtype = dtype_of(name, dtype)
     _check_computed(name, dtype)
     if isinstance(start, complex) or isinstance(end, complex):
-        found = dtypes.get_default_dtype().to_complex()
+        found = dtypes.complex_of(dtypes.get_default_dtype())
         if dtype is not None and not dtype.is_complex:
-            raise RuntimeError(f"torch.{name}(): the numbers are {found.name}, which does not fit into dtype {dtype.name}")
+            raise RuntimeError(
+                f"torch.{name}(): inferred dtype {found.name} of the numbers cannot be safely cast to passed dtype {dtype.name}"
+            )
         dtype = dtype or found
     return start, end, steps.__index__(), dtype
 

@@ -95,6 +95,7 @@ def test_what_moves_elements_keeps_their_meaning(name):
     def program(t):
         q = MOVES[name](t.quantize_per_tensor(t.randn(2, 3), 0.1, 3, t.quint8))
         assert (q.is_quantized, repr(q.dtype), q.q_scale(), q.q_zero_point()) == (True, "torch.quint8", 0.1, 3)
+        assert q.layout is t.strided
         return q.int_repr()
 
     same(program)

@@ -457,7 +457,9 @@ def movedim(shape: Sizes, strides: Sizes, source: int | Sequence[int], destinati
     sources = (source,) if isinstance(source, int) else tuple(source)
     places = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(sources) != len(places):
-        raise RuntimeError(f"movedim: source {list(sources)} and destination {list(places)} must name the same number of dims")
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: {list(sources)} and {list(places)} must name the same number of them"
+        )
     ndim = len(shape)
     froms, tos = [wrap_dim(dim, ndim) for dim in sources], [wrap_dim(dim, ndim) for dim in places]
     for name, named in (("source", froms), ("destination", tos)):

@@ -111,12 +111,12 @@ def _with_size(shape, dim: int, n: int) -> tuple[int, ...]:
 
 @_c2c.meta
 def _(input, dims, scale, forward):
-    return input.shape, dtypes.OF_NUMPY[input.dtype].to_complex().numpy
+    return input.shape, dtypes.complex_of(dtypes.OF_NUMPY[input.dtype]).numpy
 
 
 @_r2c.meta
 def _(input, dims, scale):
-    return _with_size(tuple(input.shape), dims[-1], input.shape[dims[-1]] // 2 + 1), dtypes.OF_NUMPY[input.dtype].to_complex().numpy
+    return _with_size(tuple(input.shape), dims[-1], input.shape[dims[-1]] // 2 + 1), dtypes.complex_of(dtypes.OF_NUMPY[input.dtype]).numpy
 
 
 @_c2r.meta
@@ -185,7 +185,7 @@ def _sized(input, dims, sizes):
 def _complex(name: str, input, dims, sizes, norm, forward: bool):
     x, sizes = _sized(_as_float(name, input), dims, sizes)
     scale = _scale(norm, sizes, forward)
-    return _c2c(x, dims, scale, forward) if dims else x.to(x.dtype.to_complex(), copy=True)
+    return _c2c(x, dims, scale, forward) if dims else x.to(dtypes.complex_of(x.dtype), copy=True)
 
 
 def _to_half(name: str, input, dims, sizes, norm, forward: bool):

@@ -30,6 +30,8 @@ def meshgrid(*tensors, indexing=None):
     for t in axes:
         if t.dim() > 1:
             raise RuntimeError(f"meshgrid: Expected 0D or 1D tensor, found shape {tuple(t.shape)}")
+        if t.device != axes[0].device:
+            raise RuntimeError(f"torch.meshgrid expects all tensors to have the same device, found {axes[0].device} and {t.device}")
         if t.dtype is not axes[0].dtype:
             raise RuntimeError(f"torch.meshgrid expects all tensors to have the same dtype, found {axes[0].dtype} and {t.dtype}")
     swap = indexing == "xy" and len(axes) > 1
