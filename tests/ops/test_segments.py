@@ -84,3 +84,8 @@ def test_segments_of_meta_tensors():
     x = flambeau.empty(2, 6, 5, device="meta")
     for lengths in (flambeau.tensor([[2, 4], [6, 0]]), flambeau.empty(2, 2, dtype=flambeau.int64, device="meta")):
         assert tuple(flambeau.segment_reduce(x, "max", lengths=lengths, axis=1).shape) == (2, 2, 5)
+
+
+def test_its_older_name():
+    """Libraries written for the years in which it was not public call it by that name."""
+    assert flambeau._segment_reduce(flambeau.ones(3), "sum", lengths=flambeau.tensor([1, 2])).tolist() == [1, 2]

@@ -18,7 +18,8 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from flambeau import devices, dtypes, legacy, rng
-from flambeau.cuda.graphs import CUDAGraph, graph
+from flambeau.cuda.graphs import CUDAGraph as CUDAGraph
+from flambeau.cuda.graphs import graph as graph
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.host_memory import cuda_device_count, cuda_is_available
 from flambeau.kernels import arrays

@@ -41,7 +41,7 @@ ON_DEMAND = {
     "counting": "unique unique_consecutive bincount hash_tensor histc histogram histogramdd()",
     "statistics": "var std var_mean() std_mean() cov corrcoef",
     "masked": "masked.*",
-    "segments": "segment_reduce()",
+    "segments": "segment_reduce() _segment_reduce()",
     "tensor_products": "linalg.* tensordot() inner kron cross",
     "einsum": "einsum()",
     "norms": "linalg.* norm dist renorm .renorm_ frobenius_norm() nuclear_norm() norm_except_dim()",

@@ -25,7 +25,7 @@ FOLDS = {
 NAME = "segment_reduce()"
 
 
-@composite(method=False)
+@composite(method=False, aliases=("_segment_reduce",))  # by which torch_geometric knows it
 def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
     """The sum, mean, prod, max or min of every segment along `axis`. (*, N, ...), lengths (*, S) or offsets (*, S + 1) -> (*, S, ...).
 
