@@ -74,7 +74,7 @@ def new(self: Tensor, *args, size: Any = None, device: Any = None) -> Tensor:
     return construct(args, self.dtype, self.device)
 
 
-def _check_device(device: Any, expected: str, args: tuple) -> None:
+def _check_device(device: Any, expected: str, args: tuple = ()) -> None:
     if device is not None and args and isinstance(args[0], Tensor):
         raise RuntimeError(
             "Legacy tensor constructor of the form torch.Tensor(tensor, device=device) is not supported: try tensor.to(device)"
