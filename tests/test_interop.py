@@ -641,13 +641,18 @@ def _remembered(t):
     """What a user writes on a storage stays while a tensor looks at it, and goes with the last one."""
 
     class Told(t.UntypedStorage):
-        pass
+        __slots__ = ("kept",)
 
     storage = Told(8)
-    storage.note, seen = "mine", weakref.ref(storage)
+    storage.note, storage.kept, seen = "mine", type(storage.clone()) is Told, weakref.ref(storage)
     tensor = t.tensor(storage, dtype=t.uint8)
     del storage
-    found = type(tensor.untyped_storage()) is Told, tensor.untyped_storage().note, tensor[1:].untyped_storage() is tensor.untyped_storage()
+    found = (
+        type(tensor.untyped_storage()) is Told,
+        tensor.untyped_storage().note,
+        tensor.untyped_storage().kept,
+        tensor[1:].untyped_storage() is tensor.untyped_storage(),
+    )
     del tensor
     return found, seen() is None
 

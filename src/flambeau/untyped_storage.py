@@ -242,7 +242,11 @@ class UntypedStorage(Storage, _Memory):
 
     @classmethod
     def _of(cls, storage: Storage) -> UntypedStorage:
-        """A storage as users see it."""
+        """A storage as users see it; a new one, where the class is a user's own."""
+        if cls is not UntypedStorage and type(storage) is Storage:
+            own = object.__new__(cls)
+            Storage.__init__(own, storage.array)
+            return own
         if type(storage) is Storage:
             storage.__class__ = cls
         return storage  # type: ignore[return-value]
