@@ -757,3 +757,31 @@ def test_what_was_called_is_told(call):
         return names[:1] if "(x>0" not in call else names[-1:]
 
     assert told(flambeau) == told(torch)
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "FloatTensor", "own"])
+def test_a_tensor_made_of_another_keeps_its_history(kind):
+    """MyTensor(x) is x under another class: the same memory, and gradients go through; torch.Tensor(x) of a subclass is plain."""
+    for t in (flambeau, torch):
+
+        class Own(t.Tensor):
+            pass
+
+        cls = Own if kind == "own" else getattr(t, kind)
+        x = t.ones(2, requires_grad=True)
+        made = cls(x)
+        (made * 3).sum().backward()
+        assert x.grad.tolist() == [3, 3] and made.grad_fn.name() == "AliasBackward0" and made.data_ptr() == x.data_ptr()
+        assert type(cls(Own(t.ones(2)))) is (Own if kind == "own" else t.Tensor)
+        assert type(t.nn.Parameter(made)) is (Own if kind == "own" else t.nn.Parameter) and t.nn.Parameter(made).is_leaf
+
+
+def test_hooks_of_a_tensor_can_be_seen():
+    """What register_hook registered is found by those who copy or send a tensor."""
+    for t in (flambeau, torch):
+        x = t.ones(2, requires_grad=True)
+        assert not x._backward_hooks
+        x.register_hook(abs)
+        assert list(x._backward_hooks.values()) == [abs]
+        with pytest.warns(UserWarning, match="backward hook"):
+            t.utils.hooks.warn_if_has_hooks(x)

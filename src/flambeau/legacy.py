@@ -16,7 +16,7 @@ from flambeau.errors import refusal
 from flambeau.factories import empty, tensor
 from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
-from flambeau.ops import OPS
+from flambeau.subclass import _turned, as_subclass
 from flambeau.tensor import Size, Tensor
 from flambeau.typed_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage
 from flambeau.untyped_storage import UntypedStorage, storage_for
@@ -31,7 +31,7 @@ def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtyp
         if isinstance(first, Tensor):
             if not any_dtype and (first.dtype is not dtype or first.device != device):
                 raise TypeError(f"expected a tensor of {dtype} on {device} (got one of {first.dtype} on {first.device}): try .to(...)")
-            return OPS["_alias"](first)
+            return as_subclass(first, Tensor)
         if isinstance(first, (UntypedStorage, TypedStorage)):
             return empty(0, dtype=dtype, device=device).set_(storage_for(first, dtype))
         if not isinstance(first, Size) and not _is_size(first):
@@ -64,7 +64,7 @@ def constructor(cls: type, *args, device: Any = None) -> Tensor:
     """torch.Tensor(...), and the same for its subclasses."""
     _check_device(device, "cpu", args)
     made = construct(args, dtypes.get_default_dtype(), devices.cpu, any_dtype=True)
-    return made if cls is Tensor else Tensor._make_subclass(cls, made)
+    return made if cls is Tensor else _turned(made, cls)
 
 
 def new(self: Tensor, *args, size: Any = None, device: Any = None) -> Tensor:

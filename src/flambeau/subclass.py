@@ -17,7 +17,6 @@ def make_wrapper_subclass(cls: type, *args, **kwargs) -> Tensor:
 
 def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of a subclass of Tensor."""
-    _check(cls)
     if self.requires_grad and modes.state.grad:
         with DisableTorchFunctionSubclass():
             result = _alias(self)
@@ -28,7 +27,6 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
 
 def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes_strides_policy=None, dispatch_device=False) -> Tensor:
     """An instance of `cls` over the memory of `data`, a leaf without its history."""
-    _check(cls)
     result = wrap(data._array)
     result._storage = data._shared_storage()
     result = _turned(result, cls)
@@ -37,6 +35,7 @@ def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes
 
 def _turned(tensor: Tensor, cls: type) -> Tensor:
     """A new tensor as an instance of `cls`: the same object, or another one in its place where the class has slots of its own."""
+    _check(cls)
     try:
         tensor.__class__ = cls
         return tensor

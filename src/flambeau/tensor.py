@@ -399,6 +399,12 @@ class Tensor(Methods):
             return RemovableHandle(self._hooks, hook)
         return RemovableHandle(node._hooks().of_tensors.setdefault(self._nr, {}), hook)
 
+    @property
+    def _backward_hooks(self) -> dict | None:
+        """What `register_hook` registered, for those who copy or send a tensor."""
+        node = self.grad_fn
+        return self._hooks if node is None else node._hooks().of_tensors.get(self._nr)
+
     def register_post_accumulate_grad_hook(self, hook) -> RemovableHandle:
         """Call hook(tensor) each time a gradient has been added to this leaf's `.grad`."""
         if not self.requires_grad:

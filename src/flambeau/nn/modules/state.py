@@ -177,7 +177,8 @@ class State:
                     tensor.copy_(saved)
         except Exception as problem:
             shapes = f"whose dimensions in the model are {tensor.size()} and {saved.size()} in the checkpoint"
-            return f'While copying the parameter named "{key}", {shapes}, an exception occurred : {problem.args}.'
+            way = "swapping" if __future__.get_swap_module_params_on_conversion() else "copying"
+            return f'While {way} the parameter named "{key}", {shapes}, an exception occurred : {problem.args}.'
         return ""
 
     # -- hooks
