@@ -326,3 +326,15 @@ def test_printed_results_name_pytorchs_nodes():
         return names + [cell(x[0]).grad_fn.name() for cell in (lib.nn.GRUCell(3, 2), lib.nn.RNNCell(3, 2))]
 
     assert told(flambeau) == told(torch)
+
+
+@pytest.mark.parametrize(
+    ("shape", "state", "said"), [((3, 5), (4, 6), "batch size 3 doesn't match hidden0 batch size 4"), ((5,), (3, 6), "inconsistent")]
+)
+@pytest.mark.parametrize("cell", ["RNNCell", "GRUCell", "LSTMCell"])
+def test_a_state_for_every_sample(cell, shape, state, said):
+    """A batch of states beside one sample was broadcast."""
+    for f in (flambeau, torch):
+        h = f.ones(state)
+        with pytest.raises(RuntimeError, match=said):
+            getattr(f.nn, cell)(5, 6)(f.ones(shape), (h, h) if cell == "LSTMCell" else h)

@@ -343,11 +343,11 @@ def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     for number, state in enumerate((hx, cx)):
         if state is None:
             continue
-        found = state._array.shape
+        found = state._array.shape[:2]  # of three dimensions, if there is no batch and the state has one
         if found[-1] != hidden:
             raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {found[-1]}, expected {hidden}")
         if found[0] != given[0]:
-            raise RuntimeError(f"Input batch size {given[0]} and that of hidden{number}, {found[0]}, differ")
+            raise RuntimeError(f"Input batch size {given[0]} doesn't match hidden{number} batch size {found[0]}: a state for every sample")
     if cell != "gru" and b_ih is not None and b_hh is not None:  # both only ever occur as a sum
         b_ih, b_hh = b_ih + b_hh, None
     gates, states = linear(input, w_ih, b_ih), (hx, cx)
