@@ -1,4 +1,4 @@
-"""torch.ao.quantization: dynamic quantization of models, rounding during training. What is left of static quantization refuses, with a sentence."""
+"""torch.ao.quantization: dynamic quantization of models. What PyTorch has for static quantization and training refuses, with a sentence."""
 
 from __future__ import annotations
 

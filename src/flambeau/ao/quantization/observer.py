@@ -90,7 +90,6 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     _version = 3
     schemes: tuple = ()
-    averaging_constant: float | None = None
     min_val: Tensor
     max_val: Tensor
     eps: Tensor
@@ -105,8 +104,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         if dtype not in BOUNDS:
             raise AssertionError(f"an observer works for {', '.join(map(str, BOUNDS))}; found {dtype}")
         self.qscheme, self.reduce_range = qscheme, reduce_range
-        self.factory_kwargs = {name: value for name, value in (factory_kwargs or {}).items() if value is not None}
-        self.register_buffer("eps", tensor([eps], **self.factory_kwargs))
+        self.register_buffer("eps", tensor([eps]))
         self.has_customized_qrange = quant_min is not None and quant_max is not None
         low, high = BOUNDS[dtype]
         if self.has_customized_qrange:
@@ -116,15 +114,6 @@ class UniformQuantizationObserverBase(ObserverBase):
         elif reduce_range:
             low, high = -(-low // 2), high // 2
         self.quant_min, self.quant_max = low, high
-
-    def _with(self, low: Tensor, high: Tensor, seen: bool) -> tuple[Tensor, Tensor]:
-        """The range seen so far and another: both of them, or a step of the moving average towards the new one."""
-        if not seen:
-            return low, high
-        step = self.averaging_constant
-        if step is None:
-            return self.min_val.minimum(low), self.max_val.maximum(high)
-        return self.min_val + step * (low - self.min_val), self.max_val + step * (high - self.max_val)
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """(scales, zero points), of one element each, or of one for each channel."""
@@ -159,15 +148,14 @@ class MinMaxObserver(UniformQuantizationObserverBase):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.register_buffer("min_val", tensor(float("inf"), **self.factory_kwargs))
-        self.register_buffer("max_val", tensor(float("-inf"), **self.factory_kwargs))
+        self.register_buffer("min_val", tensor(float("inf")))
+        self.register_buffer("max_val", tensor(float("-inf")))
 
     def forward(self, x_orig: Tensor) -> Tensor:
         if x_orig.numel():
-            x = x_orig.detach().to(self.min_val.dtype)
-            low, high = self._with(x.min(), x.max(), bool(self.min_val <= self.max_val))
-            self.min_val.copy_(low)
-            self.max_val.copy_(high)
+            x = x_orig.detach().to(dtypes.float32)
+            self.min_val.copy_(x.min().minimum(self.min_val))
+            self.max_val.copy_(x.max().maximum(self.max_val))
         return x_orig
 
     def reset_min_max_vals(self) -> None:
@@ -187,13 +175,16 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     def __init__(self, ch_axis: int = 0, dtype: Any = dtypes.quint8, qscheme: Any = per_channel_affine, *args: Any, **kwargs: Any) -> None:
         super().__init__(dtype, qscheme, *args, **kwargs)
         self.ch_axis = ch_axis
-        self.register_buffer("min_val", tensor([], **self.factory_kwargs))
-        self.register_buffer("max_val", tensor([], **self.factory_kwargs))
+        self.register_buffer("min_val", tensor([]))
+        self.register_buffer("max_val", tensor([]))
 
     def forward(self, x_orig: Tensor) -> Tensor:
         if x_orig.numel():
-            x = x_orig.detach().to(self.min_val.dtype).transpose(0, self.ch_axis).flatten(1)
-            self.min_val, self.max_val = self._with(x.amin(1), x.amax(1), self.min_val.numel() > 0)
+            x = x_orig.detach().to(dtypes.float32).transpose(0, self.ch_axis).flatten(1)
+            low, high = x.amin(1), x.amax(1)
+            seen = self.min_val.numel()
+            self.min_val = low.minimum(self.min_val) if seen else low
+            self.max_val = high.maximum(self.max_val) if seen else high
         return x_orig
 
     def reset_min_max_vals(self) -> None:
@@ -201,26 +192,14 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
         self.min_val, self.max_val = tensor([]), tensor([])
 
 
-class MovingAverageMinMaxObserver(MinMaxObserver):
-    """One range for all elements, the moving average of those seen: r <- r + averaging_constant (new - r)."""
-
-    def __init__(self, averaging_constant: float = 0.01, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.averaging_constant = averaging_constant
-
-
-class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
-    """A moving average for each index of one dimension."""
-
-    def __init__(self, averaging_constant: float = 0.01, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.averaging_constant = averaging_constant
-
-
 STATIC = "it belongs to static quantization or to training for it, which are not available: try quantize_dynamic"
-HistogramObserver, NoopObserver, RecordingObserver = import_only.classes(
-    "torch.ao.quantization.observer", "HistogramObserver NoopObserver RecordingObserver", STATIC
-)
+(
+    HistogramObserver, MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver, NoopObserver, RecordingObserver,
+) = import_only.classes(
+    "torch.ao.quantization.observer",
+    "HistogramObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver RecordingObserver",
+    STATIC,
+)  # fmt: skip
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------

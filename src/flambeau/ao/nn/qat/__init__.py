@@ -1,4 +1,4 @@
-"""torch.ao.nn.qat: the linear layer that is trained with its weight rounded, as it will be when it is quantized."""
+"""torch.ao.nn.qat: the linear layer whose weight passes through a module of your choice, which watches it or rounds it as it will be quantized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flambeau.tensor import Tensor
 
 
 class Linear(Float):
-    """y = x round(A)ᵀ + b, rounded by what `qconfig.weight` makes. (*, in_features) -> (*, out_features)."""
+    """y = x f(A)ᵀ + b, f being the module that `qconfig.weight` makes. (*, in_features) -> (*, out_features)."""
 
     _FLOAT_MODULE = Float
 
