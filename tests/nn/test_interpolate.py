@@ -256,3 +256,17 @@ def test_sizes_are_checked_before_modes():
         lambda t, x: t.nn.functional.interpolate(x, size=(4, 4), mode="nearest", align_corners=True),
     ):
         check_errors(call, (3, 5, 5))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("mode", "shape", "factor"), [("linear", (3, 5, 5), 57), ("bicubic", (1, 1, 11, 7), 17), ("trilinear", (1, 1, 3, 4, 5), 9)])
+def test_the_way_back_from_half_precision_has_full_weights(mode, shape, factor, dtype):
+    """Rounded weights add up to errors of several percent in a gradient that many elements share; PyTorch's are those of float32."""
+    found = []
+    for f in (flambeau, torch):
+        f.manual_seed(0)
+        x = f.randn(*shape, dtype=getattr(f, dtype), requires_grad=True)
+        y = f.nn.functional.interpolate(x, scale_factor=factor, mode=mode)
+        y.backward(f.randn(*y.shape, dtype=y.dtype))
+        found.append(torch.from_numpy(x.grad.float().numpy()))
+    torch.testing.assert_close(*found, rtol=2 * torch.finfo(getattr(torch, dtype)).eps, atol=1e-3)

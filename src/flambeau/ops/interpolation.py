@@ -219,7 +219,9 @@ FILTERS = {
 
 @functools.lru_cache(64)
 def _turned(key: tuple) -> Table:
-    return _table(key).turned()
+    """The way back, with weights of float32 for half precision, too, as in PyTorch: rounded ones would tell in a sum over many elements."""
+    *what, dtype = key
+    return _table((*what, "float32" if dtype in ("bfloat16", "float16") else dtype)).turned()
 
 
 def _filled(places, weights, size: int) -> Table:
