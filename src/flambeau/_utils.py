@@ -1,9 +1,13 @@
 """torch._utils: many tensors as one, as gradients are sent and master copies of weights kept (apex and its descendants import these);
-and the functions that pickles of PyTorch's name."""
+exceptions on their way to another process; and the functions that pickles of PyTorch's name."""
 
 from __future__ import annotations
 
+import pickle
+import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from flambeau.factories import empty
 from flambeau.ops import OPS, contents
@@ -52,3 +56,35 @@ def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Iterator[list[T
 def _element_size(dtype) -> int:
     """Bytes of one element."""
     return dtype.itemsize
+
+
+class ExceptionWrapper:
+    """An exception as text and a type, to be raised again in another thread or process."""
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        self.exc_type, problem, _ = exc_info or sys.exc_info()
+        self.name = self.exc_type.__name__
+        try:
+            pickle.dumps(self.exc_type)
+        except Exception:  # a class inside a function, say
+            self.exc_type = RuntimeError
+        self.exc_msg = "".join(traceback.format_exception(problem))
+        self.where = where
+
+    def reraise(self) -> None:
+        """Raise it with the other's traceback as its message."""
+        text = f"Caught {self.name} {self.where}.\nOriginal {self.exc_msg}"
+        if self.exc_type is KeyError:
+            text = _Verbatim(text)
+        try:
+            problem = self.exc_type(text)
+        except Exception:  # its constructor wants other arguments
+            problem = RuntimeError(text)
+        raise problem from None
+
+
+class _Verbatim(str):
+    """KeyError shows the repr of its message: this one is itself."""
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -97,7 +97,7 @@ def test_a_subset_that_overrides_one_of_two_is_told():
             def __getitem__(self, i):
                 return -1
 
-        return list(d.DataLoader(Mine(range(5), [1, 2]), batch_size=2))
+        Mine(range(5), [1, 2])
 
     assert same(program) == "NotImplementedError"
 

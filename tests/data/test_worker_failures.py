@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -62,7 +63,7 @@ def test_a_batch_that_cannot_be_sent_is_an_error_here():
 def test_a_worker_that_cannot_be_started_is_an_error_here():
     """A data set that cannot be sent to a spawned process: the exception is raised, and no process stays."""
     before = set(multiprocessing.active_children())
-    with pytest.raises((AttributeError, TypeError)):
+    with pytest.warns(UserWarning, match="Got pickle error when"), pytest.raises((AttributeError, TypeError)):  # PyTorch's warning
         list(DataLoader([lambda: 1], num_workers=2, multiprocessing_context="spawn"))
     assert set(multiprocessing.active_children()) <= before
 
@@ -280,3 +281,34 @@ def test_a_forked_child_of_the_program_does_not_end_its_workers():
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert len(list(iterator)) == 19
+
+
+def test_workers_that_read_too_much_and_too_many_workers_warn():
+    """The phrases by which programs filter these warnings are PyTorch's."""
+
+    class Stream(OURS.torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(2))
+
+        def __len__(self):
+            return 2
+
+    loader = DataLoader(Stream(), num_workers=2)
+    len(loader)
+    with pytest.warns(UserWarning, match=r"but [0-9]+ samples have been fetched\. For multiprocessing data-loading, this"):
+        list(loader)
+    with pytest.warns(UserWarning, match="excessive worker creation might get DataLoader running slow or even freeze"):
+        DataLoader(range(4), num_workers=1000)
+
+
+def test_exceptions_travel():
+    """torch._utils.ExceptionWrapper holds an exception for another thread or process, which raises it with its traceback."""
+    from flambeau._utils import ExceptionWrapper
+
+    try:
+        {}["missing"]
+    except KeyError:
+        held = pickle.loads(pickle.dumps(ExceptionWrapper(where="in a test")))
+    with pytest.raises(KeyError, match="Caught KeyError in a test") as found:
+        held.reraise()
+    assert "test_worker_failures.py" in str(found.value) and held.exc_type is KeyError

@@ -259,7 +259,9 @@ def test_sizes_are_checked_before_modes():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize(("mode", "shape", "factor"), [("linear", (3, 5, 5), 57), ("bicubic", (1, 1, 11, 7), 17), ("trilinear", (1, 1, 3, 4, 5), 9)])
+@pytest.mark.parametrize(
+    ("mode", "shape", "factor"), [("linear", (3, 5, 5), 57), ("bicubic", (1, 1, 11, 7), 17), ("trilinear", (1, 1, 3, 4, 5), 9)]
+)
 def test_the_way_back_from_half_precision_has_full_weights(mode, shape, factor, dtype):
     """Rounded weights add up to errors of several percent in a gradient that many elements share; PyTorch's are those of float32."""
     found = []

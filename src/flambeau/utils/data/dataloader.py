@@ -223,7 +223,9 @@ class DataLoader(Generic[_T_co]):
                     raise ValueError(f"multiprocessing_context should specify a valid start method in {methods}, found {context!r}")
                 context = multiprocessing.get_context(context)
             if not isinstance(context, BaseContext):
-                raise TypeError(f"multiprocessing_context option should be a valid context, or the name of a start method, found {context}")
+                raise TypeError(
+                    f"multiprocessing_context option should be a valid context object or the name of a start method, found {context}"
+                )
         self.__context = context
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -238,7 +240,8 @@ class DataLoader(Generic[_T_co]):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         if cores is None or self.num_workers > cores:
             suggested = "" if cores is None else f", more than the {cores} cores of this system: suggested max number of worker is {cores}"
-            warnings.warn(f"DataLoader: {self.num_workers} worker processes{suggested}", stacklevel=3)
+            slow = "excessive worker creation might get DataLoader running slow or even freeze"
+            warnings.warn(f"DataLoader: {self.num_workers} worker processes{suggested}: {slow}", stacklevel=3)
 
 
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
@@ -351,9 +354,9 @@ class _BaseDataLoaderIter:
     def _check_length(self) -> None:
         expected, found = self._IterableDataset_len_called, self._num_yielded
         if expected is not None and found > expected:
-            text = f"{self._dataset} said that it has {expected} samples (len(dataloader)), but {found} samples came. "
+            text = f"{self._dataset} said that it has {expected} samples (len(dataloader)), but {found} samples have been fetched. "
             if self._num_workers:
-                text += "Every worker reads the whole stream unless it takes a share of it: see get_worker_info()"
+                text += "For multiprocessing data-loading, this happens where workers do not share the stream between them: see get_worker_info()"
             warnings.warn(text, stacklevel=3)
 
     def __len__(self) -> int:

@@ -76,7 +76,7 @@ class StackDataset(Dataset):
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
         if args and kwargs:
             raise ValueError(
-                "StackDataset takes either data sets (items are tuples) or names=data sets (items are dicts), but both are given"
+                "StackDataset: Supported either data sets (items are tuples) or names=data sets (items are dicts), but both are given"
             )
         parts: Any = args or tuple(kwargs.values())
         if not parts:
@@ -181,6 +181,12 @@ class Subset(Dataset[_T_co]):
     def __init__(self, dataset: Dataset[_T_co], indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = indices
+        own = type(self)
+        if own.__getitem__ is not Subset.__getitem__ and own.__getitems__ is Subset.__getitems__:
+            raise NotImplementedError(
+                f"{own.__name__} overrides __getitem__ but not __getitems__, with which a DataLoader asks a Subset for the items of a "
+                "batch. Try: def __getitems__(self, indices): return [self[i] for i in indices]"
+            )
 
     def __getitem__(self, idx):
         if isinstance(idx, list):
@@ -189,12 +195,6 @@ class Subset(Dataset[_T_co]):
 
     def __getitems__(self, indices: list[int]) -> list[_T_co]:
         """The items of a whole batch, asked for at once if the data set can."""
-        own = type(self)
-        if own.__getitem__ is not Subset.__getitem__ and own.__getitems__ is Subset.__getitems__:
-            raise NotImplementedError(
-                f"{own.__name__} overrides __getitem__ but not __getitems__, with which a DataLoader asks a Subset for the items of a "
-                "batch. Try: def __getitems__(self, indices): return [self[i] for i in indices]"
-            )
         chosen = [self.indices[i] for i in indices]
         if callable(getattr(self.dataset, "__getitems__", None)):
             return self.dataset.__getitems__(chosen)

@@ -152,9 +152,12 @@ def _launch(context: Any, job: worker.Job) -> tuple[int, Any, Table]:
     try:
         with _starting(context.get_start_method()):
             process.start()
-    except BaseException:
+    except BaseException as problem:
         worker.OWNED.discard(ours)
         ours.close()
+        if isinstance(problem, (TypeError, AttributeError, pickle.PicklingError)):
+            hint = "data set, collate_fn and worker_init_fn are sent to it: functions inside others cannot be, or try multiprocessing_context='fork'"
+            warnings.warn(f"Got pickle error when starting a worker of a DataLoader: {hint}", stacklevel=2)
         raise
     finally:
         theirs.close()

@@ -7,13 +7,13 @@ import os
 import pickle
 import select
 import signal
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from typing import Any
 
 from flambeau import settings
+from flambeau._utils import ExceptionWrapper
 from flambeau.utils.data import streams
 from flambeau.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 from flambeau.utils.data.channel import Channel, Shelf
@@ -32,6 +32,8 @@ class WorkerInfo:
     num_workers: int
     seed: int
     dataset: Any
+    rng: Any = None  # of a worker that is a thread, which there is none of
+    worker_method: str = "multiprocessing"
 
 
 _worker_info: WorkerInfo | None = None
@@ -62,38 +64,6 @@ class Job:
         """What makes batches of this worker's copy of the data."""
         kind = _IterableDatasetFetcher if self.iterable else _MapDatasetFetcher
         return kind(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
-
-
-class ExceptionWrapper:
-    """An exception of a worker, as text and a type, to be raised again in the loader's process."""
-
-    def __init__(self, problem: BaseException, where: str) -> None:
-        self.kind: type[BaseException] = type(problem)
-        self.name = self.kind.__name__
-        try:
-            pickle.dumps(self.kind)
-        except Exception:  # a class inside a function, say
-            self.kind = RuntimeError
-        self.text = "".join(traceback.format_exception(problem))
-        self.where = where
-
-    def reraise(self) -> None:
-        """Raise it with the worker's traceback as its message."""
-        text = f"Caught {self.name} {self.where}.\nOriginal {self.text}"
-        if self.kind is KeyError:
-            text = _Verbatim(text)
-        try:
-            problem = self.kind(text)
-        except Exception:  # its constructor wants other arguments
-            problem = RuntimeError(text)
-        raise problem from None
-
-
-class _Verbatim(str):
-    """KeyError shows the repr of its message: this one is itself."""
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def run(channel: Channel, job: Job) -> None:
@@ -151,8 +121,8 @@ class Worker:
             self.fetcher = job.fetcher()
             if saved is not None:
                 self._go_on(saved)
-        except Exception as problem:
-            self.problem = ExceptionWrapper(problem, self.where)
+        except Exception:
+            self.problem = ExceptionWrapper(where=self.where)
 
     def _go_on(self, saved: dict) -> None:
         if self.job.iterable:
@@ -186,27 +156,27 @@ class Worker:
             try:
                 kind, data = BATCH, self.fetcher.fetch(index)
                 self.fetched += 1
-            except StopIteration as stop:
+            except StopIteration:
                 if not self.job.iterable:
-                    kind, data = ERROR, ExceptionWrapper(stop, self.where)
+                    kind, data = ERROR, ExceptionWrapper(where=self.where)
                 else:
                     kind = END
-            except Exception as problem:
-                kind, data = ERROR, ExceptionWrapper(problem, self.where)
+            except Exception:
+                kind, data = ERROR, ExceptionWrapper(where=self.where)
         try:
             self.shelf.send((task, kind, self._standing()), data)
         except OSError:
             raise
         except Exception as problem:  # the batch cannot be pickled
             problem.add_note("(the batch could not be sent from the worker to the main process)")
-            self.shelf.send((task, ERROR, None), ExceptionWrapper(problem, self.where))
+            self.shelf.send((task, ERROR, None), ExceptionWrapper(where=self.where))
 
     def _begin_epoch(self) -> None:
         self.fetched, self.problem = 0, None
         try:
             self.fetcher = self.job.fetcher()
-        except Exception as problem:
-            self.problem = ExceptionWrapper(problem, self.where)
+        except Exception:
+            self.problem = ExceptionWrapper(where=self.where)
 
     def _standing(self) -> dict | None:
         """Where this worker stands after a batch, as far as it has changed: what `Progress` saves."""
