@@ -62,7 +62,8 @@ class ExceptionWrapper:
     """An exception as text and a type, to be raised again in another thread or process."""
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
-        self.exc_type, problem, _ = exc_info or sys.exc_info()
+        kind, problem, _ = exc_info or sys.exc_info()
+        self.exc_type: Any = kind
         self.name = self.exc_type.__name__
         try:
             pickle.dumps(self.exc_type)
