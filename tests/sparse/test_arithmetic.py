@@ -198,6 +198,14 @@ def test_shapes_and_sums(kind, name):
     agree(program, exactly=name not in ("sum", "method sum", "softmax", "softmax 0", "log_softmax", "norm"))
 
 
+
+
+def test_sums_of_integers():
+    """Sums of small integers are counted in 64 bits, unless a dtype is asked for."""
+    agree(lambda t: (matrix(t) * 100).to(t.int8).sum(0))
+    agree(lambda t: matrix(t).to(t.int8).sum(0, dtype=t.int8))
+
+
 def test_what_a_sparse_tensor_is_asked():
     """The dtype that it would meet a number in; its storage, of which it has none."""
     assert repr(flambeau.result_type(matrix(flambeau).int(), flambeau.tensor(2.5))) == "torch.float32"
