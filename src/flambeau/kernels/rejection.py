@@ -44,8 +44,7 @@ def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.nd
             raise ValueError(f"binomial only supports floating-point dtypes for {name}, but found {array.dtype.name}. Try {name}.float()")
     if count.dtype != prob.dtype:
         raise RuntimeError(f"binomial: expected count and prob of one dtype, but found {count.dtype.name} and {prob.dtype.name}")
-    n, p = (a.astype(_wide(count.dtype)) for a in (count, prob))
-    n, p = np.broadcast_arrays(n, p)
+    n, p = np.broadcast_arrays(*[a.astype(_wide(count.dtype)) for a in (count, prob)])
     mirrored, nothing = p > 0.5, (n <= 0) | (p <= 0)
     q = np.where(mirrored, 1 - p, p)
     with np.errstate(all="ignore"):
@@ -60,7 +59,7 @@ def gamma(generator: Generator, shape: np.ndarray) -> np.ndarray:
 
     Below 1 it is one of shape a + 1 times a power of a uniform number. What is computed of a alone has its precision.
     """
-    a = shape.astype(_wide(shape.dtype))
+    a: np.ndarray = shape.astype(_wide(shape.dtype))
     with np.errstate(all="ignore"):
         d = np.where(a == 0, 0, np.where(a < 1, a + 1, a) - a.dtype.type(THIRD)).astype(np.float64)
         return _one_by_one(generator, _gamma, d, 1 / np.sqrt(9 * d), np.where((a < 1) & (a != 0), 1 / a, 0))
@@ -90,7 +89,7 @@ def _one_by_one(generator: Generator, sample: Callable, *operands: np.ndarray) -
             some = min(4 * out.size, 256)
             blocks = iter(lambda: unit(generator, some).tolist(), None)
             uniforms = (u for u, _ in zip(itertools.chain.from_iterable(blocks), used, strict=False))
-            out.flat = [sample(*values, uniforms, waiting) for values in numbers.reshape(len(operands), -1).T.tolist()]
+            out.reshape(-1)[:] = [sample(*values, uniforms, waiting) for values in numbers.reshape(len(operands), -1).T.tolist()]
             generator.words[:] = start
             unit(generator, next(used))
         generator.next_normal = None if math.isnan(waiting[0]) else float(waiting[0])
