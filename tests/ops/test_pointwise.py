@@ -390,6 +390,19 @@ def test_phrases_that_programs_match():
             x.heaviside(other)
     with pytest.raises(RuntimeError, match="operation's result requires dtype"):
         x.float_power_(2)
+    for name in ("isposinf", "isneginf", "signbit"):
+        with pytest.raises(RuntimeError, match=f"{name} does not support non-boolean outputs"):
+            getattr(flambeau, name)(x, out=flambeau.ones(2))
+
+
+def test_the_slope_of_sinc_near_zero():
+    """Where the square of a number is zero, the slope is 0 / 0."""
+    slopes = []
+    for t in (torch, flambeau):
+        x = t.tensor([0.0, 5e-324, -2.3e-308, 1e-200, 1e-100, 1.0], dtype=t.float64, requires_grad=True)
+        t.sinc(x).sum().backward()
+        slopes.append(x.grad.tolist())
+    assert slopes[0] == slopes[1]
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------

@@ -446,7 +446,8 @@ def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tens
     inplace.check_out(op, operands, out, dtypes.OF_NUMPY[out_dtype])
     if len(op.operands) == 1 and op.public and op.rule in ("promote", "real", "compare") and out._array.dtype != out_dtype:
         found, wanted = dtypes.in_messages(out.dtype), dtypes.in_messages(dtypes.OF_NUMPY[out_dtype])
-        raise RuntimeError(f"{op.short}(): Found dtype {found} but expected {wanted} for out=")
+        also = f". {op.short} does not support non-boolean outputs" if op.rule == "compare" else ""
+        raise RuntimeError(f"{op.short}(): Found dtype {found} but expected {wanted} for out={also}")
     views = [arrays.view_of(v) for v in ready if not isinstance(v, arrays.NUMBERS)]
     shape = layout.broadcast_shapes(*[v[0] for v in views])
     inplace.check_writable("out=", out)

@@ -108,7 +108,8 @@ sinc.derivative(input=lambda grad, input: _sinc_slope(grad, input * math.pi, inp
 
 
 def _sinc_slope(grad, t, x):
-    return e.where(e.eq(x, 0), 0, grad * e.conj((t * e.cos(t) - e.sin(t)) / (t * x)))
+    square = t * x  # is 0 long before x is
+    return e.where(e.eq(square, 0), 0, grad * e.conj((t * e.cos(t) - e.sin(t)) / square))
 
 
 # -- hyperbolic ------------------------------------------------------------------------------------------------------
