@@ -390,6 +390,8 @@ def test_phrases_that_programs_match():
             x.heaviside(other)
     with pytest.raises(RuntimeError, match="operation's result requires dtype"):
         x.float_power_(2)
+    with pytest.raises(RuntimeError, match=r"Integers to negative integer powers are not allowed\."):
+        flambeau.arange(3) ** -2
     for name in ("isposinf", "isneginf", "signbit"):
         with pytest.raises(RuntimeError, match=f"{name} does not support non-boolean outputs"):
             getattr(flambeau, name)(x, out=flambeau.ones(2))
@@ -616,3 +618,20 @@ def test_lengths_of_complex_numbers_are_pytorchs_to_the_last_bit(dtype, apart):
     assert (ours(x).abs().numpy() != x.abs().numpy()).mean() <= apart
     a, b = (torch.tensor([complex(-root, root)], dtype=dtype) for root in (2**0.5, 0.5**0.5))
     check("isclose", a, b, atol=0.5, rtol=0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_logaddexp_of_complex_numbers_at_infinity(dtype):
+    """Two numbers that end at one infinity are added as they are; NaN in any part is NaN in both."""
+    values = [complex(INF, 1), complex(-INF, 1), complex(-INF, INF), complex(1, INF), complex(NAN, 1), complex(-INF, NAN), 1 + 2j, 0j]
+    x = torch.tensor(values, dtype=dtype)
+    check("logaddexp", x[:, None], x)
+
+
+def test_areas_of_no_samples():
+    """There is nothing between no samples, and that is not an error."""
+    for shape in ((0,), (0, 2), (2, 0), (1,)):
+        for dim in (0, -1):
+            check("cumulative_trapezoid", torch.ones(shape), dim=dim)
+            check("trapezoid", torch.ones(shape), torch.ones(shape), dim=dim)
+            check("cumulative_trapezoid", torch.ones(shape), torch.ones(shape), dim=dim)

@@ -27,7 +27,7 @@ def pow(input, exponent):
             return quick, input
     common = promoted(input, exponent)
     if common.category == dtypes.INTEGER and exponent < 0:
-        raise RuntimeError(f"Integers to negative integer powers are not allowed: {input.dtype} ** {exponent}. Try input.float()")
+        raise RuntimeError(f"Integers to negative integer powers are not allowed. Found {input.dtype} ** {exponent}: try input.float()")
     return _power_to_number, input, exponent
 
 

@@ -53,10 +53,13 @@ def logaddexp(input, other):
 
 @composite(public=False, method=False, out=True)
 def _logaddexp_complex(input, other):
-    """The same for complex numbers: the one with the larger real part is taken out."""
+    """The same for complex numbers: the one with the larger real part is taken out. Of two that end at one infinity nothing can be."""
     first = input.real >= other.real
     larger, smaller = input.where(first, other), other.where(first, input)
-    return larger + (smaller - larger).exp().log1p()
+    endless = (larger.real == smaller.real) & larger.real.isinf()
+    of_endless = (larger.where(endless, 0).exp() + smaller.where(endless, 0).exp()).log()
+    found = (larger + (smaller - larger).exp().log1p()).where(~endless, of_endless.where(larger.real > 0, smaller))
+    return found.masked_fill((input != input) | (other != other), complex(math.nan, math.nan))
 
 
 @pointwise(dtypes="float", complex=False, numbers=False)
