@@ -17,6 +17,7 @@ typedef struct {
     const fl_pointwise *entry[FL_NTYPES], *with_number[FL_NTYPES]; /* by key */
     const fl_pointwise *only; /* the one instance of a kernel without generic operands, otherwise NULL */
     int n_in, n_param, generic;
+    bool formula; /* its numbers are meant in the type of its operands; those of other loops, whose names have a point, are sizes and steps */
 } Kernel;
 
 typedef struct {
@@ -55,10 +56,10 @@ static bool read_param(PyObject *value, double *to) {
     return false;
 }
 
-/* Whether an integer type holds this number, but for its fraction. */
+/* Whether an integer type holds this number, but for its fraction. To unsigned types -1 is the largest value. */
 static bool holds(int type, double number) {
-    int64_t cell;
-    return fabs(number) < 0x1p63 && fl_store(type, 1, (int64_t)number, 0, 0, &cell);
+    int64_t cell, whole = fabs(number) < 0x1p63 ? (int64_t)number : INT64_MIN;
+    return whole != INT64_MIN && (fl_store(type, 1, whole, 0, 0, &cell) || (number < 0 && fl_store(type, 1, -whole, 0, 0, &cell)));
 }
 
 static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObject **op, Launch *l) {
@@ -77,7 +78,7 @@ static const fl_pointwise *gather(Kernel *k, PyObject *const *args, PyArrayObjec
         l->data[i + 1] = op[i + 1] ? PyArray_BYTES(op[i + 1]) : (char *)l->number[i];
     }
     for (int i = 0; i < k->n_param; i++)
-        if (!read_param(args[k->n_in + i], &l->param[i]) || (key >= 0 && accepts[key] == 1 && !holds(key, l->param[i]))) return NULL;
+        if (!read_param(args[k->n_in + i], &l->param[i]) || (k->formula && key >= 0 && accepts[key] == 1 && !holds(key, l->param[i]))) return NULL;
     return e;
 }
 
@@ -398,7 +399,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
             const fl_pointwise **at = e->numbers ? &k->with_number[e->key] : &k->entry[e->key];
             if (strcmp(e->name, name) || *at) continue;
             *at = e, found++;
-            k->name = e->name, k->n_in = e->n_in, k->n_param = e->n_param, k->generic = e->generic;
+            k->name = e->name, k->formula = !strchr(e->name, '.'), k->n_in = e->n_in, k->n_param = e->n_param, k->generic = e->generic;
             k->only = found == 1 && !e->generic ? e : NULL;
         }
     k->call = kernel_call;
