@@ -78,7 +78,7 @@ class Future(Generic[T]):
             try:
                 result = callback(future)
             except Exception as problem:
-                error = RuntimeError(f"Got the following error when running the callback: {type(problem).__name__}: {problem}")
+                error = RuntimeError(f"Got the following error from a callback: {type(problem).__name__}: {problem}")
                 error.__cause__ = problem
                 later.set_exception(error)
             else:
@@ -101,7 +101,7 @@ class Future(Generic[T]):
     def _complete(self, value: Any, error: BaseException | None) -> None:
         with self._changed:
             if self._done:
-                raise RuntimeError("this Future is completed, and a Future can only be marked completed once.")
+                raise RuntimeError("this Future is completed. A Future can only be marked completed once.")
             self._value, self._error, self._done = value, error, True
             callbacks, self._callbacks = self._callbacks, []
             self._changed.notify_all()

@@ -20,7 +20,7 @@ def item(self: Tensor) -> Any:
         return modes.state.recorder.run_whole(item, "item", (self,), {})
     array = self._array
     if self.is_meta:
-        raise RuntimeError("Tensor.item() cannot be called on meta tensors: they have a shape but no data")
+        raise RuntimeError("item() cannot be called on meta tensors: they have a shape but no data")
     if array.size != 1:
         found = f"{array.size} elements cannot be converted to Scalar: shape {tuple(array.shape)}"
         raise RuntimeError(f"a Tensor with {found}. Try .tolist(), or reduce it first with .sum() or .mean()")

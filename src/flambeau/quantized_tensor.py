@@ -347,7 +347,7 @@ def _resize_(self: QuantizedTensor, *sizes: Any, **options: Any) -> QuantizedTen
     """Another shape; memory is added where it is short, and stays without values."""
     determinism.alert("quantized_resize_cpu_")
     if self._quantizer.scheme is not per_tensor_affine:
-        raise NotImplementedError("resize_: Can only resize quantized tensors with per-tensor schemes: the others belong to a shape")
+        raise NotImplementedError("resize_: Can only resize tensors quantized as a whole: scales of channels belong to a shape")
     integers = wrap(self._array)
     integers._storage = self._shared_storage()
     resize_(integers, *sizes, **options)

@@ -46,7 +46,7 @@ def gradcheck(
     masked                      of sparse inputs, the elements that are not stored are constants
     """
     if not (check_forward_ad or check_backward_ad):
-        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+        raise AssertionError("Expected at least one of check_forward_ad and check_backward_ad: nothing is left to check")
     for asked, needs, names in (
         (check_batched_grad, check_backward_ad, ("check_batched_grad", "check_backward_ad")),
         (check_batched_forward_grad, check_forward_ad, ("check_batched_forward_grad", "check_forward_ad")),
@@ -89,11 +89,11 @@ def gradgradcheck(
 ) -> bool:  # fmt: skip
     """Whether the second derivative agrees with differences of the first."""
     if not (check_fwd_over_rev or check_rev_over_rev):
-        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+        raise AssertionError("Expected at least one of check_fwd_over_rev and check_rev_over_rev: nothing is left to check")
     if check_undefined_grad and not check_rev_over_rev:
-        raise AssertionError("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
+        raise AssertionError("check_undefined_grad=True is a check of backward: pass check_rev_over_rev=True")
     if check_batched_grad and not check_rev_over_rev:
-        raise AssertionError("Setting check_batched_grad=True requires check_rev_over_rev to be True")
+        raise AssertionError("check_batched_grad=True is a check of backward: pass check_rev_over_rev=True")
     func, inputs = _of_dense(func, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), masked)
     if grad_outputs is None:
         outs = _differentiable(func(*inputs), any_float=True)
@@ -152,7 +152,7 @@ class _Check:
         self.random = np.random.default_rng(2147483647)  # a stream of our own: the program's is left where it is
         self.places = [_Input(i, x) for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
         if not self.places:
-            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
+            raise ValueError("gradcheck expects at least one input tensor to require gradient: set requires_grad=True.")
         self.xs = [place.x for place in self.places]
         self.columns = {place: self.directions(place.count) for place in self.places}
         self.slopes: dict[_Input, list[np.ndarray]] = {}
@@ -228,7 +228,7 @@ class _Check:
             part = f"While considering the {'imaginary' if wrong[1::2].any() else 'real'} part of complex outputs only, "
         kind = "v^T J u, for random u and v" if self.fast else "derivatives of each output element (columns) by each input element (rows)"
         raise GradcheckError(
-            f"{part}{what} mismatch for output {k} with respect to input {place.number},\nnumerical:\n{expected.T}\nanalytical:\n{found.T}\n"
+            f"{part}{what} mismatch for output {k} with respect to number {place.number} of the inputs,\nnumerical:\n{expected.T}\nanalytical:\n{found.T}\n"
             f"These are {kind}. Greatest difference {np.nanmax(np.abs(found - expected)):.3g}, allowed {atol:g} + {self.rtol:g} * |numerical|"
         )
 
@@ -263,11 +263,11 @@ class _Check:
                 raise GradcheckError("Expected backward function to handle undefined output grads: None counts as zeros") from problem
             if any(g is not None and np.any(_reals(g)) for g in found or ()):
                 self.warn_of_missing()
-                raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined or zero")
+                raise GradcheckError("Expected all input grads to be undefined or zero when those of the outputs are")
 
     @staticmethod
     def warn_of_missing() -> None:
-        what = "New undefined gradient support checking feature is enabled by default, check_undefined_grad=False leaves it out"
+        what = "Backward was called without gradients, as it may be; check_undefined_grad=False leaves this out"
         warnings.warn(f"Backwards compatibility: {what}", stacklevel=5)
 
     def missing_tangents(self, outs) -> None:
@@ -361,7 +361,7 @@ class _Check:
             sides.append([(out.dtype, tuple(out.shape))] * (k + 1))
         for at, what in ((1, "shape"), (0, "dtype")):
             if len({side[k][at] for side in sides if len(side) > k}) > 1:
-                raise AssertionError(f"Expected `func` to return outputs with the same {what} when inputs are perturbed by a small amount")
+                raise AssertionError(f"Expected `func` to return outputs of one {what}, however little its inputs change")
         return [(here[2] - there[2]) / (2 * self.eps) for here, there in zip(sides[0], sides[1], strict=True)]
 
 
@@ -378,7 +378,9 @@ class _Input:
             warnings.warn(f"Input #{number} {what}: this check will likely fail.", stacklevel=5)
         self.count = _count(x)
         if any(step == 0 and n > 1 for step, n in zip(x.stride(), x.shape, strict=True)):
-            raise RuntimeError(f"The {number}th input has a dimension with stride 0. gradcheck moves single elements: try .contiguous()")
+            raise RuntimeError(
+                f"The {number}th input has a dimension with stride 0, all of one element. gradcheck moves single ones: try .contiguous()"
+            )
 
     def read(self, g: Tensor | None) -> np.ndarray:
         """The gradients of the elements."""

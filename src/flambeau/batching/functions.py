@@ -67,12 +67,12 @@ def _on_values(cls: type[Function], level: Level, args: tuple, kwargs: dict) -> 
         found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs)
         if not isinstance(found, tuple) or len(found) != 2:
             what = "an output, and out_dims that say where the samples lie in it"
-            raise RuntimeError(f"Expected the {cls.__name__}.vmap staticmethod to have two returns, {what}. Got {type(found).__name__}")
+            raise RuntimeError(f"Expected {cls.__name__}.vmap to have two returns, {what}. Got {type(found).__name__}")
         return found
     if not cls.generate_vmap_rule:
         raise RuntimeError(
-            f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the vmap staticmethod or set "
-            "generate_vmap_rule=True"
+            f"You tried to vmap over {cls.__name__}, but it does not have vmap support: give it a staticmethod vmap, or "
+            "generate_vmap_rule = True"
         )
     leaves, shape = trees.flatten(values)
     dims = [0 if isinstance(a, Tensor) and a.batched else None for a in trees.leaves_of(args)]

@@ -63,7 +63,7 @@ def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:
 
 def get_rank(group: Any = None) -> NoReturn:
     """ValueError: this process belongs to no group."""
-    raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+    raise ValueError("Default process group has not been initialized: call init_process_group first.")
 
 
 def get_world_size(group: Any = None) -> NoReturn:

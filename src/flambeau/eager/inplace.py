@@ -55,7 +55,7 @@ def _check_repeats(op, allowed: str, operands) -> None:
         what = f"{op.short}_ on expanded tensors is deprecated: several of their elements are one place in memory."
         warnings.warn(f"{what} Please clone() the tensor first.", stacklevel=5)
     elif "repeats" not in allowed or ("for numbers" in allowed and any(isinstance(v, Tensor) for v in operands[1:])):
-        what = "more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor first"
+        what = "more than one element of the written-to tensor refers to a single memory location. Try clone()"
         raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
 
 
@@ -196,9 +196,7 @@ def deliver(op, results, operands, out):
         elif "cast" not in op.out_rule and op.out_rule != "any" and o.dtype is not r.dtype:
             wanted, found = (dtypes.in_messages(t.dtype) for t in (r, o))
             words = f"expected scalar_type {wanted} but found {found}. Expected object of scalar type {wanted} but got scalar type {found} for argument 'out'"
-            raise RuntimeError(
-                f"{op.short}(): Expected out tensor to have dtype {wanted.lower()}, but got {found.lower()} instead ({words})"
-            )
+            raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {wanted.lower()}, found {found.lower()} ({words})")
         if "apart" in op.overlap:  # from all but the tensor it could have been written to in place
             check_apart(o, operands[1:], True)
         if "apart" in op.out_rule or "whole" in op.out_rule:

@@ -51,7 +51,7 @@ def stack_module_state(models: Sequence[Module] | Any) -> tuple[dict[str, Tensor
     """
     models = list(models)
     if not models:
-        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+        raise RuntimeError("stack_module_state: Expected at least one model.")
     if not (all(m.training for m in models) or all(not m.training for m in models)):
         raise RuntimeError("stack_module_state: some models train and some do not; all need the same training/eval mode.")
     if not all(type(m) is type(models[0]) for m in models):

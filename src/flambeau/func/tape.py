@@ -136,7 +136,7 @@ def one(output: Tensor) -> Tensor:
 def check_tensors(what: str, run: Run) -> None:
     """RuntimeError unless there are outputs, and all of them are tensors."""
     if run.found is None or not run.outputs:
-        raise RuntimeError(f"{what}: Expected f to be a function that has non-empty output (got output = {run.found})")
+        raise RuntimeError(f"{what}: Expected f to be a function that has non-empty output, found {run.found}")
     for i, out in enumerate(run.outputs):
         if not isinstance(out, Tensor):
             raise RuntimeError(

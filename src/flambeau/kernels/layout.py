@@ -506,13 +506,13 @@ def select(shape: Sizes, strides: Sizes, offset: int, dim: int, index: int) -> L
 def narrow(shape: Sizes, strides: Sizes, offset: int, dim: int, start: int, length: int) -> Layout:
     """`length` slices along `dim` from `start` on, which must all be there. A negative start counts from the end."""
     if not shape:
-        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor: it has no dimension to narrow")
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor. It has no dimension to narrow")
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, but got {length}")
     dim = wrap_dim(dim, len(shape))
     size = shape[dim]
     if not -size <= start <= size:
-        raise IndexError(f"narrow(): start out of range (expected to be in [{-size}, {size}], but got {start})")
+        raise IndexError(f"narrow(): start is out of range, {-size} to {size}: found {start}")
     if start < 0:
         start += size
     if start + length > size:

@@ -32,7 +32,7 @@ class Adam(Elementwise):
             one_element(value, name)
         check(lr, betas, eps=eps, weight_decay=weight_decay)
         if not all(isinstance(b, float) for b in betas) and not all(isinstance(b, Tensor) for b in betas):
-            raise ValueError("betas must be either both floats or both Tensors")
+            raise ValueError("betas must be either both floats or both Tensors: one moment is kept as the other")
         defaults = dict(
             lr=lr, betas=tuple(map(_to_scalar, betas)), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
             foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=decoupled_weight_decay,

@@ -55,14 +55,14 @@ def load(
     """
     weights_only = _weights_only(weights_only, pickle_module)
     if weights_only and pickle_module is not None:
-        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified: leave it out, or pass weights_only=False")
+        raise RuntimeError("Can not safely load weights with an explicit pickle_module: leave it out, or pass weights_only=False")
     check_dill_version(pickle_module)
     if weights_only and pickle_load_args:
         warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
     is_path = isinstance(f, (str, os.PathLike))
     mmap = current.mmap if mmap is None else mmap
     if mmap and not is_path:
-        raise ValueError("f must be a file path in order to use the mmap argument")
+        raise ValueError("f must be a file path: with mmap, the elements stay in a file")
     pickle_module = pickle if pickle_module is None else pickle_module
     pickle_load_args.setdefault("encoding", "utf-8")
 
@@ -107,7 +107,7 @@ def _weights_only(asked: bool | None, pickle_module: Any) -> bool:
         return True
     if asked is None and force["NO_WEIGHTS_ONLY_LOAD"]:
         warnings.warn(
-            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not explicitly passed to "
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, and `weights_only` was not passed to "
             "`torch.load`, forcing weights_only=False: the file can run any code",
             stacklevel=3,
         )
@@ -292,5 +292,5 @@ def get_unsafe_globals_in_checkpoint(f: FILE_LIKE) -> list[str]:
     with ExitStack() as closing:
         source = _open(f, closing)
         if source.size < 4 or source.read(0, 4) != b"PK\3\4":
-            raise ValueError(f"Expected input to be a checkpoint returned by torch.save, in the zip format, which {source.name} is not")
+            raise ValueError(f"Expected input to be a checkpoint in the zip format of torch.save, which {source.name} is not")
         return safe_pickle.unsafe_globals(ZipReader(source).read("data.pkl"))

@@ -31,7 +31,7 @@ def location_tag(storage: Any) -> str:
         location = tagger(storage)
         if location:
             return location
-    raise RuntimeError(f"don't know how to determine data location of {type(storage).__name__}: register_package teaches it")
+    raise RuntimeError(f"don't know the data location of {type(storage).__name__}: register_package teaches it")
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
@@ -40,10 +40,7 @@ def default_restore_location(storage: Any, location: str) -> Any:
         result = deserializer(storage, location)
         if result is not None:
             return result
-    raise RuntimeError(
-        f"don't know how to restore data location of torch.storage.{type(storage).__name__} (tagged with {location}). "
-        "Try map_location='cpu'"
-    )
+    raise RuntimeError(f"don't know the data location {location} of torch.storage.{type(storage).__name__}. Try map_location='cpu'")
 
 
 def restorer(map_location: MAP_LOCATION) -> Callable[[Any, str], Any]:
@@ -107,15 +104,15 @@ def validate_cuda_device(location: str) -> int:
     """The index in "cuda:1", or of the current device; RuntimeError if there is no such GPU here."""
     if not host_memory.cuda_is_available():
         raise RuntimeError(
-            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a CPU-only "
-            "machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU."
+            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. On a CPU-only "
+            "machine, torch.load(..., map_location=torch.device('cpu')) brings the tensors to the CPU."
         )
     wanted = devices.device(location).index
     count = arrays.cuda().device_count()
     if wanted is not None and wanted >= count:
         raise RuntimeError(
-            f"Attempting to deserialize object on CUDA device {wanted} but torch.cuda.device_count() is {count}. Please use torch.load "
-            "with map_location to map your storages to an existing device."
+            f"Attempting to deserialize object on CUDA device {wanted} but torch.cuda.device_count() is {count}. Pass a "
+            "map_location that says which of them shall have its tensors."
         )
     return arrays.cuda().current_device() if wanted is None else wanted
 

@@ -68,9 +68,7 @@ class set_default_mmap_options:
 
     def __init__(self, flags: int) -> None:
         if flags not in (MAP_PRIVATE, MAP_SHARED):
-            raise ValueError(
-                f"Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, found {flags}"
-            )
+            raise ValueError(f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, found {flags}")
         self.prev, current.mmap_flags = current.mmap_flags, flags
 
     def __enter__(self) -> None:

@@ -52,7 +52,7 @@ def save(
     """
     check_dill_version(pickle_module)
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
-        raise AttributeError(f"expected 'f' to be string, path, or a file-like object with a 'write' attribute, found {type(f).__name__}")
+        raise AttributeError(f"expected 'f' to be string, path, or something that can `write`, found {type(f).__name__}")
     data, storages = pickled(obj, pickle_module, pickle_protocol, legacy=not _use_new_zipfile_serialization)
     with _writing(f) as write:
         if _use_new_zipfile_serialization:

@@ -12,7 +12,9 @@ def check_module_version_greater_or_equal(module: Any, req_version_tuple: tuple,
         found = tuple(type(wanted)(part) for wanted, part in zip(req_version_tuple, parts, strict=False))
         return found >= req_version_tuple
     except Exception as problem:
-        message = f"'{module.__name__}' module version string is malformed '{module.__version__}' and cannot be compared with {req_version_tuple!s}"
+        message = (
+            f"'{module.__name__}' module version string is malformed: '{module.__version__}' is to be compared with {req_version_tuple!s}"
+        )
         if error_if_malformed:
             raise RuntimeError(message) from problem
         return True
@@ -24,5 +26,5 @@ def check_dill_version(pickle_module: Any) -> None:
         return
     if not check_module_version_greater_or_equal(pickle_module, (0, 3, 1), False):
         raise ValueError(
-            f"'torch' supports dill >= 0.3.1, but you have dill {pickle_module.__version__}. Please upgrade dill or switch to 'pickle'"
+            f"'torch' supports dill >= 0.3.1, but you have dill {pickle_module.__version__}: a newer one does, and 'pickle', too"
         )

@@ -179,7 +179,7 @@ def without_elements(shape: tuple, layout: layouts.layout, dtype: Any, device: A
     """zeros(..., layout=torch.sparse_coo) and its like."""
     shape = tuple(shape)
     if layout in OF_BLOCKS:
-        raise RuntimeError(f"zeros_sparse_compressed expected sparse compressed (non-block) tensor layout but got {KINDS[layout]}")
+        raise RuntimeError(f"zeros_sparse_compressed: rows or columns without blocks were expected, not {KINDS[layout]}")
     if layout is layouts.sparse_coo:
         return _finish(wrapped(empty_parts(shape, dtype, device)), requires_grad)
     if len(shape) < 2:

@@ -34,7 +34,7 @@ def _reduction(
     if mask is None and name != "sum":
         raise ValueError(f"masked {name} expects explicit mask for {str(input.layout)[6:]} tensor input. Try mask=input.to_dense() != 0")
     if input.is_sparse and name == "mean":
-        raise ValueError(f"masked mean expects strided or sparse_csr tensor (got {input.layout} tensor)")
+        raise ValueError(f"masked mean expects strided or sparse_csr tensors, found {input.layout}")
     if not input.is_sparse and not keepdim:
         raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
     x = to_sparse_coo(input)
@@ -56,7 +56,7 @@ def _reduction(
 def _places(mask: Tensor, x: SparseTensor) -> SparseTensor:
     """The places the mask lets through, as a coalesced tensor of the shape of x."""
     if mask.dim() > x.dim():
-        raise IndexError(f"expected broadcastable mask (got mask dimensionality higher than of the input): {mask.dim()} > {x.dim()}")
+        raise IndexError(f"expected broadcastable mask, found one with more dimensions than the input: {mask.dim()} > {x.dim()}")
     if tuple(mask.shape) != tuple(x.shape) or not isinstance(mask, SparseTensor):
         return (mask.to_dense() if isinstance(mask, SparseTensor) else mask).bool().expand(tuple(x.shape)).to_sparse()
     mask = coalesce(to_sparse_coo(mask))

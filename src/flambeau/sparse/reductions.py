@@ -86,7 +86,7 @@ def norm(input: SparseTensor, p: Any = 2, dim: Any = None, keepdim: bool = False
     if keepdim:
         raise RuntimeError("norm_sparse currently does not support keepdim=True")
     if dim is not None and sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim())) != list(range(input.dim())):
-        raise RuntimeError("norm_sparse currently only supports full reductions, so 'dim' must name all dimensions, or none")
+        raise RuntimeError("norm_sparse currently only supports full reductions: 'dim' names all dimensions, or none")
     if dtype is not None:
         raise RuntimeError("norm_sparse currently does not support 'dtype' argument")
     return vector_norm(input, 2 if p in ("fro", None) else p)

@@ -32,9 +32,7 @@ def make_tensor(
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
     if noncontiguous and memory_format is not None:
-        raise ValueError(
-            f"The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got {noncontiguous=} and {memory_format=}"
-        )
+        raise ValueError(f"`noncontiguous` and `memory_format` are mutually exclusive, found {noncontiguous=} and {memory_format=}")
     if requires_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise ValueError(f"`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}")
     gaps = noncontiguous and math.prod(shape) > 1
@@ -74,7 +72,7 @@ def _bounds(dtype: dtypes.dtype) -> tuple[float, float, float, float]:
 
 def _checked(low: float, high: float, smallest: float, largest: float, dtype: dtypes.dtype) -> tuple[float, float]:
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
-        raise ValueError(f"`low` and `high` cannot be NaN, but got {low=} and {high=}")
+        raise ValueError(f"`low` and `high` cannot be NaN, found {low=} and {high=}")
     if low == high and (dtype.is_floating_point or dtype.is_complex):
         warnings.warn(
             "Passing `low==high` to `torch.testing.make_tensor` for floating or complex types is deprecated: torch.full says it better",
@@ -82,9 +80,7 @@ def _checked(low: float, high: float, smallest: float, largest: float, dtype: dt
             stacklevel=3,
         )
     elif low >= high:
-        raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
+        raise ValueError(f"`low` must be less than `high`, found {low} >= {high}")
     elif high < smallest or low >= largest:
-        raise ValueError(
-            f"The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only supports [{smallest}, {largest})"
-        )
+        raise ValueError(f"The value interval [{low}, {high}) reaches beyond that of {dtype}, [{smallest}, {largest})")
     return min(max(low, smallest), largest), min(max(high, smallest), largest)

@@ -79,7 +79,7 @@ def checkpoint(
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
         if context_fn is not noop_context_fn or debug is not False:
-            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+            raise ValueError("`context_fn` and `debug` are only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
@@ -226,9 +226,7 @@ class Region:
         try:
             return slot.found.pop(key)
         except KeyError:
-            words = (
-                "Performing two backward calls that overlap (i.e. require the same saved tensor) within one GraphExecGroup is not supported"
-            )
+            words = "Performing two backward calls that overlap, in need of one saved tensor, within one GraphExecGroup is not supported"
             raise CheckpointError(f"torch.utils.checkpoint: {words}: its backward passes share no node.") from None
 
     def run_again(self, key: Any) -> None:
@@ -241,8 +239,7 @@ class Region:
                 self.function(*args, **kwargs)
         if self.complete and rerun.count != len(self.slots):
             self.fail(
-                "A different number of tensors was saved during the original forward and recomputation.\n"
-                f"Number of tensors saved during forward: {len(self.slots)}\nNumber of tensors saved during recomputation: {rerun.count}",
+                f"A different number of tensors was saved when the function ran again.\nFirst {len(self.slots)}, then {rerun.count}",
                 log,
             )
         if self.checks and rerun.different:
@@ -292,7 +289,7 @@ class Rerun:
         if i >= len(region.slots) and not region.complete:
             return kept
         if i >= len(region.slots):
-            region.fail("trying to save more tensors during recomputation than during the original forward pass.", None)
+            region.fail("trying to save more tensors during recomputation than when the function ran first.", None)
         self.count += 1
         if region.looks[i] != _look(tensor):
             self.different.append((i, region.looks[i], _look(tensor)))
@@ -368,8 +365,8 @@ class CheckpointFunction(Function):
     def backward(ctx, *grads):
         if modes.state.task is not None and modes.state.task.goal is not None:
             raise RuntimeError(
-                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
-                ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without `inputs`."
+                "With use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() and with `inputs` of "
+                ".backward(): its own backward() reaches all parameters. Pass use_reentrant=False, or leave `inputs` out."
             )
         values = list(ctx.given)
         for i, tensor in zip(ctx.at, ctx.saved_tensors, strict=True):
@@ -388,7 +385,7 @@ class CheckpointFunction(Function):
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The inputs, tensors cut off from what made them."""
     if not isinstance(inputs, tuple):
-        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+        raise RuntimeError(f"Only tuple of tensors is supported, found {type(inputs).__name__}")
     return tuple([v.detach().requires_grad_(v.requires_grad) if isinstance(v, Tensor) else v for v in inputs])
 
 

@@ -68,7 +68,7 @@ def _policy(given: Any) -> Callable:
                 packet = (
                     ""
                     if not hasattr(op, "overloads")
-                    else f". Please update the OpOverloadPacket to a specific OpOverload, such as {op}.{op.overloads()[0]}"
+                    else f". It has several: update the OpOverloadPacket to a specific OpOverload, such as {op}.{op.overloads()[0]}"
                 )
                 raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}{packet}")
         wanted = set(given)
@@ -159,7 +159,9 @@ class Giving(_Selecting):
         if getattr(op, "draws", False):
             return None
         if self.runs > 1 and self.given:
-            words = "Trying to backward an extra time. You are only allowed to backward once on any region computed under selective"
+            words = (
+                "Trying to backward an extra time, and what was kept is used up: one backward is allowed through a region under selective"
+            )
             raise RuntimeError(f"{words} activation checkpoint: what was kept is given out once.")
         calls = self.kept[op]
         if not calls:

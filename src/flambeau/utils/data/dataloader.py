@@ -214,9 +214,7 @@ class DataLoader(Generic[_T_co]):
     def multiprocessing_context(self, context: Any) -> None:
         if context is not None:
             if self.num_workers == 0:
-                raise ValueError(
-                    f"multiprocessing_context is for multi-process loading (num_workers > 0), but got num_workers={self.num_workers}"
-                )
+                raise ValueError(f"multiprocessing_context is for multi-process loading (num_workers > 0), but got {self.num_workers}")
             if isinstance(context, str):
                 methods = multiprocessing.get_all_start_methods()
                 if context not in methods:

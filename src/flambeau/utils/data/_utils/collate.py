@@ -18,7 +18,7 @@ from flambeau.tensor import Tensor, wrap
 
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 
-default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists, but there is {}"
+default_collate_err_msg_format = "default_collate: batch must contain tensors, NumPy's arrays, numbers, text, dicts or lists; found {}"
 np_str_obj_array_pattern = re.compile(r"[SaUO]")  # dtypes of arrays that hold text or objects
 
 

@@ -117,7 +117,7 @@ class RNNBase(Module):
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> RNNBase:
         """The quantized kin of an nn.LSTM or nn.GRU, whose `qconfig` says how."""
         if type(mod) not in (float_rnn.LSTM, float_rnn.GRU):
-            raise AssertionError("RNNBase.from_float only works for nn.LSTM and nn.GRU")
+            raise AssertionError("RNNBase.from_float only works for LSTM and GRU")
         if not hasattr(mod, "qconfig"):
             raise AssertionError("Input float module must have qconfig defined, such as torch.ao.quantization.default_dynamic_qconfig")
         if not mod.bias:
