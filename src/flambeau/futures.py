@@ -101,7 +101,7 @@ class Future(Generic[T]):
     def _complete(self, value: Any, error: BaseException | None) -> None:
         with self._changed:
             if self._done:
-                raise RuntimeError("this Future is completed. A Future can only be marked completed once.")
+                raise RuntimeError("this is done: Future can only be marked completed once.")
             self._value, self._error, self._done = value, error, True
             callbacks, self._callbacks = self._callbacks, []
             self._changed.notify_all()

@@ -44,7 +44,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     array = self._array
     for bit, cure, is_set in (("conjugate", "resolve_conj", self.is_conj()), ("negative", "resolve_neg", self.is_neg())):
         if is_set:
-            raise RuntimeError(f"Can't call numpy() on Tensor that has a {bit} bit: NumPy knows none. Use tensor.{cure}().numpy().")
+            raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{cure}().numpy().")
     if type(array) is not np.ndarray:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy: Tensor.cpu() copies it to where NumPy is.")
     if modes.state.grad and self.requires_grad:  # under no_grad nothing would be recorded anyway

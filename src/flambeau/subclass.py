@@ -50,7 +50,7 @@ def _turned(tensor: Tensor, cls: type) -> Tensor:
 
 def _check(cls: type) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError(f"Creating a Tensor subclass from a class that does not inherit from Tensor is not done, found {cls!r}")
+        raise TypeError(f"Creating a Tensor subclass from a class that does not inherit from Tensor: found {cls!r}")
     if hasattr(cls, "__torch_dispatch__"):  # it would never be called, and the class relies on it
         raise NotImplementedError(f"{cls.__name__}.__torch_dispatch__: operations of Flambeau are not dispatched. Try __torch_function__")
 

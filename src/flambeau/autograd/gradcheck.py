@@ -457,7 +457,7 @@ def _complex_columns(by_reals: np.ndarray, x: Tensor) -> Tensor:
 
 def _old(name: str, grad_out: float) -> None:
     warnings.warn(
-        f"`{name}` was part of PyTorch's private API, and never meant to be used: try gradcheck, or func.jacrev",
+        f"`{name}` was part of PyTorch's private API, never meant to be used: try gradcheck, or func.jacrev",
         FutureWarning,
         stacklevel=3,
     )

@@ -76,9 +76,7 @@ def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, 
             f"{said}: there must be at least one Tensor to map over, and every in_dim is None. Call the function itself, or name a dimension"
         )
     if any(n != sizes[0] for n in sizes):
-        raise ValueError(
-            f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension"
-        )
+        raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, found {sizes}")
     return sizes[0], leaves, shape, dims
 
 

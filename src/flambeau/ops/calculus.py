@@ -54,7 +54,7 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     for d, step in zip(dims, steps, strict=True):
         n = input.shape[d]
         if n < edge_order + 1:
-            raise RuntimeError(f"torch.gradient expected each dimension size to be at least edge_order+1, found {tuple(input.shape)}")
+            raise RuntimeError(f"torch.gradient expected each dimension size to be at least {edge_order + 1}, found {tuple(input.shape)}")
         if hasattr(step, "_array") and tuple(step.shape) != (n,):
             raise RuntimeError(f"torch.gradient expected `spacing` to have {n} coordinates for dimension {d}, found {tuple(step.shape)}")
     return tuple([_slope(input, d, step, edge_order) for d, step in zip(dims, steps, strict=True)])
@@ -64,9 +64,7 @@ def _spacings(spacing, n: int) -> list:
     """A number or the coordinates for each of n dimensions."""
     if isinstance(spacing, (tuple, list)):
         if len(spacing) != n:
-            raise RuntimeError(
-                f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {n}, found {len(spacing)}"
-            )
+            raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar or {n} of them, found {len(spacing)}")
         for s in spacing:
             if hasattr(s, "_array") and s.dim() != 1:
                 raise RuntimeError(f"torch.gradient expected each tensor in `spacing` to be one-dimensional, found shape {tuple(s.shape)}")

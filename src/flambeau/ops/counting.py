@@ -222,7 +222,7 @@ def histc(input, bins=100, min=0, max=0):
     """
     low, high = (v.item() if hasattr(v, "_array") else v for v in (min, max))
     if low > high:  # for integers too, of which nothing else is counted
-        raise RuntimeError(f"torch.histc: max must be larger than min, found [{low}, {high}]")
+        raise RuntimeError(f"histc: max must be larger than min, found [{low}, {high}]")
     return _histc(input.detach(), whole(bins), low, high)
 
 

@@ -80,7 +80,7 @@ def ormqr(input, tau, other, left=True, transpose=False):
         shapes = f"{tuple(other.shape)} for {tuple(input.shape)}"
         raise RuntimeError(f"{name}: batch dimensions of other to be equal to input.shape[:-2] are expected, found {shapes}")
     if other.shape[side] != input.shape[-2]:
-        raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2]: found {other.shape[side]} and {input.shape[-2]}")
+        raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2], {input.shape[-2]}: found {other.shape[side]}")
     v, t = _block_reflector(input, tau)
     t = adjoint(t) if transpose else t
     change = v @ (t @ (adjoint(v) @ other)) if left else ((other @ v) @ t) @ adjoint(v)

@@ -320,7 +320,7 @@ def _sizes(input, size, scale_factor, mode: str, recompute) -> tuple[list[int], 
             raise ValueError("interpolate: size is given, so there is no scale factor to recompute (recompute_scale_factor)")
         listed = _listed("size", size, places)
         if not all(hasattr(n, "__index__") and not isinstance(n, bool) and not getattr(n, "is_floating_point", bool)() for n in listed):
-            raise TypeError(f"expected size to be one of int or Tuple[int], a whole number for each dimension: found {size!r}")
+            raise TypeError(f"expected size to be one of int or a tuple, a whole number for each dimension: found {size!r}")
         return list(map(int, listed)), [None] * places
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")

@@ -56,7 +56,7 @@ def _check(input, linear_weight, linear_bias) -> None:
     features, shape = input.shape[-1], tuple(linear_weight.shape[:-1])
     if features != linear_weight.shape[-1]:
         raise RuntimeError(
-            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {linear_weight.shape[-1]}, respectively"
+            f"expected equal input and linear_weight last dimensions (in_features), found {features} and {linear_weight.shape[-1]}"
         )
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
         raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")

@@ -35,7 +35,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     n, c = rows.shape
     if target.dim() > 1 or target.numel() != n:
         raise RuntimeError(
-            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). "
+            "multi_margin_loss: target tensor should be 1-D with size equal to that of the batch. "
             f"Expected target size [{n}], but got {list(target.shape)}. Input has shape {list(input.shape)}."
         )
     _check_labels("multi_margin_loss", target)

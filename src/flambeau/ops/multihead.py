@@ -91,16 +91,14 @@ def check_shapes(query, key, value, padding, mask, heads: int) -> bool:
     assert query.dim() in (2, 3), f"query must be (L, E), or (L, N, E) as a batch, found {query.dim()} dimensions"
     n, kind = query.dim(), "batched" if query.dim() == 3 else "unbatched"
     assert key.dim() == value.dim() == n, (
-        f"For {kind} ({n}-D) `query`, expected `key` and `value` to be {n}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively"
+        f"For {kind} ({n}-D) `query`, expected `key` and `value` of {n}-D but found {key.dim()}-D and {value.dim()}-D tensors"
     )
     if padding is not None:
         assert padding.dim() == n - 1, (
-            f"For {kind} ({n}-D) `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found {padding.dim()}-D tensor instead"
+            f"For {kind} ({n}-D) `query`, expected `key_padding_mask` `None` or {n - 1}-D but found {padding.dim()}-D tensor"
         )
     if mask is not None:
-        assert mask.dim() in (2, 3), (
-            f"For {kind} ({n}-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.dim()}-D tensor instead"
-        )
+        assert mask.dim() in (2, 3), f"For {kind} ({n}-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.dim()}-D"
         wanted = (heads, query.shape[0], key.shape[0])
         assert n == 3 or mask.dim() == 2 or tuple(mask.shape) == wanted, (
             f"Expected `attn_mask` shape to be {wanted}, found {tuple(mask.shape)}"

@@ -173,7 +173,7 @@ def _two_dims(A, dim) -> tuple[int, int]:
     if not isinstance(dim, (tuple, list)):
         raise TypeError(f"linalg.matrix_norm(): argument 'dim' must be a tuple of two ints, not {type(dim).__name__}")
     if len(dim) != 2:
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple; it is {tuple(dim)}")
+        raise RuntimeError(f"matrix_norm: dim must be a 2-tuple; it is {tuple(dim)}")
     rows, columns = (layout.wrap_dim(whole(d), A.dim()) for d in dim)
     if rows == columns:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different, found {tuple(dim)}")
@@ -245,7 +245,7 @@ def renorm(input, p, dim, maxnorm):
     if maxnorm < 0:
         raise RuntimeError(f"renorm: maxnorm is a length and may not be negative, found {maxnorm}")
     if input.dim() < 2:
-        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.dim()} dimensions")
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, found {input.dim()}")
     dim = layout.wrap_dim(whole(dim), input.dim())
     wide = dtypes.float32 if input.dtype in (dtypes.float16, dtypes.bfloat16) else None
     norms = vector_norm(input, p, [d for d in range(input.dim()) if d != dim], True, dtype=wide)

@@ -73,9 +73,7 @@ def index_select(input, dim, index):
     if not input.numel() and index.numel() and input.dim() and not input.is_meta:
         size, places = input.shape[dim], of_all_samples(index)
         if not size:
-            raise RuntimeError(
-                f"index_select(): self indexing axis dim should be positive, but dimension {dim} of {tuple(input.shape)} is 0"
-            )
+            raise RuntimeError(f"index_select: self indexing axis dim should be positive, and dimension {dim} of {tuple(input.shape)} is 0")
         if not 0 <= int(places.min()) <= int(places.max()) < size:
             raise RuntimeError(f"index_select(): INDICES element is out of DATA bounds, which has {size} slices in dimension {dim}")
     return _index_select(input, dim, index)

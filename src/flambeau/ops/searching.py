@@ -29,7 +29,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     sorter           the indices that sort sorted_sequence, if it is not sorted
     """
     if side not in (None, "left", "right"):
-        raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right', found {side}")
+        raise RuntimeError(f"searchsorted(): its side can only be 'left' or 'right', found {side}")
     if side == "left" and right:
         raise RuntimeError("searchsorted(): side='left' contradicts right=True")
     values = _as_values(sorted_sequence, input)

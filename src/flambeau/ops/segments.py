@@ -48,7 +48,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         raise NotImplementedError(f'"{NAME}" is not implemented for lengths or offsets of {given.dtype}. Try .long()')
     axis = layout.wrap_dim(whole(axis), data.dim())
     if axis != given.dim() - 1:
-        raise RuntimeError(f"{NAME}: Expected axis to be the last dimension of lengths but got {axis} for {tuple(given.shape)}.")
+        raise RuntimeError(f"{NAME}: Expected axis to be the last dimension of lengths, found {axis} for {tuple(given.shape)}.")
     batch = tuple(data.shape[:axis])
     if tuple(given.shape[:-1]) != batch:
         raise RuntimeError(f"{NAME}: lengths or offsets {tuple(given.shape)} should begin with the batch {batch} of {tuple(data.shape)}")
@@ -56,7 +56,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         offsets = OPS["cat"]([lengths.new_zeros((*batch, 1)), lengths], -1).cumsum(-1)
         if not unsafe and not offsets.is_meta and (offsets.narrow(-1, offsets.shape[-1] - 1, 1) != data.shape[axis]).any().item():
             _check_offsets(offsets, data.shape[axis])
-            said = "Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
+            said = "Expected all rows of lengths along axis to sum to data.size(axis); unsafe=True does not look."
             raise RuntimeError(f"{NAME}: {said} Found {lengths.tolist()} for {data.shape[axis]}")
     _check_offsets(offsets, data.shape[axis])
     offsets = offsets.to(data.device) if data.is_meta else offsets

@@ -96,7 +96,7 @@ def _arguments(name: str, input, dim, unbiased, keepdim, correction):
     if unbiased is not None and correction is not None:
         raise TypeError(f"{name}(): both unbiased={unbiased} and correction={correction} were given; unbiased=False means correction=0")
     if input.dtype.category < dtypes.FLOAT:
-        raise RuntimeError(f"{name}: std and var only support floating point and complex numbers, found {input.dtype.name}. Try x.float()")
+        raise RuntimeError(f"{name}: std and var only support floating point or complex numbers, found {input.dtype.name}. Try x.float()")
     if correction is None:
         correction = 0 if unbiased is False else 1
     dims = dims_of(dim, input.dim())

@@ -116,7 +116,7 @@ def linalg_cross(input, other, *, dim=-1):
         raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions, found {input.dim()} and {other.dim()}")
     at = layout.wrap_dim(whole(dim), input.dim())
     if input.shape[at] != 3 or other.shape[at] != 3:
-        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[at]} and {other.shape[at]}")
+        raise RuntimeError(f"linalg.cross: dimension {dim} of the inputs must have length 3, found {input.shape[at]} and {other.shape[at]}")
     return _cross(input, other, at - input.dim())
 
 

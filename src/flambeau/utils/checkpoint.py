@@ -246,7 +246,7 @@ class Region:
             named = "\n".join(
                 f"tensor at position {i}:\n    saved       {_said(was)}\n    recomputed  {_said(now)}" for i, was, now in rerun.different
             )
-            self.fail(f"Recomputed values for the following tensors have different metadata than during the forward pass.\n{named}", log)
+            self.fail(f"Recomputed values for the following tensors have different metadata from the first time.\n{named}", log)
 
     def _arguments(self) -> tuple[list, dict]:
         """The arguments again, tensors cut off from what made them."""
@@ -289,7 +289,7 @@ class Rerun:
         if i >= len(region.slots) and not region.complete:
             return kept
         if i >= len(region.slots):
-            region.fail("trying to save more tensors during recomputation than when the function ran first.", None)
+            region.fail("trying to save more tensors during recomputation, beyond those of the first run.", None)
         self.count += 1
         if region.looks[i] != _look(tensor):
             self.different.append((i, region.looks[i], _look(tensor)))
@@ -365,7 +365,7 @@ class CheckpointFunction(Function):
     def backward(ctx, *grads):
         if modes.state.task is not None and modes.state.task.goal is not None:
             raise RuntimeError(
-                "With use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() and with `inputs` of "
+                "use_reentrant=True: torch.utils.checkpoint is incompatible with .grad() and with `inputs` of "
                 ".backward(): its own backward() reaches all parameters. Pass use_reentrant=False, or leave `inputs` out."
             )
         values = list(ctx.given)
