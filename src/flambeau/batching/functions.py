@@ -71,7 +71,7 @@ def _on_values(cls: type[Function], level: Level, args: tuple, kwargs: dict) -> 
         return found
     if not cls.generate_vmap_rule:
         raise RuntimeError(
-            f"You tried to vmap over {cls.__name__}, which has no vmap support: give it a staticmethod vmap, or generate_vmap_rule = True"
+            f"You tried to vmap over {cls.__name__}, which does not have vmap support: give it a staticmethod vmap, or set generate_vmap_rule"
         )
     leaves, shape = trees.flatten(values)
     dims = [0 if isinstance(a, Tensor) and a.batched else None for a in trees.leaves_of(args)]

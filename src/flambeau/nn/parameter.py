@@ -56,7 +56,7 @@ class UninitializedTensorMixin:
     def shape(self) -> Any:
         """Not known yet."""
         raise RuntimeError(
-            f"Can't access the shape of a parameter before it has one: {_CURE}. When it was being loaded from a state_dict "
+            f"There is no shape of an uninitialized parameter: {_CURE}. When it was being loaded from a state_dict "
             "into a module that is not lazy, the module that was saved had not run yet."
         )
 

@@ -50,7 +50,7 @@ def get_total_norm(
     if error_if_nonfinite and not bool(total.isfinite()):
         cure = "set `error_if_nonfinite=False` to scale by it all the same; autograd.detect_anomaly() finds where it comes from"
         raise RuntimeError(
-            f"The total norm (of order {norm_type}) of these gradients is non-finite, and no factor makes it small. To go on, {cure}."
+            f"The total norm of order {norm_type} for gradients is non-finite, and no factor makes it small. To go on, {cure}."
         )
     return total
 

@@ -78,7 +78,7 @@ class _Orthogonal(Module):
         n, k = Q.size(-2), Q.size(-1)
         if not hasattr(self, "base"):
             if self.orthogonal_map != _OrthMaps.householder:
-                which = "the matrix exponential or the Cayley map with use_trivialization=False"
+                which = "the matrix exponential or the Cayley parametrizations with use_trivialization=False"
                 raise NotImplementedError(f"It is not possible to assign to {which}.")
             A, tau = Q.geqrf()
             signs = A.diagonal(dim1=-2, dim2=-1)

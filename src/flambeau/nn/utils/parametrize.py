@@ -139,7 +139,7 @@ class ParametrizationList(ModuleList):
         if isinstance(stored, Tensor):
             for quality, mine, other in (("dtype", stored.dtype, original.dtype), ("device", stored.device, original.device)):
                 if mine != other:
-                    raise ValueError(f"When `right_inverse` outputs one tensor, it keeps its {quality}: {other} became {mine}")
+                    raise ValueError(f"When `right_inverse` outputs one tensor, it may not change the {quality}: {other} became {mine}")
             _set(original, stored)
             _register_parameter_or_buffer(self, "original", original)
         else:

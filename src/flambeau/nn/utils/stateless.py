@@ -73,7 +73,9 @@ def _swap(owner: Any, name: str, tensor: Any) -> tuple[Any, str, Any]:
     home = next((home for home in (owner._parameters, owner._buffers, owner.__dict__) if name in home), new)
     before = home.get(name, _NONE)
     if before is not _NONE and before is not None and not isinstance(before, Tensor):
-        raise TypeError(f"attribute `{name}`: {before} is no torch.Tensor, so that {owner._get_name()} cannot have one in its place")
+        raise TypeError(
+            f"attribute `{name}`: {before} is not an instance of torch.Tensor: {owner._get_name()} cannot have one in its place"
+        )
     home[name] = tensor
     return home, name, before
 
