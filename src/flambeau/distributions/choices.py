@@ -26,13 +26,6 @@ def _normalized(probs: Tensor | None, logits: Tensor | None) -> tuple[str, Tenso
     return name, value / total if name == "probs" else value - total
 
 
-def _with_batch(values: Tensor, batch: Size, expand: bool) -> Tensor:
-    """(n, *event) -> (n, 1, ..., 1, *event), as many ones as there are batch dimensions; expanded to the batch if wanted."""
-    first, event = values.shape[:1], values.shape[1:]
-    spread = values.reshape((*first, *(1 for _ in batch), *event))
-    return spread.expand((*first, *batch, *event)) if expand else spread
-
-
 class Categorical(Distribution):
     """A category i with probability probs[..., i]. `probs` need not sum to one, `logits` are their logarithms up to a constant."""
 
@@ -102,7 +95,7 @@ class Categorical(Distribution):
 
     def enumerate_support(self, expand=True):
         categories = factories.tensor(range(self._num_events), dtype=dtypes.int64, device=self._param.device)
-        return _with_batch(categories, self._batch_shape, expand)
+        return self._enumerated(categories, expand)
 
 
 class _OfCategories(Distribution):
@@ -169,7 +162,7 @@ class OneHotCategorical(_OfCategories):
 
     def enumerate_support(self, expand=True):
         (n,) = self._event_shape
-        return _with_batch(factories.eye(n, dtype=self._param.dtype, device=self._param.device), self._batch_shape, expand)
+        return self._enumerated(factories.eye(n, dtype=self._param.dtype, device=self._param.device), expand)
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):

@@ -84,8 +84,7 @@ class Bernoulli(_Odds, ExponentialFamily):
 
     def enumerate_support(self, expand=True):
         values = factories.tensor([0.0, 1.0], dtype=self._param.dtype, device=self._param.device)
-        values = values.view((-1,) + (1,) * len(self._batch_shape))
-        return values.expand((-1, *self._batch_shape)) if expand else values
+        return self._enumerated(values, expand)
 
     @property
     def _natural_params(self):
@@ -253,8 +252,7 @@ class Binomial(_Trials):
         if not bool((self.total_count.min() == count).all()):
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
         values = factories.tensor([float(i) for i in range(count + 1)], dtype=self._param.dtype, device=self._param.device)
-        values = values.view((-1,) + (1,) * len(self._batch_shape))
-        return values.expand((-1, *self._batch_shape)) if expand else values
+        return self._enumerated(values, expand)
 
 
 class NegativeBinomial(_Trials):

@@ -138,6 +138,12 @@ class Distribution:
         """The value that is not exceeded with this probability."""
         raise self._missing("icdf()")
 
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        """(n, *event) -> (n, 1, ..., 1, *event), as many ones as there are batch dimensions; expanded to the batch if wanted."""
+        first, event = values.shape[:1], values.shape[1:]
+        spread = values.reshape((*first, *(1 for _ in self._batch_shape), *event))
+        return spread.expand((*first, *self._batch_shape, *event)) if expand else spread
+
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values of a discrete distribution, along a new first dimension."""
         raise self._missing("enumerate_support(): its values cannot be counted")

@@ -81,7 +81,8 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
 def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     """The other way round: a matrix that is 0 above the diagonal."""
     # The positive root of the number of entries as a function of the number of rows.
-    root = (-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * vec.shape[-1] + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
+    middle = diag + 0.5
+    root = (middle**2 + 2 * vec.shape[-1] + abs(diag) * (diag + 1)) ** 0.5 - middle
     n = round(root)
     if abs(root - n) > 1e-7:
         raise ValueError(

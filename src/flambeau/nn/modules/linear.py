@@ -61,17 +61,21 @@ class Linear(Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights. Kaiming's with a = √5, which is the uniform distribution of the docstring."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
-            bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
-            init.uniform_(self.bias, -bound, bound)
+        init.kaiming_uniform_(self.weight, a=5**0.5)
+        _draw(self.bias, self.weight.shape[1])
 
     def forward(self, input: Tensor) -> Tensor:
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def _draw(parameter: Tensor | None, inputs: int) -> None:
+    """Uniform in ±1/√inputs, in place."""
+    if parameter is not None:
+        bound = 1 / math.sqrt(inputs) if inputs else 0
+        init.uniform_(parameter, -bound, bound)
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -105,10 +109,8 @@ class Bilinear(Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights, uniform in ±1/√in1_features."""
-        bound = 1 / math.sqrt(self.weight.size(1))
-        init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            init.uniform_(self.bias, -bound, bound)
+        for parameter in (self.weight, self.bias):
+            _draw(parameter, self.weight.shape[1])
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return F.bilinear(input1, input2, self.weight, self.bias)
@@ -137,14 +139,14 @@ class LazyLinear(LazyModuleMixin, Linear):
             super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
+        found = input.shape[-1]
         if self.has_uninitialized_params():
-            self.in_features = input.shape[-1]
-            self.weight.materialize((self.out_features, self.in_features))
-            if self.bias is not None:
-                self.bias.materialize((self.out_features,))
+            self.in_features = found
+            for parameter, *columns in ((self.weight, found), (self.bias,)):
+                if parameter is not None:
+                    parameter.materialize((self.out_features, *columns))
             self.reset_parameters()
         if self.in_features == 0:
-            assert input.shape[-1] == self.weight.shape[-1], (
-                f"The in_features inferred from input is {input.shape[-1]}, and the weight, of an earlier input, has {self.weight.shape[-1]}"
-            )
-            self.in_features = input.shape[-1]
+            known = self.weight.shape[-1]
+            assert found == known, f"The in_features inferred from input is {found}, and the weight, of an earlier input, has {known}"
+            self.in_features = found

@@ -50,16 +50,19 @@ class LayerNorm(Module):
 
     def reset_parameters(self) -> None:
         """Scale 1, shift 0."""
-        if self.elementwise_affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        _start(self)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+
+
+def _start(layer: LayerNorm | GroupNorm) -> None:
+    for parameter, begin in ((layer.weight, init.ones_), (layer.bias, init.zeros_)):
+        if parameter is not None:
+            begin(parameter)
 
 
 class RMSNorm(Module):
@@ -113,10 +116,7 @@ class GroupNorm(Module):
 
     def reset_parameters(self) -> None:
         """Scale 1, shift 0."""
-        if self.affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        _start(self)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

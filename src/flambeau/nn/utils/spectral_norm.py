@@ -66,8 +66,8 @@ class SpectralNorm:
 
     def _solve_v_and_rescale(self, weight_mat: Tensor, u: Tensor, target_sigma: Tensor) -> Tensor:
         """v such that u = normalize(W v) and uᵀ W v = target_sigma: for checkpoints of the time when v was not saved."""
-        v = bind.functions["linalg.multi_dot"]([weight_mat.t().mm(weight_mat).pinverse(), weight_mat.t(), u.unsqueeze(1)]).squeeze(1)
-        return v.mul_(target_sigma / u.dot(weight_mat.mv(v)))
+        v = (weight_mat.mT @ weight_mat).pinverse() @ (weight_mat.mT @ u)
+        return v * (target_sigma / u.dot(weight_mat @ v))
 
     @staticmethod
     def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
