@@ -468,7 +468,7 @@ def test_selective_misuse(what: str):
 
         with pytest.raises(Exception) as caught:
             SELECTIVE_MISUSES[what](t, run)
-        said.append((type(caught.value), str(caught.value).partition(" of type")[0].partition(":")[0].rstrip(".")))
+        said.append((type(caught.value), str(caught.value).partition(" of type")[0].partition(":")[0].partition(". ")[0].rstrip(".")))
     assert said[0] == said[1]
 
 

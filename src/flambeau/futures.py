@@ -78,7 +78,7 @@ class Future(Generic[T]):
             try:
                 result = callback(future)
             except Exception as problem:
-                error = RuntimeError(f"Got the following error from a callback: {type(problem).__name__}: {problem}")
+                error = RuntimeError(f"Got the following error when running the callback: {type(problem).__name__}: {problem}")
                 error.__cause__ = problem
                 later.set_exception(error)
             else:

@@ -99,7 +99,7 @@ class TensorType(type):
 
     def __call__(cls, *args, device: Any = None):
         if cls.device_type == "cuda" and not cuda_is_available():
-            raise TypeError(f"type {cls.__module__}.{cls.__name__} is for CUDA. Torch not compiled with CUDA enabled.")
+            raise TypeError(f"type {cls.__module__}.{cls.__name__} is not available here. Torch not compiled with CUDA enabled.")
         where = devices.device("cuda", arrays.cuda().current_device()) if cls.device_type == "cuda" else devices.cpu
         _check_device(device, where.type, args)
         return construct(args, cls.dtype, where)
@@ -154,7 +154,7 @@ def set_default_tensor_type(t: Any, /) -> None:
     except ValueError as problem:
         raise TypeError(str(problem)) from None
     if device_type == "cuda" and not cuda_is_available():
-        raise TypeError(f"type {t} is for CUDA: Torch not compiled with CUDA enabled.")
+        raise TypeError(f"type {t} is not available here: Torch not compiled with CUDA enabled.")
     dtypes.set_default_dtype(dtype)
     devices.set_default_device(device_type)
 

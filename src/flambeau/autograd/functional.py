@@ -212,7 +212,9 @@ def _varying(jacobian: tuple[Tensor, ...], strict: bool) -> tuple[Tensor, ...]:
     """A Jacobian that is to be differentiated again."""
     for i, j in enumerate(jacobian):
         if strict and not j.requires_grad:
-            raise RuntimeError(f"The jacobian of the user-provided function with respect to input {i} depends on no input. {_STRICT}")
+            raise RuntimeError(
+                f"The jacobian of the user-provided function with respect to input {i} is the same for all inputs. {_STRICT}"
+            )
     return jacobian
 
 

@@ -228,7 +228,7 @@ class _Check:
             part = f"While considering the {'imaginary' if wrong[1::2].any() else 'real'} part of complex outputs only, "
         kind = "v^T J u, for random u and v" if self.fast else "derivatives of each output element (columns) by each input element (rows)"
         raise GradcheckError(
-            f"{part}{what} mismatch for output {k} with respect to number {place.number} of the inputs,\nnumerical:\n{expected.T}\nanalytical:\n{found.T}\n"
+            f"{part}{what} mismatch for output {k} with respect to input {place.number},\nnumerical:\n{expected.T}\nanalytical:\n{found.T}\n"
             f"These are {kind}. Greatest difference {np.nanmax(np.abs(found - expected)):.3g}, allowed {atol:g} + {self.rtol:g} * |numerical|"
         )
 
@@ -361,7 +361,7 @@ class _Check:
             sides.append([(out.dtype, tuple(out.shape))] * (k + 1))
         for at, what in ((1, "shape"), (0, "dtype")):
             if len({side[k][at] for side in sides if len(side) > k}) > 1:
-                raise AssertionError(f"Expected `func` to return outputs of one {what}, however little its inputs change")
+                raise AssertionError(f"Expected the same {what} when inputs are perturbed a little")
         return [(here[2] - there[2]) / (2 * self.eps) for here, there in zip(sides[0], sides[1], strict=True)]
 
 

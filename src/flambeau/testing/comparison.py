@@ -79,7 +79,7 @@ def compare(actual: Any, expected: Any, rules: Rules, path: tuple) -> str | None
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         missing, more = sorted(set(expected) - set(actual), key=str), sorted(set(actual) - set(expected), key=str)
         if missing or more:
-            said = "The keys of these mappings differ:\n"
+            said = "The keys of the mappings do not match:\n"
             said += f"Missing keys in the actual mapping: {missing}\n" if missing else ""
             said += f"Additional keys in the actual mapping: {more}\n" if more else ""
             return _at(said.rstrip("\n"), path)
@@ -118,7 +118,7 @@ def _compare_leaves(actual: Any, expected: Any, rules: Rules) -> str | None:
     related = rules.allow_subclasses or type(actual) is type(expected)
     if isinstance(actual, arrays) and isinstance(expected, arrays) and related:
         return _compare_tensors(as_tensor(actual), as_tensor(expected), rules)
-    raise TypeError(f"No comparison pair was able to handle {type(actual)} and {type(expected)}.")
+    raise TypeError(f"No comparison pair was able to handle inputs of type {type(actual)} and {type(expected)}.")
 
 
 def _compare_numbers(actual: Any, expected: Any, rules: Rules, *found: dtypes.dtype) -> str | None:

@@ -79,7 +79,7 @@ def checkpoint(
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
         if context_fn is not noop_context_fn or debug is not False:
-            raise ValueError("`context_fn` and `debug` are only supported when use_reentrant=False.")
+            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
@@ -239,7 +239,7 @@ class Region:
                 self.function(*args, **kwargs)
         if self.complete and rerun.count != len(self.slots):
             self.fail(
-                f"A different number of tensors was saved when the function ran again.\nFirst {len(self.slots)}, then {rerun.count}",
+                f"A different number of tensors was saved.\nIn the forward: {len(self.slots)}, in the recomputation: {rerun.count}",
                 log,
             )
         if self.checks and rerun.different:

@@ -159,9 +159,7 @@ class Giving(_Selecting):
         if getattr(op, "draws", False):
             return None
         if self.runs > 1 and self.given:
-            words = (
-                "Trying to backward an extra time, and what was kept is used up: one backward is allowed through a region under selective"
-            )
+            words = "Trying to backward an extra time. What was kept is used up: one backward is allowed through a region under selective"
             raise RuntimeError(f"{words} activation checkpoint: what was kept is given out once.")
         calls = self.kept[op]
         if not calls:
