@@ -65,6 +65,8 @@ class PackedLinear:
             values = None if bias is None else bias.detach()._array
             self.packed = quantized.pack(weight._array, scale, zero, values)
         else:
+            if not weight.is_floating_point() or weight.element_size() < 2:
+                raise RuntimeError(f"the weight of a linear layer should be quantized, or floats of 16 bits and more: found {weight.dtype}")
             limit = float(np.finfo(np.float16).max)
             self.half = weight.detach().clamp(-limit, limit).to(dtypes.float16)
 

@@ -304,6 +304,17 @@ def test_a_conjugate_of_millions_costs_nothing(content, legacy):
     assert fuzz_files.attempt(whole_file(content, legacy)) == "loaded"
 
 
+@pytest.mark.parametrize("dtype, kind, size", [(b"float8_e4m3fn", b"Byte", 1), (b"int64", b"Long", 8), (b"complex64", b"ComplexFloat", 8)])
+def test_packed_weights_that_are_no_numbers_of_a_layer(dtype, kind, size):
+    """Packed weights of another dtype were refused for the sake of an operation nobody had heard of, or became half precision."""
+    square = dict(size=b"K\1K\1\x86", stride=b"K\1K\1\x86", count=b"K" + bytes([16 // size]), kind=b"torch\n" + kind + b"Storage")
+    weight = inner(function=b"torch._utils\n_rebuild_tensor_v3", after=b"ctorch\n" + dtype + b"\n", **square)
+    name = b"X\x38\0\0\0__torch__.torch.classes.quantized.LinearPackedParamsBase"
+    refused(
+        archive(b"\x80\x02ctorch\nScriptObject\n)\x81" + weight + b"N\x86" + name + b"\x86b.", data_0=bytes(16)), "weight of a linear layer"
+    )
+
+
 def test_one_tensor_looked_at_over_and_over():
     """A file had the same indices checked again and again: time grew with the square of its size."""
     indices = inner(kind=b"torch\nLongStorage", count=b"M\x10\x27", size=b"K\1M\x10\x27\x86", stride=b"K\0K\1\x86") + b"q\0"
