@@ -198,8 +198,6 @@ def test_shapes_and_sums(kind, name):
     agree(program, exactly=name not in ("sum", "method sum", "softmax", "softmax 0", "log_softmax", "norm"))
 
 
-
-
 def test_sums_of_integers():
     """Sums of small integers are counted in 64 bits, unless a dtype is asked for."""
     agree(lambda t: (matrix(t) * 100).to(t.int8).sum(0))
