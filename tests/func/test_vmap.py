@@ -401,6 +401,22 @@ REFUSED = {
     "retain_grad": (lambda t: t.func.grad(lambda x: [y := x.sin(), y.retain_grad()][0].sum())(ONE(t)), "Tensor.retain_grad()"),
     "jacobian": (lambda t: t.func.grad(lambda x: t.autograd.functional.jacobian(t.sin, x).sum())(ONE(t)), "torch.autograd.functional"),
     "functionalize": (lambda t: t.func.functionalize(without_context(t))(ONE(t)), "must override the setup_context"),
+    "random": (lambda t: t.func.vmap(t.bernoulli)(ONE(t)), "called random operation while in randomness error mode"),
+    "same": (
+        lambda t: t.func.vmap(t.bernoulli, randomness="same")(ONE(t)),
+        "Vmap does not currently support same randomness with a batched tensor",
+    ),
+    "drawn from": (
+        lambda t: t.func.vmap(lambda p: ONE(t).bernoulli_(p), randomness="different")(t.ones(2, 3)),
+        "there exists a Tensor `other` in extra_args that has more elements than `self`",
+    ),
+    "data": (lambda t: t.func.vmap(lambda x: x.data)(ONE(t)), "accessing `data` under vmap transform"),
+    "data written": (lambda t: t.func.vmap(lambda x: setattr(x, "data", x))(ONE(t)), "mutating directly with `.data` under vmap"),
+    "branch": (lambda t: t.func.vmap(lambda x: x if x else -x)(ONE(t)), "data-dependent control flow"),
+    "out": (
+        lambda t: t.func.vmap(lambda x: t.abs(x, out=x))(ONE(t)),
+        "Batching rule not implemented for aten::.+; the fallback path doesn't work",
+    ),
     "hooks inside": (lambda t: t.func.grad(lambda x: on_cpu(t, t.sin, x).sum())(ONE(t)), "saved tensor hooks"),
     "hooks outside": (lambda t: on_cpu(t, t.func.vjp, t.sin, ONE(t)), "saved tensor hooks"),
     "other shapes": (lambda t: t.func.vmap(t.nonzero)(ONE(t)), "vmap: We do not support batching operators that can output dynamic shape"),
@@ -428,6 +444,14 @@ def test_transforms_in_inference_mode():
         found = flambeau.func.grad(flambeau.func.grad(lambda x: x**3))(flambeau.tensor(2.0))
         _, tangent = flambeau.func.jvp(lambda x: (x**2).sum(), (flambeau.ones(3),), (flambeau.ones(3),))
     assert found.item() == 12 and tangent.item() == 6
+
+
+@pytest.mark.parametrize("t", [torch, flambeau], ids=["torch", "flambeau"])
+def test_chunks_draw_the_same(t):
+    """With randomness="same" every chunk draws numbers of its own."""
+    x = t.zeros(5, 2)
+    rows = t.func.vmap(lambda x: x + t.rand(2), randomness="same", chunk_size=2)(x)
+    assert (rows == rows[0]).all()
 
 
 def test_debug_unwrap_gives_what_was_mapped():

@@ -123,11 +123,10 @@ def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
 
 def _recorded(leaf: Tensor, grad: Tensor) -> Tensor:
     """A copy as part of the graph, in the memory order of the leaf."""
-    if hasattr(grad._array, "as_tensor"):
+    array = grad._array
+    if hasattr(array, "as_tensor"):
         return grad.clone()
-    return wrap(
-        arrays.empty_strided(grad._array.shape, _strides_of_grad(leaf._array), grad._array.dtype, arrays.device_of(grad._array))
-    ).copy_(grad)
+    return wrap(arrays.empty_strided(array.shape, _strides_of_grad(leaf._array), array.dtype, arrays.device_of(array))).copy_(grad)
 
 
 def _mix(storage: Any, array: Any) -> None:

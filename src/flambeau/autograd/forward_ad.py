@@ -116,7 +116,6 @@ def push(node: Any, args: tuple, pairs: list[UnpackedDualTensor], outputs: list)
         level[:] = [d._replace(tangent=d.tangent.clone()) if any(d.tangent is t for t in given) else d for d in level]
     node.pushed, versions = True, {id(t): t._version for t in own.values()}
     node.saved_for_forward = tuple([None if t is None else unpack_dual(t).primal for t in node.saved_for_forward])
-    sources = modes.state.carried.sources
     for out, tangent in zip(outputs, node.push(*given), strict=True):
         if tangent is None or not isinstance(out, Tensor):
             continue
@@ -126,9 +125,9 @@ def push(node: Any, args: tuple, pairs: list[UnpackedDualTensor], outputs: list)
         if id(out) not in own and out._base is not None:
             _check_view(out, tangent, args, given)
         source = tangents.alias(out)
-        kept = _before[-1] and _has_other_leaves(source, sources)
-        level.append(Dual(out, out._node, source, source if kept else out.detach(), tangent))
-        sources.append(source)
+        primal = source if _before[-1] and _has_other_leaves(source, modes.state.carried.sources) else out.detach()
+        level.append(Dual(out, out._node, source, primal, tangent))
+        modes.state.carried.sources.append(source)
 
 
 def _check_view(out: Tensor, tangent: Tensor, args: tuple, given: list) -> None:

@@ -1,5 +1,4 @@
 """Backward inside of backward inside of backward, where a Function's backward calls backward() in turn, without an end in sight.
-
 Python's stack holds a thousand frames. So every so often one goes on in a thread, which has a stack of its own, while this one waits for it.
 """
 

@@ -165,14 +165,12 @@ class Batched(Tensor):
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history."""
-        return self.detach()
+        """Refused, as writing to it is: it would be kept from vmap."""
+        raise RuntimeError("accessing `data` under vmap transform is not allowed. Try detach()")
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        raise RuntimeError(
-            "vmap: the .data of a tensor that is being mapped over cannot be exchanged. Use the result of an operation instead"
-        )
+        raise RuntimeError("mutating directly with `.data` under vmap transform is not allowed. Use the result of an operation instead")
 
     def _become(self, view: Batched) -> None:
         """Take the place of a view of this tensor: what transpose_ and its like do. The wrapper stays, its parts change."""
@@ -239,7 +237,7 @@ for _name in ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", 
     setattr(Batched, f"{_name}_", _becoming(_name))
 
 
-_BRANCH = "Data-dependent control flow is not possible inside vmap: choose between results with torch.where, or loop over the samples"
+_BRANCH = "There is no data-dependent control flow inside vmap: choose between results with torch.where, or loop over the samples"
 _LEAVE = "Return the tensor from the mapped function, and ask the result"
 for _name in ("item", "__float__", "__int__", "__long__", "__complex__", "__index__"):
     setattr(Batched, _name, _asks_for_values(".item()", _LEAVE))
@@ -276,6 +274,14 @@ def level_of(tensors) -> Level:
             "the mapped function instead"
         )
     return found
+
+
+def too_small(name: str, level: Level) -> RuntimeError:
+    return RuntimeError(
+        "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements "
+        f"than `self`: {name} would write {level.size} different samples into one tensor that all of them share. Use the out-of-place "
+        "form, or make self with zeros_like, clone or new_zeros of a tensor that is mapped over"
+    )
 
 
 def front(tensor: Batched, rank: int | None = None) -> Tensor:

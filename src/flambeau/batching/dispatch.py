@@ -13,7 +13,7 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.batching import indexing, rules
-from flambeau.batching.batched import Batched, Level, adopt, aligned, check_leaf, level_of, lift, wrapped
+from flambeau.batching.batched import Batched, Level, adopt, aligned, check_leaf, level_of, lift, too_small, wrapped
 from flambeau.eager import array_ops
 from flambeau.eager.arguments import Arguments
 from flambeau.eager.indexing import getitem, setitem
@@ -31,7 +31,8 @@ def dispatch(cls, function: Callable, types, args: tuple = (), kwargs: dict | No
     kwargs = kwargs or {}
     op = getattr(function, "op", None)
     if kwargs.get("out") is not None:
-        raise RuntimeError(f"vmap: {function.__name__}() with out=... is not supported inside vmap. Use the returned tensor instead")
+        words = "the fallback path doesn't work on out= or view ops. Use the returned tensor instead of out="
+        raise RuntimeError(f"vmap: Batching rule not implemented for aten::{function.__name__}; {words}")
     kwargs.pop("out", None)
     if op is None:
         if function is getitem:
@@ -180,11 +181,7 @@ def _in_place(op, args: tuple, kwargs: dict) -> Tensor:
     operands = list(array_ops._tensors((*args, *kwargs.values())))
     level = level_of(operands)
     if not isinstance(self, Batched) or self.level is not level or (not self.batched and any(_is_batched_at(t, level) for t in operands)):
-        raise RuntimeError(
-            f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor in extra_args that has more elements "
-            f"than self: {op.short}_ would write {level.size} different samples into one tensor that all of them share. Use the out-of-place "
-            f"form, or make self with zeros_like, clone or new_zeros of a tensor that is mapped over"
-        )
+        raise too_small(op.short, level)
     recorded = state.grad and any(t._wants() for t in operands if isinstance(t, Batched) and t.level is level) and self._is_float()
     if recorded:
         check_leaf(self)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import modes
-from flambeau.batching.batched import Batched, Level, front, lift, wrapped
+from flambeau.batching.batched import Batched, Level, front, lift, too_small, wrapped
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
@@ -48,6 +48,8 @@ def _write(level: Level, function: Callable, self: Tensor, rest: tuple, kwargs: 
     mapped = _is_mapped(self, level)
     if level.randomness == "different":
         if not mapped:
+            if any(_is_mapped(v, level) for v in (*rest, *kwargs.values())):
+                raise too_small(function.__name__, level)
             raise RuntimeError(
                 "vmap: no different inplace randomness on an unbatched tensor: all samples would see the same randomness. "
                 "Clone the tensor from one that is mapped over"
@@ -65,7 +67,9 @@ def _write(level: Level, function: Callable, self: Tensor, rest: tuple, kwargs: 
 
 
 def _not_the_same(function: Callable) -> RuntimeError:
-    return RuntimeError(f"vmap: {function.__name__} does not support same randomness where what it draws from is mapped over")
+    return RuntimeError(
+        f"Vmap does not currently support same randomness with a batched tensor input: {function.__name__} would draw from it"
+    )
 
 
 _SHAPED = ("rand_like", "randn_like", "randint_like", "noise")  # those that look at a tensor's shape only
@@ -93,8 +97,6 @@ def _of_tensors(level: Level, function: Callable, args: tuple, kwargs: dict) -> 
         given[1] = (level.size, *given[1])
     if function.__name__ == "multinomial":
         return _multinomial(level, function, given, kwargs)
-    if function.__name__ in _SHAPED:
-        given[0] = given[0].contiguous()
     return function(*given, **{k: _front(v, level, rank) for k, v in kwargs.items()})
 
 

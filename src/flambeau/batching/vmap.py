@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import rng
 from flambeau.batching import dispatch, trees  # noqa: F401 - dispatch tells operations about batched tensors
 from flambeau.batching.batched import Batched, Level, wrapped
 from flambeau.batching.randomness import CHOICES
@@ -49,7 +50,11 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         if chunk_size is None or chunk_size >= size:
             found, out_shape, _places = run(0, size)
             return trees.unflatten(found, out_shape)
-        chunks = [run(i, min(i + chunk_size, size)) for i in range(0, size, chunk_size)]
+        drawn, chunks = rng.get_rng_state(), []
+        for i in range(0, size, chunk_size):
+            if randomness == "same":  # in all chunks
+                rng.set_rng_state(drawn)
+            chunks.append(run(i, min(i + chunk_size, size)))
         _, out_shape, places = chunks[0]
         columns = zip(*(chunk[0] for chunk in chunks), strict=True)
         joined = [column[0] if d is None else OPS["cat"](list(column), d) for column, d in zip(columns, places, strict=True)]

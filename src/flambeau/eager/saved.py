@@ -62,8 +62,7 @@ def unpack(entry: Any, node: Node) -> Any:
                     refuse_swapped(tensor, node)
                 if tensor._detached_at is not None and tensor._detached_at < node.sequence:
                     raise RuntimeError(
-                        f"Trying to use a saved tensor that has been detached in-place, by .detach_(), after {type(node).__name__} had saved it. "
-                        "Try .detach(), which gives another tensor"
+                        "Trying to use a saved tensor that has been detached in-place. Try .detach(), which gives another tensor"
                     )
                 # .data was exchanged. PyTorch keeps a leaf itself, so that backward sees its new values; of others, what they were.
                 return tensor if tensor._node is None else with_history(wrap(array), tensor._node, tensor._nr)

@@ -43,7 +43,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
     @functools.wraps(func)
     def both(*args, **kwargs):
         chosen = select(args, argnums)
-        run = Run("grad_and_value(f)(*args)", func, chosen, has_aux, lambda primals: func(*replaced(args, argnums, primals), **kwargs))
+        run = Run("grad_and_value(f)(*args)", lambda given: func(*replaced(args, argnums, given), **kwargs), chosen, has_aux)
         value = run.found
         if not isinstance(value, Tensor):
             raise RuntimeError(f"Expected the given function to return a tensor, but got {type(value)}")
@@ -67,7 +67,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     >>> back(torch.tensor(3.0))
     (tensor(3.),)
     """
-    run = Run("vjp(f, *primals)", func, primals, has_aux, lambda given: func(*given))
+    run = Run("vjp(f, *primals)", lambda given: func(*given), primals, has_aux)
     check_tensors("vjp(f, *primals)", run)
 
     def back(*cotangents: Any) -> Any:
@@ -115,7 +115,7 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
 def _linearized(what: str, func: Callable, primals: Any, has_aux: bool, strict: bool = False) -> tuple:
     """(outputs, push(tangents, keep), perhaps aux): w^T J is computed with a w that is itself an input, and differentiated by it."""
     _check_primals(what, primals)
-    run = Run(f"{what}(f, primals, tangents)", func, primals, has_aux, lambda given: func(*given), forward=True)
+    run = Run(f"{what}(f, primals, tangents)", lambda given: func(*given), primals, has_aux, forward=True)
     check_tensors(run.what, run)
     if strict and not all(reached(o, run.inputs) for o in run.outputs):
         raise RuntimeError(f"{run.what}: an output does not depend on the primals, which is not allowed with strict=True")
@@ -157,9 +157,8 @@ def _check_tangents(what: str, primals: tuple, tangents: Any) -> None:
         if not all(isinstance(value, Tensor) for value in values):
             raise RuntimeError(f"{what}: {which} must only contain Tensors. Numbers can be made some by torch.tensor")
     for p, t in zip(ps, ts, strict=True):
-        if not isinstance(t, Tensor) or tuple(p.shape) != tuple(t.shape):
-            found = tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__
-            raise RuntimeError(f"{what}: a tangent has the shape of its primal, {tuple(p.shape)}, but {found} was given")
+        if p.shape != t.shape:
+            raise RuntimeError(f"{what}: a tangent has the shape of its primal, {tuple(p.shape)}, but {tuple(t.shape)} was given")
 
 
 # -- argnums -----------------------------------------------------------------------------------------------------------------

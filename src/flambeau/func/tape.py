@@ -23,9 +23,7 @@ from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 
 state = modes.state
-NO_HOOKS = (
-    "torch.func.grad, vjp, jacrev and hessian don't support saved tensor hooks, and so no checkpoints: what they record is theirs alone"
-)
+NO_HOOKS = "torch.func.grad, vjp, jacrev and hessian don't support saved tensor hooks, and so no checkpoints: what they record is theirs"
 
 
 def fresh(what: str, x: Any) -> Tensor:
@@ -60,7 +58,7 @@ def _alias(x: Tensor) -> Tensor:
 class Run:
     """A function run on fresh inputs, `forward` if tangents are wanted. `inputs` and `outputs` are flat lists of tensors."""
 
-    def __init__(self, what: str, func: Callable, primals: Any, has_aux: bool, call: Callable | None = None, forward: bool = False):
+    def __init__(self, what: str, call: Callable, primals: Any, has_aux: bool, forward: bool = False):
         self.what = what
         leaves, self.in_shape = trees.flatten(primals)
         self.inputs = [fresh(what, x) for x in leaves]
@@ -70,14 +68,15 @@ class Run:
         try:
             with modes.enable_grad(), tangents.carried(self.inputs) if forward else graph.disable_saved_tensors_hooks(NO_HOOKS):
                 given = [tangents.alias(x) for x in self.inputs] if forward else self.inputs
-                found = (call or func)(trees.unflatten(given, self.in_shape))
+                found = call(trees.unflatten(given, self.in_shape))
         finally:
             state.transforms -= 1
         self.aux = None
         if has_aux:
             if not (isinstance(found, tuple) and len(found) == 2):
-                shape = f"{type(found).__name__} of {len(found)}" if isinstance(found, (tuple, list)) else type(found).__name__
-                raise RuntimeError(f"{what}: output of function f should be a tuple, (values, the rest), with has_aux: found {shape}")
+                raise RuntimeError(
+                    f"{what}: output of function f should be a tuple of two, (values, the rest), with has_aux: found {type(found)}"
+                )
             found, self.aux = found
             for value in trees.leaves_of(self.aux):
                 if not isinstance(value, Tensor):

@@ -160,8 +160,7 @@ def functional_embedding_bag(
     check_tensor("embedding_bag", "input", input)
     check_tensor("embedding_bag", "weight", weight)
     if weight.dtype is dtypes.int64 and input._is_float():
-        words = "Argument order of nn.functional.embedding_bag was changed: the indices come first, embedding_bag(input, weight)"
-        warnings.warn(f"{words}. The other order is deprecated.", stacklevel=2)
+        warnings.warn("Argument order of nn.functional.embedding_bag was changed: the indices come first, then the weight", stacklevel=2)
         input, weight = weight, input
     for name, found in (("input", input), ("offsets", offsets)):
         if found is not None and found.dtype not in (dtypes.int64, dtypes.int32):

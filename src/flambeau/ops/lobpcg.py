@@ -32,9 +32,7 @@ def lobpcg(
     if A.requires_grad or (B is not None and B.requires_grad):
         if B is not None:
             raise ValueError("lobpcg has a derivative for B = None only: try linalg.eigh of L^-1 A L^-T, where B = L L^T")
-        even = (
-            A + A.mT
-        ).detach() / 2  # the derivative is that of a symmetric matrix, and whoever checks it by differences moves one element
+        even = (A + A.mT).detach() / 2  # whoever checks the derivative by differences moves one element, and not its twin
         found = lobpcg(even, k, None, X, n, iK, niter, tol, largest, method, tracker, ortho_iparams, ortho_fparams, ortho_bparams)
         return tuple(_as_eigenpairs(A, *found))
     if tracker is not None:
@@ -108,9 +106,7 @@ def _iterate(A, X, B, iK, sign: int, tol: float, niter: int):
         close = (vector_norm(residuals, 2, 0) <= allowed).all().item()
         W = _times(iK, residuals)
         values, X, P = _best(A, B, OPS["cat"]([X, W] if P is None else [X, W, P], 1), n, sign)
-        if (
-            close
-        ):  # one step behind that: the vectors' error is the residual over the gap between eigenvalues, and a step takes most of it away
+        if close:  # and one step further: close eigenvalues make large errors of the vectors of small residuals
             break
     return values, X
 
