@@ -74,9 +74,7 @@ class Run:
         self.aux = None
         if has_aux:
             if not (isinstance(found, tuple) and len(found) == 2):
-                raise RuntimeError(
-                    f"{what}: output of function f should be a tuple of two, (values, the rest), with has_aux: found {type(found)}"
-                )
+                raise RuntimeError(f"{what}: output of function f should be a tuple of two, values and aux: found {type(found)}")
             found, self.aux = found
             for value in trees.leaves_of(self.aux):
                 if not isinstance(value, Tensor):
