@@ -29,7 +29,7 @@ def _vector_norm(input, ord, dims, keepdim, dtype):
     xp = arrays.module_of(input)
     input = arrays.cast(input, input.dtype if dtype is None else dtypes.asked(dtype).numpy)
     if input.dtype.kind == "c":
-        input = xp.asarray(abs(input))
+        input = xp.asarray(xp.hypot(input.real, input.imag))  # the bits of abs(): the derivative asks which of them was the largest
     if ord in (1, 2):
         found = folding.fold(f"norm{int(ord)}", input, dims, keepdim, out_dtype)
         if found is not None:
