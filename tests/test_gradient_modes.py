@@ -154,8 +154,7 @@ def inference_tensors(T):
 def views_of_inference_tensors(T):
     with T.inference_mode():
         a = T.ones(2, 3, requires_grad=True)
-        inside = a.view(-1)
-    views = inside, a.view(-1), a[0], *a.split(1), a.real
+        views = a.view(-1), a[0], *a.split(1), a.real
     return [(v.is_inference(), v.requires_grad, v._is_view(), v.is_leaf) for v in views]
 
 

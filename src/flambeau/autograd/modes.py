@@ -121,11 +121,6 @@ def check_no_transform(call: str) -> None:
         )
 
 
-def leaves_inference() -> bool:
-    """Whether inference tensors are left out of what is recorded: everywhere but within the transforms of torch.func."""
-    return not (state.transforms or state.searching)
-
-
 class _Decorator:
     """A context manager that can also decorate functions and generators, taking effect for each call anew."""
 

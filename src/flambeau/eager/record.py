@@ -496,8 +496,6 @@ def _by_operations(grads: tuple) -> bool:
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
-    if input._inference and modes.leaves_inference():
-        return
     cls = op.node_class
     recipe = cls.recipes.get("view") or _view_recipe(op, values)
     node = cls.record(result, input) if not modes.special else NotImplemented
@@ -510,8 +508,6 @@ def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
 
 def record_again(found, result: Tensor, input: Tensor) -> None:
     """`record_view` for a view that was made before, of a tensor with the same geometry and dtype: so its node saved the same."""
-    if input._inference and modes.leaves_inference():
-        return
     if found.recipe is None:
         values, recipe = (input, *found.values), _view_recipe(found.op, (input, *found.values))
         found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]

@@ -30,7 +30,7 @@ def save(value: Any, before: Before | None = None) -> Any:
     if not (value._inference or modes.special or before is not None):
         s = value._storage
         return value, value._array, 0 if s is None else s.version
-    if value._inference and modes.leaves_inference():
+    if value._inference and not (state.transforms or state.searching):
         raise RuntimeError("Inference tensors cannot be saved for backward. Try .clone(), or no_grad() instead of inference_mode().")
     if modes.special and state.pack_hooks:
         return Hooked(value, *state.pack_hooks[-1], edge=value._edge() if value.requires_grad else None)

@@ -177,7 +177,7 @@ def several(op, input: Tensor, geometries: list, values: tuple, known: Remembere
     base = input if input._base is None else input._base
     mode = (input._view_mode or "multi") if not modes.paused or state.grad else "inference" if state.inference else "no_grad"
     results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in geometries])
-    if results and input.requires_grad and input._is_float() and not (input._inference and modes.leaves_inference()):
+    if results and input.requires_grad and input._is_float():
         if known is None or modes.special:
             record_array(op, results, values)
         elif not modes.paused or state.grad:
