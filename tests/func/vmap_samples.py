@@ -194,6 +194,7 @@ PRODUCTS = {
     "bilinear": (lambda t, x, y, w: t.nn.functional.bilinear(x, y, w), (2, 3), (2, 4), (5, 3, 4)),
     "kron": (lambda t, x, y: t.kron(x, y), (2, 3), (2, 2)),
     "cross": (lambda t, x, y: t.linalg.cross(x, y), (2, 3), (2, 3)),
+    "cross first": (lambda t, x, y: t.linalg.cross(x, y, dim=0), (3, 2), (3, 2)),
     "inv det": (lambda t, x: t.linalg.inv(x) * t.linalg.det(x), ((3, 3), "spd")),
     "solve": (lambda t, x, y: t.linalg.solve(x, y), ((3, 3), "spd"), (3, 2)),
     "solve vector": (lambda t, x, y: t.linalg.solve(x, y), ((3, 3), "spd"), (3,)),

@@ -252,7 +252,7 @@ rule(
 @rule("_cross")
 def _(op, input, other, dim):
     rank = max(input.dim(), other.dim())
-    return op.call(front(input, rank), front(other, rank), further(dim, rank))
+    return op.call(front(input, rank), front(other, rank), dim)  # which counts from the end
 
 
 def _folded(op, **by_name):
