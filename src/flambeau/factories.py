@@ -242,7 +242,7 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
         if out._array.size and name in COUNTED:
             found = f"of shape {list(out.shape)} does not match the computed number of elements {array.size}"
             warnings.warn(
-                f"The number of elements in the out tensor {found}. The out tensor will be resized. Pass torch.empty(0).", stacklevel=4
+                f"The number of elements in the out tensor {found}. The out tensor will be resized: pass torch.empty(0)", stacklevel=4
             )
         out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
     inplace.check_writable(f"{name}(out=)", out)

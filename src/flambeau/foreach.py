@@ -42,6 +42,8 @@ def _made(name: str) -> Callable:
     def function(self: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = args[0] if base == "pow" and not isinstance(self, (list, tuple)) else self  # a number to the power of each
         _check(tensors)
+        if base == "max" and not all([t.numel() for t in tensors]):
+            raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
         each = [_shared_out(value, len(tensors), base) for value in (self, *args)]
         named = {key: _shared_out(value, len(tensors), base) for key, value in _in_pytorchs_names(base, kwargs).items()}
         run = _writer(base) if in_place else bind.functions[ALSO.get(base, base)]
@@ -61,13 +63,7 @@ def _made(name: str) -> Callable:
         found = updates.norms(self, float(ord)) if plain else None
         return function(self, ord, dtype=dtype) if found is None else tuple(found)
 
-    def largest(self: Any) -> Any:
-        _check(self)
-        if not all([t.numel() for t in self]):
-            raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
-        return function(self)
-
-    made = largest if base == "max" else addc if base in ("addcdiv", "addcmul") else norm if base == "norm" else function
+    made = addc if base in ("addcdiv", "addcmul") else norm if base == "norm" else function
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"{base}{'_' * in_place} of each tensor of a list."
     return made

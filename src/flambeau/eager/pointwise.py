@@ -388,12 +388,10 @@ def as_number(value, key: dtypes.dtype):
 def _option(value, key: np.dtype):
     """A number for the whole call: RuntimeError where the dtype `key`, in which it is computed, cannot mean it."""
     value = value.item() if isinstance(value, Tensor) else value
-    if type(value) is complex and key.kind != "c":
+    imaginary = type(value) is complex and key.kind != "c"
+    if imaginary or (type(value) in NUMBERS and key.kind in "iu"):
         stored(value, dtypes.OF_NUMPY[key])
-        return value.real
-    if type(value) in NUMBERS and key.kind in "iu":
-        stored(value, dtypes.OF_NUMPY[key])
-    return value
+    return value.real if imaginary else value
 
 
 def condition(op, value: Tensor):

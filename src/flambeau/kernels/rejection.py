@@ -31,7 +31,7 @@ def poisson(generator: Generator, rate: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"poisson: rates must be floating point, but found {rate.dtype.name}")
     if not (rate >= 0).all():
         raise RuntimeError("invalid Poisson rate: it is a mean, and non-negative")
-    return _rounded(_one_by_one(generator, _poisson, rate), rate.dtype)
+    return _one_by_one(generator, _poisson, rate).astype(_wide(rate.dtype)).astype(rate.dtype)
 
 
 def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def binomial(generator: Generator, count: np.ndarray, prob: np.ndarray) -> np.nd
         prepared = n * q, np.sqrt(n * q * (1 - q)), q / (1 - q), np.floor((n + 1) * q), np.log1p(-q.astype(np.float64)).astype(q.dtype)
         found = _one_by_one(generator, _binomial, n, q, *prepared)
         found = np.where(mirrored, n - found, found)
-    return _rounded(np.where(nothing, 0, np.where(np.isnan(n) | np.isnan(p), math.nan, found)), count.dtype)
+    return np.where(nothing, 0, np.where(np.isnan(n) | np.isnan(p), math.nan, found)).astype(n.dtype).astype(count.dtype)
 
 
 def gamma(generator: Generator, shape: np.ndarray) -> np.ndarray:
@@ -69,15 +69,10 @@ def _wide(dtype: np.dtype) -> type:
     return np.float64 if dtype == np.float64 else np.float32
 
 
-def _rounded(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return numbers.astype(_wide(dtype)).astype(dtype)
-
-
 def _one_by_one(generator: Generator, sample: Callable, *operands: np.ndarray) -> np.ndarray:
-    """sample(*operands, uniforms, waiting) at every place of the operands, in order. -> float64
+    """sample(*operands, uniforms, waiting) at every place of the operands, in order; waiting is the second of a pair of normal numbers, or NaN.
 
-    The uniform numbers in [0, 1) have 53 bits. Without a compiler they are drawn in blocks; the generator is left as if they had come one by
-    one. waiting: the second of a pair of normal numbers, or NaN.
+    The uniform numbers have 53 bits. Drawn in blocks, they leave the generator as if they had come one by one. -> float64
     """
     numbers, out = np.array(operands, np.float64), np.empty(operands[0].shape)
     with generator.lock:

@@ -135,7 +135,9 @@ def _areas(name: str, y, x, dx, dim: int):
         if t is not None and t.dtype is dtypes.bool:
             raise RuntimeError(f"{name}: received a bool input for `{which}`, but bool is not supported. Try {which}.float()")
     n = y.shape[dim]
-    sums = _later(y, dim) + _earlier(y, dim)
+    if not n and (x is None or not x.numel()):
+        return y / 2  # there is nothing between no samples
+    sums = y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)
     if x is None:
         dx = dx.item() if hasattr(dx, "item") else dx
         if isinstance(dx, bool) or not isinstance(dx, (int, float, complex)):
@@ -147,14 +149,4 @@ def _areas(name: str, y, x, dx, dim: int):
         x = x.reshape([-1 if d == dim else 1 for d in range(y.dim())])
     elif x.dim() < y.dim():
         dim += x.dim() - y.dim()
-    return (_later(x, dim) - _earlier(x, dim)) * sums / 2
-
-
-def _later(t, dim: int):
-    """All along a dimension but the first."""
-    return t.narrow(dim, min(1, t.shape[dim]), max(t.shape[dim] - 1, 0))
-
-
-def _earlier(t, dim: int):
-    """All but the last."""
-    return t.narrow(dim, 0, max(t.shape[dim] - 1, 0))
+    return (x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)) * sums / 2

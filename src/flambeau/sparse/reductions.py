@@ -51,8 +51,7 @@ def sum(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: A
         if not input.is_sparse and not keepdim:
             raise RuntimeError(f"reduction operations on tensors of layout {input.layout} with keepdim=False is unsupported")
         dims = sorted(layout.wrap_dims((dim,) if hasattr(dim, "__index__") else dim, input.dim()))
-        if dtype is None and input.dtype.category < dtypes.FLOAT:
-            dtype = dtypes.int64
+        dtype = dtypes.int64 if dtype is None and input.dtype.category < dtypes.FLOAT else dtype
         with modes.no_grad():
             found = sparse_sum(to_sparse_coo(input.detach()), dims, dtype)
             for d in dims if keepdim else ():

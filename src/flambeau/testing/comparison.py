@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.factories import as_tensor
-from flambeau.layouts import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from flambeau.layouts import sparse_bsr, sparse_coo, sparse_csr, strided
 from flambeau.tensor import Tensor
 
 # rtol, atol. What is not here (integers, bool) must be equal.
@@ -155,12 +155,6 @@ def _compare_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str | No
     return _compare_elements(actual, expected, rules)
 
 
-PARTS = {
-    sparse_coo: ("_indices", "_values"), sparse_csr: ("crow_indices", "col_indices", "values"), sparse_bsr: ("crow_indices", "col_indices", "values"),
-    sparse_csc: ("ccol_indices", "row_indices", "values"), sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}  # fmt: skip
-
-
 def _compare_sparse(actual: Tensor, expected: Tensor, rules: Rules) -> str | None:
     """The stored elements: the same places, and close values."""
     kind = f"sparse {str(actual.layout).rpartition('_')[2].upper()}"
@@ -168,10 +162,15 @@ def _compare_sparse(actual: Tensor, expected: Tensor, rules: Rules) -> str | Non
         actual, expected = actual.coalesce(), expected.coalesce()
     if actual._nnz() != expected._nnz():
         return f"The number of specified values in {kind} tensors does not match: {actual._nnz()} != {expected._nnz()}"
-    places = replace(rules, rtol=0.0, atol=0.0)
+    by_rows, exact = actual.layout in (sparse_csr, sparse_bsr), replace(rules, rtol=0.0, atol=0.0)
+    parts = (
+        ("_indices", "_values")
+        if actual.is_sparse
+        else ("crow_indices" if by_rows else "ccol_indices", "col_indices" if by_rows else "row_indices", "values")
+    )
     return _first(
-        _compare_elements(getattr(actual, p)(), getattr(expected, p)(), rules if "values" in p else places, f"S{kind[1:]} {p.strip('_')}")
-        for p in PARTS[actual.layout]
+        _compare_elements(getattr(actual, p)(), getattr(expected, p)(), rules if "values" in p else exact, f"S{kind[1:]} {p.strip('_')}")
+        for p in parts
     )
 
 

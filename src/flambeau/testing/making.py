@@ -74,11 +74,8 @@ def _checked(low: float, high: float, smallest: float, largest: float, dtype: dt
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
         raise ValueError(f"`low` and `high` cannot be NaN, found {low=} and {high=}")
     if low == high and (dtype.is_floating_point or dtype.is_complex):
-        warnings.warn(
-            "Passing `low==high` to `torch.testing.make_tensor` for floating or complex types is deprecated: torch.full says it better",
-            FutureWarning,
-            stacklevel=3,
-        )
+        words = "Passing `low==high` to `torch.testing.make_tensor` for floating or complex types is deprecated"
+        warnings.warn(f"{words}: torch.full says it better", FutureWarning, stacklevel=3)
     elif low >= high:
         raise ValueError(f"`low` must be less than `high`, found {low} >= {high}")
     elif high < smallest or low >= largest:

@@ -35,13 +35,12 @@ static double poisson(Source *s, const double *x, npy_intp n) {
         for (; product > bound; count++) product *= unit(s);
         return count;
     }
-    double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b, inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
-    double quick = 0.9277 - 3.6224 / (b - 2), log_rate = log(rate);
+    double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b, inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), quick = 0.9277 - 3.6224 / (b - 2);
     for (;;) {
         double u = unit(s) - 0.5, v = unit(s), edge = 0.5 - fabs(u), k = floor((2 * a / edge + b) * u + rate + 0.43);
         if (edge >= 0.07 && v <= quick) return k;
         if (k < 0 || (edge < 0.013 && v > edge)) continue;
-        if (log(v) + log(inverse_alpha) - log(a / (edge * edge) + b) <= -rate + k * log_rate - lgamma(k + 1)) return k;
+        if (log(v) + log(inverse_alpha) - log(a / (edge * edge) + b) <= -rate + k * log(rate) - lgamma(k + 1)) return k;
     }
 }
 
@@ -83,6 +82,8 @@ static double gamma_number(Source *s, const double *operands, npy_intp n) {
     }
 }
 
+static bool is(PyArrayObject *a, int type, npy_intp size) { return PyArray_ISCARRAY(a) && PyArray_TYPE(a) == type && PyArray_SIZE(a) == size; }
+
 PyObject *fl_reject(PyObject *module, PyObject *args) {
     static double (*const samplers[])(Source *, const double *, npy_intp) = {poisson, binomial, gamma_number};
     static const int rows[] = {1, 7, 3};
@@ -91,15 +92,12 @@ PyObject *fl_reject(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!iO!O!O!:reject", &PyArray_Type, &words, &which, &PyArray_Type, &operands, &PyArray_Type, &out, &PyArray_Type, &waiting))
         return NULL;
     npy_intp n = PyArray_SIZE(out);
-    bool real = PyArray_TYPE(operands) == NPY_DOUBLE && PyArray_TYPE(out) == NPY_DOUBLE && PyArray_TYPE(waiting) == NPY_DOUBLE;
-    bool dense = PyArray_ISCARRAY(words) && PyArray_ISCARRAY(operands) && PyArray_ISCARRAY(out) && PyArray_ISCARRAY(waiting);
-    if (!real || !dense || which < 0 || which > 2 || PyArray_NBYTES(words) != 626 * 4 || PyArray_SIZE(operands) != rows[which] * n || PyArray_SIZE(waiting) != 1)
+    if (which < 0 || which > 2 || !is(words, NPY_UINT32, 626) || !is(operands, NPY_DOUBLE, rows[which] * n) || !is(out, NPY_DOUBLE, n) || !is(waiting, NPY_DOUBLE, 1))
         return PyErr_Format(PyExc_TypeError, "expected the words of a Generator, a sampler 0 to 2, its operands for each place of out, and one number that waits");
-    const double *a = PyArray_DATA(operands);
-    double *o = PyArray_DATA(out);
+    double *o = PyArray_DATA(out), *x = PyArray_DATA(operands);
     Source source = {PyArray_DATA(words), PyArray_DATA(waiting)};
     Py_BEGIN_ALLOW_THREADS
-    for (npy_intp i = 0; i < n; i++) o[i] = samplers[which](&source, a + i, n);
+    for (npy_intp i = 0; i < n; i++) o[i] = samplers[which](&source, x + i, n);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
