@@ -26,10 +26,12 @@ CHANGED = {
         test_benchmarks: test_every_case_runs_in_torch
         test_events: test_names_are_pytorchs
         test_foreach: test_new_and_in_place test_calls
+        test_profile: test_activities_are_named_once_and_by_kinds_there_are test_lists_are_seen
+        test_torch_function: test_what_was_called_is_told
         test_factories: test_small_things
         test_custom_function: test_what_functions_say_of_themselves""",
     "lanczos, and the sizes and dtypes that resizing takes": """
-        test_interpolate: test_bytes test_interpolate_refusals test_lanczos
+        test_interpolate: test_bytes test_interpolate_refusals test_lanczos test_the_way_back_from_half_precision_has_full_weights
         test_memory_order: test_channels_that_lie_last_stay_so""",
     "large numbers in float8_e4m3fn": """
         test_float8: test_float32_is_rounded_to_the_same_bits test_conversions_from_and_to_every_dtype test_what_can_be_done_with_them""",

@@ -55,7 +55,7 @@ def test_along_every_dimension(gpu, dim, kind):
     for y in (x, x.transpose(0, 2).contiguous().transpose(0, 2), numbers((12, 7, 16))[::2, :, 1::2]):
         for j in (i, i.permute(2, 0, 1).contiguous().permute(1, 2, 0), torch.randint(6, (4, 1, 3)).to(kind).expand(4, 5, 3)):
             same(lambda y, j: y.gather(dim, j), y, j)
-            same(lambda y, j: torch.take_along_dim(y[:4, :5, :3], j % 3 - 3, dim), y, j)
+            same(lambda y, j: torch.take_along_dim(y[:4, :5, :3], j.long() % 3 - 3, dim), y, j)
             k = torch.argsort(torch.rand(4, 5, 3), dim).to(kind)  # no place twice
             same(lambda y, k: y.clone().scatter_(dim, k, 7), y, k)
             same(lambda y, k: y.scatter(dim, k, y[:4, :5, :3] + 1), y, k)

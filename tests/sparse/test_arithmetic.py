@@ -172,8 +172,6 @@ SHAPES = {
     "sum -1": lambda t, x: t.sparse.sum(x, -1),
     "sum both": lambda t, x: t.sparse.sum(x, (0, 1)),
     "sum dtype": lambda t, x: t.sparse.sum(x, dtype=t.float64),
-    "sum of integers": lambda t, x: (x * 100).to(t.int8).sum(0),
-    "sum of integers as they are": lambda t, x: x.to(t.int8).sum(0, dtype=t.int8),
     "method sum": lambda t, x: x.sum(1, keepdim=True),
     "any": lambda t, x: x.any(),
     "norm": lambda t, x: x.norm(),

@@ -97,7 +97,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
     with _adding:
         have = leaf._grad
         if state.grad:  # create_graph: the sum is part of the graph, and nothing in it is written to
-            leaf._grad = _recorded(leaf, grad) if have is None else have + grad
+            leaf._grad = _recorded(leaf, grad) if have is None else plus(have, grad)
         elif have is not None:
             storage = have._storage or have._shared_storage()
             if storage.spent >= 0:
@@ -113,9 +113,18 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
             leaf._grad = grad.clone() if hasattr(grad._array, "as_tensor") else wrap(copied(grad._array, leaf._array))
 
 
+def plus(have: Tensor, grad: Tensor) -> Tensor:
+    """The sum of two gradients; where a dense one comes to a sparse one, it is dense."""
+    return grad + have if _is_sparse(have) and not _is_sparse(grad) else have + grad
+
+
+def _is_sparse(grad: Tensor) -> bool:
+    return type(grad._array) is not np.ndarray and hasattr(grad._array, "as_tensor")
+
+
 def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
-    """leaf.grad += grad by an operation; where a dense gradient comes to a sparse one, the sum is dense."""
-    if hasattr(have._array, "as_tensor") and not hasattr(grad._array, "as_tensor"):
+    """leaf.grad += grad by an operation."""
+    if _is_sparse(have) and not _is_sparse(grad):
         leaf._grad = grad + have
     else:
         _add.call_inplace(have, grad)

@@ -20,7 +20,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.autograd.accumulate import add_to_grad, hooked, run_hooks, run_hooks_after, run_hooks_before
+from flambeau.autograd.accumulate import add_to_grad, hooked, plus, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node, refuse_swapped
 from flambeau.kernels import keeper
 from flambeau.kernels.arrays import plain
@@ -125,7 +125,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
                     heappush(ready, (-target.sequence, target))
                 elif grad is not None:
                     have = buffers[target]
-                    buffers[target] = grad if have is None else have + grad
+                    buffers[target] = grad if have is None else plus(have, grad)
             else:
                 if target not in buffers:
                     buffers[target] = [None] * target.n_outputs
@@ -133,7 +133,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
                 if grad is not None:
                     grad = fit(grad, target.shape[nr], target.numpy_dtype[nr], node, i)
                     buffer = buffers[target]
-                    buffer[nr] = grad if buffer[nr] is None else buffer[nr] + grad
+                    buffer[nr] = grad if buffer[nr] is None else plus(buffer[nr], grad)
         if not ready:
             return
         grad = have = buffer = None
@@ -197,7 +197,7 @@ class Waiting:
         key = id(leaf)
         self.uses[key] -= 1
         have = self.sums.pop(key, None)
-        total = grad if have is None else have if grad is None else have + grad
+        total = grad if have is None else have if grad is None else plus(have, grad)
         if not self.uses[key]:
             if self.goal is None or self.goal.wanted is None:
                 return total
@@ -324,7 +324,7 @@ def run_tensor_hooks(hooks: Hooks, grads: list) -> None:
         tensor = reference()
         if tensor is not None and grads[nr] is not None:
             have = tensor._grad
-            tensor._grad = grads[nr].clone() if have is None else have + grads[nr]
+            tensor._grad = grads[nr].clone() if have is None else plus(have, grads[nr])
 
 
 def run_pre_hooks(hooks: Hooks, grads: list) -> list:

@@ -213,7 +213,7 @@ def _varying(jacobian: tuple[Tensor, ...], strict: bool) -> tuple[Tensor, ...]:
     for i, j in enumerate(jacobian):
         if strict and not j.requires_grad:
             raise RuntimeError(
-                f"The jacobian of the user-provided function with respect to input {i} is the same for all inputs. {_STRICT}"
+                f"The jacobian of the user-provided function with respect to input {i} is independent of that input. {_STRICT}"
             )
     return jacobian
 

@@ -196,7 +196,9 @@ def deliver(op, results, operands, out):
         elif "cast" not in op.out_rule and op.out_rule != "any" and o.dtype is not r.dtype:
             wanted, found = (dtypes.in_messages(t.dtype) for t in (r, o))
             words = f"expected scalar_type {wanted} but found {found}. Expected object of scalar type {wanted} but got scalar type {found} for argument 'out'"
-            raise RuntimeError(f"{op.short}(): Expected out tensor to have dtype {wanted.lower()}, found {found.lower()} ({words})")
+            raise RuntimeError(
+                f"{op.short}(): Expected out tensor to have dtype {wanted.lower()}, but got {found.lower()} instead ({words})"
+            )
         if "apart" in op.overlap:  # from all but the tensor it could have been written to in place
             check_apart(o, operands[1:], True)
         if "apart" in op.out_rule or "whole" in op.out_rule:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
 
+from flambeau import forks
 from flambeau.kernels import arrays, native
 
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -26,6 +28,8 @@ NO_FUNCTIONS = (0,) * len(FUNCTIONS)
 # those for Haswell, asked for by OPENBLAS_CORETYPE, then write past the end of their buffer on the stack. With another size of L2, on
 # which only kernels for CPUs without AVX depend else, all cut as they were made to.
 WHILE_LOADING = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_L2_SIZE": "512"}
+_loading = threading.Lock()
+forks.renewed(sys.modules[__name__], "_loading", threading.Lock)
 CONVERTED = 1 << 26  # elements of half precision that are converted at a time, 256 MB
 PIECE = 1 << 14  # elements of a dot product that are added up by one thread
 LONG, SMALL, DEPTH = 1 << 14, 1 << 10, 1 << 12  # K and elements of C of a product that is cut along K (see csrc/gemm.c), and K of a piece
@@ -64,16 +68,17 @@ def load(path: str, prefix: str = "scipy_"):
     """An OpenBLAS, on one thread; the same one if it was loaded before."""
     import ctypes
 
-    before = {name: os.environ.get(name) for name in WHILE_LOADING}
-    os.environ.update(WHILE_LOADING)
-    try:
-        opened = ctypes.CDLL(path)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    with _loading:  # threads share the environment
+        before = {name: os.environ.get(name) for name in WHILE_LOADING}
+        os.environ.update(WHILE_LOADING)
+        try:
+            opened = ctypes.CDLL(path)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
     opened[f"{prefix}openblas_set_num_threads"](1)  # it may have been loaded before us
     return opened
 

@@ -91,9 +91,13 @@ def in_kind(result, input):
 def _to_copy(input, dtype, device, strides, non_blocking=False):
     """A copy in another dtype, on another device, with other strides."""
     moved = arrays.to_device(input, device, non_blocking)
-    strides = _own_strides(input) if strides is None else strides
     if strides is None:
-        return arrays.cast(moved, dtype.numpy) if moved.dtype != dtype.numpy else arrays.copy(moved) if moved is input else moved
+        made = arrays.cast(moved, dtype.numpy) if moved.dtype != dtype.numpy else arrays.copy(moved) if moved is input else moved
+        strides = _own_strides(input)
+        if strides is None:
+            return made
+        if all([n == 1 or s == own for n, s, own in zip(input.shape, arrays.element_strides(made), strides, strict=True)]):
+            return arrays.strided_view(made, input.shape, strides, 0)
     out = arrays.empty_strided(input.shape, strides, dtype.numpy, device)
     arrays.write(out, moved)
     return out
