@@ -410,7 +410,7 @@ def frombuffer(buffer: Any, *, dtype, count: int = -1, offset: int = 0, requires
     if not length or not count:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
-        raise ValueError(f"offset ({offset} bytes) must be non-negative and at most {length - 1}: the buffer has {length} bytes")
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and less than the buffer length ({length} bytes)")
     if count < 0:
         if (length - offset) % size:
             rest = f"buffer length ({length - offset} bytes) after offset ({offset} bytes)"

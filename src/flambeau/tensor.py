@@ -405,6 +405,14 @@ class Tensor(Methods):
         node = self.grad_fn
         return self._hooks if node is None else node._hooks().of_tensors.get(self._nr)
 
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks: dict | None) -> None:
+        node = self.grad_fn
+        if node is None:
+            self._hooks, modes.leaf_hooks = hooks, True
+        else:
+            node._hooks().of_tensors[self._nr] = hooks or {}
+
     def register_post_accumulate_grad_hook(self, hook) -> RemovableHandle:
         """Call hook(tensor) each time a gradient has been added to this leaf's `.grad`."""
         if not self.requires_grad:

@@ -267,7 +267,7 @@ class _Check:
 
     @staticmethod
     def warn_of_missing() -> None:
-        what = "Backward was called without gradients, as it may be; check_undefined_grad=False leaves this out"
+        what = "New undefined gradient support checking feature called backward without gradients; check_undefined_grad=False leaves it out"
         warnings.warn(f"Backwards compatibility: {what}", stacklevel=5)
 
     def missing_tangents(self, outs) -> None:
@@ -361,7 +361,7 @@ class _Check:
             sides.append([(out.dtype, tuple(out.shape))] * (k + 1))
         for at, what in ((1, "shape"), (0, "dtype")):
             if len({side[k][at] for side in sides if len(side) > k}) > 1:
-                raise AssertionError(f"Expected the same {what} when inputs are perturbed a little")
+                raise AssertionError(f"the function is to return outputs with the same {what} when inputs are perturbed a little")
         return [(here[2] - there[2]) / (2 * self.eps) for here, there in zip(sides[0], sides[1], strict=True)]
 
 

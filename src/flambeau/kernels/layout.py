@@ -512,7 +512,7 @@ def narrow(shape: Sizes, strides: Sizes, offset: int, dim: int, start: int, leng
     dim = wrap_dim(dim, len(shape))
     size = shape[dim]
     if not -size <= start <= size:
-        raise IndexError(f"narrow(): start is out of range, {-size} to {size}: found {start}")
+        raise IndexError(f"narrow(): start out of range, {-size} to {size}: found {start}")
     if start < 0:
         start += size
     if start + length > size:

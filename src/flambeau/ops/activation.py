@@ -87,7 +87,7 @@ def relu6(input, inplace=False):
 
 def _below_zero(name: str):
     """PyTorch computes the derivative from the result, whose sign does not tell where the input was if the slope is negative."""
-    words = f"In-place {name} backward calculation is triggered with a negative slope, which loses the input's sign: call the out-of-place version, without inplace=True"
+    words = f"In-place {name} backward calculation is triggered with a negative slope, which loses the input's sign. Please call out-of-place version, without inplace=True"
     return lambda slope, *scales: words if slope < 0 else None
 
 

@@ -107,7 +107,9 @@ def _conv_transposed(name: str, n: int, input, weight, bias, stride, padding, ou
 
 def _batched(name: str, n: int, input):
     if input.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, found {list(input.shape)}")
+        raise RuntimeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}"
+        )
     return input if input.dim() == n + 2 else input.unsqueeze(0)
 
 
@@ -209,7 +211,7 @@ def _check_shapes(input, weight, bias, made, padding, dilation, transposed: bool
     if any(p < s for p, s in zip(padded, spans, strict=True)) or 0 in kernel:
         across = " x ".join
         raise RuntimeError(
-            f"Input with its padding: ({across(map(str, padded))}). Kernel size: ({across(map(str, spans))}). "
+            f"Calculated padded input size per channel: ({across(map(str, padded))}). Kernel size: ({across(map(str, spans))}). "
             "Kernel size can't be greater than actual input size. Try padding, or a smaller dilation"
         )
     if 0 in sizes and 0 not in of_input[:2]:

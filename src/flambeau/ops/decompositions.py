@@ -274,7 +274,7 @@ def eig(A):
 
 def _eig(name: str, A, vectors: bool = True):
     if not bool(arrays.module_of(A).isfinite(A).all()):
-        raise RuntimeError(f"torch.{name}: infs or NaNs in the input")
+        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs. Look for them with x.isfinite()")
     return matrices.eig(A, vectors)
 
 

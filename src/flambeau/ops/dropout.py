@@ -159,7 +159,7 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, L) or (C, L)."""
     _check(p)
     if input.dim() not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, (C, L) or (N, C, L), found {input.dim()}D")
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input: (C, L) or (N, C, L) is meant")
     return _by_channel(input, p, training, inplace, input.dim() == 3)
 
 

@@ -38,7 +38,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     align_corners  whether -1 and 1 are the centres of the outermost elements, or their outer edges (the default)
     """
     if mode not in MODES:
-        raise ValueError(f"grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', found '{mode}'")
+        raise ValueError(f"grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
     if padding_mode not in PADDINGS:
         wanted = "padding_mode is one of 'zeros', 'border' and 'reflection'"
         raise ValueError(f"nn.functional.grid_sample(): {wanted}, but got: '{padding_mode}'")

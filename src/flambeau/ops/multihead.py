@@ -91,14 +91,16 @@ def check_shapes(query, key, value, padding, mask, heads: int) -> bool:
     assert query.dim() in (2, 3), f"query must be (L, E), or (L, N, E) as a batch, found {query.dim()} dimensions"
     n, kind = query.dim(), "batched" if query.dim() == 3 else "unbatched"
     assert key.dim() == value.dim() == n, (
-        f"For {kind} ({n}-D) `query`, expected `key` and `value` of {n}-D but found {key.dim()}-D and {value.dim()}-D tensors"
+        f"For {kind} ({n}-D) `query`, expected `key` and `value` to be {n}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively"
     )
     if padding is not None:
         assert padding.dim() == n - 1, (
-            f"For {kind} ({n}-D) `query`, expected `key_padding_mask` `None` or {n - 1}-D but found {padding.dim()}-D tensor"
+            f"For {kind} ({n}-D) `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found {padding.dim()}-D tensor instead"
         )
     if mask is not None:
-        assert mask.dim() in (2, 3), f"For {kind} ({n}-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.dim()}-D"
+        assert mask.dim() in (2, 3), (
+            f"For {kind} ({n}-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.dim()}-D tensor instead"
+        )
         wanted = (heads, query.shape[0], key.shape[0])
         assert n == 3 or mask.dim() == 2 or tuple(mask.shape) == wanted, (
             f"Expected `attn_mask` shape to be {wanted}, found {tuple(mask.shape)}"

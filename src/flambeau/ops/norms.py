@@ -173,7 +173,7 @@ def _two_dims(A, dim) -> tuple[int, int]:
     if not isinstance(dim, (tuple, list)):
         raise TypeError(f"linalg.matrix_norm(): argument 'dim' must be a tuple of two ints, not {type(dim).__name__}")
     if len(dim) != 2:
-        raise RuntimeError(f"matrix_norm: dim must be a 2-tuple; it is {tuple(dim)}")
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple; it is {tuple(dim)}")
     rows, columns = (layout.wrap_dim(whole(d), A.dim()) for d in dim)
     if rows == columns:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different, found {tuple(dim)}")

@@ -40,7 +40,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) 
     offsets = offsets.reshape(-1)
     rows, columns = tuple(shape)
     if offsets.shape[0] != diagonals.shape[0]:
-        raise RuntimeError(f"Number of diagonals is {diagonals.shape[0]}, and there are {offsets.shape[0]} offsets")
+        raise RuntimeError(f"Number of diagonals ({diagonals.shape[0]}) does not match the number of offsets ({offsets.shape[0]})")
     if len(set(offsets.tolist())) != offsets.shape[0]:
         raise RuntimeError("Offset tensor contains duplicate values")
     if layout not in (None, layouts.sparse_coo, layouts.sparse_csr, layouts.sparse_csc):

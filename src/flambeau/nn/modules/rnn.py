@@ -341,12 +341,12 @@ class RNNCellBase(Module):
     def _step(self, operation: str, input: Tensor, hx: Any) -> Any:
         name = type(self).__name__
         if input.dim() not in (1, 2):
-            raise ValueError(f"{name}: Expected input to be 1D or 2D, features with or without a batch; found {input.dim()}D")
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead: features with or without a batch")
         several = self.states > 1
         for i, state in enumerate(hx if several and hx is not None else (hx,)):
             if state is not None and state.dim() not in (1, 2):
                 which = f"hx[{i}]" if several else "hidden"
-                raise ValueError(f"{name}: Expected {which} to be 1D or 2D, as the input is; found {state.dim()}D")
+                raise ValueError(f"{name}: Expected {which} to be 1D or 2D, got {state.dim()}D instead: it is as the input is")
         batched = input.dim() == 2
         x = input if batched else input.unsqueeze(0)
         if hx is None:
