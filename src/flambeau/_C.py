@@ -9,7 +9,7 @@ from flambeau import _VF, cuda, import_only
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
-from flambeau.eager.overrides import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function
+from flambeau.eager.overrides import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function, overridable
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
 from flambeau.tensor import Size, Tensor
@@ -26,6 +26,7 @@ def _log_api_usage_once(event: str) -> None:
     """PyTorch counts which of its interfaces are used, for its own builders. Nothing is counted here."""
 
 
+@overridable
 def _parse_to(*args: Any, **kwargs: Any) -> tuple:
     """What the arguments of `to` say: (device, dtype, non_blocking, memory format)."""
     dtype, device, _, layout, non_blocking = parse_to(*args, **kwargs)

@@ -242,7 +242,8 @@ def _function(op: Op, name: str, in_place: bool = False) -> Callable:
     function = older_calls.accepting(op, (INPLACE if in_place else BINDERS)[op.kind](op), short)
     function.__name__ = short
     function.__qualname__ = name if room == "Tensor" else short
-    function.__module__ = "flambeau.nn.functional" if room == "nn.functional" else "torch"  # layers that keep one are pickled by that name
+    apart = room == "nn.functional" and short not in op.aliases
+    function.__module__ = "flambeau.nn.functional" if apart else "torch"  # layers that keep one are pickled by that name
     function.__doc__ = op.__doc__
     function.op = op
     return function

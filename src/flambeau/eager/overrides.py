@@ -261,10 +261,9 @@ _OWN_BUSINESS = frozenset(
 
 
 QUICK = frozenset(
-    """size stride storage_offset dim ndimension numel nelement __len__ is_contiguous data_ptr element_size is_floating_point is_complex
-    requires_grad_ detach item tolist numpy __float__ __int__ __index__ __bool__ __complex__ __array__ backward __getitem__ __setitem__ __delitem__
-    __invert__ shape ndim dtype device itemsize nbytes is_cuda is_cpu is_meta requires_grad is_leaf grad_fn grad data layout T mT H mH
-    _version""".split()
+    """size stride dim numel __len__ is_contiguous data_ptr is_floating_point is_complex requires_grad_ detach item __float__ __int__
+    __bool__ __getitem__ __setitem__ __delitem__ __invert__ shape ndim dtype device is_cuda is_cpu is_meta requires_grad is_leaf
+    grad_fn grad data layout T _version""".split()
 )
 
 

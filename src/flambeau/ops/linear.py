@@ -140,7 +140,7 @@ def _at_once(input, weight, bias):
 linear.usually(linear, _at_once, tensors=3)
 
 
-@composite(name="nn.functional.bilinear", method=False)
+@composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",))
 def bilinear(input1, input2, weight, bias=None):
     """y_o = x₁ᵀ A_o x₂ + b_o. input1 (*, m), input2 (*, n), weight (out, m, n), bias (out,) -> (*, out)."""
     if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:
