@@ -332,9 +332,10 @@ def _asking(function: Callable, name: str, told: Callable[[], Callable] | None =
     """`function`, after whoever overrides it, who is told of `told()`: of what this gives, if it is not given."""
 
     def member(self, *args, **kwargs):
-        relevant = (self, *args, *kwargs.values())
-        if asked(relevant):
-            return call(told() if told else member, relevant, (self, *args), kwargs)
+        if modes.special or args or kwargs or type(self) not in PLAIN:
+            relevant = (self, *args, *kwargs.values())
+            if asked(relevant):
+                return call(told() if told else member, relevant, (self, *args), kwargs)
         return function(self, *args, **kwargs)
 
     member.__name__, member.__qualname__, member.__doc__ = name, f"Tensor.{name}", function.__doc__
