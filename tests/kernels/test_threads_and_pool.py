@@ -638,3 +638,18 @@ def test_a_fork_in_the_middle_of_a_product(blas: ctypes.CDLL) -> None:
         stop.set()
         worker.join(60)
     assert not any(wrong)
+
+
+def test_what_is_kept_goes_when_something_larger_is_taken():
+    """Free blocks of other sizes stay beside a new large one: the process holds much more than was ever in use."""
+    program = """
+import flambeau
+from flambeau.kernels.native import lib
+
+parts = [flambeau.empty(2**24) for _ in range(12)]  # 64 MiB each, never written to
+del parts
+assert lib.pool_stats()["cached"] == 12 << 26
+whole = flambeau.empty(2**28)
+found = lib.pool_stats()
+assert found["live"] >= 2**30 and found["cached"] <= 2**28, found"""
+    subprocess.run([sys.executable, "-c", program], check=True)
