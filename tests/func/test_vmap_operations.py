@@ -150,3 +150,13 @@ def test_few_operations_loop():
         f, xs, dims = prepared(function, samples, (True,) * len(samples), "loops")
         vmap(f, in_dims=dims)(*xs)
     assert dispatch._told <= {"_index_put", "_take"}, dispatch._told
+
+
+def test_factors_of_every_sample_are_unpacked():
+    """lu_unpack and lu_solve looked at pivots before there were samples to look at."""
+    a = flambeau.tensor([[[0.0, 2.0], [1.0, 3.0]], [[4.0, 1.0], [2.0, 5.0]]])
+    factors, pivots = flambeau.linalg.lu_factor(a)
+    b = flambeau.ones(2, 2, 1)
+    P, L, U = flambeau.vmap(flambeau.lu_unpack)(factors, pivots)
+    assert flambeau.allclose(P @ L @ U, a)
+    assert flambeau.allclose(a @ flambeau.vmap(flambeau.linalg.lu_solve)(factors, pivots, b), b)

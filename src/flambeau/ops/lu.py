@@ -103,11 +103,18 @@ def lu(A, pivot=True, get_infos=False, out=None):
     return out
 
 
+PIVOTS = {
+    "lu_unpack": ("between 1 and LU.size(-2).",) * 2,
+    "linalg.lu_solve": ("greater or equal to 1", "smaller or equal to LU.size(-2)"),
+}  # what they are to be, in the words of whoever asks
+
+
 @on_arrays(public=False, method=False)
-def _permutation(LU, pivots):
+def _permutation(LU, pivots, name):
     """The matrices P of the exchanges in `pivots`. (..., M, N), (..., K) -> (..., M, M)."""
     xp = arrays.module_of(LU)
     *batch, m, _ = LU.shape
+    _check_pivots(name, pivots, m, *PIVOTS[name])
     count = int(np.prod(batch))
     order = xp.tile(xp.arange(m), (count, 1))
     each = xp.arange(count)
@@ -139,8 +146,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     k = min(m, n)
     P = L = U = LU_data.new_empty((0,))
     if unpack_pivots:
-        _check_pivots("lu_unpack", LU_pivots._array, m, "between 1 and LU.size(-2).", "between 1 and LU.size(-2).")
-        P = _permutation(LU_data.detach(), LU_pivots)
+        P = _permutation(LU_data.detach(), LU_pivots, "lu_unpack")
     if unpack_data:
         L = LU_data.narrow(-1, 0, k).tril(-1)
         ones = identity_like(LU_data, max(m, k)).narrow(1, 0, k)
@@ -152,8 +158,8 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (X A = B if not `left`; A^H instead of A with `adjoint`), given the LU factors of A. (..., N, K) -> (..., N, K)."""
     _check_lu_solve("linalg.lu_solve", LU, pivots, B, left)
-    _check_pivots("linalg.lu_solve", pivots._array, LU.shape[-2], "greater or equal to 1", "smaller or equal to LU.size(-2)")
-    P, L, U = lu_unpack(LU, pivots)
+    P = _permutation(LU.detach(), pivots, "linalg.lu_solve")
+    _, L, U = lu_unpack(LU, pivots, unpack_pivots=False)
     if not left:  # X A = B  is  A^H X^H = B^H
         found = _turned(_lu_apply(P, L, U, _turned(B), not adjoint))
         return _unsafe_view(found, tuple(found.shape))  # row-major, as PyTorch's is
