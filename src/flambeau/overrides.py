@@ -122,8 +122,17 @@ def wrap_torch_function(dispatcher: Callable) -> Callable:
 
 
 def redispatch_function(func: Callable, types: Iterable[type], args: tuple = (), kwargs: dict | None = None) -> Any:
-    """Run an operation as if it had been called again, for a `__torch_function__` that has nothing more to say."""
-    return func(*args, **(kwargs or {}))
+    """Run a function without asking about it; one that is not ours asks about those that it calls, as ours, which are whole, do not."""
+    if hasattr(func, "op") or (getattr(func, "__module__", None) or "torch").startswith(("torch", "flambeau")):
+        with overrides.DisableTorchFunction():
+            return func(*args, **(kwargs or {}))
+    state.redispatched = True
+    modes.enter()
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        modes.leave()
+        state.redispatched = False
 
 
 @contextlib.contextmanager

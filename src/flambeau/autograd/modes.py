@@ -33,6 +33,7 @@ class Modes(threading.local):
         self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.modes_disabled = False  # function modes are switched off
+        self.redispatched = False  # the next function that would ask has been asked about (torch.overrides.redispatch_function)
         self.multithreading = True
         self.enforce_layout = True  # a leaf's .grad lies in memory as the leaf does
         self.autocast: Any = None  # the thread's eager.autocast.Casting while a region is active, and not suspended

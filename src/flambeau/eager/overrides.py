@@ -69,6 +69,9 @@ def noted(op: Any, front: Callable, args: tuple, kwargs: dict) -> Any:
 def overridden(values: Iterable) -> bool:
     """Whether a function mode is active or an argument overrides operations."""
     if modes.special:
+        if state.redispatched:  # this one has been asked about
+            state.redispatched = False
+            return False
         if state.function_modes and not state.modes_disabled:
             return True
         if state.function_disabled:
