@@ -7,12 +7,11 @@ NotImplementedError; what PyTorch refuses for dense tensors is refused.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from flambeau import dtypes, layouts
+from flambeau import dtypes, errors, layouts
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.errors import refusal
@@ -133,7 +132,7 @@ def dequantize(self: Tensor) -> Tensor:
 
 def volatile(self: Tensor) -> bool:
     """False: `torch.no_grad()` has taken its place."""
-    warnings.warn("volatile is always False: there is torch.no_grad() in its place", stacklevel=2)
+    errors.warn("volatile is always False: there is torch.no_grad() in its place")
     return False
 
 
@@ -169,13 +168,13 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 def resize(self: Tensor, *sizes) -> Tensor:
     """The same elements in another shape; `reshape` is preferred."""
-    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
+    errors.warn("non-inplace resize is deprecated")
     return _resized(self, sizes[0] if len(sizes) == 1 and not hasattr(sizes[0], "__index__") else sizes)
 
 
 def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
     """The same elements in the shape of another tensor; `reshape_as` is preferred."""
-    warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
+    errors.warn("non-inplace resize_as is deprecated")
     return _resized(self, tensor.shape)
 
 

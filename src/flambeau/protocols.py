@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, errors
 from flambeau.autograd import modes
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor
@@ -49,7 +48,7 @@ def _one(self: Tensor, target: str) -> Any:
         raise ValueError(f"a Python scalar has one element: {found}. Try .tolist()")
     if self.requires_grad:
         lost = "may lead to unexpected behavior. Its history is lost: consider using tensor.detach() first."
-        warnings.warn(f"Converting a tensor with requires_grad=True to a scalar {lost}", stacklevel=4)
+        errors.warn(f"Converting a tensor with requires_grad=True to a scalar {lost}")
     return item(self)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices
+from flambeau import devices, errors
 from flambeau.autograd import modes
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.eager import overrides
@@ -52,11 +52,10 @@ def _backward(tensors, grad_tensors, retain_graph, create_graph, inputs) -> None
 
 
 def _warn_of_cycle() -> None:
-    warnings.warn(
+    errors.warn(
         "Using backward() with create_graph=True makes a reference cycle: a parameter and its gradient keep each other, and "
         "the whole graph, in memory. autograd.grad makes none; if backward() it must be, set .grad to None when it has been "
-        "used",
-        stacklevel=3,
+        "used"
     )
 
 
