@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.factories import empty, zeros_like
+from flambeau.factories import empty
 from flambeau.ops.complex import view_as_real
 from flambeau.random_factories import randint
 from flambeau.tensor import Tensor
@@ -53,7 +53,7 @@ def make_tensor(
         made = made.clone(memory_format=memory_format)
     if exclude_zero:
         one = dtypes.finfo(dtype).tiny if dtype.is_floating_point or dtype.is_complex else 1
-        made[made == zeros_like(made)] = one
+        made[made == 0] = one
     if requires_grad:
         made.requires_grad = True
     return made
