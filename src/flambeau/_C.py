@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import _VF, cuda, import_only
+from flambeau import _VF, cuda, import_only, overrides
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
@@ -37,11 +37,11 @@ class _EnableTorchFunction:
     """As long as this object lives, `__torch_function__` is asked again, in the midst of what said that it is not to be."""
 
     def __init__(self) -> None:
-        self.before = state.function_disabled, state.modes_disabled
-        state.function_disabled = state.modes_disabled = False
+        self.within = overrides.enable_reentrant_dispatch()
+        self.within.__enter__()
 
     def __del__(self) -> None:
-        state.function_disabled, state.modes_disabled = self.before
+        self.within.__exit__(None, None, None)
 
 
 def _is_torch_function_enabled() -> bool:

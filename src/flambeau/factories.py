@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import determinism, devices, dtypes, layouts, literals
+from flambeau import determinism, devices, dtypes, errors, layouts, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.kernels import arrays, keeper
@@ -233,16 +233,11 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
     array = make(out.dtype, out.device)
     if name in RANGES and array.size == out._array.size:
         array = array.reshape(out._array.shape)
-    elif name == "arange" and out._array.size:
-        found = f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()}"
-        warnings.warn(
-            f"{found} which does not match the computed number of elements {array.size}. The out tensor will be resized", stacklevel=5
-        )
     if tuple(array.shape) != tuple(out._array.shape):
         if out._array.size and name in COUNTED:
-            found = f"of shape {list(out.shape)} does not match the computed number of elements {array.size}"
-            warnings.warn(
-                f"The number of elements in the out tensor {found}. The out tensor will be resized: pass torch.empty(0)", stacklevel=4
+            found = f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()}"
+            errors.warn(
+                f"{found} which does not match the computed number of elements {array.size}. The out tensor will be resized: pass torch.empty(0)"
             )
         out._array, out._storage = arrays.empty(array.shape, out._array.dtype, out.device), None
     inplace.check_writable(f"{name}(out=)", out)

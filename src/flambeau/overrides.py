@@ -123,7 +123,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable:
 
 def redispatch_function(func: Callable, types: Iterable[type], args: tuple = (), kwargs: dict | None = None) -> Any:
     """Run a function without asking about it; one that is not ours asks about those that it calls, as ours, which are whole, do not."""
-    if hasattr(func, "op") or (getattr(func, "__module__", None) or "torch").startswith(("torch", "flambeau")):
+    if hasattr(func, "op") or (getattr(func, "__module__", None) or "torch").partition(".")[0] in ("torch", "flambeau"):
         with overrides.DisableTorchFunction():
             return func(*args, **(kwargs or {}))
     state.redispatched = True

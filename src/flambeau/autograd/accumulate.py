@@ -110,7 +110,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs and grad._base is None else wrap(grad._array)
         else:
-            leaf._grad = grad.clone() if hasattr(grad._array, "as_tensor") else wrap(copied(grad._array, leaf._array))
+            leaf._grad = grad.clone() if _is_sparse(grad) else wrap(copied(grad._array, leaf._array))
 
 
 def plus(have: Tensor, grad: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def _add_slowly(leaf: Tensor, have: Tensor, grad: Tensor) -> None:
 def _recorded(leaf: Tensor, grad: Tensor) -> Tensor:
     """A copy as part of the graph, in the memory order of the leaf."""
     array = grad._array
-    if hasattr(array, "as_tensor"):
+    if _is_sparse(grad):
         return grad.clone()
     return wrap(arrays.empty_strided(array.shape, _strides_of_grad(leaf._array), array.dtype, arrays.device_of(array))).copy_(grad)
 

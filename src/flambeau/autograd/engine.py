@@ -197,6 +197,8 @@ class Waiting:
         key = id(leaf)
         self.uses[key] -= 1
         have = self.sums.pop(key, None)
+        if have is not None and grad is not None and grad.dtype is not have.dtype:  # the first decides, as in `add_to_grad`
+            grad = grad.to(have.dtype)
         total = grad if have is None else have if grad is None else plus(have, grad)
         if not self.uses[key]:
             if self.goal is None or self.goal.wanted is None:

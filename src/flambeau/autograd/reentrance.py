@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from flambeau import devices
 from flambeau.autograd.modes import state
 
 DEEPEST = 60  # Functions inside each other on one stack: each takes about seven frames, and the program some of its own
@@ -19,16 +20,21 @@ def run(function: Callable, args: Any) -> Any:
     try:
         if state.nested % DEEPEST:
             return function(*args)
+        modes = [
+            (kept, kept.__dict__) for kept in (state, state.autocast, devices._state) if kept is not None
+        ]  # of which every thread has its own
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_with_modes, state.__dict__, function, args).result()
+            return thread.submit(_with_modes, modes, function, args).result()
     finally:
         state.nested -= 1
 
 
-def _with_modes(waiting: dict, function: Callable, args: Any) -> Any:
+def _with_modes(modes: list[tuple[Any, dict]], function: Callable, args: Any) -> Any:
     """function(*args) with the modes of the thread that waits."""
-    state.__dict__.update(waiting)
+    for kept, waiting in modes:
+        kept.__dict__.update(waiting)
     try:
         return function(*args)
     finally:
-        waiting.update(state.__dict__)
+        for kept, waiting in modes:
+            waiting.update(kept.__dict__)

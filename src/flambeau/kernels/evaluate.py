@@ -106,9 +106,13 @@ def _in_double(name: str) -> Callable[[np.ndarray], np.ndarray]:
     return function
 
 
+def _abs(x: np.ndarray) -> np.ndarray:
+    return np.hypot(x.real, x.imag) if x.dtype.kind == "c" else np.abs(x)  # PyTorch's lengths, which np.abs has but for the last bit
+
+
 def _sgn(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "c":
-        size = np.hypot(x.real, x.imag)
+        size = _abs(x)
         return np.where(size == 0, 0, x / size)
     if x.dtype.kind == "f":
         return ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)).astype(x.dtype)  # NaN has no sign: 0, as in PyTorch
@@ -166,7 +170,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "remainder": _remainder,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "floordiv": np.floor_divide, "pow": _power, "conj": np.conjugate,
-    "neg": lambda x: x if x.dtype.kind == "b" else np.negative(x), "abs": lambda x: np.hypot(x.real, x.imag) if x.dtype.kind == "c" else np.abs(x), "sgn": _sgn, "sigmoid": _sigmoid,
+    "neg": lambda x: x if x.dtype.kind == "b" else np.negative(x), "abs": _abs, "sgn": _sgn, "sigmoid": _sigmoid,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "erfinv": _in_double("erfinv"),
     "lgamma": _elementwise(_lgamma), "digamma": _in_double("digamma"),
