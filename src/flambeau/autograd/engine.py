@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache as cache
 from heapq import heappop, heappush
 from time import perf_counter_ns as now
@@ -41,11 +41,10 @@ def run_backward(
     gradients that arrive at those edges are returned instead, and the leaves are left alone.
     """
     goal = None if capture is None and only is None else Goal(roots, capture, only)
-    before, outer = state.grad, state.task if modes.watched else None
+    before = state.grad
     packing = state.pack_hooks if modes.special else ()
     modes.set_recording(create_graph)
-    if modes.watched:
-        state.task = Task(roots, goal)
+    task = state.task = Task(roots, goal, state.task)
     try:
         if modes.special and state.recorder is not None:
             recorder, start = state.recorder, now()
@@ -55,6 +54,8 @@ def run_backward(
                 recorder.ended(start, "backward", kinds.BACKWARD)
         else:
             flow(roots, list(grads), keep_graph, goal)
+        for callback in task.callbacks:  # the list may grow on the way
+            callback()
         return None if goal is None else goal.captured
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise keeper.as_ours(problem) from None
@@ -62,22 +63,32 @@ def run_backward(
         modes.set_recording(before)
         if modes.special and state.pack_hooks is not packing:  # a hook has entered or left a context: that ends with the pass
             modes.set_pack_hooks(packing)
-        if modes.watched:
-            state.task = outer
+        state.task = task.outer
 
 
 class Task:
-    """One backward pass, for hooks that want to know who takes part (`receivers`) or to tell one pass from another.
+    """One backward pass, for hooks that want to know who takes part (`receivers`), to tell one pass from another, or to do something at its end.
 
-    number  no other pass has the same
-    notes   what hooks keep for as long as the pass runs
+    number     no other pass has the same
+    outer      the pass inside of which this one runs, if there is one
+    notes      what hooks keep for as long as the pass runs
+    callbacks  what is called when all gradients have arrived
     """
 
+    __slots__ = ("callbacks", "goal", "notes", "number", "outer", "roots")
     next_number = itertools.count().__next__
 
-    def __init__(self, roots: Sequence[tuple], goal: Goal | None):
-        self.roots, self.goal, self.number = roots, goal, Task.next_number()
+    def __init__(self, roots: Sequence[tuple], goal: Goal | None, outer: Task | None):
+        self.roots, self.goal, self.outer, self.number = roots, goal, outer, Task.next_number()
         self.notes: dict[Any, Any] = {}
+        self.callbacks: list[Callable[[], None]] = []
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Call `callback()` when the backward pass that is running has sent all its gradients: for hooks that have something to finish."""
+    if state.task is None:
+        raise RuntimeError("queue_callback: no backward pass is running. Call it from a hook or from a Function's backward")
+    state.task.callbacks.append(callback)
 
 
 def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> None:

@@ -80,7 +80,6 @@ def register_multi_grad_hook(tensors, fn, *, mode: str = "all") -> RemovableHand
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)
-    modes.watched = True
     arrive = _Arrivals(tensors, fn, wait=mode == "all").arrive
     return _Many([t.register_hook(partial(arrive, i)) for i, t in enumerate(tensors)])
 

@@ -45,7 +45,7 @@ class Modes(threading.local):
         self.inspected = False  # anomaly mode looks at the result of the operation that is about to run
         self.modules: list[Any] = []  # in anomaly mode: the modules whose forward is running, innermost last
         self.nan_loss = False  # backward() was called on a loss that is nan
-        self.task: Any = None  # the engine.Task that is running, if somebody watches
+        self.task: Any = None  # the engine.Task of the backward pass that is running
         self.views_made: list[tuple] | None = None  # see eager/views.py
         self.arrays_made: list[tuple] | None = None  # see eager/settled.py
         self.keeping: Any = None  # the graph.allow_mutation_on_saved_tensors that is active
@@ -61,7 +61,6 @@ special = 0  # number of settings, over all threads, that are not as they start:
 paused = 0  # number of threads in which nothing is recorded; those that ended so are still counted
 leaf_dtypes = False  # whether a leaf was ever told which dtype its gradient has
 leaf_hooks = False  # whether a hook was ever registered on a leaf: see engine.py
-watched = False  # whether a hook was ever registered that asks who takes part in a backward pass
 
 # Note [counting without a lock]: CPython lets another thread run, or a signal, between calls and at jumps back. Adding to a variable of a module is
 # neither, so no count is lost, and the profiler, which counts itself out and in around every operation, saves half a microsecond for each.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import errors
+from flambeau.autograd import engine
 from flambeau.tensor import Tensor
 
 __all__ = ["Variable", "VariableMeta"]
@@ -17,12 +18,22 @@ class VariableMeta(type):
         return isinstance(other, Tensor)
 
 
+class ExecutionEngine:
+    """What hooks ask of the engine that runs them."""
+
+    queue_callback = staticmethod(engine.queue_callback)
+
+
 class Variable(metaclass=VariableMeta):
     """An old name of Tensor.
 
     >>> Variable(Tensor([1.0]), requires_grad=True)
     tensor([1.], requires_grad=True)
+
+    `_execution_engine.queue_callback(function)`, called while backward runs, has `function()` called at its end.
     """
+
+    _execution_engine = ExecutionEngine
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: Any = None) -> Tensor:  # type: ignore[misc]
         if volatile:

@@ -91,7 +91,6 @@ def checkpoint(
             return function(*args, **kwargs)
     region = Region(function, args, kwargs, again, Surroundings(preserve, args), early_stop, determinism_check == "default")
     region.log = Log() if debug else None
-    modes.watched = True  # so that slots can tell one backward pass from another
     with graph.saved_tensors_hooks(region.pack, region.unpack), forward, region.log or contextlib.nullcontext():
         found = function(*args, **kwargs)
     region.complete = True
@@ -357,7 +356,6 @@ class CheckpointFunction(Function):
         ctx.at = [i for i, value in enumerate(args) if isinstance(value, Tensor)]
         ctx.given = [None if isinstance(value, Tensor) else value for value in args]
         ctx.save_for_backward(*[args[i] for i in ctx.at])
-        modes.watched = True
         with modes.no_grad():
             return run_function(*args)
 
