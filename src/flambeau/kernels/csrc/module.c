@@ -123,6 +123,7 @@ static PyMethodDef methods[] = {
     {"recorder", fl_recorder, METH_VARARGS, "recorder(make, plans, next, store, classes, slots): a function of a result and its operands, see eager/record.py."},
     {"draw", fl_draw, METH_VARARGS, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."},
     {"reject", fl_reject, METH_VARARGS, "reject(words, sampler, operands, out, waiting): fill out with Poisson (0), binomial (1) or gamma (2) numbers."},
+    FAST("poll", fl_poll, "poll(test, stop, seconds, eager, any, *requests) -> whether all (or any) of MPI's requests are done; ends early if *stop."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,1 @@
+"""NCCL, the engine that moves bytes between GPUs, through CuPy."""
