@@ -33,8 +33,11 @@ def trace(events: Any, recorder: Any = None, metadata: dict[str, Any] | None = N
     """The trace as what JSON is made of."""
     pid, tid = os.getpid(), recorder.thread if recorder is not None else threading.get_native_id()
     listed = [_named("process_name", pid, 0, "python"), _named("thread_name", pid, tid, "thread (python)")]
+    others = {} if recorder is None else {thread: name for thread, name, *_ in recorder.elsewhere if thread != tid}
+    for thread, name in others.items():
+        listed.append(_named("thread_name", pid, thread, name))
     for event in events:
-        listed.append(_span(event, pid, tid))
+        listed.append(_span(event, pid, tid if event.thread == 1 else event.thread))
     listed += _arrows(events, pid, tid)
     listed += _kernels(events, recorder)
     if recorder is not None and recorder.ledger is not None:

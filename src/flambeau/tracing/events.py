@@ -299,6 +299,10 @@ def build(recorder: Recorder, with_flops: bool = False, use_device: str | None =
         if note[2] != BACKWARD:
             maker.add(note)
     maker.finish()
+    for thread, _, what, start, end in recorder.elsewhere:
+        us = (start - recorder.first) / 1e3, (end - recorder.first) / 1e3
+        events.append(FunctionEvent(len(events), what, thread, *us, stack=[], use_device=use_device, input_shapes=[]))
+    events.sort(key=lambda event: event.time_range.start)
     for i, event in enumerate(events):
         event.id = i
     return events

@@ -59,6 +59,8 @@ class Recorder:
         self.scattered: dict[tuple, list[int]] = {}
         self.suspects: set[Any] = set()  # the operations among them
         self.thread = threading.get_native_id()
+        # What other threads did for this one, such as its collectives: (thread, the thread's name, what, start, end).
+        self.elsewhere: list[tuple[int, str, str, int, int]] = []
         self.first = self.last = self.lines_ns = 0
         self._stops: list[Callable] = []
         if memory:
@@ -221,6 +223,11 @@ class Recorder:
     def ended(self, start: int, name: str, kind: int = RANGE) -> None:
         """Note a stretch of the program that ends now: `range`, for what every step of training does."""
         self.note((start, now(), kind, name, self.line() if self.stacks else None, None))
+
+    def ended_elsewhere(self, what: str, start: int) -> None:
+        """Note what the calling thread, which is another one, has just ended on behalf of this recorder's."""
+        thread = threading.current_thread()
+        self.elsewhere.append((threading.get_native_id(), thread.name, what, start, now()))
 
     def range(self, name: str, kind: int = RANGE, more: Any = None) -> Range:
         """Note how long a `with` block takes, under a name."""

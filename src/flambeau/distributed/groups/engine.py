@@ -10,15 +10,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
+from flambeau.autograd import modes
 from flambeau.distributed import options
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.groups.lane import Lane
 from flambeau.distributed.groups.work import Done, Work
-from flambeau.distributed.mpi.waiting import EAGER
+from flambeau.distributed.mpi.waiting import EAGER, MPIError
 from flambeau.distributed.mpi.wire import Wire
 from flambeau.distributed.watch.board import Entry
 from flambeau.distributed.watch.cards import Cards, mismatch
@@ -59,9 +61,13 @@ class Engine:
     def run(self, said: str, opts: Any, step: Callable[[], None], outputs: Any, inline: np.ndarray | None = None) -> Work:
         """Make a call: now if the program waits for it anyway, else on the lane's thread. `inline` are bytes that the cards may carry."""
         line = line_of_caller()
+        recorder = modes.state.recorder
 
         def call() -> None:
+            start = perf_counter_ns()
             self.perform(said, line, opts.timeout, step, inline)
+            if recorder is not None:
+                recorder.ended_elsewhere(f"{self.kind}:{said.partition(' ')[0]}", start)
 
         if not opts.asyncOp:
             with self.watcher.board.waiting(self.name):
@@ -93,6 +99,9 @@ class Engine:
         except TimeoutError:
             self.broken = f"{said} at {line}"
             raise self.watcher.missing(entry, seconds) from None
+        except MPIError as problem:
+            self.broken = f"{said} at {line}"
+            raise self.watcher.explain(entry, problem) from None
         except BaseException:
             if self.in_the_air:
                 self.broken = f"{said} at {line}"

@@ -28,6 +28,7 @@ from flambeau.distributed.groups.memory import flat, store
 from flambeau.distributed.groups.pump import Pump
 from flambeau.distributed.groups.work import Done, Work
 from flambeau.distributed.mpi.transfers import raw
+from flambeau.distributed.mpi.waiting import MPIError
 from flambeau.distributed.watch.board import Entry
 from flambeau.distributed.watch.cards import digest, text
 from flambeau.distributed.watch.place import line_of_caller
@@ -162,6 +163,9 @@ class Message(Work):
             while not self._finished.is_set():
                 try:
                     waiter.wait(self.requests, self.between)
+                except MPIError as problem:
+                    self._end(self.watcher.explain(self.entry, problem))
+                    break
                 except BaseException as problem:
                     self._end(problem)
                     raise
@@ -173,7 +177,11 @@ class Message(Work):
     def advance(self) -> None:
         """Move on as far as it goes without a wait."""
         while not self._finished.is_set():
-            self.requests = [request for request in self.requests if not request.Test()]
+            try:
+                self.requests = [request for request in self.requests if not request.Test()]
+            except RuntimeError as problem:  # mpi4py's own errors are such
+                self._end(self.watcher.explain(self.entry, problem))
+                return
             if self.requests:
                 return
             self._step()

@@ -126,26 +126,28 @@ def _equip(
 
 def _begin(store: Store | None, rank: int, size: int, name: str, timeout: timedelta) -> World:
     if size == 1:
-        return World(Alone(), Watcher(None, "", 0, 1, lambda: None), [])
+        watcher = Watcher(None, "", 0, 1, lambda: None)
+        watcher.start()
+        return World(Alone(), watcher, [])
     wire: Wire | None = None
     if store is None:
         started, comm = library.as_started(rank, size)
         wire = Wire(started, comm)
-    connection, opened = _connection(store, wire, rank, size, name)
+    connection, opened, hosts = _connection(store, wire, rank, size, name)
     if wire is None:
         wire = Wire(*library.communicator(store, rank, size, name, timeout))
-    watcher = Watcher(connection, f"watch/{name}", rank, size, wire.library.waiter.alarm)
+    watcher = Watcher(connection, f"watch/{name}", rank, size, wire.library.waiter.alarm, hosts)
     watcher.start()
     return World(wire, watcher, opened)
 
 
-def _connection(store: Store | None, wire: Wire | None, rank: int, size: int, name: str) -> tuple[TCPStore, list[Any]]:
-    """A connection for the watcher: see Note [what holds the ranks together]."""
+def _connection(store: Store | None, wire: Wire | None, rank: int, size: int, name: str) -> tuple[TCPStore, list[TCPStore], bool]:
+    """A connection for the watcher, the store if one was opened for it, and whether it is here: see Note [what holds the ranks together]."""
     base = store
     while isinstance(base, PrefixStore):
         base = base.underlying_store
     if isinstance(base, TCPStore):
-        return base.clone(), []
+        return base.clone(), [], base.hosts
     host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     opened = [TCPStore(host, 0, is_master=True, wait_for_workers=False)] if rank == 0 else []
     said = f"{host} {opened[0].port}" if opened else ""
@@ -157,7 +159,7 @@ def _connection(store: Store | None, wire: Wire | None, rank: int, size: int, na
             store.set(f"{name}/watch", said)
         said = store.get(f"{name}/watch").decode()
     host, port = said.split()
-    return TCPStore(host, int(port), is_master=False, wait_for_workers=False), opened
+    return TCPStore(host, int(port), is_master=False, wait_for_workers=False), opened, bool(opened)
 
 
 def _meet(store: Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:

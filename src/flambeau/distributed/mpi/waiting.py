@@ -20,6 +20,10 @@ SLICE = 0.2  # seconds
 EAGER = 50e-6  # seconds of looking without a pause: a message that is under way arrives within them
 
 
+class MPIError(RuntimeError):
+    """MPI could not move something: mostly because the other side is no more."""
+
+
 class Bell:
     """One byte that ends the slice of the thread that looks at it."""
 
@@ -75,7 +79,10 @@ class Waiter:
     def poll(self, requests: Sequence[Any], bell: Bell, eager: float, first: bool) -> bool:
         """One slice: True if all requests, or with `first` any of them, were done before it ended."""
         if self.native:
-            return native.lib.poll(self.test, bell.at, SLICE, eager, first, *map(self.address_of, requests))
+            try:
+                return native.lib.poll(self.test, bell.at, SLICE, eager, first, *map(self.address_of, requests))
+            except RuntimeError as problem:
+                raise MPIError(str(problem)) from None
         return _poll_in_python(requests, bell, eager, first)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau.distributed.mpi import library as libraries
 from flambeau.distributed.mpi.library import Library
-from flambeau.distributed.mpi.waiting import EAGER
+from flambeau.distributed.mpi.waiting import EAGER, MPIError
 
 DATA = 0  # the tag of what collectives move; messages have those above
 
@@ -31,11 +31,11 @@ class Wire:
 
     def send(self, array: np.ndarray, peer: int, tag: int = DATA) -> Any:
         """A request that is done when `array` may change again."""
-        return self.comm.Isend([array, self.byte], peer, tag)
+        return self._post(self.comm.Isend, [array, self.byte], peer, tag)
 
     def receive(self, array: np.ndarray, peer: int, tag: int = DATA) -> Any:
         """A request that is done when `array` holds what that peer sent. A peer of -1 is anyone."""
-        return self.comm.Irecv([array, self.byte], self.library.mpi.ANY_SOURCE if peer < 0 else peer, tag)
+        return self._post(self.comm.Irecv, [array, self.byte], self.library.mpi.ANY_SOURCE if peer < 0 else peer, tag)
 
     def wait(self, requests: Sequence[Any]) -> None:
         """Until all requests are done."""
@@ -43,11 +43,17 @@ class Wire:
 
     def gather(self, own: np.ndarray, everyone: np.ndarray) -> None:
         """Fill `everyone` with what the ranks have in `own`, as many bytes from each."""
-        self.wait([self.comm.Iallgather([own, self.byte], [everyone, self.byte])])
+        self.wait([self._post(self.comm.Iallgather, [own, self.byte], [everyone, self.byte])])
 
     def broadcast(self, array: np.ndarray, root: int) -> None:
         """Fill `array` with what root has in it."""
-        self.wait([self.comm.Ibcast([array, self.byte], root)])
+        self.wait([self._post(self.comm.Ibcast, [array, self.byte], root)])
+
+    def _post(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except self.library.mpi.Exception as problem:
+            raise MPIError(str(problem)) from None
 
     def subset(self, ranks: Sequence[int], tag: int) -> Wire:
         """A wire between some of these ranks, which all call this with a tag that no other call has at the time."""

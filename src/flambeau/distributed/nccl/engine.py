@@ -21,7 +21,6 @@ from flambeau.distributed.groups.work import Work
 from flambeau.distributed.reduce_op import RedOpType, ReduceOp
 from flambeau.tensor import Tensor
 
-UNIQUE_ID_BYTES = 128
 KINDS = {  # NCCL's numbers for dtypes
     "int8": 0, "uint8": 1, "bool": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
 }  # fmt: skip
@@ -56,12 +55,12 @@ class OnNCCL(Engine):
     def comm(self) -> Any:
         """NCCL's communicator; all ranks make it in their first call."""
         nccl = self.cupy.cuda.nccl
-        name = np.zeros(UNIQUE_ID_BYTES, np.int8)
-        if self.rank == 0:
-            name[:] = nccl.get_unique_id()
-        self.wire.broadcast(name.view(np.uint8), 0)
+        own = nccl.get_unique_id()  # bytes, or in CuPy before 14 a tuple of signed ones
+        name = np.frombuffer(own, np.uint8).copy() if isinstance(own, bytes) else np.array(own, np.int8).view(np.uint8)
+        self.wire.broadcast(name, 0)  # the ranks use that of rank 0
+        given = name.tobytes() if isinstance(own, bytes) else tuple(name.view(np.int8).tolist())
         with self.cupy.cuda.Device(self.device):
-            return nccl.NcclCommunicator(self.size, tuple(name.tolist()), self.rank)
+            return nccl.NcclCommunicator(self.size, given, self.rank)
 
     @cached_property
     def stream(self) -> Any:
@@ -238,16 +237,16 @@ class OnNCCL(Engine):
         self, said: str, opts: Any, to: Sequence[Tensor | None], out: Sequence[Tensor | None], outputs: Tensors | None = None
     ) -> Work:
         """Send to[r] to every rank r, and fill out[r] with what it sends here."""
-        sending = [tensor and Dense([tensor]) for tensor in to]
-        receiving = [tensor and Dense([tensor], read=False) for tensor in out]
+        sending = [None if tensor is None else Dense([tensor]) for tensor in to]
+        receiving = [None if tensor is None else Dense([tensor], read=False) for tensor in out]
 
         def launch(stream: int) -> None:
             with _Together(self.cupy):
                 for rank in range(self.size):
-                    if sending[rank]:
-                        self.comm.send(*sending[rank][0], rank, stream)
-                    if receiving[rank]:
-                        self.comm.recv(*receiving[rank][0], rank, stream)
+                    if (source := sending[rank]) is not None:
+                        self.comm.send(*source[0], rank, stream)
+                    if (target := receiving[rank]) is not None:
+                        self.comm.recv(*target[0], rank, stream)
             for dense in receiving:
                 if dense:
                     dense.write_back()

@@ -29,6 +29,7 @@ TICK = 0.4  # seconds between two looks
 SUSPICIOUS = 1.0  # a call that has been open for so long may be a deadlock
 NOTICEABLE = 3.0  # ... and people want to know for whom it waits
 GRACE = 1.0  # what a rank has sent before it left still arrives
+LINGER = 2 * TICK + 0.2
 STATUS = 1.5  # so long a launcher may take to say how a process ended
 
 
@@ -37,15 +38,19 @@ class Watcher:
 
     prefix  of its keys in that store
     alarm   called, from the watcher's thread, when waits should look around
+    hosts   whether the store is in this process, and ends with it
     """
 
-    def __init__(self, connection: Any, prefix: str, rank: int, size: int, alarm: Callable[[], None]):
-        self.connection, self.store = connection, PrefixStore(prefix, connection)
-        self.rank, self.size, self.alarm = rank, size, alarm
+    def __init__(self, connection: Any, prefix: str, rank: int, size: int, alarm: Callable[[], None], hosts: bool = False):
+        self.connection: Any = connection  # None for a rank that is alone
+        self.store: Any = None if connection is None else PrefixStore(prefix, connection)
+        self.rank, self.size, self.alarm, self.hosts = rank, size, alarm, hosts
         self.board = Board()
         self.gone: dict[int, dict[str, Any]] = {}  # what is known about ranks that left or died
         self.failure: str | None = None
         self.trouble = False  # whether one of these two is set
+        self.host: int | None = None  # the rank whose process has the store, if it is one
+        self.lost = False  # whether the store has ended
         self._published: tuple = ()
         self._warned: set[str] = set()
         self._before: dict[int, int] = {}  # the boards' numbers of changes when a deadlock was first suspected
@@ -56,6 +61,8 @@ class Watcher:
         """Begin."""
         if self.size == 1:
             return
+        if self.hosts:
+            self.store.set("host", str(self.rank))
         self.store.will(f"gone/{self.rank}", json.dumps({"how": "died"}))
         self._thread = threading.Thread(target=self._watch, name="flambeau-watch", daemon=True)
         self._thread.start()
@@ -69,13 +76,24 @@ class Watcher:
         self._end.set()
         self._thread.join(2.0)
         self._thread = None
+        if self.lost:
+            return
         problem = sys.exc_info()[1] or getattr(sys, "last_value", None)
         said = f"{type(problem).__name__}: {problem}"[:500] if problem is not None and not isinstance(problem, SystemExit) else None
         try:
             self.store.set(f"gone/{self.rank}", json.dumps({"how": "left", "begun": self.board.begun, "error": said}))
+            if self.hosts:
+                self._linger()
             self.store.goodbye()
         except DistError:
             return  # the store has ended before: nobody is left to be told
+
+    def _linger(self) -> None:
+        """Keep the store a little longer, until the others have left or had the time to read what became of us."""
+        everyone = [f"gone/{rank}" for rank in range(self.size)]
+        deadline = time.monotonic() + LINGER
+        while None in self.store.multi_get_if_there(everyone) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     # ---- asked by calls ----
 
@@ -89,6 +107,17 @@ class Watcher:
         if hopeless if not entry.any else len(hopeless) == len(entry.peers):
             why = "\n".join(f"    rank {rank}   {self._became(rank)}" for rank in hopeless)
             raise DistBackendError(f"{entry.said} at {entry.line} waits for ranks that are gone:\n{why}")
+
+    def explain(self, entry: Entry, problem: Exception) -> DistBackendError:
+        """The error of a call in which MPI failed: what became of the other side, if that is learned soon."""
+        deadline = time.monotonic() + NOTICEABLE
+        try:
+            while time.monotonic() < deadline:
+                self.check(entry)
+                time.sleep(0.05)
+        except DistBackendError as known:
+            return known
+        return DistBackendError(f"{entry.said} at {entry.line}: {problem}, and no rank is known to have ended")
 
     def missing(self, entry: Entry, seconds: float) -> DistBackendError:
         """The error of a call that took too long: who did not come, and where they are instead."""
@@ -129,7 +158,10 @@ class Watcher:
             self.store.set(f"board/{self.rank}", json.dumps(state))
             self._published = seen
         others = [rank for rank in range(self.size) if rank != self.rank and rank not in self.gone]
-        failure, waited, *gone = self.store.multi_get_if_there(["failure", f"waited/{self.rank}", *(f"gone/{rank}" for rank in others)])
+        asked = ["host", "failure", f"waited/{self.rank}", *(f"gone/{rank}" for rank in others)]
+        host, failure, waited, *gone = self.store.multi_get_if_there(asked)
+        if host is not None:
+            self.host = int(host)
         if failure is not None and self.failure is None:
             self._set_failure(failure.decode())
         for rank, said in zip(others, gone, strict=True):
@@ -197,7 +229,7 @@ class Watcher:
         self.alarm()
 
     def _set_gone(self, rank: int, said: dict[str, Any]) -> None:
-        if said["how"] == "died":
+        if said["how"] == "died" and "status" not in said:
             said["status"] = self._status(rank)
         said["since"] = time.monotonic()
         self.gone[rank] = said
@@ -205,7 +237,11 @@ class Watcher:
         self.alarm()
 
     def _lost_the_store(self, problem: DistError) -> None:
-        self._set_failure(f"the process that hosts the store has ended, and with it what holds the ranks together: {problem}")
+        self.lost = True
+        if self.host is None:
+            self._set_failure(f"the launcher, which holds the ranks together, has ended: {problem}")
+        elif self.host not in self.gone:
+            self._set_gone(self.host, {"how": "died", "status": f"has died, and the store that it hosted with it: {problem}"})
 
     def _status(self, rank: int) -> str:
         """How a process ended, if a launcher says it in time."""
