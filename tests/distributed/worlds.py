@@ -67,7 +67,7 @@ class World:
         self.processes = [self._start(number, shared, arguments) for number in range(ranks)]
 
     def _start(self, number: int, shared: Mapping[str, str], arguments: Sequence[str]) -> subprocess.Popen[str]:
-        out, err = (Path(self.folder.name, f"{number}.{kind}").open("w") for kind in ("out", "err"))  # noqa: SIM115: the next lines close them
+        out, err = (Path(self.folder.name, f"{number}.{kind}").open("w") for kind in ("out", "err"))  # noqa: SIM115 - the next lines close them
         own = {"RANK": str(number), "LOCAL_RANK": str(number)}
         with out, err:
             return subprocess.Popen(

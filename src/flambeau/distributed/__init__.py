@@ -1,54 +1,82 @@
-"""torch.distributed: what a program asks before it does without. There are no process groups yet: `is_available()` says so.
+"""torch.distributed: programs of several processes, which compute on their own and meet in collective calls.
 
->>> is_available() and is_initialized()
-False
+    init_process_group("gloo")             # every process; the launcher has told each of them its rank
+    tensor = torch.ones(3) * get_rank()
+    all_reduce(tensor)                     # now the same sum in all of them
+
+This door imports a room when a name of it is first asked for: libraries import torch.distributed always, and use it rarely.
+
+>>> is_available(), is_initialized()
+(True, False)
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
-from typing import Any, NoReturn
-
-from flambeau import import_only
+from types import ModuleType
+from typing import Any
 
 WHY = "there are no process groups in Flambeau yet. Run the program as one process"
 
-Backend, ProcessGroup, ReduceOp, Store, TCPStore, Work = import_only.classes(
-    "torch.distributed", "Backend ProcessGroup ReduceOp Store TCPStore Work", WHY
-)
-(
-    all_gather, all_gather_into_tensor, all_gather_object, all_reduce, all_to_all, all_to_all_single, barrier, broadcast,
-    broadcast_object_list, destroy_process_group, gather, gather_object, get_backend, get_process_group_ranks, irecv, isend,
-    monitored_barrier, new_group, recv, reduce, reduce_scatter, reduce_scatter_tensor, scatter, scatter_object_list, send,
-) = import_only.functions(
-    "torch.distributed",
-    """all_gather all_gather_into_tensor all_gather_object all_reduce all_to_all all_to_all_single barrier broadcast
-    broadcast_object_list destroy_process_group gather gather_object get_backend get_process_group_ranks irecv isend
-    monitored_barrier new_group recv reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list send""",
-    WHY,
-)  # fmt: skip
+_HOMES = {name: home for home, names in {
+    "backends": """Backend BackendConfig get_default_backend_for_device is_backend_available is_gloo_available is_mpi_available
+        is_nccl_available is_ucc_available is_xccl_available""",
+    "c10d_logger": "_exception_logger _time_logger",
+    "collectives.all_gather": "_all_gather_base all_gather all_gather_coalesced all_gather_into_tensor all_gather_single",
+    "collectives.all_reduce": "all_reduce all_reduce_coalesced",
+    "collectives.all_to_all": "all_to_all all_to_all_single",
+    "collectives.barrier": "barrier monitored_barrier",
+    "collectives.broadcast": "broadcast",
+    "collectives.checks": "supports_complex",
+    "collectives.coalescing": "_CoalescingManager _coalescing_manager",
+    "collectives.gather": "gather",
+    "collectives.initialize": "_abort_process_group destroy_process_group init_process_group",
+    "collectives.point_to_point": "P2POp batch_isend_irecv irecv isend recv send",
+    "collectives.ranks": "get_global_rank get_group_rank get_node_local_rank get_process_group_ranks get_rank get_world_size",
+    "collectives.reduce": "reduce",
+    "collectives.reduce_scatter": "_reduce_scatter_base reduce_scatter reduce_scatter_single reduce_scatter_tensor",
+    "collectives.registry": "_get_process_group_name get_backend get_backend_config get_pg_count",
+    "collectives.scatter": "scatter",
+    "collectives.subgroups": "new_group new_subgroups new_subgroups_by_enumeration shrink_group split_group",
+    "collectives.world": "GroupMember GroupName _rank_not_in_group group is_initialized",
+    "constants": "default_pg_nccl_timeout default_pg_timeout",
+    "data_parallel": """BuiltinCommHookType GradBucket Logger Reducer _DEFAULT_FIRST_BUCKET_BYTES _broadcast_coalesced
+        _compute_bucket_assignment_by_size _register_builtin_comm_hook _register_comm_hook _verify_params_across_processes""",
+    "debug_level": "DebugLevel get_debug_level set_debug_level set_debug_level_from_env",
+    "device_mesh": "DeviceMesh init_device_mesh",
+    "errors": "DistBackendError DistError DistNetworkError DistStoreError QueueEmptyError",
+    "groups": "ProcessGroup Work",
+    "objects": """all_gather_object broadcast_object_list gather_object recv_object_list scatter_object_list send_object_list""",
+    "options": """AllToAllOptions AllgatherOptions AllreduceCoalescedOptions AllreduceOptions BarrierOptions BroadcastOptions GatherOptions
+        ReduceOptions ReduceScatterOptions ScatterOptions""",
+    "process_group_gloo": "ProcessGroupGloo ProcessGroupMPI ProcessGroupNCCL _Backend",
+    "profiling_names": "record_comm",
+    "reduce_op": "ReduceOp _make_nccl_premul_sum",
+    "remote_device": "_remote_device",
+    "rendezvous": "_create_store_from_options register_rendezvous_handler rendezvous",
+    "rank_breakpoint": "breakpoint",
+    "stores": "FileStore HashStore PrefixStore Store TCPStore",
+    "collectives.whereabouts": "report",
+}.items() for name in names.split()}  # fmt: skip
+_OTHER_NAMES = {"_Work": "Work", "RankType": None, "log": None}
+# Those who write `torch.distributed.X` after `import torch` find X without importing it.
+_SUBMODULES = frozenset("""
+    _composable _functional_collectives _mesh_layout _shard _state_dict_utils _symmetric_memory _tensor algorithms argparse_util autograd
+    c10d_logger checkpoint constants device_mesh distributed_c10d elastic fsdp launch launcher nn optim pipelining reduce_op remote_device rpc run
+    tensor utils
+""".split())  # fmt: skip
 
-__all__ = [
-    "Backend", "ProcessGroup", "ReduceOp", "Store", "TCPStore", "Work", "all_gather", "all_gather_into_tensor", "all_gather_object",
-    "all_reduce", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "destroy_process_group", "gather",
-    "gather_object", "get_backend", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group", "irecv", "is_available",
-    "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "isend",
-    "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send",
-]  # fmt: skip
+__all__ = sorted(
+    {name for name in _HOMES if not name.startswith("_")} - {"default_pg_nccl_timeout", "ProcessGroupMPI", "ProcessGroupNCCL", "report"}
+    | {"is_available", "is_torchelastic_launched", "reduce_op"}
+)
 
 
 def is_available() -> bool:
-    """Whether processes can train together: not yet. Programs that ask first train alone, as with a PyTorch that was built without it."""
-    return False
-
-
-is_gloo_available = is_mpi_available = is_nccl_available = is_available
-
-
-def is_initialized() -> bool:
-    """Whether this process belongs to a group: no."""
-    return False
+    """Whether there is a torch.distributed: yes. Whether its groups can start here, is_mpi_available() and is_nccl_available() say."""
+    return True
 
 
 def is_torchelastic_launched() -> bool:
@@ -56,22 +84,46 @@ def is_torchelastic_launched() -> bool:
     return os.environ.get("TORCHELASTIC_RUN_ID") is not None
 
 
-def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:
-    """NotImplementedError: there are no process groups."""
-    raise NotImplementedError(f"torch.distributed.init_process_group: {WHY}")
-
-
-def get_rank(group: Any = None) -> NoReturn:
-    """ValueError: this process belongs to no group."""
-    raise ValueError("Default process group has not been initialized: call init_process_group first.")
-
-
-def get_world_size(group: Any = None) -> NoReturn:
-    """ValueError: this process belongs to no group."""
-    get_rank(group)
-
-
 def __getattr__(name: str) -> Any:
-    if name in ("device_mesh", "nn", "optim", "rpc", "tensor"):  # imported when asked for
+    if name in _HOMES:
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elif name in _OTHER_NAMES:
+        found = _other(name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _Door.FUNCTIONS:
+        globals()[name] = found
+    return found
+
+
+def _other(name: str) -> Any:
+    if name == "log":
+        import logging
+
+        return logging.getLogger(__name__)
+    if name == "RankType":
+        return int
+    return __getattr__(_OTHER_NAMES[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_SUBMODULES, *_OTHER_NAMES})
+
+
+class _Door(ModuleType):
+    """This module. Importing `torch.distributed.rendezvous` would put the module in the place of the function of that name, as imports do."""
+
+    FUNCTIONS = ("rendezvous",)
+
+    @property
+    def rendezvous(self) -> Any:
+        return __getattr__("rendezvous")
+
+    @rendezvous.setter
+    def rendezvous(self, module: ModuleType) -> None:
+        """Nothing: the module is found in sys.modules."""
+
+
+sys.modules[__name__].__class__ = _Door

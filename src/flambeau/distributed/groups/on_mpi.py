@@ -90,7 +90,7 @@ class OnMPI(Engine):
         opts = opts or options.AllreduceOptions()
         (tensor,) = tensors
         array = premultiplied(opts.reduceOp, flat(tensor))
-        fold, own = fold_of(opts.reduceOp, array.dtype), is_flat(tensor)
+        fold, own = fold_of(opts.reduceOp, array.dtype), is_flat(tensor) and opts.reduceOp._factor is None
         inline = transfers.raw(array) if self.checked and array.nbytes <= ROOM else None
 
         def step() -> None:

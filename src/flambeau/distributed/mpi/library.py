@@ -10,9 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import sys
 import threading
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +18,12 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from flambeau.distributed.errors import DistBackendError, DistStoreError
+from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.mpi import pmi
 from flambeau.distributed.mpi.waiting import Waiter
+from flambeau.distributed.stores.arrival import wait_for
 
 THREAD_MULTIPLE = 3
-PATIENCE = 3.0  # seconds of silence before we say whom we wait for
 MISSING = "process groups on CPUs need MPI: pip install 'flambeau[dist]' (mpi4py and mpich)"
 
 
@@ -94,27 +92,14 @@ def as_started(rank: int, size: int) -> tuple[Library, Any]:
 def arrive(store: Any, rank: int, size: int, key: str, own: dict, timeout: timedelta) -> list[dict]:
     """What every rank says, when all have; who is late is named soon, who never comes at the end."""
     store.set(f"{key}/{rank}", json.dumps(own))
-    keys = [f"{key}/{number}" for number in range(size)]
-    start, warned = time.monotonic(), False
-    while True:
-        left = timeout.total_seconds() - (time.monotonic() - start)
-        try:
-            store.wait(keys, timedelta(seconds=max(min(left, PATIENCE), 0.001)))
-            return [json.loads(said) for said in store.multi_get(keys)]
-        except DistStoreError:
-            late = ", ".join(str(number) for number, key in enumerate(keys) if not store.check([key]))
-        if left <= PATIENCE:
-            raise DistBackendError(
-                f"init_process_group: of {size} ranks, these did not arrive within {timeout.total_seconds():g} s: {late}\n"
-                f"    try      start them, or check that every process was told WORLD_SIZE={size}"
-            )
-        if not warned:
-            print(
-                f"[flambeau] rank {rank} has waited {PATIENCE:g} s in init_process_group for ranks {late} of {size}",
-                file=sys.stderr,
-                flush=True,
-            )
-            warned = True
+    keys = {number: f"{key}/{number}" for number in range(size)}
+    late = wait_for(store, keys, timeout, f"init_process_group on rank {rank} of {size}")
+    if late:
+        raise DistBackendError(
+            f"init_process_group: of {size} ranks, these did not arrive within {timeout.total_seconds():g} s: {late}\n"
+            f"    try      start them, or check that every process was told WORLD_SIZE={size}"
+        )
+    return [json.loads(said) for said in store.multi_get(list(keys.values()))]
 
 
 def subset(library: Library, comm: Any, ranks: Sequence[int], tag: int = 0) -> Any:
