@@ -4,6 +4,8 @@
 runs in a Python of its own, which replaces this process: `sys.argv`, `sys.path[0]`, `__main__`, tracebacks, exit codes and Ctrl-C are the
 program's, because nothing but Python stands around it. Environment variables tell that Python, and all it starts, about the alias
 (see compat/children.py).
+
+With options of torchrun before the program this process stays, as the launcher of several such programs (distributed/run.py).
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ usage: flambeau run [--report] [options of python] script.py [arguments]
 Runs a program written for PyTorch, unchanged: `import torch` imports Flambeau, `import torchvision` what Flambeau has of it, in the program
 and in the Python processes it starts. Everything else is as with `python`, whose options (-u, -W error, -X dev, ...) go before the program.
 
-  --report   list the names of torch that the program asked for and Flambeau does not have, when the program has ended"""
+  --report   list the names of torch that the program asked for and Flambeau does not have, when the program has ended
+
+With the options of torchrun, --nproc_per_node=2 above all, that many processes of the program train together:
+  flambeau run --nproc_per_node=2 train.py --epochs 3
+  flambeau run --standalone --help        says which options there are"""
+
+# Options of this command, and those that are Python's. Any other word with two dashes before the program is the launcher's.
+NOT_FOR_THE_LAUNCHER = ("--report", "--help", "--version", "--help-env", "--help-xoptions", "--help-all", "--check-hash-based-pycs")
+WITH_A_VALUE = ("-W", "-X", "--check-hash-based-pycs")  # of Python's options
 
 
 def main(argv: list[str]) -> int:
@@ -44,14 +54,54 @@ def main(argv: list[str]) -> int:
             f"flambeau run: with {deaf} Python does not look at its environment, which is how it learns what torch means", file=sys.stderr
         )
         return 2
-    command = [sys.executable, *subprocess._args_from_interpreter_flags(), *argv]  # type: ignore[attr-defined]
+    options = [*subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
     environment = dict(os.environ)
     children.tell(environment)
+    own, rest = split(argv)
+    if any(is_launchers(word) for word in rest[:1]):
+        if not report:
+            return launch(rest, [*options, *own])
+        command = [sys.executable, *options, "-m", "flambeau", "run", *argv]
+    else:
+        command = [sys.executable, *options, *argv]
     if report:
         return _with_report(command, environment)
     if os.name == "nt":  # its exec is a new process that nobody waits for
         return subprocess.call(command, env=environment)
     become(command, environment)
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """(Python's options, the rest), where options of a launcher may come before them or after.
+
+    >>> split(["-W", "error", "--standalone", "train.py", "-u"])
+    (['-W', 'error'], ['--standalone', 'train.py', '-u'])
+    """
+    words = list(argv)
+    own: list[str] = []
+    while words and words[0].startswith("-") and words[0] not in ("-", "-m", "-c") and not is_launchers(words[0]):
+        own += words[: 2 if words[0] in WITH_A_VALUE else 1]
+        del words[: 2 if words[0] in WITH_A_VALUE else 1]
+    return own, words
+
+
+def is_launchers(word: str) -> bool:
+    """Whether a word before the program is an option of the launcher. Python has no -r and no -t.
+
+    >>> [is_launchers(word) for word in ("--nproc_per_node=2", "-t", "-m", "-u", "--help")]
+    [True, True, False, False, False]
+    """
+    if word.startswith("--"):
+        return word.partition("=")[0] not in NOT_FOR_THE_LAUNCHER
+    return word[:2] in ("-r", "-t")
+
+
+def launch(argv: list[str], python_options: list[str]) -> int:
+    """Be the launcher of several processes of the program."""
+    from flambeau.distributed import run as launcher
+
+    children.tell(os.environ)
+    return launcher.reported(lambda: launcher.run_with_python_options(argv, python_options))
 
 
 def become(command: list[str], environment: dict[str, str]) -> NoReturn:

@@ -57,7 +57,7 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
 
 def _run(fn, i: int, args: tuple, sender: connection.Connection, parent: int | None) -> None:
     """What each process does. KeyboardInterrupt is for the parent to tell."""
-    _end_with(parent)
+    end_with(parent)
     try:
         fn(i, *args)
     except KeyboardInterrupt:
@@ -67,16 +67,16 @@ def _run(fn, i: int, args: tuple, sender: connection.Connection, parent: int | N
         raise SystemExit(1) from None
 
 
-def _end_with(parent: int | None) -> None:
+def end_with(parent: int | None, how: int = signal.SIGINT) -> None:
     """Have Linux interrupt this process when its parent ends, however that ends: nobody is left to wait for it."""
     if sys.platform != "linux":
         return
     import ctypes
 
     PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, how)
     if parent is not None and os.getppid() != parent:  # it was quicker
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), how)
 
 
 class ProcessException(Exception):

@@ -1,0 +1,1 @@
+"""torch.distributed.elastic.agent: what runs once on every machine and looks after the workers there."""
