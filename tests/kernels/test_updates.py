@@ -13,7 +13,7 @@ from flambeau.ops.updates import RULES, everything
 DTYPES = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}
 NUMBERS = {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "beta1": 0.9, "beta2": 0.97, "eps": 1e-2, "weight_decay": 0.1, "step": 9.0, "mu": 0.4,
            "mu_next": 0.5, "mu_product": 0.3, "lr_decay": 0.1, "rho": 0.8, "alpha": 0.7, "etaminus": 0.5, "etaplus": 1.2, "step_size_min": 1e-2,
-           "step_size_max": 3.0, "eta": 0.1, "lambd": 0.2, "weight": 0.3}  # fmt: skip
+           "step_size_max": 3.0, "eta": 0.1, "lambd": 0.2, "weight": 0.3, "factor": 0.3}  # fmt: skip
 
 
 def options(update, flags: bool) -> list:
@@ -101,6 +101,27 @@ def test_what_is_noted(dtype, monkeypatch):
                 some[1][299, 30] = bad
                 assert updates.run(unscaled, (some,), [0.5]) is (bad != 1.0)
                 assert some[2].astype(float).sum() == some[2].size / 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_side_by_side_in_one_buffer(dtype, monkeypatch):
+    """Tensors of any layout are gathered, scaled, into slices of a buffer: NaNs that were in it are gone, what lies between is untouched."""
+    gathered = next(u for u in everything() if u.name == "update.gathered")
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    values = [np.arange(1.0, 13).reshape(3, 4).astype(kind), np.arange(20_000.0).astype(kind), np.ones((4, 3), kind).T, np.array(7, kind)]
+    before = [a.copy() for a in values]
+    for compiled in (True, False):
+        if not compiled:
+            monkeypatch.setattr(gathered, "launch", native.not_compiled)
+        buffer, places, at = np.full(20_100, np.nan, kind), [], 0
+        for a in values:
+            places.append(buffer[at : at + a.size].reshape(a.shape))
+            at += a.size + 1
+        updates.run(gathered, (places, values), [0.25])
+        for place, a, same in zip(places, values, before, strict=True):
+            assert (a == same).all()
+            assert (place == (a.astype(np.float64) * 0.25).astype(kind)).all()
+        assert np.isnan(buffer.astype(np.float64)).sum() == buffer.size - sum(a.size for a in values)
 
 
 def test_numbers_are_computed_in_double():

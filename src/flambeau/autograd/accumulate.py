@@ -41,24 +41,27 @@ def accumulate(leaf: Tensor, grad: Tensor) -> None:
 
 def run_hooks_before(leaf: Tensor, grad: Tensor) -> Tensor:
     """The gradient as the hooks on the leaf, then those on its AccumulateGrad node, leave it."""
-    grad = run_hooks(leaf._hooks, grad)
-    for hook in list((leaf._accumulator_hooks or _NONE)["pre"].values()):
-        replaced = hook((grad,))
-        if replaced is not None:
-            grad = replaced[0] if isinstance(replaced, (tuple, list)) else replaced
+    if leaf._hooks:
+        grad = run_hooks(leaf._hooks, grad)
+    hooks = leaf._accumulator_hooks
+    if hooks is not None and hooks["pre"]:
+        for hook in list(hooks["pre"].values()):
+            replaced = hook((grad,))
+            if replaced is not None:
+                grad = replaced[0] if isinstance(replaced, (tuple, list)) else replaced
     return grad
 
 
 def run_hooks_after(leaf: Tensor, grad: Tensor) -> None:
     """The hooks that want to see `.grad`."""
-    for hook in list((leaf._post_accumulate or {}).values()):
-        if hook(leaf) is not None:
-            raise RuntimeError("post accumulate grad hooks should return None. To change the gradient, write to param.grad")
-    for hook in list((leaf._accumulator_hooks or _NONE)["post"].values()):
-        hook((), (grad,))
-
-
-_NONE: dict[str, dict] = {"pre": {}, "post": {}}
+    if leaf._post_accumulate:
+        for hook in list(leaf._post_accumulate.values()):
+            if hook(leaf) is not None:
+                raise RuntimeError("post accumulate grad hooks should return None. To change the gradient, write to param.grad")
+    hooks = leaf._accumulator_hooks
+    if hooks is not None:
+        for hook in list(hooks["post"].values()):
+            hook((), (grad,))
 
 
 def hooked(leaf: Tensor) -> bool:

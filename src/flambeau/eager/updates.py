@@ -10,7 +10,7 @@ import numpy as np
 from flambeau.autograd import modes
 from flambeau.kernels import arrays, folding, updates
 from flambeau.ops.updates import Rule, scaled, unscaled
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor import PLAIN, Tensor, wrap
 
 
 def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], options: dict) -> None:
@@ -18,6 +18,8 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
 
     tensors  lists of equal length: the parameters, their gradients, then their states, which have these names
     """
+    if not all([type(p) in PLAIN for p in tensors[0]]):
+        tensors = _here(tensors)
     if modes.state.grad:
         options = {name: v.squeeze() if isinstance(v, Tensor) and v.dim() else v for name, v in options.items()}
         for operands in zip(*tensors, strict=True):
@@ -31,6 +33,12 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     for i, group in enumerate(tensors):
         if i != 1:
             _note_writes(group)
+
+
+def _here(tensors: Sequence[list[Tensor]]) -> list[list[Tensor]]:
+    """Of parameters that lie on several processes the part that lies here, with the corresponding parts of gradients and states."""
+    columns = [first._as_pieces(rest) if hasattr(first, "_as_pieces") else [first, *rest] for first, *rest in zip(*tensors, strict=True)]
+    return [list(group) for group in zip(*columns, strict=True)]
 
 
 def _note_writes(tensors: Sequence[Tensor]) -> None:
@@ -84,10 +92,12 @@ def scale(tensors: Sequence[Tensor], factor: float) -> None:
 
 
 def unscale(tensors: Sequence[Tensor], factor: float) -> bool:
-    """The same, and whether an element was infinite or NaN before."""
-    found = updates.run(unscaled.kernel(()), ([t._array for t in tensors],), [factor])
-    _note_writes(tensors)
-    return found
+    """The same, and whether an element was infinite or NaN before, on whatever process it lies."""
+    apart = [t for t in tensors if hasattr(t, "_as_pieces")]
+    here = _here([list(tensors)])[0] if apart else tensors
+    found = updates.run(unscaled.kernel(()), ([t._array for t in here],), [factor])
+    _note_writes(here)
+    return apart[0]._anywhere(found, apart) if apart else found
 
 
 def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor] | None:

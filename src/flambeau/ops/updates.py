@@ -250,6 +250,12 @@ def scaled(value, *, factor) -> Any:
 
 
 @Rule
+def gathered(place, value, *, factor) -> Any:
+    """A multiple of the tensor in another place: gradients on their way into one long buffer."""
+    return (value * factor,)
+
+
+@Rule
 def unscaled(value, *, factor) -> Any:
     """A multiple of the tensor, and whether an element was infinite or NaN."""
     return value * factor, not_finite(value)

@@ -181,7 +181,12 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """A batch norm whose statistics are those of all processes. In a single process it is an ordinary one. (N, C, *) -> the same."""
+    """A batch norm whose statistics are those of all processes' batches together. (N, C, *) -> the same.
+
+    process_group  the processes; None for all. In evaluation, and where there is one process, it is an ordinary batch norm.
+
+    It runs on every device, PyTorch's on GPUs alone.
+    """
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
@@ -198,9 +203,27 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(input)
         if input.shape[1] == 0:
             raise ValueError("SyncBatchNorm: the number of input channels should be positive, and is 0")
-        if self.process_group is not None and self.training:
-            raise NotImplementedError("SyncBatchNorm does not exchange statistics with other processes yet: leave process_group out")
-        return super().forward(input)
+        group = self._group() if self.training else None
+        if group is None or group.size() == 1:
+            return super().forward(input)
+        from flambeau.nn.modules import _functions
+
+        mean, var, factor = None, None, 0.0 if self.momentum is None else self.momentum
+        if self.track_running_stats:
+            mean, var = self.running_mean, self.running_var
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                if self.momentum is None:  # the average over all batches so far
+                    factor = 1.0 / self.num_batches_tracked.item()
+        return _functions.SyncBatchNorm.apply(input, self.weight, self.bias, mean, var, self.eps, factor, group, group.size())
+
+    def _group(self) -> Any:
+        """The processes whose batches are one; None where there is but this process."""
+        if self.process_group is not None:
+            return self.process_group
+        from flambeau import distributed
+
+        return distributed.group.WORLD if distributed.is_initialized() else None
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -1,16 +1,19 @@
-"""DistributedDataParallel: the type, for programs that look whether a model is one."""
+"""torch.nn.parallel.distributed: where PyTorch has DistributedDataParallel. Ours lives with the process groups it needs, one floor above."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flambeau.nn.modules.module import Module
+if TYPE_CHECKING:
+    from flambeau.distributed.data_parallel.module import DistributedDataParallel
+
+__all__ = ["DistributedDataParallel"]
 
 
-class DistributedDataParallel(Module):
-    """The type of models that several processes train together, for isinstance(): nothing is of this type yet."""
+def __getattr__(name: str) -> Any:
+    from flambeau.distributed import data_parallel
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "DistributedDataParallel: there are no process groups in Flambeau yet. Use the model itself, in one process"
-        )
+    if name in data_parallel.HOMES:
+        found = globals()[name] = getattr(data_parallel, name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
