@@ -1,0 +1,3 @@
+"""torch.distributed.algorithms: ways of training with several processes that stand on collectives, and know nothing of how these work."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Modules whose activations are not kept."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""torch.distributed.algorithms._quantization: collectives of tensors that travel in half precision."""
+
+from __future__ import annotations
