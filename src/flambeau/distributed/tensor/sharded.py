@@ -1,0 +1,310 @@
+"""How an operation on DTensors is carried out, and what its derivative is.
+
+Note [the derivative of a sharded operation]
+
+Every rank runs the operation on its own pieces, f(x_1, x_2, ...), and the results together are the result: pieces of it where it is Shard, the
+whole where it is Replicate, terms of it where it is Partial. That fixes what backward has to do, whatever f is:
+
+    placement of an operand or result        of the gradient that arrives for a result       of the gradient that leaves for an operand
+    Shard(d)                                 Shard(d)                                        Shard(d)
+    Partial                                  Replicate: each term has the gradient           Replicate
+                                             of the sum (1/n of it, for a mean)
+    Replicate                                Replicate                                       Partial("sum"), for each rank has used it for its own
+                                                                                             piece; Replicate if no other operand, and no result, is
+                                                                                             anything but Replicate
+
+and between the two every rank runs the derivative of f on its pieces. So there are no sharding rules for derivatives: f is recorded by the ordinary
+tape, on tensors of this rank, and a `Sharded` node on the DTensors runs that piece of tape when its turn comes. Its inputs there are `Source`s, which
+hold no memory. Where the derivative is to be differentiated again, the same happens once more, with the gradients that arrived among the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.autograd.engine import run_backward
+from flambeau.autograd.node import FREED, Node, freed_error
+from flambeau.distributed.tensor._api import DTensor, wrapped
+from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from flambeau.distributed.tensor.pieces import meta_of
+from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, _NormPartial
+from flambeau.distributed.tensor.redistribute import converted
+from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.eager.record import attach, start
+from flambeau.eager.saved import edge_of
+from flambeau.tensor import Tensor
+
+state = modes.state
+Placements = tuple[Placement, ...]
+
+
+class Source(Node):
+    """Stands for an operand on this rank's piece of tape: gradients are read off where it is reached."""
+
+    def apply(self, *grads: Any) -> list:
+        return []
+
+
+class Sharded(Node):
+    """An operation on DTensors.
+
+    saved  (edges of this rank's results, a Source per operand or None), of this rank's piece of tape
+    """
+
+    mesh: Any
+    results: list[tuple[Placements, TensorMeta]]  # per result, how its gradient is to come
+    operands: list[tuple[Placements, TensorMeta] | None]  # per operand, what its gradient is
+
+    def apply(self, *grads: Any) -> list:
+        if self.saved is FREED:
+            raise freed_error()
+        roots, sources = self.saved
+        arrived = [self._arrived(grad, i) for i, grad in enumerate(grads)]
+        chosen = [i for i, grad in enumerate(arrived) if grad is not None and roots[i] is not None]
+        wanted = [i for i, source in enumerate(sources) if source is not None]
+        if not chosen:
+            return [None] * len(sources)
+        seeds: list[Tensor] = [arrived[i]._local_tensor for i in chosen]
+        seed_sources: list[Any] = []
+        if state.grad:
+            seeds, seed_sources = _stand_ins([arrived[i] for i in chosen], [True] * len(chosen))
+        found = run_backward(
+            [roots[i] for i in chosen],
+            list(seeds),
+            keep_graph=True,
+            create_graph=state.grad,
+            capture=[(sources[i], 0) for i in wanted],
+        )
+        sent: list[Any] = [None] * len(sources)
+        for i, local in zip(wanted, found or (), strict=True):
+            if local is not None:
+                placements, meta = self.operands[i]  # type: ignore[misc]
+                sent[i] = wrapped(local.detach(), DTensorSpec(self.mesh, placements, meta))
+        if state.grad:
+            self._record_again(sent, wanted, found or [], [arrived[i] for i in chosen], seed_sources)
+        return sent
+
+    def _arrived(self, grad: Any, i: int) -> Any:
+        """A gradient, placed as this rank's results ask for, and scaled for those that are terms of a mean."""
+        if grad is None:
+            return None
+        placements, meta = self.results[i]
+        if not isinstance(grad, DTensor) and grad.numel() == 1:  # the seed of backward(): a plain number counts as replicated, here, too
+            grad = wrapped(grad.to(self.mesh.device_type), DTensorSpec(self.mesh, (Replicate(),) * self.mesh.ndim, meta_of(grad)))
+        if not isinstance(grad, DTensor):
+            raise RuntimeError(
+                f"the gradient of a DTensor is to be a DTensor, found a plain tensor of shape {tuple(grad.shape)} as the gradient of {meta}"
+            )
+        wanted = tuple(Replicate() if p.is_partial() else p for p in placements)
+        grad = redistributed(grad, wanted)
+        shares = [self.mesh.size(d) for d, p in enumerate(placements) if p.is_partial("avg")]
+        for n in shares:
+            grad = grad / n
+        return grad
+
+    def _record_again(self, sent: list, wanted: list[int], found: Sequence, arrived: list, seed_sources: list) -> None:
+        """The derivative as an operation of its own, of the operands and of the gradients that have arrived."""
+        kept = [(i, local) for i, local in zip(wanted, found, strict=True) if local is not None and local.requires_grad]
+        if not kept:
+            return
+        node = _named("ShardedBackward")()
+        node.mesh = self.mesh
+        edges = [*self.edges, *[edge_of(grad) for grad in arrived]]
+        start(node, edges, [sent[i]._array for i, _ in kept])
+        node.results = [self.operands[i] for i, _ in kept]  # type: ignore[misc]
+        sources = [*self.saved[1], *seed_sources]
+        node.operands = [*self.operands, *[(g._spec.placements, g._spec._meta) for g in arrived]]
+        node.saved = [local._edge() for _, local in kept], [s if e is not None else None for s, e in zip(sources, edges, strict=True)]
+        for nr, (i, _) in enumerate(kept):
+            attach(sent[i], node, nr)
+
+
+@cache
+def _named(name: str) -> type[Sharded]:
+    return type(name, (Sharded,), {})
+
+
+def carried_out(
+    name: str, function: Callable[[list[Tensor]], Sequence[Tensor]], operands: Sequence[DTensor], results: Sequence[tuple[Placements, TensorMeta | None]],
+    differentiable: bool = True,
+) -> list[DTensor]:  # fmt: skip
+    """function(this rank's pieces of the operands) -> this rank's pieces of the results, placed as `results` says; recorded where gradients are wanted.
+
+    The operands are placed as the function needs them. A single (placements, None) stands for however many results every rank has all of.
+    """
+    mesh = operands[0].device_mesh
+    wants = [differentiable and state.grad and x.requires_grad for x in operands]
+    if not any(wants):
+        with DisableTorchFunction():
+            found = list(function([x._local_tensor for x in operands]))
+        results = _for_each(results, found)
+        return [
+            wrapped(local.detach() if local.requires_grad else local, _spec(mesh, *how, local))
+            for local, how in zip(found, results, strict=True)
+        ]
+    given, sources = _stand_ins(operands, wants)
+    with DisableTorchFunction():
+        found = list(function(given))
+    results = _for_each(results, found)
+    wrapped_up = [wrapped(local.detach(), _spec(mesh, *how, local)) for local, how in zip(found, results, strict=True)]
+    roots = [local._edge() if local.requires_grad else None for local in found]
+    recorded = [i for i, root in enumerate(roots) if root is not None]
+    if recorded:
+        node = _named(name)()
+        node.mesh = mesh
+        start(
+            node,
+            [edge_of(x) if wanted else None for x, wanted in zip(operands, wants, strict=True)],
+            [wrapped_up[i]._array for i in recorded],
+        )
+        node.results = [(wrapped_up[i]._spec.placements, wrapped_up[i]._spec._meta) for i in recorded]
+        node.operands = gradients(operands, [how[0] for how in results])
+        node.saved = [roots[i] for i in recorded], sources
+        for nr, i in enumerate(recorded):
+            attach(wrapped_up[i], node, nr)
+    return wrapped_up
+
+
+def _for_each(results: Sequence[tuple[Placements, TensorMeta | None]], found: list) -> Sequence[tuple[Placements, TensorMeta | None]]:
+    return list(results) * len(found) if len(results) == 1 and results[0][1] is None else results
+
+
+def _spec(mesh: Any, placements: Placements, meta: TensorMeta | None, local: Tensor) -> DTensorSpec:
+    return DTensorSpec(mesh, placements, meta_of(local) if meta is None else meta)
+
+
+def _stand_ins(operands: Sequence[DTensor], wants: Sequence[bool]) -> tuple[list[Tensor], list[Source | None]]:
+    """This rank's pieces, whose history ends in a Source where a gradient is wanted."""
+    given: list[Tensor] = []
+    sources: list[Source | None] = []
+    for x, wanted in zip(operands, wants, strict=True):
+        local = x._local_tensor.detach()
+        given.append(local)
+        sources.append(None)
+        if wanted:
+            sources[-1] = source = Source()
+            start(source, (), [local._array])
+            attach(local, source)
+    return given, sources
+
+
+def gradients(operands: Sequence[DTensor], results: Sequence[Placements]) -> list[tuple[Placements, TensorMeta] | None]:
+    """How the gradients of the operands are placed: see Note [the derivative of a sharded operation]."""
+    mesh = operands[0].device_mesh
+    alike = [all(how[d].is_replicate() for how in (*[x.placements for x in operands], *results)) for d in range(mesh.ndim)]
+    found: list[tuple[Placements, TensorMeta] | None] = []
+    for x in operands:
+        placements = [_gradient_of(p, alike[d]) for d, p in enumerate(x.placements)]
+        found.append((tuple(placements), x._spec._meta))
+    return found
+
+
+def _gradient_of(placement: Placement, alike: bool) -> Placement:
+    if placement.is_shard():
+        return placement
+    return Replicate() if alike or placement.is_partial() else Partial("sum")
+
+
+# -- changing placements ---------------------------------------------------------------------------------------------------
+
+
+class RedistributeBackward(Node):
+    """Gradients come back placed as the tensor was (replicated, where it was partial)."""
+
+    placements: Placements
+
+    def apply(self, grad: Any) -> list:
+        return [redistributed(grad, tuple(Replicate() if p.is_partial() else p for p in self.placements))]
+
+
+class _CastBackward(Node):
+    """Gradients travel in another dtype. The engine casts them back when they arrive."""
+
+    dtype: Any
+
+    def apply(self, grad: Any) -> list:
+        return [grad.to(self.dtype)]
+
+
+def cast_on_the_way(x: DTensor, forward: Any, backward: Any) -> DTensor:
+    """`x` in the dtype `forward`, whose gradient comes back in the dtype `backward`; None leaves it as it is."""
+    x = x if forward is None else x.to(forward)
+    if backward is None or not (state.grad and x.requires_grad):
+        return x
+    result = x.detach()
+    node = _CastBackward()
+    node.dtype = backward
+    start(node, [edge_of(x)], [result._array])
+    attach(result, node)
+    return result
+
+
+def redistributed(x: DTensor, placements: Placements) -> DTensor:
+    """The same tensor, placed otherwise."""
+    spec = x._spec
+    if spec.placements == placements:
+        return x
+    for before, after in zip(spec.placements, placements, strict=True):
+        if before != after and isinstance(after, _NormPartial):
+            raise RuntimeError(f"Can not redistribute from {before} to {after}: norms of pieces can only be reduced")
+    with DisableTorchFunction(), modes.no_grad():
+        local = converted(x._local_tensor, spec.mesh, spec.shape, spec.placements, placements)
+    if local is x._local_tensor:
+        local = local.detach()
+    result = wrapped(local, DTensorSpec(spec.mesh, placements, spec.tensor_meta))
+    if state.grad and x.requires_grad:
+        if any((p.is_partial() and p.reduce_op not in Partial.LINEAR_REDUCE_OPS) or isinstance(p, _NormPartial) for p in spec.placements):
+            raise NotImplementedError(
+                f"the derivative of reducing {spec.placements} over ranks is not implemented. Reduce a replicated tensor instead"
+            )
+        node = RedistributeBackward()
+        node.placements = spec.placements
+        start(node, [edge_of(x)], [result._array])
+        attach(result, node)
+    return result
+
+
+# -- to and from plain tensors ------------------------------------------------------------------------------------------------
+
+
+class _FromTorchTensorBackward(Node):
+    placements: Placements
+
+    def apply(self, grad: Any) -> list:
+        # A gradient that is partial as the tensor was goes back in its terms: PyTorch leaves it to the program to add them up.
+        wanted = [Replicate() if p.is_partial() and p != found else p for p, found in zip(self.placements, grad.placements, strict=True)]
+        return [to_local(redistributed(grad, tuple(wanted)))]
+
+
+class _ToTorchTensorBackward(Node):
+    spec: DTensorSpec
+    placements: Placements
+
+    def apply(self, grad: Any) -> list:
+        return [from_local(grad, DTensorSpec(self.spec.mesh, self.placements, self.spec.tensor_meta))]
+
+
+def from_local(local: Tensor, spec: DTensorSpec, grad_placements: Placements | None = None) -> DTensor:
+    """A DTensor of which `local` is this rank's part."""
+    result = wrapped(local.detach(), spec)
+    if state.grad and local.requires_grad:
+        node = _FromTorchTensorBackward()
+        node.placements = grad_placements or spec.placements
+        start(node, [edge_of(local)], [local._array])
+        node.shape, node.numpy_dtype = result._array.shape, result._array.dtype
+        attach(result, node)
+    return result
+
+
+def to_local(x: DTensor, grad_placements: Placements | None = None) -> Tensor:
+    """This rank's part of a DTensor, as a plain tensor."""
+    local = x._local_tensor.detach()
+    if state.grad and x.requires_grad:
+        node = _ToTorchTensorBackward()
+        node.spec, node.placements = x._spec, grad_placements or x._spec.placements
+        start(node, [edge_of(x)], [local._array])
+        attach(local, node)
+    return local
