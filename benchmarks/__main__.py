@@ -27,14 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not select([pattern]):
             parser.error(f"no case matches {pattern}: --list shows them all")
     if options.list:
-        _list(cases)
+        list_cases(cases)
         return 0
     frameworks: list[Framework] = options.frameworks
     machine = describe()  # before the imports, which would count as load
     with open_track(frameworks, options.device) as track:
         head = record.begin(machine, _recorded(options), track.roll_call())
         print("\n".join(report.setting(head)), end="\n\n")
-        results, interrupted = _run(track, cases, options.rounds, options.statistic)
+        results, interrupted = run_cases(track, cases, options.rounds, options.statistic)
     print("", *[report.summary(results, framework.label) for framework in frameworks[1:]], sep="\n")
     for path in _json_files(options):
         record.write(path, record.to_json(record.complete(head, results)))
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 130 if interrupted else 0
 
 
-def _run(track: Track, cases: Sequence[Case], rounds: int, statistic: str) -> tuple[list[Result], bool]:
+def run_cases(track: Track, cases: Sequence[Case], rounds: int, statistic: str) -> tuple[list[Result], bool]:
     """Measure and print row by row. Ctrl-C ends the run and keeps what there is."""
     table = report.Table([framework.label for framework in track.frameworks], cases, track.absent)
     results: list[Result] = []
@@ -68,7 +68,8 @@ def _recorded(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _list(cases: Sequence[Case]) -> None:
+def list_cases(cases: Sequence[Case]) -> None:
+    """What --list prints."""
     width = max(len(case.name) for case in cases)
     for case in cases:
         wanted = "    " if case.wanted is None else f"{case.wanted:.2f}"
@@ -93,11 +94,11 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="only cases with PATTERN in their name, * and ? as in the shell; may be repeated",
     )
-    add("--rounds", type=_positive, default=9, help="rounds in each lane (default: %(default)s)")
+    add("--rounds", type=positive, default=9, help="rounds in each lane (default: %(default)s)")
     add("--device", default="cpu", help="where the tensors lie: cpu, cuda, cuda:1 ... (default: %(default)s)")
     add(
         "--frameworks",
-        type=_columns,
+        type=columns,
         default="torch,flambeau",
         metavar="NAMES",
         help="columns of the table; the first is the baseline, the second is held against the wanted ratio (default: %(default)s)",
@@ -116,14 +117,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _columns(text: str) -> list[Framework]:
+def columns(text: str) -> list[Framework]:
+    """What --frameworks names."""
     try:
         return parse_frameworks(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of things that there must be one of."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, found {number}")

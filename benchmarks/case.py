@@ -26,7 +26,7 @@ class Case:
 
     wanted   the ratio to the baseline that should not be exceeded, if one is wanted
     limit    the value that should not be exceeded whatever the baseline does, in `unit`
-    unit     "s" or "B"
+    unit     "s", "B" or "%"
     probe    False: `body(torch, device, **options)` runs in a worker, and calls of what it returns are timed
              True:  `body(package)` runs in the parent, and what it returns gives the value itself when called
     """
@@ -46,23 +46,25 @@ Body = Callable[..., Callable[[], Any]]
 _declared: dict[str, Case] = {}
 
 
-def case(*, wanted: float | None, **options: Any) -> Callable[[Body], Body]:
+def case(*, wanted: float | None, registry: dict[str, Case] = _declared, **options: Any) -> Callable[[Body], Body]:
     """Declare that calls of what the decorated function returns are timed, for every combination of `options`."""
 
     def declare(body: Body) -> Body:
         for chosen in _combinations(options):
-            _add(Case(name=_name(body, chosen), about=_about(body), body=body, options=chosen, wanted=wanted))
+            _add(Case(name=_name(body, chosen), about=_about(body), body=body, options=chosen, wanted=wanted), registry)
         return body
 
     return declare
 
 
-def probe(*, wanted: float | None, limit: float | None = None, unit: str = "s") -> Callable[[Body], Body]:
-    """Declare a number about a package as a whole, found without importing it here: its size, its import time."""
+def probe(
+    *, wanted: float | None, limit: float | None = None, unit: str = "s", registry: dict[str, Case] = _declared
+) -> Callable[[Body], Body]:
+    """Declare a number that is not the time of a call. In `benchmarks/cases/`: about a package as a whole, found without importing it."""
 
     def declare(body: Body) -> Body:
         name, about = _name(body, {}), _about(body)
-        _add(Case(name=name, about=about, body=body, options={}, wanted=wanted, limit=limit, unit=unit, probe=True))
+        _add(Case(name=name, about=about, body=body, options={}, wanted=wanted, limit=limit, unit=unit, probe=True), registry)
         return body
 
     return declare
@@ -103,7 +105,7 @@ def _about(body: Body) -> str:
     return (body.__doc__ or "").strip().partition("\n")[0]
 
 
-def _add(new: Case) -> None:
-    if new.name in _declared:
+def _add(new: Case, registry: dict[str, Case]) -> None:
+    if new.name in registry:
         raise ValueError(f"two cases are called {new.name}: give one of the functions another name")
-    _declared[new.name] = new
+    registry[new.name] = new

@@ -36,6 +36,19 @@ class Lane(Protocol):
         """One short measurement of the prepared case, in its unit, or raise LaneFailure."""
 
 
+class StandingLane(Lane, Protocol):
+    """A lane whose processes are started once and stay from case to case."""
+
+    def start(self) -> None:
+        """Start them without waiting."""
+
+    def introduction(self) -> dict[str, Any]:
+        """Wait for them; the framework's version and device, or LaneFailure."""
+
+    def stop(self) -> None:
+        """End them."""
+
+
 class WorkerLane:
     """The parent's end of a worker process. A worker that dies or hangs costs its case, and is started anew."""
 

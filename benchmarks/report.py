@@ -21,6 +21,7 @@ from benchmarks.result import Reading, Result
 _UNITS = {
     "s": [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")],
     "B": [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")],
+    "%": [(1.0, "%")],
 }
 _MARKS = {True: "✓", False: "✗", None: ""}
 _VALUE_WIDTH, _RATIO_WIDTH, _WANTED_WIDTH = 15, 9, 18

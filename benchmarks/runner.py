@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.case import Case
 from benchmarks.frameworks import Framework
-from benchmarks.lane import Lane, LaneFailure, ProbeLane, WorkerLane
+from benchmarks.lane import Lane, LaneFailure, ProbeLane, StandingLane, WorkerLane
 from benchmarks.result import Reading, Result
 
 # Thread pools spin for a moment after their work is done, PyTorch's for 9 ms; the next framework should not share its cores with that.
@@ -22,14 +22,13 @@ class Track:
     """The lanes that are ready to run, what each framework said of itself, and why a framework is not here."""
 
     frameworks: Sequence[Framework]
-    workers: list[WorkerLane] = field(default_factory=list)
+    workers: list[StandingLane] = field(default_factory=list)
     introductions: dict[str, dict[str, Any]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
     def run(self, case: Case, rounds: int, statistic: str = "median") -> Result:
         """Measure one case in every framework that is here."""
-        lanes: list[Lane] = [*self._probes()] if case.probe else [*self.workers]
-        readings = interleave(case, lanes, rounds)
+        readings = interleave(case, self.lanes(case), rounds)
         for label, reason in self.absent.items():
             readings.setdefault(label, Reading({}, reason))
         return Result(case, {framework.label: readings[framework.label] for framework in self.frameworks}, statistic)
@@ -39,20 +38,30 @@ class Track:
         labels = [framework.label for framework in self.frameworks]
         return {label: self.introductions.get(label) or {"error": self.absent[label]} for label in labels}
 
-    def _probes(self) -> list[ProbeLane]:
-        # A framework that could not be imported can still be weighed if it is installed, and says so if it is not.
+    def lanes(self, case: Case) -> list[Lane]:
+        """Where `case` is measured."""
+        return self.probes() if case.probe else [*self.workers]
+
+    def probes(self) -> list[Lane]:
+        """A framework that could not be imported can still be weighed if it is installed, and says so if it is not."""
         return [ProbeLane(framework) for framework in self.frameworks]
 
 
 @contextmanager
 def open_track(frameworks: Sequence[Framework], device: str) -> Iterator[Track]:
     """Start every framework's workers, and end them when the block is left."""
+    lanes = [WorkerLane(framework, device, threads) for framework in frameworks for threads in framework.thread_settings(device)]
+    with standing(Track(frameworks), lanes) as track:
+        yield track
+
+
+@contextmanager
+def standing(track: Track, lanes: Sequence[StandingLane]) -> Iterator[Track]:
+    """Start the lanes, give those that come up to the track, and end them when the block is left."""
     with ExitStack() as running:
-        lanes = [WorkerLane(framework, device, threads) for framework in frameworks for threads in framework.thread_settings(device)]
         for lane in lanes:
             running.callback(lane.stop)
             lane.start()
-        track = Track(frameworks)
         for lane in lanes:
             try:
                 track.introductions[lane.framework.label] = lane.introduction()

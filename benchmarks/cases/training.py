@@ -47,11 +47,9 @@ def stepping(model, optimizer, loss_of, clip=None):
 @job(wanted=0.4)
 def mlp_step(torch, device):
     """784-256-128-10 with dropout 0.2, a batch of 64, Adam."""
-    nn, F = torch.nn, torch.nn.functional
+    F = torch.nn.functional
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
-    ).to(device)  # fmt: skip
+    model = mlp(torch).to(device)
     x, y = torch.randn(64, 784, device=device), torch.randint(0, 10, (64,), device=device)
     return stepping(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda model: F.cross_entropy(model(x), y))
 
@@ -59,11 +57,9 @@ def mlp_step(torch, device):
 @job(wanted=0.35)
 def mnist_epoch(torch, device):
     """The step above over 60,000 shuffled samples that a DataLoader gathers, batches of 64."""
-    nn, F, data = torch.nn, torch.nn.functional, torch.utils.data
+    F, data = torch.nn.functional, torch.utils.data
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
-    ).to(device)  # fmt: skip
+    model = mlp(torch).to(device)
     dataset = data.TensorDataset(torch.randn(SAMPLES, 784), torch.randint(0, 10, (SAMPLES,)))
     loader = data.DataLoader(dataset, batch_size=64, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -141,6 +137,14 @@ def generate(torch, device):
         return tokens
 
     return run
+
+
+def mlp(torch):
+    """784-256-128-10 with dropout 0.2."""
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
+    )
 
 
 def gpt(torch, vocabulary, block, width=128, heads=4, layers=4):
