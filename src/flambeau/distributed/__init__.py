@@ -18,8 +18,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-WHY = "there are no process groups in Flambeau yet. Run the program as one process"
-
 _HOMES = {name: home for home, names in {
     "backends": """Backend BackendConfig get_default_backend_for_device is_backend_available is_gloo_available is_mpi_available
         is_nccl_available is_ucc_available is_xccl_available""",
