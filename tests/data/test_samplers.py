@@ -87,6 +87,20 @@ def test_the_shares_of_replicas_are_pytorchs(shuffle, drop_last, items, replicas
     same(program)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_may_be_told_until_the_first_batch(workers):
+    """set_epoch() between iter(loader) and the first batch is heeded by one of the two loaders only."""
+
+    def program(d):
+        sampler = d.DistributedSampler(range(20), 2, 1, seed=5)
+        loader = d.DataLoader(range(20), 4, sampler=sampler, num_workers=workers)
+        batches = iter(loader)
+        sampler.set_epoch(3)
+        return [batch.tolist() for batch in batches], [batch.tolist() for batch in loader]
+
+    same(program)
+
+
 def test_an_order_in_arrays_is_the_order_in_lists():
     """The loader cuts batches out of arrays where it can: order and random draws must be those of iterating over the samplers."""
     from flambeau.utils.data import order

@@ -308,7 +308,7 @@ class _BaseDataLoaderIter:
         self._progress = loader._progress = progress = resume.Progress(loader)
         self._num_yielded = 0
         if epoch is None or epoch["finished"]:
-            self._sampler_iter = order.batches(self._index_sampler)
+            self._sampler_iter = _from_here(order.batches(self._index_sampler), progress, resume.samplers(loader))
         else:
             progress.start, progress.seeded, progress.turn = resume.private(epoch["start"]), epoch["seeded"], epoch["turn"]
             self._num_yielded = progress.yielded = progress.drawn = epoch["yielded"]
@@ -362,6 +362,12 @@ class _BaseDataLoaderIter:
 
     def __getstate__(self):
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled. The place in an epoch is DataLoader.state_dict()")
+
+
+def _from_here(batches: Iterator[Any], progress: resume.Progress, samplers: list) -> Iterator[Any]:
+    """The batches of an epoch, whose number samplers may be told until the first is asked for."""
+    progress.start["samplers"] = resume.positions(samplers)
+    yield from batches
 
 
 def _can_pin() -> bool:

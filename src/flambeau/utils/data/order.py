@@ -46,8 +46,12 @@ def _chunks(sampler: Any) -> Iterable[np.ndarray] | None:
     if _is_own(sampler, SequentialSampler):
         return _stretches(sampler)
     if _is_own(sampler, DistributedSampler):
-        return (order for order in [sampler._order()])
+        return _whole(sampler)
     return None
+
+
+def _whole(sampler: DistributedSampler) -> Iterator[np.ndarray]:
+    yield sampler._order()  # when the first batch is asked for: set_epoch() may be called until then
 
 
 def _stretches(sampler: SequentialSampler) -> Iterator[np.ndarray]:

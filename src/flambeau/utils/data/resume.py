@@ -91,16 +91,20 @@ def load(loader: Any, state: dict) -> dict | None:
 
 def order_of(loader: Any) -> dict:
     """What the order of the next epoch depends on: generators, and states that samplers give of themselves."""
-    samplers = _samplers(loader)
     alien = loader._dataset_kind == 1 or not order.is_known(loader._index_sampler)
     own = streams.find(loader.dataset, loader.collate_fn) if loader._dataset_kind == 1 and not loader.num_workers else []
     return {
         # Samplers of this package draw from the default generator; others may draw from anywhere.
         "global": streams.states(streams.GLOBAL if alien else streams.GLOBAL[2:]),
         "generators": streams.states(_generators(loader)),
-        "samplers": [copy.deepcopy(s.state_dict()) if hasattr(s, "state_dict") else getattr(s, "epoch", None) for s in samplers],
+        "samplers": positions(samplers(loader)),
         "dataset": streams.states(own),
     }
+
+
+def positions(samplers: list) -> list:
+    """What samplers say of themselves."""
+    return [copy.deepcopy(s.state_dict()) if hasattr(s, "state_dict") else getattr(s, "epoch", None) for s in samplers]
 
 
 def public(saved: dict) -> dict:
@@ -113,7 +117,8 @@ def private(saved: dict) -> dict:
     return {name: value if name == "samplers" else streams.with_arrays(value) for name, value in saved.items()}
 
 
-def _samplers(loader: Any) -> list:
+def samplers(loader: Any) -> list:
+    """The samplers that decide the order."""
     inner = getattr(loader.batch_sampler, "sampler", None)
     return [s for s in (loader.batch_sampler, inner if loader.batch_sampler is not None else loader.sampler) if s is not None]
 
@@ -121,14 +126,14 @@ def _samplers(loader: Any) -> list:
 def _generators(loader: Any) -> list:
     """The generators that the samplers and the loader keep."""
     if order.is_known(loader._index_sampler):
-        kept = [getattr(_samplers(loader)[-1], "generator", None), loader.generator]
+        kept = [getattr(samplers(loader)[-1], "generator", None), loader.generator]
         return list({id(g): g for g in kept if g is not None}.values())
-    return streams.find(*_samplers(loader), loader.generator, apart_from=loader.dataset)
+    return streams.find(*samplers(loader), loader.generator, apart_from=loader.dataset)
 
 
 def _set_order(loader: Any, saved: dict) -> None:
     streams.restore(_generators(loader), saved["generators"])
-    for sampler, state in zip(_samplers(loader), saved["samplers"], strict=True):
+    for sampler, state in zip(samplers(loader), saved["samplers"], strict=True):
         if hasattr(sampler, "load_state_dict"):
             sampler.load_state_dict(copy.deepcopy(state))
         elif state is not None and hasattr(sampler, "set_epoch"):
