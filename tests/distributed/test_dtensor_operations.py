@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from worlds import ok, run
+from worlds import ok, run, run_both
 
 CHECKING = """
 import itertools, json, sys
@@ -227,3 +227,56 @@ def test_two_ranks_compute_what_one_does(group: str) -> None:
     program = CHECKING.replace("MESH", "(2,)") + DISTRIBUTED_INDICES + GROUPS[group] + ENDING
     failures = json.loads(ok(run(program))[0])
     assert not failures, "\n".join(failures)
+
+
+LEAVING = """
+import json, warnings
+import TORCH as torch, TORCH.distributed as dist
+from TORCH.distributed.device_mesh import init_device_mesh
+from TORCH.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from TORCH.distributed.tensor.debug import CommDebugMode
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+mesh = init_device_mesh("cpu", (2,))
+said = {}
+
+x = distribute_tensor(torch.arange(1.0, 5.0, requires_grad=True), mesh, [Shard(0)])
+total = x.sum()
+DTensor.from_local(total.to_local(), mesh, total.placements).full_tensor().backward()
+said["there and back"] = x.grad.full_tensor().tolist()
+
+for name, given in (("default", None), ("in terms", [Partial()])):
+    local = torch.full((2, 3), float(rank), requires_grad=True)
+    whole = DTensor.from_local(local, mesh, [Replicate()], grad_placements=given)
+    (whole * 2).backward(DTensor.from_local(torch.ones(2, 3), mesh, [Partial()]))
+    said["from_local " + name] = local.grad.tolist()
+
+w = distribute_tensor(torch.ones(4, 3, requires_grad=True), mesh, [Shard(0)])
+with CommDebugMode() as comm:
+    out = w.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+    out.backward(torch.ones_like(out))
+said["to_local in terms"] = w.grad.full_tensor().tolist()
+ops = torch.ops.c10d_functional
+said["calls"] = [comm.get_comm_counts()[op] for op in (ops.all_gather_into_tensor, ops.reduce_scatter_tensor, ops.all_reduce)]
+
+r = distribute_tensor(torch.ones(3, requires_grad=True), mesh, [Replicate()])
+out = r.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+out.backward(torch.full_like(out, float(rank + 1)))
+said["no change is recorded"] = [str(r.grad.placements), r.grad.full_tensor().tolist()]
+
+with torch.no_grad():
+    said["the piece itself"] = w.to_local() is w._local_tensor
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    DTensor(torch.ones(2, requires_grad=True), distribute_tensor(torch.ones(4), mesh, [Shard(0)])._spec, requires_grad=False)
+said["warned"] = [str(one.message)[:40] for one in seen if "To construct" in str(one.message)]
+print(json.dumps(said))
+dist.destroy_process_group()
+"""
+
+
+def test_gradients_leave_as_pytorchs_do() -> None:
+    """Through to_local, from_local and redistribute: values, placements and the number of collectives are PyTorch's."""
+    ours, theirs = run_both(LEAVING)
+    assert [json.loads(one) for one in ours] == [json.loads(one) for one in theirs]

@@ -29,6 +29,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+# A thread of PyTorch's that still runs when Python ends aborts the process now and then ("terminate called without an active exception").
+END_AT_ONCE = """
+import os as _os, sys as _sys
+_sys.stdout.flush(), _sys.stderr.flush()
+_os._exit(0)
+"""
 TIMEOUT = 90.0  # seconds of a whole world: many times what it needs, on a machine with other work
 
 
@@ -60,6 +66,8 @@ class World:
     ):
         self.folder = tempfile.TemporaryDirectory(prefix="world")
         text = re.sub(r"\bTORCH\b", framework, textwrap.dedent(program))
+        if framework == "torch":
+            text += END_AT_ONCE
         self.program = Path(self.folder.name, "program.py")
         self.program.write_text(text)
         self.started = time.monotonic()

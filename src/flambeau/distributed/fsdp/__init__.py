@@ -1,18 +1,27 @@
-"""torch.distributed.fsdp: models whose parameters are divided among ranks. The names can be imported, not used yet."""
+"""torch.distributed.fsdp: models whose parameters are divided among ranks. `fully_shard` changes a model in place, FullyShardedDataParallel wraps it."""
 
 from __future__ import annotations
 
-from flambeau import import_only
+from importlib import import_module
+from typing import Any
 
-WHY = "parameters are not divided among ranks yet. DistributedDataParallel trains with whole ones, ZeroRedundancyOptimizer divides the optimizer's state"
+from flambeau.distributed.fsdp._fully_shard import *
+from flambeau.distributed.fsdp._fully_shard import __all__ as _in_place
 
-_CLASSES = """BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FlatParameter FullOptimStateDictConfig FullStateDictConfig
-    FullyShardedDataParallel LocalOptimStateDictConfig LocalStateDictConfig MixedPrecision MixedPrecisionPolicy OffloadPolicy
-    OptimStateDictConfig OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig
-    StateDictSettings StateDictType UnshardHandle"""
-_FUNCTIONS = "fully_shard register_fsdp_forward_method share_comm_ctx"
+_WRAPPING = """BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel LocalOptimStateDictConfig
+    LocalStateDictConfig MixedPrecision OptimStateDictConfig OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy
+    StateDictConfig StateDictSettings StateDictType FlatParameter""".split()
 
-globals().update(zip(_CLASSES.split(), import_only.classes("torch.distributed.fsdp", _CLASSES, WHY), strict=True))
-globals().update(zip(_FUNCTIONS.split(), import_only.functions("torch.distributed.fsdp", _FUNCTIONS, WHY), strict=True))
+__all__ = sorted([*_in_place, *_WRAPPING])  # pyright: ignore
 
-__all__ = sorted([*_CLASSES.split(), *_FUNCTIONS.split()])  # pyright: ignore
+
+def __getattr__(name: str) -> Any:
+    """What belongs to FullyShardedDataParallel is loaded when it is asked for."""
+    if name not in _WRAPPING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for home in ("api", "fully_sharded_data_parallel"):
+        found = vars(import_module(f"{__name__}.{home}")).get(name)
+        if found is not None:
+            globals()[name] = found
+            break
+    return globals()[name]

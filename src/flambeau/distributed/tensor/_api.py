@@ -14,6 +14,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau import errors
 from flambeau.autograd import modes
 from flambeau.distributed.device_mesh import DeviceMesh, current_mesh
 from flambeau.distributed.tensor import exchange
@@ -37,6 +38,11 @@ class DTensor(Tensor):
     _array: Any
 
     def __new__(cls, local_tensor: Tensor, spec: DTensorSpec, *, requires_grad: bool = False) -> DTensor:
+        if local_tensor.requires_grad and not requires_grad:
+            errors.warn(
+                "To construct DTensor from torch.Tensor, it's recommended to use local_tensor.detach() and make requires_grad consistent: this one will "
+                "have no gradient, although its local_tensor wants one. DTensor.from_local keeps the history"
+            )
         made = wrapped(local_tensor.detach(), spec)
         return made.requires_grad_() if requires_grad else made
 
@@ -87,14 +93,14 @@ class DTensor(Tensor):
         placed = normalize_placements(placements, mesh, local_tensor.dim())
         if hasattr(local_tensor, "trigger_wait"):
             local_tensor = local_tensor.trigger_wait()
-        if mesh.get_coordinate() is None:
-            local_tensor = local_tensor.new_empty(0)
-        if run_check:
-            local_tensor = _checked(local_tensor, mesh, placed)
         if (shape is None) != (stride is None):
             raise RuntimeError(f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time.")
         if shape is None or stride is None:
             shape, stride = compute_global_tensor_info(local_tensor, mesh, placed)  # type: ignore[assignment]
+        if mesh.get_coordinate() is None:  # nothing of it is here, and yet this rank knows what it looks like
+            local_tensor = local_tensor.new_empty(0)
+        elif run_check:
+            local_tensor = _checked(local_tensor, mesh, placed)
         meta = TensorMeta(Size(shape), tuple(stride), local_tensor.dtype)  # type: ignore[arg-type]
         grads = None if grad_placements is None else normalize_placements(grad_placements, mesh, local_tensor.dim())
         return sharded.from_local(local_tensor, DTensorSpec(mesh, placed, meta), grads)
@@ -126,13 +132,13 @@ class DTensor(Tensor):
         for before, after in zip(self.placements, wanted, strict=True):
             if after.is_partial() and before != after:
                 raise RuntimeError(f"Can not redistribute from {before} to {after}, redistributing to Partial is for internal use only!")
-        return sharded.redistributed(sharded.cast_on_the_way(self, forward_dtype, backward_dtype), wanted)
+        return sharded.redistributed(sharded.cast_on_the_way(self, forward_dtype, backward_dtype), wanted, recorded=True)
 
     def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """All of it, as a plain tensor, on every rank; differentiable."""
         from flambeau.distributed.tensor import sharded
 
-        whole = sharded.redistributed(self, (Replicate(),) * self.device_mesh.ndim)
+        whole = sharded.redistributed(self, (Replicate(),) * self.device_mesh.ndim, recorded=True)
         return sharded.to_local(whole, None if grad_placements is None else tuple(grad_placements))
 
     # -- aliases and copies
@@ -270,6 +276,20 @@ class DTensor(Tensor):
             found = bool(flag.item())
         return found
 
+    @staticmethod
+    def _total_norm(tensors: Sequence[Tensor], order: float) -> Tensor | None:
+        """The norm of all of them together; None where that has to be asked one by one."""
+        from flambeau.distributed.tensor import clipping
+
+        return clipping.total_norm(tensors, order)
+
+    @staticmethod
+    def _clip(tensors: Sequence[Tensor], total: Tensor, most: float) -> bool:
+        """Multiply all of them by most / total, if that is less than one; False where that has to be asked one by one."""
+        from flambeau.distributed.tensor import clipping
+
+        return clipping.clip(tensors, total, most)
+
     def _raise_if_contains_partial_placements(self) -> None:
         if any(p.is_partial() for p in self.placements):
             raise ValueError("Any checkpointing related operations are not supported for DTensor with partial placements!")
@@ -285,7 +305,7 @@ def _refused(name: str) -> Callable:
     return refuse
 
 
-for _name in ("numpy", "tolist", "__array__", "__dlpack__", "apply_", "map_", "map2_", "set_", "resize_", "describe"):
+for _name in ("numpy", "tolist", "__array__", "__dlpack__", "apply_", "map_", "map2_", "set_", "resize_", "describe", "share_memory_"):
     setattr(DTensor, _name, _refused(_name))
 DTensor.__module__ = "flambeau.distributed.tensor"
 DTensor.is_cpu = property(DTensor.__dict__["is_cpu_"])  # type: ignore[method-assign, assignment]

@@ -65,6 +65,18 @@ def compute_local_shape_and_global_offset(
     return local_shape_and_offset(global_shape, mesh.shape, mesh.get_coordinate(), placements)
 
 
+def _compute_local_shape_and_global_offset(
+    global_shape: Sequence[int],
+    mesh_shape: Sequence[int],
+    my_coordinate: Sequence[int] | None,
+    placements: Sequence[Placement],
+    skip_offset: bool = False,
+) -> tuple[Shape, Shape]:
+    """The same for the process at a coordinate of a mesh of this shape; without the offset if it is not needed."""
+    local, offset = local_shape_and_offset(global_shape, mesh_shape, my_coordinate, placements)
+    return local, () if skip_offset else offset
+
+
 def compute_local_shape(global_shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Placement]) -> Shape:
     """The shape of this process's piece."""
     return compute_local_shape_and_global_offset(global_shape, mesh, placements)[0]

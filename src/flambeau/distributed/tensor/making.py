@@ -35,7 +35,10 @@ def made(function: Callable, args: tuple, kwargs: dict) -> Any:
 def _like(function: Callable, name: str, self: DTensor, rest: tuple, kwargs: dict) -> DTensor:
     mesh = self.device_mesh
     placements = tuple(Replicate() if p.is_partial() and name != "zeros_like" else p for p in self.placements)
-    kwargs = kwargs | {"device": None} if kwargs.get("device") is not None and str(kwargs["device"]) == mesh.device_type else kwargs
+    there = (
+        str(kwargs.get("device")) == mesh.device_type == self._local_tensor.device.type
+    )  # not so for pieces on the meta device, which come to the mesh
+    kwargs = kwargs | {"device": None} if there else kwargs
     with DisableTorchFunction():
         stand_in = wrap(MetaArray(self._array.shape, self._array.dtype, self.stride()))
         whole = meta_of(_plainly(function, name, stand_in, rest, kwargs))

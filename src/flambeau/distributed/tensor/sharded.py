@@ -212,12 +212,13 @@ def _gradient_of(placement: Placement, alike: bool) -> Placement:
 
 
 class RedistributeBackward(Node):
-    """Gradients come back placed as the tensor was (replicated, where it was partial)."""
+    """Gradients come back placed as the tensor was; replicated where it was partial, unless they are partial, too."""
 
     placements: Placements
 
     def apply(self, grad: Any) -> list:
-        return [redistributed(grad, tuple(Replicate() if p.is_partial() else p for p in self.placements))]
+        kept = [p.is_partial() and not found.is_partial() for p, found in zip(self.placements, grad.placements, strict=True)]
+        return [redistributed(grad, tuple(Replicate() if whole else p for p, whole in zip(self.placements, kept, strict=True)))]
 
 
 class _CastBackward(Node):
@@ -242,10 +243,10 @@ def cast_on_the_way(x: DTensor, forward: Any, backward: Any) -> DTensor:
     return result
 
 
-def redistributed(x: DTensor, placements: Placements) -> DTensor:
-    """The same tensor, placed otherwise."""
+def redistributed(x: DTensor, placements: Placements, *, recorded: bool = False) -> DTensor:
+    """The same tensor, placed otherwise. `recorded`: its gradient comes back placed as the tensor is, even if that is how it is placed now."""
     spec = x._spec
-    if spec.placements == placements:
+    if spec.placements == placements and not (recorded and state.grad and x.requires_grad):
         return x
     for before, after in zip(spec.placements, placements, strict=True):
         if before != after and isinstance(after, _NormPartial):
@@ -274,9 +275,7 @@ class _FromTorchTensorBackward(Node):
     placements: Placements
 
     def apply(self, grad: Any) -> list:
-        # A gradient that is partial as the tensor was goes back in its terms: PyTorch leaves it to the program to add them up.
-        wanted = [Replicate() if p.is_partial() and p != found else p for p, found in zip(self.placements, grad.placements, strict=True)]
-        return [to_local(redistributed(grad, tuple(wanted)))]
+        return [to_local(redistributed(grad, self.placements))]
 
 
 class _ToTorchTensorBackward(Node):
@@ -287,12 +286,17 @@ class _ToTorchTensorBackward(Node):
         return [from_local(grad, DTensorSpec(self.spec.mesh, self.placements, self.spec.tensor_meta))]
 
 
+def _of_gradient(placements: Placements) -> Placements:
+    """As the tensor; whole where it is in terms, for each term has the gradient of the sum."""
+    return tuple(Replicate() if p.is_partial() else p for p in placements)
+
+
 def from_local(local: Tensor, spec: DTensorSpec, grad_placements: Placements | None = None) -> DTensor:
     """A DTensor of which `local` is this rank's part."""
     result = wrapped(local.detach(), spec)
     if state.grad and local.requires_grad:
         node = _FromTorchTensorBackward()
-        node.placements = grad_placements or spec.placements
+        node.placements = grad_placements or _of_gradient(spec.placements)
         start(node, [edge_of(local)], [local._array])
         node.shape, node.numpy_dtype = result._array.shape, result._array.dtype
         attach(result, node)
@@ -301,10 +305,12 @@ def from_local(local: Tensor, spec: DTensorSpec, grad_placements: Placements | N
 
 def to_local(x: DTensor, grad_placements: Placements | None = None) -> Tensor:
     """This rank's part of a DTensor, as a plain tensor."""
+    if not state.grad:
+        return x._local_tensor
     local = x._local_tensor.detach()
-    if state.grad and x.requires_grad:
+    if x.requires_grad:
         node = _ToTorchTensorBackward()
-        node.spec, node.placements = x._spec, grad_placements or x._spec.placements
+        node.spec, node.placements = x._spec, grad_placements or _of_gradient(x._spec.placements)
         start(node, [edge_of(x)], [local._array])
         attach(local, node)
     return local

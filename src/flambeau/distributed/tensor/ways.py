@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
+from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _NormPartial, _StridedShard
 
 if TYPE_CHECKING:
     from flambeau.distributed.tensor.calls import Call
@@ -81,7 +81,9 @@ def cheapest(question: Question, ways: Sequence[Way], bytes_of: Sequence[float])
 
 
 def _possible(wanted: Placement, now: Placement, shape: tuple[int, ...], ranks: int) -> bool:
-    """A dimension that is not cut yet is cut only where every rank gets something."""
+    """A dimension that is not cut yet is cut only where every rank gets something; nothing but norms of pieces becomes norms of pieces."""
+    if isinstance(wanted, _NormPartial):
+        return wanted == now
     return wanted == now or not isinstance(wanted, (Shard, _StridedShard)) or (wanted.dim < len(shape) and shape[wanted.dim] >= ranks)
 
 

@@ -41,7 +41,8 @@ def get_total_norm(
     norm_type = float(norm_type)
     if not tensors:
         return factories.tensor(0.0)
-    total = updates.total_norm(tensors, norm_type)
+    together = getattr(type(tensors[0]), "_total_norm", updates.total_norm)  # tensors that lie on several processes know how
+    total = together(tensors, norm_type)
     if total is None:
         vector_norm, stack = bind.functions["linalg.vector_norm"], bind.functions["stack"]
         first = tensors[0].device
@@ -61,7 +62,7 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
     grads = _gradients(parameters)
     if not grads:
         return
-    if updates.clip(grads, total_norm, float(max_norm)):
+    if getattr(type(grads[0]), "_clip", updates.clip)(grads, total_norm, float(max_norm)):
         return
     # No question to the GPU: the factor is clamped to one instead.
     factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)

@@ -1,14 +1,10 @@
 """torch.distributed.tensor.experimental: plain functions on the pieces of DTensors, and plain tensors among DTensors."""
 
 from flambeau import import_only
+from flambeau.distributed.tensor.experimental._attention import context_parallel
 from flambeau.distributed.tensor.experimental.local_map import local_map
 from flambeau.distributed.tensor.experimental.replication import implicit_replication
 
-(context_parallel,) = import_only.functions(
-    "torch.distributed.tensor.experimental",
-    "context_parallel",
-    "attention over a sequence that is cut is not implemented. Cut heads or samples instead, as ColwiseParallel does",
-)
 (register_sharding,) = import_only.functions(
     "torch.distributed.tensor.experimental",
     "register_sharding",

@@ -1,0 +1,1043 @@
+"""fully_shard does what PyTorch's does: placements, numbers over several steps, what modules hold when, what is refused. And whole parameters are really freed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import cases, names, same
+
+COMMON = """
+from TORCH.distributed.fsdp import (
+    CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, UnshardHandle, fully_shard, register_fsdp_forward_method, share_comm_ctx,
+)
+from TORCH.distributed.device_mesh import init_device_mesh
+from TORCH.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from TORCH.utils.checkpoint import checkpoint
+
+
+def full(t):
+    return t.full_tensor() if isinstance(t, DTensor) else t
+
+
+def numbers(tensors):
+    return [round(float(x), 6) for t in tensors if t is not None for t in [full(t).detach().float()] for x in (t.sum(), t.abs().max())]
+
+
+def weights(m):
+    return numbers(m.parameters())
+
+
+def gradients(m):
+    return [x for p in m.parameters() for x in (numbers([p.grad]) if p.grad is not None else [-99])]
+
+
+def held(m):
+    return [[name, type(p).__name__ if isinstance(p, DTensor) else "plain", list(p.shape)] for name, p in m.named_parameters()]
+
+
+def loss_of(m, seed=1):
+    x, y = batch(seed)
+    return F.mse_loss(m(mine(x)), mine(y))
+
+
+def train(m, steps=4, loss=loss_of, make=lambda ps: torch.optim.Adam(ps, lr=0.05)):
+    optimizer, losses = make(m.parameters()), []
+    for step in range(steps):
+        total = loss(m, step)
+        total.backward()
+        losses.append(round(total.item(), 5))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+"""
+
+TWO_RANKS = (
+    COMMON
+    + """
+mesh = init_device_mesh("cpu", (2,))
+
+
+def sharded(m=None, **how):
+    m = model() if m is None else m
+    for layer in m:
+        if list(layer.parameters()):
+            fully_shard(layer, mesh=mesh, **how)
+    return fully_shard(m, mesh=mesh, **how)
+
+
+def case_steps():
+    m = sharded()
+    return [train(m), weights(m), held(m), [list(p.to_local().shape) for p in m.parameters()], [str(p.placements) for p in m.parameters()], repr(m)]
+
+
+def case_root_alone():
+    m = fully_shard(model(), mesh=mesh)
+    return [train(m), weights(m), held(m)]
+
+
+def case_optimizers():
+    said = []
+    for make in (
+        lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
+        lambda ps: torch.optim.AdamW(ps, lr=0.05, foreach=True),
+        lambda ps: torch.optim.AdamW(ps, lr=0.05, fused=True),
+        lambda ps: torch.optim.RMSprop(ps, lr=0.01, foreach=False),
+    ):
+        m = sharded()
+        said += [train(m, make=make), weights(m)]
+    return said
+
+
+def case_uneven():
+    torch.manual_seed(3)
+    m = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1), nn.Tanh(), nn.Linear(1, 3))
+    m = sharded(m)
+    said = [[list(p.shape), list(p.to_local().shape), list(p.stride())] for p in m.parameters()]
+    loss_of(m).backward()
+    return [said, [list(p.grad.to_local().shape) for p in m.parameters()], gradients(m), train(m), weights(m)]
+
+
+def case_other_dimension():
+    m = sharded(shard_placement_fn=lambda p: Shard(1) if p.dim() == 2 and p.shape[1] % 2 == 0 else None)
+    return [train(m), weights(m), [[str(p.placements), list(p.to_local().shape)] for p in m.parameters()]]
+
+
+def case_what_is_held():
+    said = []
+    for how in ({}, {"reshard_after_forward": True}, {"reshard_after_forward": False}, {"reshard_after_forward": 1}, {"reshard_after_forward": 2}):
+        m = quiet(lambda: sharded(**how))
+        said.append(held(m))
+        loss = loss_of(m)
+        said.append(held(m))
+        loss.backward()
+        said.append(held(m))
+        with torch.no_grad():
+            loss_of(m)
+        said.append(held(m))
+        m.reshard()
+        said.append(held(m))
+        said.append(gradients(m))
+    return said
+
+
+def case_accumulation():
+    m = sharded()
+    said = []
+    for resharding in (True, False):
+        m.set_requires_gradient_sync(False)
+        m.set_reshard_after_backward(resharding)
+        for seed in (1, 2):
+            loss_of(m, seed).backward()
+            said.append([p.grad is None for p in m.parameters()])
+        m.set_requires_gradient_sync(True)
+        m.set_reshard_after_backward(True)
+        loss_of(m, 3).backward()
+        loss_of(m, 4).backward()
+        said.append(gradients(m))
+    m.zero_grad()
+    return said + [train(m), weights(m)]
+
+
+def case_last_backward():
+    m = sharded()
+    m.set_is_last_backward(False)
+    loss_of(m, 1).backward()
+    m.set_is_last_backward(True)
+    loss_of(m, 2).backward()
+    return gradients(m)
+
+
+def case_several_forwards():
+    m = sharded()
+    (loss_of(m, 1) + 2 * loss_of(m, 2) + m(torch.ones(2, 6)).sum()).backward()
+    one = gradients(m)
+    first, second = loss_of(m, 3), loss_of(m, 4)
+    first.backward()
+    second.backward()
+    return [one, gradients(m)]
+
+
+def case_kept_graph():
+    m = sharded()
+    loss = loss_of(m)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return gradients(m)
+
+
+def case_grad_of_inputs():
+    m = sharded()
+    x = torch.ones(2, 6, requires_grad=True)
+    (found,) = torch.autograd.grad(m(x).square().sum(), x)
+    m(x).sum().backward()
+    return numbers([found, x.grad]) + gradients(m)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.middle, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.middle(self.embed(x))))
+
+
+def case_shared():
+    torch.manual_seed(5)
+    m = Tied()
+    fully_shard(m.middle, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    losses = train(m, loss=lambda m, seed: m(torch.arange(4) + rank + seed).square().mean())
+    return [losses, weights(m), held(m), m.head.weight is m.embed.weight]
+
+
+def case_shared_between_groups():
+    m = Tied()
+    fully_shard(m.embed, mesh=mesh)
+    fully_shard(m.head, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    return [error_of(lambda: m(torch.arange(4)))[0]]
+
+
+def case_list():
+    torch.manual_seed(5)
+    m = Tied()
+    fully_shard([m.embed, m.head], mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    losses = train(m, loss=lambda m, seed: m(torch.arange(4) + rank + seed).square().mean())
+    return [losses, weights(m), held(m), repr(m), error_of(lambda: fully_shard([nn.Linear(2, 2), nn.Linear(2, 2)], mesh=mesh)[0](torch.ones(1, 2)))[0]]
+
+
+def case_frozen():
+    m = model()
+    m[0].weight.requires_grad_(False)
+    for p in m[2].parameters():
+        p.requires_grad_(False)
+    m = sharded(m)
+    said = [p.requires_grad for p in m.parameters()]
+    return [said, train(m), weights(m), gradients(m)]
+
+
+def case_thawed():
+    m = model()
+    m[0].weight.requires_grad_(False)
+    m = sharded(m)
+    loss_of(m).backward()
+    before = gradients(m)
+    m[0].weight.requires_grad_(True)
+    m[2].bias.requires_grad_(False)
+    m.zero_grad()
+    loss_of(m).backward()
+    return [before, gradients(m)]
+
+
+class Choosing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x, which=(0,)):
+        for i in which:
+            x = torch.tanh((self.first, self.second)[i](x))
+        return self.third(x)
+
+
+def case_unused():
+    torch.manual_seed(5)
+    m = Choosing()
+    for layer in (m.first, m.second):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    said = []
+    for which in ((0,), (1, 0), (0, 0, 1)):
+        m(mine(batch(1)[0]), which).square().mean().backward()
+        said.append(gradients(m))
+        m.zero_grad()
+    m.set_reduce_scatter_unused_params(True)
+    whole = fully_shard(Choosing(), mesh=mesh)
+    with torch.no_grad():
+        for p in whole.parameters():
+            p.fill_(0.25)
+    whole.set_reduce_scatter_unused_params(True)
+    whole(mine(batch(1)[0]), (rank,)).square().mean().backward()
+    return [said, gradients(whole)]
+
+
+def case_evaluation():
+    m = sharded()
+    x = batch(1)[0]
+    with torch.no_grad():
+        a = m(x)
+    m.eval()
+    with torch.no_grad():
+        b = m(x)
+    m.train()
+    losses = train(m, 2)
+    m.reshard()
+    with torch.no_grad():
+        c = m(x)
+    with torch.inference_mode():
+        d = m(x)
+    return [numbers([a, b, c, d]), losses, weights(m), a.requires_grad, train(m, 2)]
+
+
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, given, *, scale=1.0, more=None):
+        a, (b, n) = given["a"], given["rest"]
+        found = self.inner(a * scale + b)
+        return {"out": [found, found.detach()], "n": n + 1, "nothing": None, "name": "x", "more": more}
+
+
+def case_structures():
+    torch.manual_seed(5)
+    m = nn.Module()
+    m.one, m.two = Nested(), Nested()
+    m.forward = lambda a, b: m.two({"a": m.one({"a": a, "rest": (b, 3)}, scale=2.0)["out"][0], "rest": (b, 4)}, more=[b])
+    fully_shard(m.one, mesh=mesh)
+    fully_shard(m.two, mesh=mesh)
+    a, b = torch.ones(2, 6, requires_grad=True), torch.full((2, 6), 0.5, requires_grad=True)
+    found = m.two({"a": m.one({"a": a, "rest": (b, 3)}, scale=2.0)["out"][0], "rest": (b, 4)}, more=[b])
+    found["out"][0].square().sum().backward()
+    return [sorted(found), found["n"], found["nothing"], found["name"], gradients(m), numbers([a.grad, b.grad])]
+
+
+class Seen(nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        self.inside, self.seen = inside, []
+
+    def forward(self, x, y=None):
+        self.seen.append([str(p.dtype).split(".")[-1] for p in (x, *self.inside.parameters())])
+        out = self.inside(x)
+        self.seen.append(str(out.dtype).split(".")[-1])
+        return out
+
+
+def case_mixed_precision():
+    said = []
+    for policy in (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16),
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=torch.float32),
+        MixedPrecisionPolicy(param_dtype=torch.float64, reduce_dtype=torch.float32, output_dtype=torch.float32),
+        MixedPrecisionPolicy(reduce_dtype=torch.float64),
+        MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16, output_dtype=torch.float32),
+    ):
+        torch.manual_seed(5)
+        m = Seen(nn.Linear(6, 3))
+        fully_shard(m, mesh=mesh, mp_policy=policy)
+        out = m(mine(batch(1)[0]))
+        out.float().square().mean().backward()
+        m.set_requires_gradient_sync(False)
+        m(mine(batch(2)[0])).float().square().mean().backward()
+        m.set_requires_gradient_sync(True)
+        m(mine(batch(3)[0])).float().square().mean().backward()
+        said.append([m.seen, str(out.dtype).split(".")[-1], [str(p.grad.dtype).split(".")[-1] for p in m.parameters()], [round(g, 1) for g in gradients(m)]])
+    no_cast = fully_shard(Seen(nn.Linear(6, 3)), mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False))
+    return said + [error_of(lambda: no_cast(torch.ones(2, 6)))[0]]
+
+
+def case_dtype_before_and_after():
+    m = sharded(model().to(torch.float64))
+    first = str(next(m.parameters()).dtype).split(".")[-1]
+    m.to(torch.float32)
+    return [first, str(next(m.parameters()).dtype).split(".")[-1], train(m), weights(m)]
+
+
+def case_offload():
+    m = sharded(offload_policy=CPUOffloadPolicy(pin_memory=False))
+    return [train(m), weights(m), error_of(lambda: CPUOffloadPolicy().pin_memory)[0]]
+
+
+def case_meta():
+    with torch.device("meta"):
+        m = model()
+    early = error_of(lambda: fully_shard(m[0], mesh=mesh)(torch.ones(2, 6)))[0]
+    with torch.device("meta"):
+        m = model()
+    m = sharded(m)
+    m.to_empty(device="cpu")
+    torch.manual_seed(0)
+    for layer in m:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    with torch.no_grad():
+        for i, p in enumerate(m.parameters()):
+            p.fill_(0.1 * (i + 1))
+    return [early, held(m), train(m), weights(m)]
+
+
+def case_state_dict():
+    m, other = sharded(), sharded(nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 3)))
+    train(m, 2)
+    loss_of(m)
+    state = m.state_dict()
+    kinds = [[name, type(t).__name__, list(t.to_local().shape)] for name, t in state.items()]
+    report = other.load_state_dict(state)
+    same = [bool((full(a) == full(b)).all()) for a, b in zip(m.parameters(), other.parameters())]
+    wholes = {name: full(t) for name, t in state.items()}
+    plain = model()
+    plain.load_state_dict(wholes)
+    fresh = sharded()
+    fresh.load_state_dict({name: distribute_tensor(t, mesh, [Shard(0)]) for name, t in wholes.items()}, assign=True)
+    return [kinds, str(report), same, train(other, 2), train(fresh, 2), error_of(lambda: other.load_state_dict(wholes))[0]]
+
+
+def case_clipping():
+    m = sharded()
+    loss_of(m).backward()
+    norm = torch.nn.utils.clip_grad_norm_(m.parameters(), 0.1)
+    other = torch.nn.utils.clip_grad_norm_(m.parameters(), 10.0, norm_type=float("inf"))
+    again = torch.nn.utils.clip_grad_norm_(m.parameters(), 0.01, foreach=True)
+    return [*numbers([norm, other, again]), gradients(m)]
+
+
+def case_grad_scaler():
+    m = sharded()
+    optimizer = torch.optim.SGD(m.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=2)
+    said = []
+    for step in range(4):
+        loss = loss_of(m, step)
+        scaler.scale(loss * (float("inf") if step == 1 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        said.append(scaler.get_scale())
+    return said + weights(m)
+
+
+class Block(nn.Module):
+    def __init__(self, how="no"):
+        super().__init__()
+        self.norm, self.up, self.down, self.how = nn.LayerNorm(6), nn.Linear(6, 12), nn.Linear(12, 6), how
+
+    def inner(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+    def forward(self, x):
+        if self.how == "inside":
+            return checkpoint(self.inner, x, use_reentrant=False)
+        if self.how == "inside, reentrant":
+            return checkpoint(self.inner, x, use_reentrant=True)
+        return self.inner(x)
+
+
+class Stack(nn.Module):
+    def __init__(self, how="no"):
+        super().__init__()
+        self.first, self.blocks, self.head, self.how = nn.Linear(6, 6), nn.ModuleList([Block(how) for _ in range(3)]), nn.Linear(6, 3), how
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant="reentrant" in self.how) if self.how.startswith("around") else block(x)
+        return self.head(x)
+
+
+def stack(how="no", **options):
+    torch.manual_seed(11)
+    m = Stack(how)
+    for block in m.blocks:
+        fully_shard(block, mesh=mesh, **options)
+    return fully_shard(m, mesh=mesh, **options)
+
+
+def case_checkpointing():
+    said = []
+    for how in ("no", "inside", "inside, reentrant", "around", "around, reentrant"):
+        m = stack(how)
+        said += [train(m), weights(m)]
+    return said
+
+
+def case_prefetch_lists():
+    m = stack()
+    m.set_modules_to_forward_prefetch([m.blocks[0], m.blocks[1]])
+    m.blocks[0].set_modules_to_forward_prefetch([m.blocks[1], m.blocks[2]])
+    m.set_modules_to_backward_prefetch([m.blocks[2], m.blocks[1]])
+    m.blocks[2].set_modules_to_backward_prefetch([m.blocks[1], m.blocks[0]])
+    m.set_reshard_after_forward(True)
+    losses = train(m)
+    m.set_reshard_after_forward(False, recurse=False)
+    return [losses, train(m), weights(m), error_of(lambda: m.set_modules_to_forward_prefetch([nn.Linear(2, 2)]))[0]]
+
+
+def case_unshard():
+    m = sharded()
+    said = [m.unshard(), held(m)]
+    handle = m[0].unshard(async_op=True)
+    said += [isinstance(handle, UnshardHandle), held(m)]
+    handle.wait()
+    handle.wait()
+    said.append(held(m))
+    m[0].reshard()
+    said.append(held(m))
+    m[2].unshard(async_op=True)
+    return said + [train(m), weights(m)]
+
+
+def case_forward_method():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.linear(x)
+
+        def other(self, x, *, scale):
+            return self.linear(x) * scale
+
+    torch.manual_seed(5)
+    m = fully_shard(Two(), mesh=mesh, reshard_after_forward=True)
+    register_fsdp_forward_method(m, "other")
+    register_fsdp_forward_method(nn.Linear(2, 2), "nothing")
+    m.other(mine(batch(1)[0]), scale=2.0).square().mean().backward()
+    return [gradients(m), held(m), error_of(lambda: register_fsdp_forward_method(m, "nothing"))[0]]
+
+
+def case_factors_and_hooks():
+    m = fully_shard(model(), mesh=mesh)
+    m.set_gradient_divide_factor(2.0)
+    seen = []
+    m.set_all_reduce_hook(lambda grads: seen.append([list(grads.shape), round(float(grads.sum()), 5)]))
+    loss_of(m).backward()
+    m.zero_grad()
+    m.set_force_sum_reduction_for_comms(True)
+    after = []
+    for p in m.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: after.append([list(p.grad.shape)]))
+    loss_of(m).backward()
+    return [seen, after, gradients(m)]
+
+
+def case_custom_collectives():
+    from TORCH.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+    said = []
+
+    class Gather(AllGather):
+        def allocate(self, size, *, dtype, device):
+            return torch.empty(*size, dtype=dtype, device=device)
+
+        def __call__(self, output_tensor, input_tensor, group, async_op=False):
+            said.append([list(output_tensor.shape), list(input_tensor.shape)])
+            return quiet(lambda: dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op))
+
+    class Scatter(ReduceScatter):
+        allocate = Gather.allocate
+
+        def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+            said.append([list(output_tensor.shape), list(input_tensor.shape)])
+            return quiet(lambda: dist.reduce_scatter_tensor(output_tensor, input_tensor, group=group, op=op, async_op=async_op))
+
+    m = fully_shard(model(), mesh=mesh)
+    m.set_custom_all_gather(Gather())
+    m.set_custom_reduce_scatter(Scatter())
+    loss_of(m).backward()
+    return [said, gradients(m)]
+
+
+def case_ignored():
+    m = model()
+    ignored = set(m[2].parameters())
+    m = fully_shard(m, mesh=mesh, ignored_params=ignored)
+    return [train(m, 1), held(m)]
+
+
+def case_slices():
+    m = sharded()
+    return [type(m[:2]).__name__, type(m[0]).__name__, isinstance(m, FSDPModule), isinstance(m[0], nn.Linear), isinstance(m[1], FSDPModule)]
+
+
+def case_refused():
+    class Scalar(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(1.0))
+
+    m = sharded()
+    loss_of(m)
+    strided = nn.Linear(4, 4)
+    strided.weight = nn.Parameter(torch.randn(4, 4).t())
+    mixed = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6).double())
+    fully_shard(mixed, mesh=mesh)
+    other = sharded()
+    loss_of(other[0:1], 1) if False else other[0](torch.ones(1, 6))
+    return [error_of(make)[0] for make in (
+        lambda: fully_shard(nn.ModuleList([nn.Linear(2, 2)]), mesh=mesh),
+        lambda: fully_shard(nn.ModuleDict({"a": nn.Linear(2, 2)}), mesh=mesh),
+        lambda: fully_shard(Scalar(), mesh=mesh),
+        lambda: fully_shard(m, mesh=mesh),
+        lambda: copy.deepcopy(m),
+        lambda: fully_shard(strided, mesh=mesh),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=mesh, shard_placement_fn=lambda p: Shard(1) if p.dim() == 2 else None),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=mesh, shard_placement_fn=lambda p: Shard(3)),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=mesh, shard_placement_fn=lambda p: Replicate()),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=mesh, reshard_after_forward=3),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=mesh, reshard_after_forward="yes"),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=init_device_mesh("cpu", (1, 1, 2), mesh_dim_names=("a", "b", "c"))),
+        lambda: fully_shard(nn.Linear(3, 3), mesh=init_device_mesh("cpu", (1, 2))),
+        lambda: mixed(torch.ones(2, 6)),
+        lambda: loss_of(other),
+        lambda: m.set_reshard_after_forward(1),
+        lambda: m.set_reduce_scatter_max_input_buffers(0),
+        lambda: m.set_reduce_scatter_max_input_buffers(True),
+        lambda: m[0].reset_iter_state(),
+        lambda: share_comm_ctx([nn.Linear(2, 2)]),
+        lambda: MixedPrecisionPolicy(1, 2, 3, 4, 5),
+    )]
+
+
+def case_recovery():
+    m = sharded()
+    train(m, 1)
+    loss = loss_of(m, 2)
+    error = error_of(lambda: m(torch.ones(2, 5)))[0]
+    m.reset_iter_state()
+    m.zero_grad()
+    return [error, held(m), train(m), weights(m)]
+
+
+def case_settings():
+    m = stack()
+    m.set_reduce_scatter_max_input_buffers(3)
+    m.set_separate_reduce_scatter_group()
+    said = [train(m), weights(m)]
+    m.set_separate_reduce_scatter_group(False)
+    m._set_unshard_async_op(True)
+    share_comm_ctx([m])
+    quiet(lambda: m.set_reduce_scatter_divide_factor(2.0))
+    return said + [train(m), weights(m)]
+
+
+class Embeds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(9, 6)
+        self.linear = nn.Linear(6, 9)
+
+    def forward(self, x):
+        return self.linear(self.embedding(x))
+
+
+def case_no_unshard_in_backward():
+    torch.manual_seed(5)
+    m = Embeds()
+    fully_shard(m.embedding, mesh=mesh)
+    m.embedding.set_unshard_in_backward(False)
+    fully_shard(m, mesh=mesh)
+    return [train(m, loss=lambda m, seed: m(torch.arange(4) + rank).square().mean()), weights(m)]
+
+
+class Various(nn.Module):
+    "Layers that keep parameters in ways of their own."
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(3, 4, 3, padding=1), nn.BatchNorm1d(4)
+        self.lstm, self.attention = nn.LSTM(4, 5, batch_first=True), nn.MultiheadAttention(5, 1, batch_first=True)
+        self.own, self.sparse_free = nn.Parameter(torch.randn(7, 5)), nn.Bilinear(5, 5, 2)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x)).transpose(1, 2)
+        x, _ = self.lstm(x)
+        x, _ = self.attention(x, x, x, need_weights=False)
+        a, b = self.own.chunk(2)
+        x = x @ a.t() @ self.own[:4] + b.sum(0) * self.own.t()[:, 0]
+        return self.sparse_free(x, x)
+
+
+def case_layers():
+    torch.manual_seed(13)
+    m = Various()
+    for layer in (m.conv, m.norm, m.lstm, m.attention):
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    fully_shard(m, mesh=mesh, reshard_after_forward=True)
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(4, 3, 8, generator=generator)
+    return [train(m, loss=lambda m, seed: m(mine(x)).square().mean(), make=lambda ps: torch.optim.SGD(ps, lr=0.001)), weights(m)]
+
+
+def case_nested_deeply():
+    torch.manual_seed(11)
+    m = Stack()
+    for block in m.blocks:
+        for layer in (block.up, block.down):
+            fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+        fully_shard(block, mesh=mesh)
+    fully_shard(m, mesh=mesh, reshard_after_forward=True)
+    return [train(m), weights(m)]
+
+
+def case_autocast():
+    m = stack()
+    def loss(m, seed):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return m(mine(batch(seed)[0])).float().square().mean()
+    return [[round(x, 1) for x in train(m, loss=loss)]]
+
+
+def case_full_state_dict():
+    from TORCH.distributed.checkpoint.state_dict import (
+        StateDictOptions, get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict,
+    )
+    m = sharded()
+    optimizer = torch.optim.Adam(m.parameters(), lr=0.05)
+    for seed in (1, 2):
+        loss_of(m, seed).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    whole = get_model_state_dict(m, options=StateDictOptions(full_state_dict=True))
+    on_rank_0 = get_model_state_dict(m, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    moments = get_optimizer_state_dict(m, optimizer, options=StateDictOptions(full_state_dict=True))
+    other = sharded(nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 3)))
+    other_optimizer = torch.optim.Adam(other.parameters(), lr=0.05)
+    set_model_state_dict(other, dict(whole), options=StateDictOptions(full_state_dict=True))
+    set_optimizer_state_dict(other, other_optimizer, moments, options=StateDictOptions(full_state_dict=True))
+    said = []
+    for one, opt in ((m, optimizer), (other, other_optimizer)):
+        loss_of(one, 3).backward()
+        opt.step()
+        said.append(weights(one))
+    third = sharded()
+    given = dict(whole) if rank == 0 else {}
+    set_model_state_dict(third, given, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    return [[[name, list(t.shape)] for name, t in whole.items()], sorted(on_rank_0), numbers(whole.values()), said, weights(third)]
+"""
+)
+
+
+FOUR_RANKS = (
+    COMMON
+    + """
+from TORCH.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from TORCH.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, ShardPlacementResult
+
+flat = init_device_mesh("cpu", (4,))
+grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
+
+
+def case_replicas():
+    m = model()
+    for layer in (m[0], m[2]):
+        fully_shard(layer, mesh=grid)
+    fully_shard(m, mesh=grid)
+    said = [train(m), weights(m), [[list(p.to_local().shape), str(p.placements)] for p in m.parameters()]]
+    m.set_requires_all_reduce(False)
+    loss_of(m, 1).backward()
+    said.append([p.grad is None for p in m.parameters()])
+    loss_of(m, 2).backward()
+    m.set_requires_all_reduce(True)
+    loss_of(m, 3).backward()
+    return [*said, gradients(m)]
+
+
+def case_partly():
+    m = model()
+    m.append(nn.Linear(3, 3))
+    for layer in (m[0], m[2], m[5]):
+        fully_shard(layer, mesh=flat, reshard_after_forward=2)
+    fully_shard(m, mesh=flat, reshard_after_forward=True)
+    loss = loss_of(m)
+    between = held(m), [list(p.to_local().shape) for p in m.parameters()], [str(p.placements) for p in m.parameters()]
+    loss.backward()
+    said = gradients(m)
+    m.zero_grad()
+    return [between, said, train(m), weights(m), held(m)]
+
+
+def case_uneven():
+    torch.manual_seed(3)
+    m = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    fully_shard(m[0], mesh=flat)
+    fully_shard(m, mesh=flat)
+    return [[list(p.to_local().shape) for p in m.parameters()], train(m), weights(m)]
+
+
+def parallel(sharding):
+    torch.manual_seed(7)
+    m = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3))
+    parallelize_module(m, grid["columns"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    if sharding:
+        for layer in (m[0], m[2]):
+            fully_shard(layer, mesh=grid["rows"])
+        fully_shard(m, mesh=grid["rows"])
+    return m
+
+
+def loss_by_rows(m, seed=1):
+    x, y = (t.chunk(2)[grid.get_local_rank("rows")] for t in batch(seed))
+    return F.mse_loss(m(x), y)
+
+
+def case_tensor_parallel():
+    m = parallel(True)
+    said = [[list(p.shape), list(p.to_local().shape)] for p in m.parameters()]
+    loss_by_rows(m).backward()
+    said += [gradients(m), numbers([torch.nn.utils.clip_grad_norm_(m.parameters(), 1e9)])]
+    m.zero_grad()
+    return [said, train(m, loss=loss_by_rows), weights(m)]
+
+
+def case_meshes_by_parameter():
+    m = nn.ModuleDict({"shared": nn.Linear(6, 6), "expert": nn.Linear(6, 3)})
+    torch.manual_seed(7)
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+    all_ranks, half = FSDPMeshInfo(flat, shard_mesh_dim=0), FSDPMeshInfo(grid["columns"], shard_mesh_dim=0)
+    experts = set(net[1].parameters())
+    fully_shard(net, mesh=flat, shard_placement_fn=lambda p: ShardPlacementResult(Shard(0), half) if p in experts else None)
+    loss_of(net).backward()
+    return [[list(p.to_local().shape) for p in net.parameters()], [round(float(p.grad.to_local().sum()), 5) for p in net.parameters()]]
+"""
+)
+
+OURS = (
+    COMMON
+    + """
+import gc, weakref
+import numpy as np
+
+mesh = init_device_mesh("cpu", (2,))
+
+
+def case_as_one_process():
+    "Losses and weights are those of one process with the whole batch, and those of DDP, but for the order of additions."
+    one, many, wrapped = model(), model(), DDP(model())
+    for layer in many:
+        if list(layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(many, mesh=mesh)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (one, many, wrapped)]
+    for step in range(6):
+        x, y = batch(step)
+        for m, optimizer in zip((one, many, wrapped), optimizers):
+            F.mse_loss(m(x), y).backward() if m is one else F.mse_loss(m(mine(x)), mine(y)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    triples = list(zip(one.parameters(), many.parameters(), wrapped.module.parameters()))
+    apart = [float((x.detach() - b.full_tensor().detach()).abs().max()) for a, b, c in triples for x in (a, c)]
+    return [max(apart) < 1e-6, agree([b.full_tensor() for _, b, _ in triples])]
+
+
+def owners(m):
+    "The arrays that own the memory of whole parameters."
+    found = []
+    for group in m._get_fsdp_state().groups:
+        for region in group.regions.values():
+            if region.memory is not None:
+                array = region.memory._array
+                while type(array.base) is np.ndarray:
+                    array = array.base
+                found.append(weakref.ref(array))
+    return found
+
+
+class Various(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.lstm = nn.Parameter(torch.randn(8, 4)), nn.LSTM(4, 4, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        x, _ = self.lstm(self.layer(x))
+        a, b = self.own.chunk(2)
+        return x @ a.t() @ b + self.own.t()[:, 0]
+
+
+def case_memory():
+    "Freed after forward unless it is to stay, there again when backward begins, and freed after it; without the garbage collector."
+    said = []
+    gc.disable()
+    for resharding in (True, False):
+        m = fully_shard(Various(), mesh=mesh, reshard_after_forward=resharding)
+        x = torch.randn(2, 3, 4, requires_grad=True)
+        m.unshard()
+        before = owners(m)
+        out = quiet(lambda: m(x))
+        again = []
+        out.register_hook(lambda grad: again.extend(owners(m)))
+        after_forward = [ref() is not None for ref in before]
+        out.sum().backward()
+        said.append([after_forward, len(again), [ref() is not None for ref in (*before, *again)], len(owners(m))])
+    gc.enable()
+    return said
+
+
+def case_what_a_rank_keeps():
+    m, whole = fully_shard(model(), mesh=mesh), model()
+    optimizer = torch.optim.Adam(m.parameters())
+    loss_of(m).backward()
+    optimizer.step()
+    kept = [t for p in m.parameters() for t in (p, p.grad, *[v for v in optimizer.state[p].values() if v.dim()])]
+    return [sum(t.to_local().numel() for t in kept) <= 0.52 * 4 * sum(p.numel() for p in whole.parameters()), len(kept)]
+
+
+def case_divide_factor():
+    m = fully_shard(model(), mesh=mesh)
+    loss_of(m).backward()
+    halves = [p.grad.to_local() / 2 for p in m.parameters()]
+    m.zero_grad()
+    m.set_gradient_divide_factor(4.0)
+    loss_of(m).backward()
+    return [all(torch.equal(a, p.grad.to_local()) for a, p in zip(halves, m.parameters()))]
+
+
+def case_second_derivative():
+    "A penalty on the gradient of the inputs, as one process has it."
+    said = []
+    for m in (model(), fully_shard(model(), mesh=mesh)):
+        x = batch(1)[0].requires_grad_()
+        (g,) = torch.autograd.grad(m(x).sum(), x, create_graph=True)
+        g.square().sum().backward()
+        said.append(gradients(m))
+    return [max(abs(a - b) for a, b in zip(*said)) < 1e-5, max(map(abs, said[0])) > 0.01]
+
+
+def case_inference_first():
+    "A model whose parameters were first made whole in inference mode learns all the same."
+    m, other = (fully_shard(model(), mesh=mesh) for _ in range(2))
+    with torch.inference_mode():
+        m(torch.ones(1, 6))
+    m.reshard()
+    return [train(m, 2) == train(other, 2), weights(m) == weights(other)]
+
+
+def case_other_dtypes():
+    "Frozen parameters that are no floating-point numbers travel unchanged, in a collective of their own."
+    class Coded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.code = nn.Parameter(torch.arange(12).view(4, 3) + 2**60, requires_grad=False)
+            self.mask = nn.Parameter(torch.tensor([True, False, True]), requires_grad=False)
+            self.linear = nn.Linear(3, 4)
+
+        def forward(self, x):
+            self.seen = self.code.tolist(), self.mask.tolist()
+            return self.linear(x)
+
+    m = fully_shard(Coded(), mesh=mesh)
+    m(torch.ones(1, 3)).sum().backward()
+    return [m.seen == ([[2**60 + 3 * i + j for j in range(3)] for i in range(4)], [True, False, True]), bool((full(m.linear.weight.grad) == 1).all())]
+
+
+def case_prefetched():
+    "In backward the parameters of the next block are begun to be gathered before they are needed."
+    from TORCH.distributed.fsdp._fully_shard import param_group
+    events, gathering = [], param_group.Gathering
+
+    class Seen(gathering):
+        def __init__(self, params, *args, async_op):
+            events.append(f"{'early' if async_op else 'now'} {params[0].name}")
+            super().__init__(params, *args, async_op=async_op)
+
+    m = nn.Sequential(*[nn.Linear(6, 6) for _ in range(3)])
+    for layer in m:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    loss = m(torch.ones(2, 6)).sum()
+    param_group.Gathering = Seen
+    loss.backward()
+    param_group.Gathering = gathering
+    return events
+
+
+def case_dtype_of_a_used_model():
+    m = fully_shard(model(), mesh=mesh)
+    loss_of(m).backward()
+    m.zero_grad()
+    m.double()
+    x, y = batch(1)
+    F.mse_loss(m(mine(x).double()), mine(y).double()).backward()
+    return [str(p.grad.dtype) for p in m.parameters()][:2]
+
+
+def case_messages():
+    m = fully_shard(model(), mesh=mesh)
+    replaced = fully_shard(nn.Linear(6, 6), mesh=mesh)
+    replaced.weight = nn.Parameter(torch.ones(6, 6))
+    with torch.device("meta"):
+        empty = fully_shard(nn.Linear(6, 6), mesh=mesh)
+    sparse = fully_shard(nn.Embedding(6, 6, sparse=True), mesh=mesh)
+    return [list(error_of(make)) for make in (
+        lambda: copy.deepcopy(m),
+        lambda: replaced(torch.ones(1, 6)),
+        lambda: empty(torch.ones(1, 6)),
+        lambda: sparse(torch.arange(3)).sum().backward(),
+        lambda: fully_shard(nn.Linear(2, 2), mesh=mesh, dp_mesh_dims=object()),
+        lambda: m.set_symm_mem_for_comm(),
+        lambda: m.set_allocate_memory_from_process_group_for_comm(True),
+    )]
+"""
+)
+
+
+def said(name: str, framework: str = "flambeau", ranks: int = 2) -> list[Any]:
+    """What both ranks said in a case."""
+    return [found[name] for found in cases(TWO_RANKS if ranks == 2 else FOUR_RANKS, framework, ranks)]
+
+
+@pytest.mark.parametrize("name", names(TWO_RANKS))
+def test_as_pytorch(name: str) -> None:
+    """Every case says on each rank what it says with PyTorch."""
+    same(said(name), said(name, "torch"))
+
+
+@pytest.mark.parametrize("name", names(FOUR_RANKS))
+def test_as_pytorch_on_meshes(name: str) -> None:
+    """Replicas, pieces of several sizes and tensor parallelism: the same on four ranks."""
+    same(said(name, ranks=4), said(name, "torch", 4))
+
+
+def ours(name: str) -> list[Any]:
+    """What both ranks said in a case without an oracle."""
+    return [found[name] for found in cases(OURS)]
+
+
+@pytest.mark.parametrize(
+    "name", ["as_one_process", "what_a_rank_keeps", "second_derivative", "divide_factor", "inference_first", "other_dtypes"]
+)
+def test_holds(name: str) -> None:
+    """Every statement of these cases is true."""
+    assert all(all(found) for found in ours(name)), ours(name)
+
+
+def test_whole_parameters_are_freed() -> None:
+    """Their memory goes after forward, if it is to, and after backward; whatever saved them."""
+    freed, kept = ours("memory")[0]
+    assert freed == [[False], 1, [False, False], 0]
+    assert kept == [[True], 1, [False, False], 0]
+
+
+def test_backward_prefetches() -> None:
+    """The last block is gathered when backward comes to it, the others while the one behind them computes."""
+    assert ours("prefetched")[0] == ["now 2.weight", "early 1.weight", "early 0.weight"]
+
+
+def test_messages_teach() -> None:
+    """What is refused is said with what was found, and what to do instead."""
+    found = ours("messages")[0]
+    assert [kind for kind, _ in found] == [
+        "AssertionError", "RuntimeError", "RuntimeError", "NotImplementedError", "NotImplementedError", "NotImplementedError", "NotImplementedError",
+    ]  # fmt: skip
+    words = [
+        "state dict",
+        "has been replaced by a plain Parameter",
+        "to_empty",
+        "sparse=True",
+        'mesh["dp"]',
+        "process group",
+        "set_custom_all_gather",
+    ]
+    assert [word for word, (_, text) in zip(words, found, strict=True) if word not in text] == []
+
+
+def test_dtype_may_change_later() -> None:
+    """A model that has run can be cast: parameters and gradients follow."""
+    assert ours("dtype_of_a_used_model")[0] == ["torch.float64"] * 2
