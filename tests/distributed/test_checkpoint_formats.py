@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as their_dcp
 import torch.distributed.checkpoint.format_utils as theirs
+from safetensors.torch import load_file
 
 import flambeau
 import flambeau.distributed.checkpoint as our_dcp
@@ -83,3 +85,62 @@ def test_a_file_is_loaded_into_a_state(tmp_path: Path) -> None:
         with pytest.raises(our_dcp.CheckpointException) as raised:
             load(wanted)
         assert words in str(raised.value)
+
+
+def tensors(lib: Any) -> dict[str, Any]:
+    return {"a": lib.arange(12.0).reshape(3, 4), "half": lib.ones(5, dtype=lib.bfloat16) * 3, "n": lib.tensor(7), "none": lib.zeros(0, 3)}
+
+
+def said(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: (value.tolist(), str(value.dtype), tuple(value.shape)) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("writer", [flambeau, torch], ids=["ours", "theirs"])
+def test_safetensors_of_one_process(tmp_path: Path, writer: Any) -> None:
+    """HuggingFaceStorageWriter puts each tensor into the file of its number; both libraries read it, and so does safetensors."""
+    files = {"a": 1, "half": 2, "n": 2, "none": 1}
+    dcp = our_dcp if writer is flambeau else their_dcp
+    dcp.save(tensors(writer), storage_writer=dcp.HuggingFaceStorageWriter(str(tmp_path), files), no_dist=True)
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+    assert sorted(os.listdir(tmp_path)) == names
+    index = json.loads((tmp_path / names[-1]).read_text())
+    assert index == {"metadata": {"total_size": 48 + 10 + 8}, "weight_map": {name: names[number - 1] for name, number in files.items()}}
+    whole = load_file(tmp_path / names[0]) | load_file(tmp_path / names[1])
+    assert said(whole) == said(tensors(torch))
+    for lib, reading in ((flambeau, our_dcp), (torch, their_dcp)):
+        found = {name: lib.zeros_like(value) for name, value in tensors(lib).items()}
+        reading.load(found, storage_reader=reading.HuggingFaceStorageReader(str(tmp_path), thread_count=2), no_dist=True)
+        assert said(found) == said(tensors(lib))
+
+
+def test_safetensors_hold_tensors_alone(tmp_path: Path) -> None:
+    """An object in the state is named, and nothing is left in the folder."""
+    with pytest.raises(our_dcp.CheckpointException, match="'steps' is none"):
+        our_dcp.save({"w": flambeau.ones(2), "steps": [1]}, storage_writer=our_dcp.HuggingFaceStorageWriter(tmp_path), no_dist=True)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "table", "place"])
+def test_a_damaged_safetensors_file_is_refused(tmp_path: Path, damage: str) -> None:
+    """A file that is cut off, whose table is no table, or whose table points outside of it is a RuntimeError that names it."""
+    our_dcp.save({"w": flambeau.ones(8)}, storage_writer=our_dcp.HuggingFaceStorageWriter(tmp_path), no_dist=True)
+    path = tmp_path / "model-00001-of-00001.safetensors"
+    whole = path.read_bytes()
+    spoilt = {"cut": whole[:-4], "table": whole[:8] + b"[" + whole[9:], "place": whole.replace(b"[0,32]", b"[4,36]")}[damage]
+    path.write_bytes(spoilt)
+    assert spoilt != whole
+    with pytest.raises(our_dcp.CheckpointException, match="model-00001-of-00001"):
+        our_dcp.load({"w": flambeau.zeros(8)}, storage_reader=our_dcp.HuggingFaceStorageReader(tmp_path), no_dist=True)
+
+
+def test_the_old_order_of_arguments(tmp_path: Path) -> None:
+    """save(state, writer) and load(state, reader) work, and warn; anything more is a TypeError."""
+    for lib, dcp in ((flambeau, our_dcp), (torch, their_dcp)):
+        with pytest.warns(UserWarning, match="argument order of save has been changed"):
+            dcp.save({"w": lib.ones(2)}, dcp.FileSystemWriter(tmp_path / lib.__name__))
+        found = {"w": lib.zeros(2)}
+        with pytest.warns(UserWarning, match="argument order of load has been changed"):
+            dcp.load(found, dcp.FileSystemReader(tmp_path / lib.__name__))
+        assert found["w"].tolist() == [1.0, 1.0]
+        with pytest.raises(TypeError):
+            dcp.save({}, None, None)

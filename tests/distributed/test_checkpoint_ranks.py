@@ -305,7 +305,7 @@ def test_a_full_disk_during_a_save_of_two_ranks(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-rm", "sh", "-c", "mount -t tmpfs none $0", str(tmp_path)], capture_output=True).returncode:
         pytest.skip("no small file system can be mounted here: user namespaces are not allowed")
     program = FULL.format(tests=str(Path(__file__).parent), program=textwrap.dedent(START) + textwrap.dedent(text))
-    command = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs -o size=1m none $0 && exec $1 -c \"$2\" $0/checkpoint"]
+    command = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=1m none $0 && exec $1 -c "$2" $0/checkpoint']
     done = subprocess.run([*command, str(tmp_path), sys.executable, textwrap.dedent(program)], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,7 +1,8 @@
 """Saves that go on in threads while training does.
 
-A save waits for those before it that use the same writer or go to the same place: each of two would take the other's files for left over. All ranks do so
-alike, and the threads of a save need none of the threads that wait: nobody waits for ever.
+A save waits for those before it that use the same writer or go to the same place: each of two would take the other's files for left over. The thread of a
+save waits for those before it that talk over the same group: the ranks must make their calls in one order. All ranks do so alike, and the threads of a save
+need none of those that wait: nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from flambeau.distributed.watch.place import begun_at, line_of_caller
+
 
 @dataclass
 class Save:
@@ -20,21 +23,26 @@ class Save:
 
     writer: Any
     place: str | None
+    group: Any
     done: Future = field(default_factory=Future)
 
 
 _under_way: list[Save] = []
 
 
-def start(function: Callable[[], Any], writer: Any, checkpoint_id: Any = None) -> Future:
+def start(function: Callable[[], Any], writer: Any, group: Any = None) -> Future:
     """What a function gives, called in a thread. Python waits for it before it ends: a checkpoint is not cut off by the end of a program."""
-    save = Save(writer, _place(writer, checkpoint_id))
+    save = Save(writer, _place(writer, None), group)
     save.done.set_running_or_notify_cancel()
+    earlier = [other.done for other in list(_under_way) if group is not None and other.group is group]
     _under_way.append(save)
+    line = line_of_caller()
 
     def work() -> None:
+        wait(earlier)
         try:
-            result = function()
+            with begun_at(line):
+                result = function()
         except BaseException as problem:
             _under_way.remove(save)
             save.done.set_exception(problem)

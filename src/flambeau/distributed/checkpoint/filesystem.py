@@ -10,7 +10,7 @@ from flambeau.distributed.checkpoint.folder_reader import FileSystemReader, _Sto
 from flambeau.distributed.checkpoint.folder_writer import VERSION as CURRENT_DCP_VERSION
 from flambeau.distributed.checkpoint.folder_writer import FileSystemWriter, _FileSystemWriter
 from flambeau.distributed.checkpoint.folders import FileSystem, FileSystemBase
-from flambeau.distributed.checkpoint.item_files import _StorageWriterTransforms
+from flambeau.distributed.checkpoint.item_files import _StorageWriterTransforms, _write_item
 from flambeau.distributed.checkpoint.places import SerializationFormat, _StorageInfo, _StoragePrefix
 
 __all__ = ["FileSystem", "FileSystemBase", "FileSystemReader", "FileSystemWriter", "SerializationFormat"]

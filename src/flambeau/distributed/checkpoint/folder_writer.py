@@ -152,7 +152,7 @@ class _FileSystemWriter(StorageWriter):
             self.transforms,
             threads=self.thread_count,
             copy_ahead=self.per_thread_copy_ahead,
-            form=self.serialization_format,
+            serialization_format=self.serialization_format,
         )
         if self.sync_files and files:
             self.fs.sync_folder(self.path)

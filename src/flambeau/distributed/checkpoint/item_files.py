@@ -57,7 +57,7 @@ def write_all(
     *,
     threads: int,
     copy_ahead: int,
-    form: SerializationFormat,
+    serialization_format: SerializationFormat,
 ) -> list[WriteResult]:
     """Write the files, by so many threads. If one fails, the others end with the item they are at, and its exception is raised."""
     stop = threading.Event()
@@ -68,7 +68,7 @@ def write_all(
         try:
             with new_file(file.name) as stream:
                 return [
-                    _write_item(transforms, stream, data, item, file.name, form)
+                    _write_item(transforms, stream, data, item, file.name, serialization_format)
                     for item, data in resolved(file.items, planner, copy_ahead)
                     if not _raise_if(stop)
                 ]
@@ -132,12 +132,12 @@ def _write_item(
     data: Tensor | io.BytesIO,
     write_item: WriteItem,
     storage_key: str,
-    form: SerializationFormat,
+    serialization_format: SerializationFormat,
 ) -> WriteResult:
     """Write one item to where the stream is."""
-    if form is not SerializationFormat.TORCH_SAVE:
+    if serialization_format is not SerializationFormat.TORCH_SAVE:
         raise NotImplementedError(
-            f"FileSystemWriter(serialization_format={form}): files of several tensors are torch.save's here. HuggingFaceStorageWriter writes safetensors"
+            f"FileSystemWriter(serialization_format={serialization_format}): files of several tensors are torch.save's here. HuggingFaceStorageWriter writes safetensors"
         )
     start = stream.tell()
     to, descriptors = transforms.transform_save_stream(write_item, stream) if transforms.extensions else (stream, [])

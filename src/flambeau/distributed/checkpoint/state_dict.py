@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from flambeau import devices
 from flambeau.autograd.modes import no_grad
-from flambeau.distributed.checkpoint.canonical_names import canonical, names_of_tensors
+from flambeau.distributed.checkpoint import of_wrappers
+from flambeau.distributed.checkpoint.canonical_names import ALWAYS, canonical, names_of_tensors
 from flambeau.distributed.checkpoint.optimizer_names import GROUPS, PARAMS, STATE, by_names, by_numbers, flattened, unflattened, with_state
 from flambeau.distributed.checkpoint.resharding import local_tensor
 from flambeau.distributed.checkpoint.whole_tensors import broadcast_like, distributed_like, gathered, offloaded
@@ -160,6 +161,7 @@ class _View:
             known = view.names.setdefault(found, [])
             if name not in known:
                 known.append(name)
+        view.names.update(of_wrappers.names_in_flat(model, options.dsd_fqn_modifiers))
         if submodules:
             warnings.warn(
                 "Getting submodules only model/optim state_dict is deprecated and will be removed in 2.5. Take the entries you want out of what "
@@ -207,7 +209,8 @@ def _device_of(tensors: Iterable[Tensor]) -> devices.device:
 
 def _model_state(model: Module, view: _View) -> dict[str, ValueType]:
     options = view.options
-    given = model.state_dict()
+    with of_wrappers.in_form(model, whole=options.full_state_dict, cpu_offload=options.cpu_offload):
+        given = model.state_dict()
     for name in list(given):  # renaming moves an entry to the end: done for all, the order stays
         given[canonical(model, name, options.dsd_fqn_modifiers)] = given.pop(name)
     if view.prefixes:
@@ -237,16 +240,23 @@ def _load_model(model: Module, state: dict[str, ValueType], view: _View) -> _Inc
         return _IncompatibleKeys([], [])
     like = {name: found for found, names in view.names.items() for name in names}
     assign = False
+    divided = bool(of_wrappers.wrappers(model))  # by wrappers, which cut whole tensors themselves
     if options.broadcast_from_rank0:
-        state = broadcast_like(state, like, _device_of(like.values()))
-    elif options.full_state_dict:
+        state = broadcast_like(state, {} if divided else like, _device_of(like.values()))
+    elif options.full_state_dict and not divided:
         state = distributed_like(state, like)
     if options.full_state_dict:
         assign = any(found.device.type == "meta" for found in like.values())
     wrapped = {canonical_name: name for name, canonical_name, _ in names_of_tensors(model, options.dsd_fqn_modifiers)}
     wrapped |= {canonical(model, name, options.dsd_fqn_modifiers): name for name in _extra_states(model)}
-    named = {wrapped.get(name, name): value for name, value in state.items()}
-    return model.load_state_dict(named, strict=options.strict, assign=assign)
+    named = {_as_loaded(wrapped.get(name, name)): value for name, value in state.items()}
+    with of_wrappers.in_form(model, whole=options.full_state_dict, cpu_offload=False):
+        return model.load_state_dict(named, strict=options.strict, assign=assign)
+
+
+def _as_loaded(name: str) -> str:
+    """A name as load_state_dict takes it: some wrappers put themselves into names of their own accord."""
+    return ".".join(part for part in name.split(".") if part not in ALWAYS)
 
 
 def _extra_states(model: Module) -> list[str]:
@@ -277,8 +287,13 @@ def _unflatten_model_state_dict(model: Module, state_dict: dict[Any, Any]) -> di
 
 def _optimizer_state(optimizers: tuple[Optimizer, ...], view: _View) -> OptimizerStateType:
     together: dict[str, Any] = {STATE: {}, GROUPS: []}
+    divided = of_wrappers.wrappers(view.model)
     for optimizer in optimizers:
-        one = by_names(optimizer, view.names)
+        if divided:
+            how = {"whole": view.options.full_state_dict, "cpu_offload": view.options.cpu_offload}
+            one = of_wrappers.optimizer_state(view.model, optimizer, **how) or {STATE: {}, GROUPS: []}
+        else:
+            one = by_names(optimizer, view.names)
         together[STATE].update(one[STATE])
         together[GROUPS].extend(one[GROUPS])
     wanted = flattened(together) if view.options.flatten_optimizer_state_dict else together
@@ -297,12 +312,16 @@ def _load_optimizers(optimizers: tuple[Optimizer, ...], state: dict[str, Any], v
         )
     for optimizer in optimizers:
         with_state(optimizer)
+    divided = of_wrappers.wrappers(view.model)
     if options.broadcast_from_rank0:
-        state = broadcast_like(state, _likeness(optimizers, state, view), _device_of(view.names))
-    elif options.full_state_dict:
+        state = broadcast_like(state, {} if divided else _likeness(optimizers, state, view), _device_of(view.names))
+    elif options.full_state_dict and not divided:
         state = distributed_like(state, _likeness(optimizers, state, view))
     for optimizer in optimizers:
         own = state if STATE in state else unflattened(optimizer, state, view.names, options.strict)
+        if divided:
+            of_wrappers.load_optimizer(view.model, optimizer, own, view.names, options.strict)
+            continue
         optimizer.load_state_dict(by_numbers(optimizer, own, view.names, options.strict))
 
 

@@ -14,6 +14,7 @@ from flambeau.distributed.checkpoint._storage_utils import _storage_setup
 from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 from flambeau.distributed.checkpoint.logger import _dcp_method_logger
 from flambeau.distributed.checkpoint.metadata import Metadata
+from flambeau.distributed.checkpoint.old_order import storage_may_be_second
 from flambeau.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from flambeau.distributed.checkpoint.state_dict_saver import _alone, _set_up
 from flambeau.distributed.checkpoint.stateful import Stateful
@@ -24,6 +25,7 @@ __all__ = ["load", "load_state_dict"]
 
 
 @_dcp_method_logger(log_exceptions=True)
+@storage_may_be_second("storage_reader")
 def load(
     state_dict: dict[str, Any],
     *,

@@ -22,6 +22,7 @@ from flambeau.distributed.checkpoint.api import CheckpointException
 from flambeau.distributed.checkpoint.default_planner import DefaultSavePlanner
 from flambeau.distributed.checkpoint.logger import _dcp_method_logger
 from flambeau.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
+from flambeau.distributed.checkpoint.old_order import storage_may_be_second
 from flambeau.distributed.checkpoint.planner import SavePlan, SavePlanner
 from flambeau.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagingOptions
 from flambeau.distributed.checkpoint.stateful import Stateful
@@ -32,6 +33,7 @@ __all__ = ["AsyncCheckpointerType", "AsyncSaveResponse", "async_save", "save", "
 
 
 @_dcp_method_logger(log_exceptions=True)
+@storage_may_be_second("storage_writer")
 def save(
     state_dict: STATE_DICT_TYPE,
     *,
@@ -128,7 +130,7 @@ def async_save(
             "async_save(async_checkpointer_type=PROCESS): there is no process for saving. THREAD writes in the background, too: writing lets Python go on"
         )
     background.wait_for_earlier(storage_writer, checkpoint_id)
-    group = None if alone or not use_collectives else _group_of_saves(process_group)
+    group = None if alone else _group_of_saves(process_group)
     own: DefaultStager | None = None
     if async_stager is None:
         if isinstance(storage_writer, AsyncStager):
@@ -152,7 +154,7 @@ def async_save(
             if own is not None:
                 own.close()
 
-    saving = background.start(write, writer)
+    saving = background.start(write, writer, group)
     if isinstance(staged, Future):
         complete: Future[None] = Future()
         staged.add_done_callback(lambda done: complete.set_exception(done.exception()) if done.exception() else complete.set_result(None))
