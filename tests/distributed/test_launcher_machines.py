@@ -133,43 +133,56 @@ def test_nobody_comes(tmp_path):
 
 
 def test_two_networks(tmp_path):
-    """Two machines with addresses of their own do not meet: the store listens at the wrong place, or the workers find the wrong one."""
+    """Two machines with names, networks and shared memory of their own do not meet: the store listens at the wrong place, the workers find the wrong one, or MPI
+    thinks that they are on one machine."""
     if not (shutil.which("unshare") and shutil.which("ip")):
         pytest.skip("needs the commands unshare and ip")
     make = """
         set -e
+        mount -t sysfs sysfs /sys  # where MPI looks for networks
         ip link set lo up
         ip link add east type veth peer name west
         ip addr add 10.77.0.1/24 dev east; ip link set east up
-        unshare -n sleep 60 > /dev/null 2>&1 & other=$!
+        unshare -num sleep 60 > /dev/null 2>&1 & other=$!
         trap 'kill $other' EXIT
         sleep 0.3
         ip link set west netns $other
-        nsenter -t $other -n sh -c 'ip link set lo up; ip addr add 10.77.0.2/24 dev west; ip link set west up'
-        nsenter -t $other -n "$PYTHON" -m flambeau run --nnodes=2 --node_rank=1 --master_addr=10.77.0.1 --master_port=29511 "$1" > "$2" &
+        west() { nsenter -t $other -n -u -m "$@"; }
+        west sh -c 'hostname west; mount -t sysfs sysfs /sys; mount -t tmpfs tmpfs /dev/shm
+                    ip link set lo up; ip addr add 10.77.0.2/24 dev west; ip link set west up'
+        west "$PYTHON" -m flambeau run --nnodes=2 --node_rank=1 --master_addr=10.77.0.1 --master_port=29511 "$1" > "$2" &
         "$PYTHON" -m flambeau run --nnodes=2 --node_rank=0 --master_addr=10.77.0.1 --master_port=29511 "$1"
         wait %2
     """
-    probe = subprocess.run(
-        ["unshare", "-rn", "sh", "-c", "ip link add east type veth peer name west"], capture_output=True, text=True, timeout=20
-    )
-    if probe.returncode:
-        pytest.skip(f"this kernel makes no networks for us: {probe.stderr.strip()}")
+    probe = "mount -t sysfs sysfs /sys && ip link add east type veth peer name west && unshare -num hostname west"
+    made = subprocess.run(["unshare", "-rnm", "sh", "-c", probe], capture_output=True, text=True, timeout=20)
+    if made.returncode:
+        pytest.skip(f"this kernel makes no networks for us: {made.stderr.strip()}")
     program = tmp_path / "program.py"
     program.write_text(
-        "import os\nimport torch.distributed as dist\n"
-        "store = dist.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False)\n"
-        "rank = os.environ['RANK']\nstore.set(rank, os.environ['MASTER_ADDR'])\n"
-        "print(rank, store.get(str(1 - int(rank))).decode())\n"
+        "import os, socket, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "large = torch.full((1_000_000,), dist.get_rank() + 1.0)\n"
+        "dist.all_reduce(large)\n"
+        "names = [None, None]\n"
+        "dist.all_gather_object(names, socket.gethostname())\n"
+        "print(dist.get_rank(), os.environ['MASTER_ADDR'], large.sum().item(), names[1], len(set(names)))\n"
     )
-    env = {**os.environ, "PYTHON": sys.executable, "FLAMBEAU_DIST_SECRET": "a secret of this test", "OMP_NUM_THREADS": "1"}
+    # UCX would find ways around a network between namespaces of one kernel, and is told not to.
+    env = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "FLAMBEAU_DIST_SECRET": "a secret of this test",
+        "OMP_NUM_THREADS": "1",
+        "UCX_TLS": "tcp,self",
+    }
     run = subprocess.run(
-        ["unshare", "-rn", "sh", "-c", make, "sh", str(program), str(tmp_path / "second")],
+        ["unshare", "-rnm", "sh", "-c", make, "sh", str(program), str(tmp_path / "second")],
         capture_output=True,
         text=True,
         env=env,
-        timeout=60,
+        timeout=90,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout == "0 10.77.0.1\n"
-    assert (tmp_path / "second").read_text() == "1 10.77.0.1\n"
+    assert run.stdout == "0 10.77.0.1 3000000.0 west 2\n"
+    assert (tmp_path / "second").read_text() == "1 10.77.0.1 3000000.0 west 2\n"

@@ -114,7 +114,7 @@ def test_a_progress_bar_moves_under_tee(tmp_path):
     "options, words",
     [
         (("--nproc_per_node=many",), "ValueError: Unsupported nproc_per_node value: many"),
-        (("--nnodes=1:2:3",), 'in the format MIN:MAX'),
+        (("--nnodes=1:2:3",), "in the format MIN:MAX"),
         (("--nnodes=3:2",), "min_nodes must be > 0 and <= max_nodes"),
         (("--rdzv_backend=etcd",), "NotImplementedError: --rdzv_backend=etcd: agents do not meet in etcd"),
         (("--rdzv_conf=join_timeout",), "'join_timeout' must have a value"),

@@ -131,7 +131,7 @@ def test_a_rank_that_does_not_come() -> None:
     """Rank 0 names the ranks that are missing, the others that nobody listens, both after their timeout."""
     port = free_port()
     with pytest.raises(
-        DistStoreError, match=r"after 0.3 seconds waiting for clients at localhost:\d+: 1/3 clients joined\n +missing  rank 1, 2"
+        DistStoreError, match=r"after 0.3 seconds waiting for clients at localhost:\d+: 1/3 clients joined\n +missing  ranks 1, 2"
     ):
         next(ours.rendezvous(f"tcp://localhost:{port}?rank=0&world_size=3", timeout=timedelta(seconds=0.3)))
     with pytest.raises(DistNetworkError, match=f"while trying to connect to .localhost, {port}"):

@@ -57,6 +57,10 @@ def main(argv: list[str]) -> int:
     options = [*subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
     environment = dict(os.environ)
     children.tell(environment)
+    if is_rank_of_mpi():  # then the program finds the variables of torchrun, too: RANK, LOCAL_RANK, ...
+        from flambeau.distributed.mpi.started import as_torchrun
+
+        environment |= as_torchrun(environment)
     own, rest = split(argv)
     if any(is_launchers(word) for word in rest[:1]):
         if not report:
@@ -94,6 +98,11 @@ def is_launchers(word: str) -> bool:
     if word.startswith("--"):
         return word.partition("=")[0] not in NOT_FOR_THE_LAUNCHER
     return word[:2] in ("-r", "-t")
+
+
+def is_rank_of_mpi() -> bool:
+    """Whether mpiexec or srun may have started this process: the room that knows is not imported for nothing."""
+    return not {"PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}.isdisjoint(os.environ)
 
 
 def launch(argv: list[str], python_options: list[str]) -> int:

@@ -1,15 +1,16 @@
-"""MPI in this process: loaded when the first group needs it, started once, for one set of processes.
+"""MPI in this process: loaded when the first group needs it, and started for one set of processes.
 
-# Note [one MPI world per process]
-MPI starts once in the life of a process and never again. `init_process_group` may be called again after `destroy_process_group`, also with
-other ranks: it gets a communicator of the world that is there. A world of other processes would need a second start, which no MPI offers.
+`init_process_group` may be called again after `destroy_process_group`: if all its ranks were in the last world, it gets a communicator of that.
+Otherwise a further MPI is started beside it, because none starts twice: see Note [one MPI, several worlds] in copies.py.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ from functools import cache
 from typing import Any
 
 from flambeau.distributed.errors import DistBackendError
-from flambeau.distributed.mpi import pmi
+from flambeau.distributed.mpi import copies, pmi
+from flambeau.distributed.mpi.machine import environment, forget_segments, machine, transport
+from flambeau.distributed.mpi.started import started_by_mpi
 from flambeau.distributed.mpi.waiting import Waiter
 from flambeau.distributed.stores.arrival import wait_for
 
@@ -42,16 +45,20 @@ class Library:
     native: bool
 
 
-_library: Library | None = None
+_library: Library | None = None  # the newest
 _starting = threading.Lock()
+_inherited = False  # whether this process was forked from one that had started MPI
 
 
-def started_by_mpi() -> tuple[int, int] | None:
-    """(rank, number of ranks) if mpiexec or srun started this process."""
-    for rank, size in (("PMI_RANK", "PMI_SIZE"), ("PMIX_RANK", "SLURM_NTASKS"), ("SLURM_PROCID", "SLURM_NTASKS")):
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    return None
+def _forked() -> None:
+    global _library, _starting, _inherited
+    mpi = sys.modules.get("mpi4py.MPI")
+    _inherited = _inherited or bool(mpi and mpi.Is_initialized())
+    _library, _starting = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def communicator(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> tuple[Library, Any]:
@@ -62,20 +69,15 @@ def communicator(store: Any, rank: int, size: int, name: str, timeout: timedelta
 
 def _communicator(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> tuple[Library, Any]:
     global _library
-    own = {"world": _library and _library.world, "rank": _world_rank(), "run": uuid.uuid4().hex}
+    own = {"world": _library and _library.world, "rank": _world_rank(), "run": uuid.uuid4().hex, "machine": machine()}
     said = arrive(store, rank, size, f"{name}/worlds", own, timeout)
     worlds = {one["world"] for one in said}
-    if worlds == {None}:
-        _library = _start(store, rank, size, f"{name}/{said[0]['run']}")
-        ranks = [one["rank"] for one in arrive(store, rank, size, f"{name}/ranks", {"rank": _world_rank()}, timeout)]
-    elif len(worlds) == 1:
+    if len(worlds) == 1 and None not in worlds:
         ranks = [one["rank"] for one in said]
     else:
-        strangers = [number for number, one in enumerate(said) if one["world"] is None]
-        raise NotImplementedError(
-            f"init_process_group: ranks {strangers or 'of this group'} were not part of the group that the others were in before, and MPI starts only once "
-            "in a process. Make the largest group first and use new_group() for parts of it, or start new processes"
-        )
+        one_machine = len({one["machine"] for one in said}) == 1
+        _library = _start(store, rank, size, f"{name}/{said[0]['run']}", one_machine)
+        ranks = [one["rank"] for one in arrive(store, rank, size, f"{name}/ranks", {"rank": _world_rank()}, timeout)]
     assert _library is not None
     return _library, subset(_library, _library.mpi.COMM_WORLD, ranks)
 
@@ -85,7 +87,7 @@ def as_started(rank: int, size: int) -> tuple[Library, Any]:
     global _library
     with _starting:
         if _library is None:
-            _library = _start(None, rank, size, "launched")
+            _library = _start(None, rank, size, "launched", os.environ.get("MPI_LOCALNRANKS") == str(size))
         return _library, subset(_library, _library.mpi.COMM_WORLD, range(size))
 
 
@@ -113,42 +115,55 @@ def subset(library: Library, comm: Any, ranks: Sequence[int], tag: int = 0) -> A
     return made
 
 
-def finish() -> None:
-    """Tell an MPI launcher that this process ends as it should. Nobody waits for that where MPI was started by us."""
-    if _library is not None and _library.native and not _library.mpi.Is_finalized():
-        _binding().MPI_Finalize()
+def finish(mpi: Any) -> None:
+    """Tell an MPI launcher that this process ends as it should: else it ends the others. After an error it may do so."""
+    if not mpi.Is_finalized() and getattr(sys, "last_value", None) is None:
+        _binding(mpi).MPI_Finalize()
 
 
-def _start(store: Any, rank: int, size: int, name: str) -> Library:
+def _start(store: Any, rank: int, size: int, name: str, one_machine: bool) -> Library:
     """Start MPI: as the launcher's, if one started all these ranks; else with ourselves as its launcher."""
-    started = started_by_mpi() if "PMI_FD" in os.environ or "PMI_PORT" in os.environ else None
-    binding = _binding()
-    if started and started[1] == size:
-        _init(binding)
+    mpi = _mpi4py()
+    launched = _launched()
+    if native := launched == size:
+        if not mpi.Is_initialized():
+            _init(mpi, one_machine)
+            atexit.register(finish, mpi)
     elif store is None:
         raise ValueError(
             "init_process_group: these processes were not started by mpiexec or srun, and were given no store to find each other in"
         )
     else:
+        if mpi.Is_initialized() or launched:  # the launcher's world may be wanted later
+            mpi = copies.another(mpi)
         with pmi.answering(store, rank, size, name) as answerer:
             try:
-                _init(binding)
-            except DistBackendError:
-                raise (answerer.problem or DistBackendError("MPI did not start")) from None
-    mpi = _mpi4py()
+                _init(mpi, one_machine)
+            except DistBackendError as problem:
+                raise (answerer.problem or problem) from None
+    if mpi.Query_thread() != THREAD_MULTIPLE:
+        raise DistBackendError(
+            "this MPI cannot be called from several threads, which groups do\n"
+            "    try      pip install mpich, which can; or leave mpi4py.rc.thread_level at 'multiple', if the program starts MPI itself"
+        )
     mpi.COMM_WORLD.Set_errhandler(mpi.ERRORS_RETURN)
-    test = ctypes.cast(binding.MPI_Test, ctypes.c_void_p).value
+    test = ctypes.cast(_binding(mpi).MPI_Test, ctypes.c_void_p).value
     assert test is not None
-    return Library(mpi, name, Waiter(mpi, test), native=bool(started))
+    return Library(mpi, name, Waiter(mpi, test), native)
 
 
-def _init(binding: ctypes.CDLL) -> None:
+def _launched() -> int | None:
+    """How many ranks mpiexec or srun started, if this process is one of them and can speak to the launcher."""
+    started = started_by_mpi() if "PMI_FD" in os.environ or "PMI_PORT" in os.environ else None
+    return started[1] if started and not _inherited else None
+
+
+def _init(mpi: Any, one_machine: bool) -> None:
     """MPI_Init_thread, through ctypes because that lets other threads run meanwhile: one of them answers MPI's questions."""
-    provided = ctypes.c_int()
-    if error := binding.MPI_Init_thread(None, None, THREAD_MULTIPLE, ctypes.byref(provided)):
-        raise DistBackendError(f"MPI_Init_thread failed with error {error}")
-    if provided.value != THREAD_MULTIPLE:
-        raise DistBackendError("this MPI cannot be called from several threads, which groups do: pip install mpich has one that can")
+    with environment(transport(one_machine)):
+        if error := _binding(mpi).MPI_Init_thread(None, None, THREAD_MULTIPLE, ctypes.byref(ctypes.c_int())):
+            raise DistBackendError(f"MPI_Init_thread failed with error {error}")
+    forget_segments()
 
 
 def _world_rank() -> int | None:
@@ -170,7 +185,6 @@ def _mpi4py() -> Any:
     return MPI
 
 
-@cache
-def _binding() -> ctypes.CDLL:
+def _binding(mpi: Any) -> ctypes.CDLL:
     """The functions of the library that mpi4py is linked to, for calls it cannot make as we need them."""
-    return ctypes.CDLL(_mpi4py().__file__)
+    return getattr(mpi, "_linked", None) or ctypes.CDLL(mpi.__file__)

@@ -84,7 +84,7 @@ class DefaultLogsSpecs(LogsSpecs):
         if not count:
             return LogsDest()
         if self._run_log_dir is None:
-            self._run_log_dir = self._make_log_dir(None, envs[0]["TORCHELASTIC_RUN_ID"])
+            self._run_log_dir = self._make_log_dir(None, envs[0].get("TORCHELASTIC_RUN_ID", "run"))
         attempt = os.path.join(self._run_log_dir, f"attempt_{envs[0].get('TORCHELASTIC_RESTART_COUNT', '0')}")
         shutil.rmtree(attempt, ignore_errors=True)
         folders = {rank: os.path.join(attempt, str(rank)) for rank in range(count)}

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from datetime import timedelta
 from typing import Any
 
-from flambeau.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
+from flambeau.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters, RendezvousStateError
 from flambeau.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 from flambeau.distributed.elastic.rendezvous.utils import _matches_machine_hostname, parse_rendezvous_endpoint
 
@@ -42,7 +42,14 @@ class C10dRendezvousBackend(RendezvousBackend):
         return None if read is None else (*read, bytes(found) == wanted)
 
     def _read(self, found: bytes) -> tuple[bytes, Any] | None:
-        return (b64decode(found), bytes(found)) if found else None
+        if not found:
+            return None
+        try:
+            return b64decode(found, validate=True), bytes(found)
+        except ValueError as problem:
+            raise RendezvousStateError(
+                f"the key {self._key!r} of the store holds {found!r:.60}, which is no state of a rendezvous ({problem}): does another program write there?"
+            ) from problem
 
     def _call(self, method: Any, *arguments: Any) -> bytes:
         try:

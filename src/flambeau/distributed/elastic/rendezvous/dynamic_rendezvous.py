@@ -112,6 +112,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
     ) -> None:
         if not settings.run_id:
             raise ValueError("The run id must be a non-empty string.")
+        if not 1 <= settings.min_nodes <= settings.max_nodes:
+            raise ValueError(
+                "The number of nodes must be at least 1, and the most that may come at least as many as must come: "
+                f"found min_nodes={settings.min_nodes}, max_nodes={settings.max_nodes}"
+            )
         self._node, self._settings, self._backend, self._store = node, settings, backend, store
         self._local_addr = local_addr
         self._round = -1  # the last meeting this agent was in

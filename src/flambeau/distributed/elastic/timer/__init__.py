@@ -1,32 +1,20 @@
-"""torch.distributed.elastic.timer: a worker that takes longer than it said is ended. Not here yet.
+"""torch.distributed.elastic.timer: a worker that takes longer than it said is ended.
 
-What it is mostly used for is: a collective that does not end in time raises in every rank (`timeout=` of `init_process_group`).
+queue = multiprocessing.get_context("spawn").Queue()
+LocalTimerServer(queue, max_interval=0.1).start()      # beside the agent
+
+timer.configure(LocalTimerClient(queue))               # in every worker
+with timer.expires(after=60):
+    step()                                             # SIGKILL after a minute; the agent then starts the group again, or says who it was
 """
 
 from __future__ import annotations
 
-from flambeau import import_only
-
-WHY = "workers have no expiration timers. A collective that hangs raises by itself: give init_process_group a timeout="
-
-(
-    FileTimerClient, FileTimerRequest, FileTimerServer, LocalTimerClient, LocalTimerServer, TimerClient, TimerRequest, TimerServer,
-) = import_only.classes(
-    "torch.distributed.elastic.timer",
-    "FileTimerClient FileTimerRequest FileTimerServer LocalTimerClient LocalTimerServer TimerClient TimerRequest TimerServer",
-    WHY,
-)  # fmt: skip
-configure, expires = import_only.functions("torch.distributed.elastic.timer", "configure expires", WHY)
+from flambeau.distributed.elastic.timer.api import TimerClient, TimerRequest, TimerServer, configure, expires
+from flambeau.distributed.elastic.timer.file_based_local_timer import FileTimerClient, FileTimerRequest, FileTimerServer
+from flambeau.distributed.elastic.timer.local_timer import LocalTimerClient, LocalTimerServer
 
 __all__ = [
-    "FileTimerClient",
-    "FileTimerRequest",
-    "FileTimerServer",
-    "LocalTimerClient",
-    "LocalTimerServer",
-    "TimerClient",
-    "TimerRequest",
-    "TimerServer",
-    "configure",
-    "expires",
-]
+    "FileTimerClient", "FileTimerRequest", "FileTimerServer", "LocalTimerClient", "LocalTimerServer", "TimerClient", "TimerRequest",
+    "TimerServer", "configure", "expires",
+]  # fmt: skip

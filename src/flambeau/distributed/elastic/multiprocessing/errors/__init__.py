@@ -28,7 +28,9 @@ def record(fn: F, error_handler: ErrorHandler | None = None) -> F:
         try:
             return fn(*args, **kwargs)
         except SystemExit as problem:
-            if problem.code not in (None, 0):
+            if problem.code == 0:  # a program's end, for whoever runs it as a function
+                return None
+            if problem.code is not None:
                 handler.record_exception(problem)
             raise
         except ChildFailedError as problem:

@@ -62,7 +62,7 @@ class ProcessFailure:
         message = error_file_data["message"]
         extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
         self.moment = os.path.getmtime(self.error_file)
-        return message, int(extra.get("timestamp", self.moment))
+        return message, int(extra.get("timestamp", error_file_data.get("timestamp", self.moment)))
 
     def _set_no_reply_file(self) -> None:
         self.error_file = NO_FILE

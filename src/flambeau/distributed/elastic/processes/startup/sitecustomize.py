@@ -1,4 +1,4 @@
-"""Runs first in every Python that a launcher starts as a worker: an exception that ends the program is written to the worker's error file.
+"""Runs first in every Python that a launcher starts as a worker: its lines stay whole, and an exception that ends it is written to its error file.
 
 Only in this very process: what it starts itself finds nothing of this folder, and what it forks keeps silent. The program may put another
 `sys.excepthook` in place of this one; then the exception is found when Python ends. This may be any Python, and imports nothing of the package.
@@ -47,6 +47,13 @@ def write_down_failures():
     atexit.register(lambda: write(getattr(sys, "last_value", None)))
 
 
+def write_whole_lines():
+    """With `python -u` every piece of a print() is a write of its own, and the pieces of several workers mix. A line is one write here, at once."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "write_through", False):
+            stream.reconfigure(write_through=False, line_buffering=True)
+
+
 def make_way():
     """Run the sitecustomize.py that Python would have found without this folder, and be it; nobody else finds this one."""
     here = os.path.dirname(os.path.abspath(__file__))
@@ -67,5 +74,6 @@ def make_way():
 
 
 if os.environ.get("TORCHELASTIC_ERROR_FILE") and sys.version_info >= (3, 8):
+    write_whole_lines()
     write_down_failures()
 make_way()
