@@ -29,6 +29,7 @@ QUICK = ["4 B", "4 KB", "barrier", "mlp", "memory"]
 @pytest.fixture
 def world(monkeypatch):
     """One of Flambeau, which ends with the test."""
+    declared()
     monkeypatch.setattr("benchmarks.distributed.world.ROUND_SECONDS", 0.002)
     lane = WorldLane(Framework("flambeau", "flambeau", "flambeau"), 1)
     lane.start()

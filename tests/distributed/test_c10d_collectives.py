@@ -174,7 +174,9 @@ def test_reducing_collectives():
 
 def test_three_ranks():
     """With an odd number of ranks, as with two."""
-    fewer = START.replace("SHAPES = [", "SHAPES = [(2, 3), ()] or [").replace("DTYPES = ", "DTYPES = [torch.float32, torch.bfloat16, torch.int64] or ")
+    fewer = START.replace("SHAPES = [", "SHAPES = [(2, 3), ()] or [").replace(
+        "DTYPES = ", "DTYPES = [torch.float32, torch.bfloat16, torch.int64] or "
+    )
     assert counted(ok(run(fewer + MOVING + REDUCING + END, 3))) > 200
 
 

@@ -304,8 +304,39 @@ def test_a_store_may_be_written_in_python() -> None:
     assert PrefixStore("p", ours).multi_get_if_there(["a", "z"]) == [b"1", None]
     PrefixStore("p", ours).barrier("b", 1)
     assert ours.will("p/left", "") is False
-    with pytest.raises(NotImplementedError, match=r"Mine\.append: this store does not have it"):
+    with pytest.raises(NotImplementedError, match=r"Mine\.compare_set: this store does not have it"):
         ours.append("a", "b")
+
+
+def test_append_in_a_store_that_compares_and_sets() -> None:
+    """append does with compare_set, of a store written in Python, and such a store is given bytes."""
+
+    def comparing(base: Any) -> Any:
+        class Comparing(base):
+            def __init__(self) -> None:
+                super().__init__()
+                self.kept: dict[str, bytes] = {}
+
+            def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+                assert type(expected) is type(desired) is bytes
+                if self.kept.get(key, b"") == expected:
+                    self.kept[key] = desired
+                return self.kept.get(key, expected)
+
+        return Comparing()
+
+    stores = comparing(Store), comparing(dist.Store)
+    for room, store in zip((PrefixStore("p", stores[0]), dist.PrefixStore("p", stores[1])), stores, strict=True):
+        room.append("a", "x")
+        room.append("a", b"yz")
+        assert store.kept == {"p/a": b"xyz"}
+
+
+def test_a_world_of_none_has_no_store() -> None:
+    """world_size=0 is a ValueError at once, not a wait for others."""
+    for kind in (TCPStore, dist.TCPStore):
+        with pytest.raises(ValueError, match="TCPStore world size cannot be 0"):
+            kind("localhost", 0, world_size=0, is_master=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,6 +18,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from flambeau.ops import LIBRARIES
+
 _HOMES = {name: home for home, names in {
     "backends": """Backend BackendConfig get_default_backend_for_device is_backend_available is_gloo_available is_mpi_available
         is_nccl_available is_ucc_available is_xccl_available""",
@@ -62,7 +64,7 @@ _OTHER_NAMES = {"_Work": "Work", "RankType": None, "log": None}
 # Those who write `torch.distributed.X` after `import torch` find X without importing it.
 _SUBMODULES = frozenset("""
     _composable _functional_collectives _mesh_layout _shard _state_dict_utils _symmetric_memory _tensor algorithms argparse_util autograd
-    c10d_logger checkpoint constants device_mesh distributed_c10d elastic fsdp launch launcher nn optim pipelining reduce_op remote_device rpc run
+    c10d_logger checkpoint collective_utils constants device_mesh distributed_c10d elastic fsdp launch launcher nn optim pipelining reduce_op remote_device rpc run
     tensor utils
 """.split())  # fmt: skip
 
@@ -125,3 +127,11 @@ class _Door(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Door
+
+
+def _library(name: str) -> Any:
+    """torch.ops._c10d_functional"""
+    return import_module(f"{__name__}.functional_overloads").library(name)
+
+
+LIBRARIES.update(dict.fromkeys(("_c10d_functional", "_c10d_functional_autograd", "c10d", "c10d_functional"), _library))

@@ -15,6 +15,7 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.autograd.function import Function
+from flambeau.compiler import is_dynamo_compiling as is_torchdynamo_compiling  # noqa: F401 - libraries ask it here
 from flambeau.distributed.collectives.deprecations import old
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp

@@ -8,6 +8,7 @@ True
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 from flambeau.distributed import is_torchelastic_launched, reduce_op
@@ -133,6 +134,7 @@ from flambeau.distributed.options import (
 )
 from flambeau.distributed.options import _DistributedBackendOptions as _DistributedBackendOptions
 from flambeau.distributed.process_group_gloo import ProcessGroupGloo
+from flambeau.distributed.process_group_gloo import _ProcessGroupWrapper as _ProcessGroupWrapper
 from flambeau.distributed.profiling_names import record_comm
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.rendezvous import register_rendezvous_handler as register_rendezvous_handler
@@ -156,6 +158,7 @@ __all__ = [
 STORE_BASED_BARRIER_PREFIX = "store_based_barrier_key"
 PG_WRAPPER_STORE_PREFIX = "pg_wrapper"
 logger = logging.getLogger(__name__)
+_pickler, _unpickler = pickle.Pickler, pickle.Unpickler
 
 _AVAILABLE = {
     "_GLOO_AVAILABLE": is_gloo_available,

@@ -64,7 +64,6 @@ class ReduceOp(metaclass=_AsksMembers):
 
     __slots__ = ("_factor", "op")
 
-    RedOpType = RedOpType
     SUM = RedOpType.SUM
     AVG = RedOpType.AVG
     PRODUCT = RedOpType.PRODUCT
@@ -112,6 +111,9 @@ class ReduceOp(metaclass=_AsksMembers):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ReduceOp:
         return self.__copy__()
+
+
+ReduceOp.RedOpType = RedOpType  # here, because inside the class the name would hide the type from the annotations
 
 
 def _make_nccl_premul_sum(factor: float | Tensor) -> ReduceOp:

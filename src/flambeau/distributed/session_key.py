@@ -18,7 +18,7 @@ _keys: dict[int, tuple[Any, bytes]] = {}  # by the first group, which is held so
 
 
 def session_key() -> bytes:
-    """The key. The first call of a process asks the store; it needs no call of the others."""
+    """The key. The first call of a process asks the store, and waits for whoever draws it."""
     everyone = _get_default_group()
     held = _keys.get(id(everyone))
     if held is None:

@@ -78,6 +78,10 @@ def init_process_group(
         from flambeau.distributed.session_key import share
 
         share(pg)
+    elif world_size > 1 and getattr(pg, "_world", None) is not None:
+        from flambeau.distributed.session_key import session_key
+
+        session_key()  # now: rank 0, which has the store, may be gone when it is needed
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -185,10 +189,12 @@ def meet(
     """Where the processes find each other: (store, rank, world_size). No store where MPI itself started them."""
     if store is not None:
         return for_this_time(store, rank, timeout), rank, world_size
-    if init_method in (None, "env://") and "RANK" not in os.environ:
-        from flambeau.distributed.mpi.library import started_by_mpi
+    if init_method in (None, "env://") and not {"RANK", "MASTER_ADDR"} <= os.environ.keys():
+        from flambeau.distributed.mpi.started import started_by_mpi
 
         started = started_by_mpi()
+        if started is not None and os.environ.get("RANK", str(started[0])) != str(started[0]):
+            started = None  # somebody has numbered the processes anew
         if started is not None and (rank, world_size) in ((-1, -1), started, (-1, started[1]), (started[0], -1)):
             if "MASTER_ADDR" not in os.environ or backend == Backend.MPI:
                 return None, *started

@@ -45,7 +45,7 @@ class Buffers:
 
     def wanted(self) -> bool:
         """Whether they are sent in this pass."""
-        return bool(self.named) and self.ddp.require_forward_param_sync and self.ddp.broadcast_buffers
+        return bool(self.named) and self.ddp.require_forward_param_sync and self.ddp.forward_sync_buffers
 
     def before_forward(self) -> bool:
         hook = self.ddp.__dict__.get("buffer_hook")

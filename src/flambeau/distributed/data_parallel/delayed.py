@@ -18,10 +18,12 @@ def install(ddp: Any, trigger: Tensor | None) -> None:
     params = ddp._delay_all_reduce_params
     replicas.check(ddp.process_group, params)
     replicas.broadcast(ddp.process_group, [p.detach() for p in params])
-    ddp._delay_handle = accumulator(trigger).register_hook(lambda _sent, _arrived: ddp.require_backward_grad_sync and _average(ddp, params))
+    ddp._delay_handle = accumulator(trigger).register_hook(lambda _sent, _arrived: _average(ddp, params))
 
 
 def _average(ddp: Any, params: list[Tensor]) -> None:
+    if not ddp.require_backward_grad_sync:
+        return
     opts = options.AllreduceCoalescedOptions()
     before = modes.state.grad
     modes.set_recording(False)

@@ -23,9 +23,15 @@ from flambeau.distributed.data_parallel.mixed_precision import MixedParameters, 
 from flambeau.distributed.data_parallel.moving import moved
 from flambeau.distributed.data_parallel.reducer import Reducer
 from flambeau.distributed.data_parallel.unused import _find_tensors
+from flambeau.nn.modules.batchnorm import SyncBatchNorm
 from flambeau.nn.modules.module import Module
 from flambeau.nn.modules.sparse import Embedding, EmbeddingBag
 from flambeau.tensor import Tensor
+
+DEPRECATED = (
+    "broadcast_buffers is an old name of forward_sync_buffers, and is ignored where both are given. There is one difference: "
+    "broadcast_buffers=False leaves buffers as they are at the start, too, forward_sync_buffers=False gives all ranks those of rank 0 then"
+)
 
 
 class DistributedDataParallel(Module, Joinable):
@@ -75,9 +81,9 @@ class DistributedDataParallel(Module, Joinable):
         Joinable.__init__(self)
         self.process_group = default_group(process_group, device_mesh)
         self.device_mesh = device_mesh
-        if broadcast_buffers is not None and forward_sync_buffers is not None:
-            raise ValueError("broadcast_buffers is the old name of forward_sync_buffers: give one of them")
-        syncs = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
+        if broadcast_buffers is not None:
+            warnings.warn(f"DistributedDataParallel: {DEPRECATED}", FutureWarning, stacklevel=2)
+        at_start = broadcast_buffers is not False or forward_sync_buffers is not None
         self._delay_all_reduce_params = [p for _, p in delay_all_reduce_named_params or ()]
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_ignore |= {name for name, _ in delay_all_reduce_named_params or ()}
@@ -91,7 +97,7 @@ class DistributedDataParallel(Module, Joinable):
         self.output_device = None if self.device_ids is None else self.device_ids[0] if output_device is None else _index(output_device)
         self.dim = dim
         self.static_graph = False
-        self.broadcast_buffers = self.forward_sync_buffers = True if syncs is None else syncs
+        self.forward_sync_buffers = broadcast_buffers is not False if forward_sync_buffers is None else forward_sync_buffers
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
@@ -102,6 +108,7 @@ class DistributedDataParallel(Module, Joinable):
         self.broadcast_bucket_size = replicas.AT_ONCE
         self._buckets = BucketCapacities.create(bucket_cap_mb, bucket_cap_mb_list)
         self.bucket_bytes_cap, self.bucket_bytes_cap_default = self._buckets.bucket_bytes_cap, bucket_cap_mb is None
+        self.bucket_bytes_cap_list = list(self._buckets.per_bucket_bytes_caps)
         self._comm_hooks: list[tuple[Callable, Any]] = []
         self._buffers_of_model = Buffers(self)
         self._divide_by_initial_world_size = True
@@ -110,7 +117,7 @@ class DistributedDataParallel(Module, Joinable):
         named = [(name, p) for name, p in self._named_to_reduce()]
         if init_sync:
             replicas.check(self.process_group, [p for _, p in named], [name for name, _ in named])
-            self._sync_states(buffers=broadcast_buffers is not False)
+            self._sync_states(buffers=at_start)
         self._mixed = MixedParameters(module, mixed_precision, self.parameters_to_ignore) if mixed_precision is not None else None
         self._static_wanted = static_graph
         self._make_reducer(named)
@@ -156,7 +163,12 @@ class DistributedDataParallel(Module, Joinable):
         )  # fmt: skip
         self.logger: Logger | None = Logger(self.reducer)
         self.logger.set_construction_data_and_log(
-            type(self.module).__name__, self.device_ids or [], -1, self.broadcast_buffers, False, False
+            type(self.module).__name__,
+            self.device_ids or [],
+            -1,
+            self.forward_sync_buffers,
+            any(isinstance(inner, SyncBatchNorm) for inner in self.module.modules()),
+            False,
         )
         self.reducer.set_logger(self.logger)
         if self._mixed is not None and self.mixed_precision is not None and self.mixed_precision.reduce_dtype is not None:
@@ -236,6 +248,15 @@ class DistributedDataParallel(Module, Joinable):
         return self
 
     # ---- buffers ----
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """The old name of forward_sync_buffers."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
 
     def will_sync_module_buffers(self) -> bool:
         """Whether rank 0's buffers are sent to all in the next forward pass."""
@@ -388,6 +409,7 @@ class DistributedDataParallel(Module, Joinable):
         """Made anew from a file or a copy: in the default group, and with gradients that travel anew."""
         self.process_group = default_group(None, None)
         super().__setstate__(state)
+        self.__dict__.setdefault("forward_sync_buffers", self.__dict__.pop("broadcast_buffers", True))  # of files of older versions
         self.__dict__.setdefault("require_forward_param_sync", True)
         self.__dict__.setdefault("require_backward_grad_sync", True)
         static = self.static_graph

@@ -37,8 +37,8 @@ def mapped(change: Callable[[Tensor], Any], found: Any) -> Any:
             return other
         return type(found)(changed)  # type: ignore[call-arg]
     if is_dataclass(found) and not isinstance(found, type):
-        other = copy.copy(found)
+        record: Any = copy.copy(found)  # type: ignore[arg-type]  # mypy takes it for a Mapping still
         for field in fields(found):
-            object.__setattr__(other, field.name, mapped(change, getattr(found, field.name)))
-        return other
+            object.__setattr__(record, field.name, mapped(change, getattr(found, field.name)))
+        return record
     return found

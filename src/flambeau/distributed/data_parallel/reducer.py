@@ -122,7 +122,7 @@ class Reducer:
         self._check_reducer_finalized()
         if self.rebuilt or not self.passes or self.order is None or (self.find_unused and not self.static) or not self.order:
             return False
-        order = self.order + [i for i in range(len(self.params)) if self.arrived[i] == 0]
+        order = list(dict.fromkeys([*self.order, *range(len(self.params))]))  # what has not come is put at the end
         chosen, _ = assign_by_size([self.params[i] for i in order], self.limits, self.expect_sparse, order)
         self._build(self._as_on_rank_0(chosen))
         self.rebuilt, self.order = True, None
@@ -154,8 +154,9 @@ class Reducer:
                 sparse_bucket.all_reduce(self.group, zeros.buffer())
             else:
                 self.group.allreduce([zeros.buffer()], self.sum_at_once).wait()
-        self.unused = set(range(len(self.params)))
+        self.unused, before = set(range(len(self.params))), self.unused
         self._unused_everywhere()
+        self.unused = before
         self._push_all_rebuilt_params()
 
     # ---- a pass ----

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ AT_ONCE = 250 * MEBIBYTE  # bytes that are broadcast together
 
 def check(group: Any, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> None:
     """RuntimeError on every rank, if the tensors are not as many, of the same shapes and dtypes and in the same order on all of them."""
-    described = [
-        [name, list(t.shape), str(t.dtype), bool(t.requires_grad)] for name, t in zip_longest(names[: len(tensors)], tensors, fillvalue="")
-    ]
+    named = zip(names or [""] * len(tensors), tensors, strict=True)
+    described = [[name, list(t.shape), str(t.dtype), bool(t.requires_grad)] for name, t in named]
     text = json.dumps(described).encode()
     digests = _all_gather(group, np.frombuffer(blake2b(text, digest_size=16).digest(), np.uint8).copy())
     if all((digest == digests[0]).all() for digest in digests):

@@ -71,8 +71,8 @@ def largest_rank(ddp: Any, rank: int) -> int:
 def sync_final(ddp: Any, is_last_joiner: bool) -> None:
     """Give all ranks the model of one that joined last."""
     source = largest_rank(ddp, ddp._distributed_rank if is_last_joiner else -1)
-    states = [t.detach() for named in (ddp.module.named_parameters(), ddp.module.named_buffers()) for name, t in named
-              if name not in ddp.parameters_to_ignore]  # fmt: skip
+    named = [*ddp.module.named_parameters(), *(ddp.module.named_buffers() if ddp.forward_sync_buffers else ())]
+    states = [t.detach() for name, t in named if name not in ddp.parameters_to_ignore]
     replicas.broadcast(ddp.process_group, states, source, ddp.broadcast_bucket_size)
 
 

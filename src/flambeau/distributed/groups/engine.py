@@ -46,6 +46,8 @@ class Engine:
         self.wire, self.watcher, self.name, self.desc, self.ranks, self.timeout = wire, watcher, name, desc, list(ranks), timeout
         self.rank, self.size = wire.rank, wire.size
         self.peers = [self.ranks[peer] for peer in wire.peers]
+        self.title = title(desc, name, self.ranks)
+        self.among = "" if desc == "default_pg" else f" of {self.title}"
         self.lane = Lane(f"flambeau group {name}")
         self.cards = Cards(wire.size)
         self.checked = os.environ.get("FLAMBEAU_DIST_CHECK", "1") != "0"
@@ -61,6 +63,7 @@ class Engine:
     def run(self, said: str, opts: Any, step: Callable[[], None], outputs: Any, inline: np.ndarray | None = None) -> Work:
         """Make a call: now if the program waits for it anyway, else on the lane's thread. `inline` are bytes that the cards may carry."""
         line = line_of_caller()
+        self.watcher.board.called()
         recorder = modes.state.recorder
 
         def call() -> None:
@@ -73,7 +76,7 @@ class Engine:
             with self.watcher.board.waiting(self.name):
                 self.lane.now(call)
             return Done(outputs)
-        work = LaneWork(outputs, self)
+        work = LaneWork(outputs, self, line)
         self.lane.later(call, work)
         return work
 
@@ -81,10 +84,10 @@ class Engine:
         """Make sure that all ranks make this call, and make it."""
         if self.broken is not None:
             raise DistBackendError(
-                f"{said} at {line}: the ranks of {self.desc} have come apart, because an earlier call did not end: {self.broken}"
+                f"{said} at {line}: the ranks of {self.title} have come apart, because an earlier call did not end: {self.broken}"
             )
         self.calls += 1
-        entry = self.entry = Entry(self.name, self.calls, said, line, self.peers)
+        entry = self.entry = Entry(self.name, self.calls, said, line, self.peers, among=self.among)
         self.watcher.check(entry)
         seconds = self.seconds(timeout)
         self.deadline = time.monotonic() + seconds
@@ -115,7 +118,7 @@ class Engine:
         self.wire.gather(self.cards.own, self.cards.all.reshape(-1))
         if self.cards.disagree():
             self.in_the_air = False
-            raise mismatch(self.desc, self.ranks, self.cards.read())
+            raise mismatch(self.title, self.ranks, self.cards.read())
 
     def between(self) -> None:
         """Called every now and then while a call waits: is there any hope left?"""
@@ -160,11 +163,12 @@ class Engine:
 class LaneWork(Work):
     """A call that runs on the thread of a lane."""
 
-    def __init__(self, outputs: Tensors, group: Engine):
-        super().__init__(outputs)
+    def __init__(self, outputs: Tensors, group: Engine, line: str):
+        super().__init__(outputs, line=line)
         self._group = group
 
     def wait(self, timeout: timedelta | None = None) -> bool:
+        self._group.lane.reach(self)
         if self._finished.is_set():
             return super().wait()
         with self._group.watcher.board.waiting(self._group.name):
@@ -194,6 +198,17 @@ class Together(Work):
         from flambeau.futures import collect_all
 
         return collect_all([work.get_future() for work in self._works]).then(lambda _: self._outputs)
+
+
+def title(desc: str, name: str, ranks: Sequence[int]) -> str:
+    """What a group is called, for people.
+
+    >>> title("default_pg", "0", range(4)), title("undefined", "3", [0, 2]), title("data parallel", "4", [1, 3])
+    ('the group of all ranks', 'group 3 of ranks [0, 2]', 'group data parallel of ranks [1, 3]')
+    """
+    if desc == "default_pg":
+        return "the group of all ranks"
+    return f"group {name if desc in ('', 'undefined') else desc} of ranks {list(ranks)}"
 
 
 def describe(*tensors: Tensor) -> str:

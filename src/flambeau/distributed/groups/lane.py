@@ -28,13 +28,19 @@ class Lane:
 
     def now(self, step: Callable[[], None]) -> None:
         """Run a step, after those that came before it."""
-        if self.running or self.waiting:
+        if self.waiting or self.running:  # asked in this order, because a step becomes running before it ceases to wait
             work = Work()
             self.later(step, work)
+            self.reach(work)
             work.wait()
             return
         with self.busy:
             step()
+
+    def reach(self, work: Work) -> None:
+        """On the lane's own thread, where what follows a step may make calls and wait for them: nobody else runs the steps up to this one."""
+        while self.on_own_thread() and not work.is_completed():
+            self._take()
 
     def later(self, step: Callable[[], None], work: Work) -> None:
         """Run a step on the lane's thread, and finish `work` with it."""
@@ -60,7 +66,7 @@ class Lane:
         with self.changed:
             if not self.waiting:
                 return not self.closed
-            self.running = True
+            self.running = True  # before it ceases to wait
             step, work = self.waiting.popleft()
         error: BaseException | None = None
         try:

@@ -86,7 +86,8 @@ class Messages:
 
     def _entry(self, said: str, peers: Sequence[int], match: str, wants: Sequence[str]) -> Entry:
         label = f"message {self._number()} {self.group.name}"
-        return Entry(self.group.name, 0, said, line_of_caller(), peers, label, match, wants)
+        self.group.watcher.board.called()
+        return Entry(self.group.name, 0, said, line_of_caller(), peers, label, match, wants, self.group.among)
 
     def _run(
         self, entry: Entry, steps: Generator[Requests, None, int], outputs: Sequence[Tensor], wait: bool, timeout: timedelta | None
@@ -148,7 +149,7 @@ class Message(Work):
     """
 
     def __init__(self, messages: Messages, entry: Entry, steps: Generator[Requests, None, int], outputs: Sequence[Tensor], seconds: float):
-        super().__init__(outputs)
+        super().__init__(outputs, line=entry.line)
         self.entry, self.steps, self.seconds = entry, steps, seconds
         self.pump, self.watcher = messages.pump, messages.group.watcher
         self.deadline = time.monotonic() + seconds

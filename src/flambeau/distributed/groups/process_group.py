@@ -14,6 +14,7 @@ from typing import Any
 
 from flambeau.devices import device
 from flambeau.distributed import options
+from flambeau.distributed.groups import arguments
 from flambeau.distributed.groups.work import Work
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.tensor import Tensor
@@ -132,25 +133,37 @@ class ProcessGroup:
     def broadcast(self, tensors: Tensors | Tensor, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(tensors, Tensor):
             tensors, opts = [tensors], _record(options.BroadcastOptions, timeout, rootRank=opts)
+        if opts is not None:
+            arguments.root(opts, self._size, "broadcast")
+        if len(tensors) != 1:
+            arguments.single(tensors, "broadcast")
         return self._of(tensors).broadcast(tensors, opts)
 
     def allreduce(self, tensors: Tensors | Tensor, opts: Any = None, timeout: timedelta | None = None) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         if isinstance(opts, (ReduceOp, ReduceOp.RedOpType)):
             opts = _record(options.AllreduceOptions, timeout, reduceOp=opts)
+        if len(tensors) != 1:
+            arguments.single(tensors, "allreduce")
         return self._of(tensors).allreduce(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        arguments.coalesced(tensors, "allreduce_coalesced")
         return self._of(tensors).allreduce_coalesced(tensors, opts)
 
     def reduce(self, tensors: Tensors | Tensor, opts: Any = None, op: Any = ReduceOp.SUM, timeout: timedelta | None = None) -> Work:
         if isinstance(tensors, Tensor):
             tensors, opts = [tensors], _record(options.ReduceOptions, timeout, rootRank=opts, reduceOp=op)
+        if opts is not None:
+            arguments.root(opts, self._size, "reduce")
+        if len(tensors) != 1:
+            arguments.alone(tensors, "reduce", "tensor list")
         return self._of(tensors).reduce(tensors, opts)
 
     def allgather(self, outputs: Any, tensors: Tensors | Tensor, opts: Any = None) -> Work:
         if isinstance(tensors, Tensor):
             outputs, tensors, opts = [outputs], [tensors], _record(options.AllgatherOptions, opts)
+        arguments.gathered(outputs, tensors, self._size)
         return self._of(tensors).allgather(outputs, tensors, opts)
 
     def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Work:
@@ -165,11 +178,19 @@ class ProcessGroup:
     def gather(self, outputs: Any, tensors: Tensors | Tensor, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(tensors, Tensor):
             outputs, tensors, opts = [outputs] if outputs else [], [tensors], _record(options.GatherOptions, timeout, rootRank=opts)
+        opts = opts or options.GatherOptions()
+        arguments.root(opts, self._size, "gather")
+        arguments.alone(tensors, "gather", "input tensor list")
+        arguments.for_all(outputs, self._rank == opts.rootRank, self._size, "gather", "output")
         return self._of(tensors).gather(outputs, tensors, opts)
 
     def scatter(self, outputs: Tensors | Tensor, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(outputs, Tensor):
             outputs, tensors, opts = [outputs], [tensors] if tensors else [], _record(options.ScatterOptions, timeout, rootRank=opts)
+        opts = opts or options.ScatterOptions()
+        arguments.root(opts, self._size, "scatter")
+        arguments.alone(outputs, "scatter", "output tensor list")
+        arguments.for_all(tensors, self._rank == opts.rootRank, self._size, "scatter", "input")
         return self._of(outputs).scatter(outputs, tensors, opts)
 
     def reduce_scatter(self, outputs: Tensors | Tensor, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
@@ -189,6 +210,7 @@ class ProcessGroup:
         return self._of(tensor).alltoall_base(output, tensor, output_splits, input_splits, opts)
 
     def alltoall(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
+        arguments.exchanged(outputs, tensors, self._size)
         return self._of(tensors).alltoall(outputs, tensors, opts)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:

@@ -68,7 +68,7 @@ class Pump:
                     continue
                 requests = [request for message in self.messages for request in message.requests]
                 rung = not waiter.poll(requests[:MOST], self.bell, EAGER, True)
-                for message in self.messages:
+                for message in list(self.messages):  # what follows one may wait for another, and take it from here
                     message.advance()
                     if rung and not message.is_completed():
                         message.look()

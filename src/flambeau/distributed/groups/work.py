@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from flambeau import futures
+from flambeau.distributed.watch.place import begun_at
 from flambeau.tensor import Tensor
 
 Outputs = list[Tensor]
@@ -16,8 +17,9 @@ Outputs = list[Tensor]
 class Work:
     """What `async_op=True` gives. `wait()` returns when the result is there, or raises what went wrong."""
 
-    def __init__(self, outputs: Any = (), source: int = -1) -> None:
+    def __init__(self, outputs: Any = (), source: int = -1, line: str = "") -> None:
         self._outputs = outputs
+        self._line = line  # of the program, which has begun it
         self._source = source
         self._error: BaseException | None = None
         self._finished = threading.Event()
@@ -104,10 +106,11 @@ class Work:
             self._settle(future)
 
     def _settle(self, future: futures.Future) -> None:
-        if self._error is None:
-            future.set_result(list(self._outputs))
-        else:
-            future.set_exception(self._error)
+        with begun_at(self._line):  # what the program has told the future to do then
+            if self._error is None:
+                future.set_result(list(self._outputs))
+            else:
+                future.set_exception(self._error)
 
 
 class Done(Work):

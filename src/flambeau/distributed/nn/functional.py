@@ -23,6 +23,7 @@ from flambeau.distributed.collectives import gather as collecting
 from flambeau.distributed.collectives import reduce as to_one
 from flambeau.distributed.collectives import reduce_scatter as scattering_sums
 from flambeau.distributed.collectives import scatter as scattering
+from flambeau.distributed.collectives.deprecations import old
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank, get_rank, get_world_size
 from flambeau.distributed.collectives.world import _group_or_default_group
 from flambeau.distributed.reduce_op import ReduceOp
@@ -31,6 +32,7 @@ from flambeau.tensor import Tensor
 __all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
 
 
+@old("torch.distributed.nn.functional.broadcast", "_functional_collectives.broadcast")
 def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of rank `src`, on all ranks; its gradient is the sum of theirs."""
     return _Broadcast.apply(src, group, tensor)
@@ -51,11 +53,13 @@ def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) 
     return _Reduce.apply(dst, op, group, tensor)
 
 
+@old("torch.distributed.nn.functional.all_reduce", "_functional_collectives.all_reduce")
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
     """The sum of the tensors of all ranks; the gradient is the sum of theirs."""
     return _AllReduce.apply(op, group, tensor)
 
 
+@old("torch.distributed.nn.functional.all_gather", "_functional_collectives.all_gather_single")
 def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
     """The tensors of all ranks; the gradient is the sum of those that the ranks have for this one's."""
     return _AllGather.apply(group, tensor)
@@ -66,6 +70,7 @@ def _all_gather_base(output_tensor: Tensor, input_tensor: Tensor, group: Any = N
     return _AllGatherBase.apply(output_tensor, input_tensor, group)
 
 
+@old("torch.distributed.nn.functional.reduce_scatter", "_functional_collectives.reduce_scatter_single")
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
     """The sum of the tensors that all ranks have for this one, written into `output`."""
     return _ReduceScatter.apply(op, group, output, *input_list)
@@ -76,6 +81,7 @@ def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence
     return _AllToAll.apply(group, list(output_tensor_list), *input_tensor_list)
 
 
+@old("torch.distributed.nn.functional.all_to_all_single", "_functional_collectives.all_to_all_single")
 def all_to_all_single(
     output: Tensor,
     input: Tensor,

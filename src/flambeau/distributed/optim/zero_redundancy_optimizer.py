@@ -95,6 +95,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             whose = owners(number, group["params"])
             for rank, groups in enumerate(found):
                 own = [p for p, owner in zip(group["params"], whose, strict=True) if owner == rank]
+                own.sort(key=lambda p: -p.numel())  # the order in which they were shared out, which PyTorch keeps
                 groups.append({**group, "params": own})
         return found
 
@@ -302,6 +303,8 @@ def _verified(params: Any) -> list[Any]:
     found = list(params)
     if not found:
         raise ValueError("ZeroRedundancyOptimizer got an empty parameter list")
+    if len({isinstance(one, dict) for one in found}) > 1:
+        raise TypeError("`params` argument should be an iterable of Tensors or of dicts, but has both: put each tensor into a group, too")
     for one in found:
         if isinstance(one, dict):
             if "params" not in one:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from flambeau.distributed.stores.store import Store, Text
+from flambeau.distributed.stores.store import Store, Text, as_bytes
 
 
 class PrefixStore(Store):
@@ -56,7 +56,7 @@ class PrefixStore(Store):
         self._store.set_timeout(timeout)
 
     def set(self, key: str, value: Text, /) -> None:
-        self._store.set(self._key(key), value)
+        self._store.set(self._key(key), as_bytes(value))
 
     def get(self, key: str, /) -> bytes:
         return self._store.get(self._key(key))
@@ -74,10 +74,10 @@ class PrefixStore(Store):
             self._store.wait(self._keys(keys), timeout)
 
     def compare_set(self, key: str, expected_value: Text, desired_value: Text, /) -> bytes:
-        return self._store.compare_set(self._key(key), expected_value, desired_value)
+        return self._store.compare_set(self._key(key), as_bytes(expected_value), as_bytes(desired_value))
 
     def append(self, key: str, value: Text, /) -> None:
-        self._store.append(self._key(key), value)
+        self._store.append(self._key(key), as_bytes(value))
 
     def delete_key(self, key: str, /) -> bool:
         return self._store.delete_key(self._key(key))
@@ -91,7 +91,7 @@ class PrefixStore(Store):
         return [key.removeprefix(start) for key in self._store.list_keys() if key.startswith(start)]
 
     def queue_push(self, key: str, value: Text, /) -> None:
-        self._store.queue_push(self._key(key), value)
+        self._store.queue_push(self._key(key), as_bytes(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         return self._store.queue_pop(self._key(key), block)
@@ -109,7 +109,7 @@ class PrefixStore(Store):
         return self._store.multi_get(self._keys(keys))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Text], /) -> None:
-        self._store.multi_set(self._keys(keys), values)
+        self._store.multi_set(self._keys(keys), [as_bytes(value) for value in values])
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
         self._store.barrier(self._key(key), world_size, timeout)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from flambeau.distributed.errors import DistStoreError
 from flambeau.distributed.stores import steps
 from flambeau.distributed.stores.steps import Step
-from flambeau.distributed.stores.store import Store, Text
+from flambeau.distributed.stores.store import Store, Text, as_bytes
 from flambeau.distributed.stores.timeouts import seconds
 
 
@@ -94,15 +94,6 @@ class SteppedStore(Store):
             f"cannot pickle {type(self).__name__!r}: it stands for a connection of this process. "
             f"Send what it was made from (host and port, or the path), and make one there"
         )
-
-
-def as_bytes(text: Text) -> bytes:
-    """A key or value as it is stored."""
-    if isinstance(text, str):
-        return text.encode()
-    if isinstance(text, (bytes, bytearray)):
-        return bytes(text)
-    raise TypeError(f"stores keep text and bytes, not {type(text).__name__} ({text!r:.60}). For an object: str(x), or pickle.dumps(x)")
 
 
 def as_keys(keys: Sequence[str]) -> list[bytes]:

@@ -15,9 +15,9 @@ from flambeau.distributed.stores.connection import Connection
 from flambeau.distributed.stores.frames import DONE, GOODBYE, LATE, WILL
 from flambeau.distributed.stores.secret import secret
 from flambeau.distributed.stores.server import Server
-from flambeau.distributed.stores.stepped_store import SteppedStore, as_bytes
+from flambeau.distributed.stores.stepped_store import SteppedStore
 from flambeau.distributed.stores.steps import HIDDEN, PROBLEMS, Step
-from flambeau.distributed.stores.store import Text
+from flambeau.distributed.stores.store import Text, as_bytes
 from flambeau.distributed.stores.timeouts import DEFAULT, nobody_set, seconds
 
 ARRIVED = HIDDEN + b"arrived"
@@ -47,6 +47,8 @@ class TCPStore(SteppedStore):
     ):
         if not isinstance(host_name, str) or isinstance(port, (str, float)) or not 0 <= port < 65536:
             raise TypeError(f"TCPStore: a host name and a port from 0 to 65535 are expected, not {host_name!r} and {port!r}")
+        if world_size == 0:
+            raise ValueError("TCPStore world size cannot be 0: give the number of processes, or None where it is not known")
         limit = seconds(timeout, "TCPStore")
         self._host, self._port = host_name, int(port)
         self._timeout = timeout

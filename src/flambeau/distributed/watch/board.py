@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from flambeau.distributed.watch.place import place
 
+HOST = socket.gethostname()
+
 
 class Entry:
     """One call that has begun and not ended.
 
     label   whom the main thread waits for if it waits for this: the group, or for a message, the message
+    among   which group that is, for people
     group   the name of its group
     number  which collective of the group it is; 0 for messages
     said    what it does, and `line`, in which line of the program
@@ -25,7 +30,7 @@ class Entry:
     match   of a message: what it is, which is among what the peer's entry `wants`
     """
 
-    __slots__ = ("any", "group", "label", "line", "match", "number", "peers", "said", "since", "wants")
+    __slots__ = ("among", "any", "began", "group", "label", "line", "match", "number", "peers", "said", "since", "wants")
 
     def __init__(
         self,
@@ -37,15 +42,16 @@ class Entry:
         label: str = "",
         match: str = "",
         wants: Sequence[str] = (),
+        among: str = "",
     ):
         self.group, self.number, self.said, self.line, self.peers = group, number, said, line, peers
-        self.label, self.match, self.wants, self.any = label or group, match, wants, False
-        self.since = time.monotonic()
+        self.label, self.match, self.wants, self.among, self.any = label or group, match, wants, among, False
+        self.since, self.began = time.monotonic(), time.time()  # what other machines may subtract from their own time
 
     def told(self) -> dict[str, Any]:
         """The entry as the other ranks see it."""
         record = {name: getattr(self, name) for name in self.__slots__ if name != "since"}
-        return record | {"peers": list(self.peers), "wants": list(self.wants), "seconds": round(time.monotonic() - self.since, 1)}
+        return record | {"peers": list(self.peers), "wants": list(self.wants)}
 
 
 class Board:
@@ -57,6 +63,9 @@ class Board:
         self.last: Entry | None = None  # the newest that has ended
         self.changes = 0
         self.waits: str | None = None
+        self.callers: weakref.WeakSet[threading.Thread] = (
+            weakref.WeakSet()
+        )  # threads of the program beside the main one that have made calls
         self._key = itertools.count(1).__next__
 
     def enter(self, entry: Entry) -> int:
@@ -72,6 +81,12 @@ class Board:
         """A call has ended."""
         self.last = self.open.pop(key)
         self.changes += 1
+
+    def called(self) -> None:
+        """The program makes a call, on the thread that asks."""
+        thread = threading.current_thread()
+        if thread is not threading.main_thread() and not thread.name.startswith("flambeau"):
+            self.callers.add(thread)
 
     @contextmanager
     def waiting(self, label: str) -> Iterator[None]:
@@ -89,22 +104,23 @@ class Board:
         """What the others are told."""
         last = self.last
         return {
+            "host": HOST,
             "pid": os.getpid(),
             "open": [entry.told() for entry in list(self.open.values())],
             "begun": dict(self.begun),
             "last": f"{last.said} at {last.line}" if last else "",
             "changes": self.changes,
-            "waits": self.waits if _main_is_alone() else None,
+            "waits": self.waits if self._main_is_alone() else None,
             "at": where_main_is(),
         }
 
-
-def _main_is_alone() -> bool:
-    """Whether nobody but the main thread could still make a call of the program."""
-    return all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate())
+    def _main_is_alone(self) -> bool:
+        """Whether nobody but the main thread could still make a call of the program."""
+        main = threading.main_thread()
+        return all(thread is main or (thread.daemon and thread not in self.callers) for thread in threading.enumerate())
 
 
 def where_main_is() -> str:
     """The line of the program in which the main thread is."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return place(frame) if frame is not None else "its end"
+    return place(frame) or "its end"

@@ -9,20 +9,23 @@ come; whoever waits only for ranks that may come, may come too. The others never
 [0, 1]
 >>> stuck({0: wait("a", 1), 1: {"waits": None, "begun": {}, "open": []}})
 []
+>>> stuck({0: wait("a", 1, 2), 1: wait("b", 0)}, gone=[2])
+[]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 State = Mapping[str, Any]
 
 
-def stuck(states: Mapping[int, State]) -> list[int]:
-    """The ranks that wait in vain, given what every rank does. Ranks that are not among `states` never come."""
+def stuck(states: Mapping[int, State], gone: Iterable[int] = ()) -> list[int]:
+    """The ranks that wait in vain, given what every rank does. Who waits for one that is gone is told so, and goes on."""
     going: set[int] = set()
-    while more := {rank for rank in states.keys() - going if _may_go_on(states[rank], states, going)}:
+    ended = frozenset(gone)
+    while more := {rank for rank in states.keys() - going if _may_go_on(states[rank], states, going, ended)}:
         going |= more
     return sorted(states.keys() - going)
 
@@ -32,14 +35,14 @@ def absent(entry: State, states: Mapping[int, State]) -> list[int]:
     return [peer for peer in entry["peers"] if not _has_come(entry, states.get(peer))]
 
 
-def _may_go_on(state: State, states: Mapping[int, State], going: set[int]) -> bool:
+def _may_go_on(state: State, states: Mapping[int, State], going: set[int], gone: frozenset[int]) -> bool:
     waits_for = [entry for entry in state["open"] if entry["label"] == state["waits"]]
     for entry in waits_for:
         missing = absent(entry, states)
         if entry["any"]:
             if len(missing) == len(entry["peers"]) and not going.intersection(missing):
                 return False
-        elif not going.issuperset(missing):
+        elif not going.issuperset(missing) and gone.isdisjoint(missing):
             return False
     return True
 

@@ -1,5 +1,6 @@
 """Watcher: a thread that tells the other ranks what this one does, learns what became of them, and ends waits that are in vain.
 
+    process/<rank>  its pid, and on which machine
     gone/<rank>     set when a rank leaves, or by the store when its connection breaks without that
     board/<rank>    what it does, a few times per second while that changes
     waited/<rank>   somebody has waited for it for a while
@@ -18,19 +19,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from flambeau.distributed.errors import DistBackendError, DistError
+from flambeau.distributed.mpi.machine import machine
 from flambeau.distributed.stores import PrefixStore
 from flambeau.distributed.watch.board import Board, Entry
 from flambeau.distributed.watch.deadlock import absent, stuck
+from flambeau.distributed.watch.fate import Fate
 
 TICK = 0.4  # seconds between two looks
 SUSPICIOUS = 1.0  # a call that has been open for so long may be a deadlock
 NOTICEABLE = 3.0  # ... and people want to know for whom it waits
 GRACE = 1.0  # what a rank has sent before it left still arrives
 LINGER = 2 * TICK + 0.2
-STATUS = 1.5  # so long a launcher may take to say how a process ended
+STATUS = 1.5  # so long it may take until somebody says how a process ended
 
 
 class Watcher:
@@ -46,14 +50,18 @@ class Watcher:
         self.store: Any = None if connection is None else PrefixStore(prefix, connection)
         self.rank, self.size, self.alarm, self.hosts = rank, size, alarm, hosts
         self.board = Board()
+        self.fates: dict[int, Fate | None] = {}  # of the others, None for those on other machines
         self.gone: dict[int, dict[str, Any]] = {}  # what is known about ranks that left or died
         self.failure: str | None = None
         self.trouble = False  # whether one of these two is set
         self.host: int | None = None  # the rank whose process has the store, if it is one
         self.lost = False  # whether the store has ended
         self._published: tuple = ()
+        self._heard: dict[int, dict[str, Any]] = {}  # boards, when last read
         self._warned: set[str] = set()
-        self._before: dict[int, int] = {}  # the boards' numbers of changes when a deadlock was first suspected
+        self._beat = 0  # how many looks there have been
+        self._same_since = time.time()  # when the board changed last, as far as looks have seen
+        self._before: dict[int, tuple[int, int]] = {}  # changes and beat of the boards when a deadlock was first suspected
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -63,6 +71,7 @@ class Watcher:
             return
         if self.hosts:
             self.store.set("host", str(self.rank))
+        self.store.set(f"process/{self.rank}", json.dumps({"pid": os.getpid(), "machine": machine()}))
         self.store.will(f"gone/{self.rank}", json.dumps({"how": "died"}))
         self._thread = threading.Thread(target=self._watch, name="flambeau-watch", daemon=True)
         self._thread.start()
@@ -76,10 +85,17 @@ class Watcher:
         self._end.set()
         self._thread.join(2.0)
         self._thread = None
+        for fate in self.fates.values():
+            if fate is not None:
+                fate.close()
         if self.lost:
             return
         problem = sys.exc_info()[1] or getattr(sys, "last_value", None)
-        said = f"{type(problem).__name__}: {problem}"[:500] if problem is not None and not isinstance(problem, SystemExit) else None
+        said = (
+            " ".join(f"{type(problem).__name__}: {problem}".split())[:500]
+            if problem is not None and not isinstance(problem, SystemExit)
+            else None
+        )
         try:
             self.store.set(f"gone/{self.rank}", json.dumps({"how": "left", "begun": self.board.begun, "error": said}))
             if self.hosts:
@@ -121,42 +137,47 @@ class Watcher:
 
     def missing(self, entry: Entry, seconds: float) -> DistBackendError:
         """The error of a call that took too long: who did not come, and where they are instead."""
-        try:
-            states = self._states()
-        except DistError:
-            states = {}
+        where = self._whereabouts(entry, self._states())
         return DistBackendError(
-            f"{entry.said} at {entry.line} did not end within its timeout of {seconds:g} s:\n{self._whereabouts(entry, states)}\n"
+            f"{entry.said} at {entry.line} did not end within its timeout of {seconds:g} s:\n{where}\n"
             "    try      give init_process_group or new_group a longer timeout= if the others are only slow"
         )
 
     def fail(self, what: str) -> None:
         """Tell all ranks that the program is hopeless."""
         self._set_failure(what)
-        self.store.set("failure", what)
+        with suppress(DistError):  # the store has ended: nobody can be told
+            self.store.set("failure", what)
 
     def states(self) -> dict[int, dict[str, Any]]:
         """What every rank does, as far as known; those that are gone have a "gone" that says how."""
-        states = self._states() if self.size > 1 else {0: self.board.state()}
+        states = self._states() if self.size > 1 else {0: self._state()}
         return {rank: states.get(rank, {}) | ({"gone": self._became(rank)} if rank in self.gone else {}) for rank in range(self.size)}
 
     # ---- the thread ----
 
     def _watch(self) -> None:
-        while not self._end.wait(TICK):
+        while not self._end.wait(TICK if len(self.fates) == self.size - 1 else TICK / 10):  # soon: who dies before we meet has no name
             try:
-                self._look()
+                if self.lost:
+                    self._look_alone()
+                else:
+                    self._look()
             except DistError as problem:
-                if not self._end.is_set():
-                    self._lost_the_store(problem)
-                return
+                if self._end.is_set():
+                    return
+                self._lost_the_store(problem)
 
     def _look(self) -> None:
-        state = self.board.state()
+        state = self._state()
         seen = (state["changes"], state["waits"], state["at"])
         if seen != self._published:
+            state["since"] = self._same_since = time.time()
+        if seen != self._published or state["waits"] is not None:
+            self._beat = state["beat"] = self._beat + 1
             self.store.set(f"board/{self.rank}", json.dumps(state))
             self._published = seen
+        self._meet()
         others = [rank for rank in range(self.size) if rank != self.rank and rank not in self.gone]
         asked = ["host", "failure", f"waited/{self.rank}", *(f"gone/{rank}" for rank in others)]
         host, failure, waited, *gone = self.store.multi_get_if_there(asked)
@@ -171,6 +192,20 @@ class Watcher:
             self._say(waited.decode() + f"; this process is at {state['at']}")
         self._look_at_waits(state)
 
+    def _meet(self) -> None:
+        """Have a hand on the processes of this machine while they live."""
+        new = [rank for rank in range(self.size) if rank != self.rank and rank not in self.fates]
+        for rank, said in zip(new, self.store.multi_get_if_there([f"process/{rank}" for rank in new]) if new else [], strict=True):
+            if said is not None:
+                process = json.loads(said)
+                self.fates[rank] = Fate(process["pid"]) if process["machine"] == machine() else None
+
+    def _look_alone(self) -> None:
+        """Without a store: at the processes of this machine."""
+        for rank, fate in self.fates.items():
+            if rank not in self.gone and fate is not None and fate.has_come():
+                self._set_gone(rank, {"how": "died", "status": self._status(rank)})
+
     def _look_at_waits(self, state: dict[str, Any]) -> None:
         now = time.monotonic()
         slow = [entry for entry in list(self.board.open.values()) if now - entry.since > SUSPICIOUS]
@@ -183,13 +218,12 @@ class Watcher:
                 self._warned.add(f"{entry.said}{entry.line}")
                 self._notice(entry, states)
         here = {rank: state for rank, state in states.items() if rank not in self.gone}
-        waiting = stuck(here) if len(here) + len(self.gone) == self.size else []
-        if self.rank not in waiting or self.gone:
+        waiting = stuck(here, self.gone) if len(here) + len(self.gone) == self.size else []
+        if self.rank not in waiting:
             self._before = {}
             return
-        changes = {rank: here[rank]["changes"] for rank in waiting}
-        if changes != self._before:  # what travels arrives until the next look
-            self._before = changes
+        now_seen = {rank: (here[rank]["changes"], here[rank]["beat"]) for rank in waiting}
+        if not self._unchanged(now_seen):
             return
         table = "\n".join(f"    rank {rank}   {doing(here[rank])}" for rank in waiting)
         self.fail(
@@ -197,6 +231,14 @@ class Watcher:
             "    try      every rank makes the same calls in the same order; of two ranks that exchange messages, one sends first and one receives first, "
             "or both use isend and irecv"
         )
+
+    def _unchanged(self, seen: dict[int, tuple[int, int]]) -> bool:
+        """Whether all these ranks have looked again since this was first seen, and do the same: so they did it at one moment, and what travelled has arrived."""
+        before = self._before
+        if seen.keys() == before.keys() and all(seen[rank][0] == before[rank][0] for rank in seen):
+            return all(seen[rank][1] > before[rank][1] for rank in seen)
+        self._before = seen
+        return False
 
     def _notice(self, entry: Entry, states: dict[int, dict[str, Any]]) -> None:
         self._say(f"rank {self.rank} has waited {NOTICEABLE:g} s in {entry.said} at {entry.line}:\n{self._whereabouts(entry, states)}")
@@ -216,10 +258,15 @@ class Watcher:
         return "\n".join(lines)
 
     def _states(self) -> dict[int, dict[str, Any]]:
-        boards = self.store.multi_get_if_there([f"board/{rank}" for rank in range(self.size)])
-        states = {rank: json.loads(board) for rank, board in enumerate(boards) if board is not None}
-        states[self.rank] = self.board.state()
-        return states
+        """What every rank does, by what was last heard of it."""
+        with suppress(DistError):  # the store has ended: nothing new will be heard
+            boards = self.store.multi_get_if_there([f"board/{rank}" for rank in range(self.size)])
+            self._heard = {rank: json.loads(board) for rank, board in enumerate(boards) if board is not None}
+        return self._heard | {self.rank: self._state()}
+
+    def _state(self) -> dict[str, Any]:
+        """The board, and since when it shows the same."""
+        return self.board.state() | {"since": self._same_since, "beat": self._beat}
 
     # ---- what became of ranks ----
 
@@ -241,21 +288,22 @@ class Watcher:
         if self.host is None:
             self._set_failure(f"the launcher, which holds the ranks together, has ended: {problem}")
         elif self.host not in self.gone:
-            self._set_gone(self.host, {"how": "died", "status": f"has died, and the store that it hosted with it: {problem}"})
+            self._set_gone(self.host, {"how": "died", "status": f"{self._status(self.host)}, and the store that it hosted with it"})
 
     def _status(self, rank: int) -> str:
-        """How a process ended, if a launcher says it in time."""
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
-            return "has died (its connection broke; whoever started it knows its exit status)"
+        """How a process ended, if a launcher or the kernel says it in time."""
         key = f"launcher/ended/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{rank}"
+        launched, fate = "TORCHELASTIC_RUN_ID" in os.environ and not self.lost, self.fates.get(rank)
         deadline = time.monotonic() + STATUS
-        while time.monotonic() < deadline:
-            (said,) = self.connection.multi_get_if_there([key])
-            if said is not None:
+        while (launched or fate is not None) and time.monotonic() < deadline:
+            status = fate.status() if fate is not None else None
+            if fate is not None and status is not None:
+                return f"{describe_status(status)} (pid {fate.pid})"
+            if launched and (said := self.connection.multi_get_if_there([key])[0]) is not None:
                 ended = json.loads(said)
                 return f"{describe_status(ended['status'])} (pid {ended['pid']})"
             time.sleep(0.05)
-        return "has died (its connection broke)"
+        return "has died (its connection broke; whoever started it knows its exit status)"
 
     def _never_comes(self, rank: int, entry: Entry) -> bool:
         gone = self.gone.get(rank)
@@ -267,7 +315,11 @@ class Watcher:
         gone = self.gone[rank]
         if gone["how"] == "died":
             return gone["status"]
-        return f"has ended with {gone['error']}" if gone["error"] else "has left the group, or come to its end"
+        if gone["error"]:
+            return f"has ended with {gone['error']}"
+        fate = self.fates.get(rank)
+        status = fate.status() if fate is not None else None
+        return "has left the group" if status is None else f"{describe_status(status)} (pid {fate.pid})"
 
 
 def describe_status(status: int) -> str:
@@ -278,11 +330,17 @@ def describe_status(status: int) -> str:
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
 
 
-def doing(state: dict[str, Any] | None) -> str:
+def waited_for(state: dict[str, Any]) -> dict[str, Any] | None:
+    """The call that a rank is in: the one that its main thread waits for, or else the oldest."""
+    calls = [entry for entry in state["open"] if entry["label"] == state["waits"]] or state["open"]
+    return calls[0] if calls else None
+
+
+def doing(state: dict[str, Any] | None, for_long: str = "") -> str:
     """What a rank does, for people."""
     if state is None:
         return "has not been heard of"
-    waits = [entry for entry in state["open"] if entry["label"] == state["waits"]] or state["open"]
-    if waits:
-        return f"is in {waits[0]['said']} at {waits[0]['line']}"
-    return f"is at {state['at']}" + (f", after {state['last']}" if state["last"] else ", and has made no call yet")
+    call = waited_for(state)
+    if call is not None:
+        return f"is in {call['said']}{call['among']} at {call['line']}{for_long}"
+    return f"is at {state['at']}{for_long}" + (f", after {state['last']}" if state["last"] else ", and has made no call yet")

@@ -43,7 +43,9 @@ class SyncBatchNorm(Function):
         process_group.allgather([everyone], [own]).wait()
         mean, var, total = whole(everyone, channels)
         if total <= 1:
-            raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)} on this rank, {total:g} on all")
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)} on this rank, {total:g} on all"
+            )
         if running_mean is not None and running_var is not None:
             running_mean.lerp_(mean.to(running_mean.dtype), momentum)
             running_var.lerp_((var * (total / (total - 1))).to(running_var.dtype), momentum)

@@ -35,7 +35,7 @@ class ActivationWrapper(Module, ABC):
 
     def __init__(self, mod: Module) -> None:
         super().__init__()
-        self._checkpoint_wrapped_module = mod
+        self._checkpoint_wrapped_module: Any = mod
         self._register_state_dict_hook(self._post_state_dict_hook)
         self.register_load_state_dict_pre_hook(self._pre_load_state_dict_hook)
 
@@ -133,24 +133,57 @@ def apply_activation_checkpointing(
     model: Module,
     checkpoint_wrapper_fn: Callable = checkpoint_wrapper,
     check_fn: Callable[[Module], bool] = lambda _: True,
-    auto_wrap_policy: Callable[[Module, bool, int], bool] | None = None,
+    auto_wrap_policy: Any = None,
 ) -> None:
-    """Wrap, in place, the modules inside of `model` for which `check_fn(module)` holds, or which the policy chooses; inner ones first."""
+    """Wrap, in place, the modules inside of `model` for which `check_fn(module)` holds, or which a policy chooses; inner ones first.
 
-    def wanted(module: Module) -> bool:
-        if auto_wrap_policy is None:
-            return check_fn(module)
-        return auto_wrap_policy(module=module, recurse=False, nonwrapped_numel=sum(p.numel() for p in module.parameters()))
+    auto_wrap_policy  one of those of torch.distributed.fsdp.wrap, or policy(module=, recurse=, nonwrapped_numel=) -> bool, which is asked
+                      whether to look inside of a module (recurse=True), and whether to wrap it, with the number of elements not wrapped yet
+    """
+    policy = auto_wrap_policy or (lambda module, recurse, nonwrapped_numel: recurse or check_fn(module))
+    options: dict[Module, dict[str, Any]] = {}
+    if not callable(policy):
+        if not hasattr(policy, "_run_policy"):
+            raise ValueError(f"Expected {policy} to be callable or be a pre-defined wrap policy of torch.distributed.fsdp.wrap")
+        options = policy._run_policy(model, ignored_modules=set(), root_kwargs={})
+        policy = lambda module, recurse, nonwrapped_numel: recurse or module in options  # noqa: E731
+    _Wrapping(policy, lambda module: checkpoint_wrapper_fn(module, **options.get(module, {}))).inside(model)
 
-    _wrap_inside(model, wanted, checkpoint_wrapper_fn, {})
+
+class _Wrapping:
+    """One walk over a model. A module that has several places in it has one wrapper in all of them.
+
+    made  module -> (what stands in its place, how many elements are wrapped in it)
+    """
+
+    def __init__(self, policy: Callable[..., bool], wrap: Callable[[Module], Module]):
+        self.policy, self.wrap = policy, wrap
+        self.made: dict[Module, tuple[Module, int]] = {}
+
+    def inside(self, module: Module) -> int:
+        """Wrap what is inside of a module; how many elements that is."""
+        if not self.policy(module=module, recurse=True, nonwrapped_numel=_numel(module)):
+            return 0
+        wrapped = 0
+        for name, child in list(module.named_children()):
+            if child not in self.made:
+                self.made[child] = self.around(child)
+            replaced, elements = self.made[child]
+            setattr(module, name, replaced)
+            wrapped += elements
+        return wrapped
+
+    def around(self, module: Module) -> tuple[Module, int]:
+        """What is to stand in the place of a module, and how many elements are wrapped in it."""
+        everything = _numel(module)
+        wrapped = self.inside(module)
+        if not self.policy(module=module, recurse=False, nonwrapped_numel=everything - wrapped):
+            return module, wrapped
+        return self.wrap(module), everything
 
 
-def _wrap_inside(module: Module, wanted: Callable[[Module], bool], wrap: Callable, made: dict[Module, Module]) -> None:
-    for name, child in list(module.named_children()):
-        if child not in made:
-            _wrap_inside(child, wanted, wrap, made)
-            made[child] = wrap(child) if wanted(child) and not isinstance(child, ActivationWrapper) else child
-        setattr(module, name, made[child])
+def _numel(module: Module) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
 def _rename(state: dict[str, Any], old: str, new: str) -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from flambeau.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook, quantization_hooks
-from flambeau.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post_localSGD
 
 __all__ = ["DDPCommHookType", "register_ddp_comm_hook"]
 
@@ -33,7 +32,6 @@ class DDPCommHookType(Enum):
     POWER_SGD_RANK2 = partial(_power, powerSGD_hook.powerSGD_hook, 2)
     BATCHED_POWER_SGD = partial(_power, powerSGD_hook.batched_powerSGD_hook, 1)
     BATCHED_POWER_SGD_RANK2 = partial(_power, powerSGD_hook.batched_powerSGD_hook, 2)
-    POST_LOCAL_SGD = partial(_plain, post_localSGD.post_localSGD_hook)
     NOOP = partial(_plain, debugging_hooks.noop_hook)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import linalg
+from flambeau import dtypes, linalg
 from flambeau.distributed.algorithms.ddp_comm_hooks.default_hooks import _allreduce_fut
 from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
@@ -40,7 +40,7 @@ class PowerSGDState:
     min_compression_rate          what saves less than that is sent as it is
     use_error_feedback            add what was left out to the next gradient
     warm_start                    begin with the Q of the step before
-    orthogonalization_epsilon     added to the norms of columns; 0 takes a QR decomposition instead
+    orthogonalization_epsilon     added to the norms of columns, where there are one or two
     batch_tensors_with_same_shape one product for all matrices of a shape
     """
 
@@ -132,15 +132,16 @@ class PowerSGDState:
     def _sum(self, tensor: Tensor) -> Future[Tensor]:
         return self._group().allreduce([tensor]).get_future().then(lambda future: future.value()[0])
 
-    def _random(self, target: Tensor) -> None:
+    def _fill_randomly(self, targets: list[Tensor]) -> None:
         """The same random numbers on every rank, while the program's own stay as they are."""
         with fork_rng(devices=[]):
             manual_seed(int(self.rng.randint(1_000_000_000)))
-            target.copy_(randn(*target.shape, dtype=target.dtype))
+            for target in targets:
+                target.copy_(randn(*target.shape, dtype=target.dtype))
 
 
 def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
-    """Each matrix of the bucket by itself; vectors, and what would save little, as they are."""
+    """Each matrix of the bucket by itself; what would save little, as vectors do, as it is."""
     buffer = bucket.buffer()
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
@@ -154,11 +155,12 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
         copy = buffer.clone()
     thin, whole = _chosen(state, bucket)
     _report_compression_stats(bucket, state)
-    groups = _by_shape(thin) if state.batch_tensors_with_same_shape else [([tensor], matrix[None]) for tensor, matrix in thin]
+    groups = _by_shape(thin, together=state.batch_tensors_with_same_shape)
     first = number not in state.q_memory_dict or not state.warm_start
     ps, qs = _factors(state, number, [matrices for _, matrices in groups], buffer, first)
+    if first:
+        state._fill_randomly(qs)
     for q in qs:
-        state._random(q) if first else None
         _orthogonalize(q, state.orthogonalization_epsilon)
     for (_, matrices), q, p in zip(groups, qs, ps, strict=True):
         p.copy_(matrices @ q)
@@ -221,7 +223,7 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Te
         shape = (side, state.matrix_approximation_rank)
         state.p_memory_dict[number] = empty(shape, dtype=buffer.dtype, device=buffer.device)
         state.q_memory_dict[number] = empty(shape, dtype=buffer.dtype, device=buffer.device)
-        state._random(state.q_memory_dict[number])
+        state._fill_randomly([state.q_memory_dict[number]])
     p, q = state.p_memory_dict[number], state.q_memory_dict[number]
     _orthogonalize(q)
     p.copy_(matrix @ q)
@@ -247,10 +249,6 @@ def _chosen(state: PowerSGDState, bucket: GradBucket) -> tuple[list[tuple[Tensor
     thin, whole, after = [], [], 0
     gradients = bucket.gradients()
     for tensor in gradients:
-        if tensor.dim() < 2:
-            whole.append(tensor)
-            after += tensor.numel()
-            continue
         matrix = tensor.reshape(tensor.shape[0], -1)
         n, m = matrix.shape
         rank = min(n, m, state.matrix_approximation_rank)
@@ -265,10 +263,13 @@ def _chosen(state: PowerSGDState, bucket: GradBucket) -> tuple[list[tuple[Tensor
     return thin, whole
 
 
-def _by_shape(thin: list[tuple[Tensor, Tensor]]) -> list[tuple[list[Tensor], Tensor]]:
+def _by_shape(thin: list[tuple[Tensor, Tensor]], *, together: bool) -> list[tuple[list[Tensor], Tensor]]:
+    """Those of one shape after each other, or as one batch: (gradients, their matrices (*, n, m))."""
     by_shape: dict[Any, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for pair in thin:
         by_shape[tuple(pair[1].shape)].append(pair)
+    if not together:
+        return [([tensor], matrix[None]) for pairs in by_shape.values() for tensor, matrix in pairs]
     return [([tensor for tensor, _ in pairs], stack([matrix for _, matrix in pairs])) for pairs in by_shape.values()]
 
 
@@ -295,10 +296,10 @@ def _orthogonalize(matrices: Tensor, epsilon: float = 0) -> None:
     batch = matrices if matrices.dim() == 3 else matrices[None]
     if batch.shape[2] > batch.shape[1]:
         raise AssertionError(f"{batch.shape[2]} columns of length {batch.shape[1]} cannot be orthogonal")
-    if (epsilon == 0 and batch.shape[2] == 1) or epsilon == 0:
-        matrices.copy_(linalg.qr(batch)[0].view_as(matrices))
-    else:
+    if batch.shape[2] <= 2 or batch.dtype in (dtypes.float16, dtypes.bfloat16):  # QR is for many columns, and not for half precision
         _orthogonalize_gram_schmidt(batch, epsilon)
+    else:
+        matrices.copy_(linalg.qr(batch)[0].view_as(matrices))
 
 
 def _orthogonalize_gram_schmidt(matrices: Tensor, epsilon: float = 0) -> None:
