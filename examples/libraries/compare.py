@@ -3,28 +3,87 @@
     python examples/libraries/compare.py --torch /path/to/python [program ...]
 
 `--torch` is a Python with PyTorch and the libraries; this file's own Python has Flambeau and the libraries. A program that the first cannot
-run is not compared; one that the second cannot run has failed.
+run is not compared; one that the second cannot run has failed. Programs for several processes are started as LAUNCHERS says, by the same
+launcher on both sides; those that start processes themselves are not named there.
 """
 
 import argparse
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 
 
-def run(command, program):
+def torchrun(port):
+    """PyTorch's launcher, and its like."""
+    return ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+
+
+def accelerate(port):
+    """`accelerate launch`, which uses PyTorch's launcher inside its own process."""
+    return ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", f"--main_process_port={port}"]
+
+
+def accelerate_mpirun(port):
+    """`accelerate launch --cpu`, which starts several processes by mpirun, on the machines of a file."""
+    hosts = Path(tempfile.gettempdir(), "hosts_of_libraries")
+    hosts.write_text("localhost\n")
+    return ["-m", "accelerate.commands.launch", "--cpu", "--num_processes=2", f"--main_process_port={port}", f"--mpirun_hostfile={hosts}"]
+
+
+def flambeau_run(port):
+    """`flambeau run` itself is torchrun."""
+    return torchrun(port)[2:]
+
+
+# For each program what starts it, under PyTorch and under `flambeau run`.
+LAUNCHERS: dict[str, list[tuple[Callable, Callable]]] = {
+    "transformers_ranks": [(torchrun, flambeau_run), (torchrun, torchrun)],
+    "accelerate_ranks": [(accelerate, accelerate), (accelerate_mpirun, accelerate_mpirun)],
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def ours(name, launcher=None, python=sys.executable):
+    """How a program is run under Flambeau."""
+    return [python, "-m", "flambeau", "run", *(launcher(free_port()) if launcher else []), str(FOLDER / f"{name}.py")]
+
+
+def theirs(name, launcher=None, python=sys.executable):
+    """How a program is run under PyTorch."""
+    return [python, *(launcher(free_port()) if launcher else []), str(FOLDER / f"{name}.py")]
+
+
+def run(command, limit=600):
     """(what it prints, what went wrong, seconds)"""
     begin = time.perf_counter()
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
-    done = subprocess.run([*command, program], capture_output=True, text=True, env=environment, cwd=FOLDER)
-    wrong = done.stderr.strip().rpartition("\n")[2] if done.returncode else None
-    return done.stdout, wrong, time.perf_counter() - begin
+    path = os.pathsep.join([os.path.dirname(command[0]), os.environ["PATH"]])  # where mpirun is
+    environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, cwd=FOLDER, start_new_session=True)
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
+        printed, complaints = (file.seek(0) or file.read() for file in (out, err))
+    seconds = time.perf_counter() - begin
+    wrong = (complaints.strip().rpartition("\n")[2] or f"exit status {status}") if status else None
+    return printed, f"killed after {limit} s" if status == -signal.SIGKILL and seconds > limit else wrong, seconds
 
 
 def difference(ours, theirs):
@@ -42,26 +101,29 @@ def main():
     options.add_argument("programs", nargs="*", help="names of programs in this folder; all, if none is named")
     given = options.parse_args()
     names = given.programs or sorted(p.stem for p in FOLDER.glob("*.py") if p.stem != "compare")
-    failed = 0
-    print(f"{'program':28} {'agreement':22} {'Flambeau':>9} {'PyTorch':>9}")
-    for name in names:
-        program = str(FOLDER / f"{name}.py")
-        ours, wrong, our_seconds = run([sys.executable, "-m", "flambeau", "run"], program)
-        theirs, theirs_wrong, their_seconds = run([given.torch], program)
-        far = None if wrong or theirs_wrong else difference(ours, theirs)
-        if wrong:
-            verdict = f"fails: {wrong}"
-        elif theirs_wrong:
-            verdict = f"PyTorch fails: {theirs_wrong}"
-        elif far is None:
-            ours_lines, theirs_lines = (NUMBER.sub("#", text).splitlines() for text in (ours, theirs))
-            line = next((i for i, (a, b) in enumerate(zip(ours_lines, theirs_lines, strict=False)) if a != b), len(theirs_lines))
-            verdict = f"differs in line {line + 1}"
-        else:
-            verdict = f"numbers within {far:.0e}"
-        failed += far is None or far > given.tolerance
-        print(f"{name:28} {verdict:22} {our_seconds:7.1f} s {their_seconds:7.1f} s", flush=True)
-    return 1 if failed else 0
+    print(f"{'program':40} {'agreement':22} {'Flambeau':>9} {'PyTorch':>9}")
+    rows = [row(name, launchers, given) for name in names for launchers in LAUNCHERS.get(name, [(None, None)])]
+    return 0 if all(rows) else 1
+
+
+def row(name, launchers, given):
+    """Run a program on both sides and print a line of the table; whether they agree."""
+    expected, their_wrong, their_seconds = run(theirs(name, launchers[0], given.torch))
+    printed, wrong, seconds = run(ours(name, launchers[1]))
+    far = None if wrong or their_wrong else difference(printed, expected)
+    if wrong:
+        verdict = f"fails: {wrong}"
+    elif their_wrong:
+        verdict = f"PyTorch fails: {their_wrong}"
+    elif far is None:
+        lines, their_lines = (NUMBER.sub("#", text).splitlines() for text in (printed, expected))
+        line = next((i for i, (a, b) in enumerate(zip(lines, their_lines, strict=False)) if a != b), len(their_lines))
+        verdict = f"differs in line {line + 1}"
+    else:
+        verdict = f"numbers within {far:.0e}"
+    title = f"{name}, {launchers[1].__name__}" if launchers[1] else name
+    print(f"{title:40} {verdict:22} {seconds:7.1f} s {their_seconds:7.1f} s", flush=True)
+    return far is not None and far <= given.tolerance
 
 
 if __name__ == "__main__":
