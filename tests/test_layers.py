@@ -56,8 +56,14 @@ FLOORS: dict[str, int] = {
 }
 # (file, room it may import all the same): why
 EXCEPTIONS = {
-    ("nn/modules/batchnorm.py", "distributed"): "SyncBatchNorm without a process_group means all processes: asked for in each call, not imported",
-    ("nn/parallel/distributed.py", "distributed"): "the path by which programs import DistributedDataParallel, which lives with process groups",
+    (
+        "nn/modules/batchnorm.py",
+        "distributed",
+    ): "SyncBatchNorm without a process_group means all processes: asked for in each call, not imported",
+    (
+        "nn/parallel/distributed.py",
+        "distributed",
+    ): "the path by which programs import DistributedDataParallel, which lives with process groups",
     ("kernels/generate.py", "ops"): "the program that prints the C of all kernels asks the declarations for them; only the build runs it",
 }
 
