@@ -791,3 +791,13 @@ def test_grad_of_an_inner_tensor_warns():
     x = leaf(flambeau, 3) * 2
     with pytest.warns(UserWarning, match="retain_grad"):
         assert x.grad is None
+
+
+def test_gradients_of_leaves_without_data():
+    """Backward on the meta device gives the leaves gradients without data, with their shapes and dtypes."""
+    weight = flambeau.ones(3, 2, device="meta", requires_grad=True)
+    bias = flambeau.ones(3, device="meta", dtype=flambeau.float64, requires_grad=True)
+    for _ in range(2):
+        (flambeau.nn.functional.linear(flambeau.ones(4, 2, device="meta"), weight).double() + bias).sum().backward()
+    assert (weight.grad.device.type, weight.grad.shape, weight.grad.dtype) == ("meta", (3, 2), flambeau.float32)
+    assert (bias.grad.device.type, bias.grad.shape, bias.grad.dtype) == ("meta", (3,), flambeau.float64)

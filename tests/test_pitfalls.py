@@ -7,6 +7,7 @@ or `viz.gradients` shows it to who asks.
 
 from __future__ import annotations
 
+import copy
 import io
 import warnings
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+import flambeau.distributed as distributed
 import flambeau.nn as nn
 import flambeau.nn.functional as F
 from flambeau.profiler import profile
@@ -466,9 +468,18 @@ def test_16_no_grad_around_a_backward():
     assert "element 0 of tensors does not require grad and does not have a grad_fn" in told and "no_grad" in told and "detach()" in told
 
 
-def test_17_moving_after_wrapping():
-    """DistributedDataParallel is not there yet, and who looks for it is told so."""
-    assert "no process groups" in refused(lambda: nn.parallel.DistributedDataParallel(nn.Linear(1, 1)), NotImplementedError)
+def test_17_moving_after_wrapping(tmp_path):
+    """A model that is moved after it was wrapped, as some lists warn of, trains as one that was moved before: what sends gradients moves, too."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        model = nn.Linear(8, 4)
+        wrapped = nn.parallel.DistributedDataParallel(copy.deepcopy(model)).to(torch.float64)
+        for m in (wrapped, model.to(torch.float64)):
+            F.cross_entropy(m(X.double() / 3), Y).backward()
+        assert wrapped.module.weight.grad.dtype == torch.float64
+        assert torch.equal(wrapped.module.weight.grad, model.weight.grad)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_18_attention_without_batch_first():

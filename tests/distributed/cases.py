@@ -16,7 +16,7 @@ from typing import Any
 from worlds import ok, run
 
 BEFORE = """
-import copy, io, json, sys, traceback, warnings
+import copy, io, json, sys, time, traceback, warnings
 import TORCH as torch, TORCH.distributed as dist
 from TORCH import nn
 from TORCH.nn import functional as F

@@ -176,7 +176,7 @@ def _is_fresh(grad: Tensor, leaf) -> bool:
     A view of all of a tensor that nobody else holds is as good as that tensor: a transposed weight's gradient is one.
     """
     array, storage, base = grad._array, grad._storage, grad._base
-    if type(array.base) is np.ndarray:
+    if type(array) is MetaArray or type(array.base) is np.ndarray:
         return False
     # getrefcount sees the holders, the variable and the argument; of the array, the storage is a second holder.
     if base is not None and (getrefcount(base) > 3 or getrefcount(base._array) > 3 or base._array.size != array.size):

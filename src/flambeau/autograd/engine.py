@@ -285,7 +285,7 @@ def fit(grad, shape: tuple, numpy_dtype, node: Node | None = None, position: int
             name = "backward" if node is None else type(node).__name__
             found = f"got {list(array.shape)} but expected shape compatible with {list(shape)}"
             raise RuntimeError(f"Function {name} returned an invalid gradient at index {position} - {found}")
-        if state.grad or hasattr(array, "as_tensor"):
+        if state.grad or hasattr(array, "as_tensor") or grad.is_meta:
             grad = grad.sum_to_size(shape)
         else:
             found = reduce("sum", plain(array), *summed, array.dtype)

@@ -19,6 +19,7 @@ class Bucket:
 
     number      its place in the order of sending
     indices     which of the model's parameters it is for
+    dtype       of the parameters; `flat` may have another
     flat        one element for each of theirs, one parameter after the other
     views       the part of `flat` that is of each parameter, with its shape and its order in memory
     pending     how many of the gradients are still to come in this backward pass
@@ -32,6 +33,7 @@ class Bucket:
         self.number, self.indices, self.parameters = number, list(indices), list(parameters)
         self.pending = 0
         self.grads: list[Tensor | None] = []
+        self.dtype = parameters[0].dtype
         self._make(dtype or parameters[0].dtype)
 
     def _make(self, dtype: Any) -> None:
@@ -39,6 +41,11 @@ class Bucket:
         self.views = views(self.flat, self.parameters)
         self.places = [view._array for view in self.views]
         self.turned = not all(view.is_contiguous() for view in self.views)
+
+    def fits(self) -> bool:
+        """Whether the parameters are still where and what they were: a model can be moved, or given another dtype, after it was wrapped."""
+        device, dtype = self.flat.device, self.dtype
+        return all([p.device == device and p.dtype is dtype for p in self.parameters])
 
     def fill(self, factor: float) -> None:
         """flat = factor * the gradients, in one launch; zeros for those that are not there."""

@@ -162,8 +162,11 @@ class Reducer:
     # ---- a pass ----
 
     def prepare_for_forward(self) -> None:
-        """A forward pass begins."""
+        """A forward pass begins. If the model was moved since it was wrapped, the buckets move, too."""
         self.seen["forward"] = now()
+        if not all(bucket.fits() for bucket in self.buckets):
+            order = [index for bucket in self.assignment for index in bucket]
+            self._build(assign_by_size([self.params[i] for i in order], self.limits, self.expect_sparse, order)[0])
 
     def prepare_for_backward(self, outputs: Tensor | Sequence[Tensor]) -> None:
         """Expect gradients of all parameters; with find_unused_parameters, of those from which `outputs` were computed."""
