@@ -232,7 +232,7 @@ def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None
         return out._bump()
     array = make(out.dtype, out.device)
     if name in RANGES and array.size == out._array.size:
-        array = array.reshape(out._array.shape)
+        array = arrays.strided_view(array, out._array.shape, geometry.contiguous_strides(out._array.shape))
     if tuple(array.shape) != tuple(out._array.shape):
         if out._array.size and name in COUNTED:
             found = f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()}"

@@ -112,7 +112,7 @@ def _check_computed(name: str, dtype: dtypes.dtype | None) -> None:
 def linspace(start, end, steps=None, *, out=None, dtype=None, **options) -> Tensor:
     """`steps` numbers from start to end, both included, at equal distances."""
     start, end, n, dtype = _ends("linspace", start, end, steps, dtype)
-    return made("linspace", lambda d, where: arrays.to_device(_spread(start, end, n, d), where), out, dtype=dtype, **options)
+    return made("linspace", lambda d, where: _between(_spread, (start, end), n, d, where), out, dtype=dtype, **options)
 
 
 @factory
@@ -121,7 +121,14 @@ def logspace(start, end, steps=None, base=10.0, *, out=None, dtype=None, **optio
     start, end, n, dtype = _ends("logspace", start, end, steps, dtype)
     if isinstance(number("logspace", base, "base"), complex):
         raise TypeError("logspace(): argument 'base' must be float, not complex")
-    return made("logspace", lambda d, where: arrays.to_device(_powers(float(base), start, end, n, d), where), out, dtype=dtype, **options)
+    return made("logspace", lambda d, where: _between(_powers, (float(base), start, end), n, d, where), out, dtype=dtype, **options)
+
+
+def _between(values, ends: tuple, n: int, dtype: dtypes.dtype, where) -> Any:
+    """What `values` computes, on a device; nothing is computed for one without data, nor can it be from ends that have none."""
+    if where.type == "meta":
+        return arrays.empty((n,), dtype.numpy, where)
+    return arrays.to_device(values(*[number("linspace", end) for end in ends], n, dtype), where)
 
 
 def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dtype | None]:
@@ -130,12 +137,12 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
     if any(shapes):
         given = f"start with {shapes[0]} dimension(s) and end with {shapes[1]} dimension(s)"
         raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, found {given}.")
-    start, end = (number(name, v.detach() if isinstance(v, Tensor) else v, p) for v, p in ((start, "start"), (end, "end")))
+    start, end = (_end(name, v, p) for v, p in ((start, "start"), (end, "end")))
     if whole(name, "steps", steps) < 0:
         raise RuntimeError(f"number of steps must be non-negative, found {steps}")
     dtype = dtype_of(name, dtype)
     _check_computed(name, dtype)
-    if isinstance(start, complex) or isinstance(end, complex):
+    if any([v.is_complex() if isinstance(v, Tensor) else isinstance(v, complex) for v in (start, end)]):
         found = dtypes.complex_of(dtypes.get_default_dtype())
         if dtype is not None and not dtype.is_complex:
             raise RuntimeError(
@@ -143,6 +150,12 @@ def _ends(name: str, start, end, steps, dtype) -> tuple[Any, Any, int, dtypes.dt
             )
         dtype = dtype or found
     return start, end, steps.__index__(), dtype
+
+
+def _end(name: str, value, parameter: str):
+    """A number, or a tensor without data as it is."""
+    value = value.detach() if isinstance(value, Tensor) else value
+    return value if isinstance(value, Tensor) and value.is_meta else number(name, value, parameter)
 
 
 def _spread(start, end, n: int, dtype: dtypes.dtype) -> np.ndarray:

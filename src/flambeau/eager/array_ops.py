@@ -328,7 +328,7 @@ def _on_meta(op, arguments):
         raise NotImplementedError(f"{op.short} has no rule for tensors without data (device 'meta'). Create them on 'cpu' to compute.")
     found = op.shape_rule(**arguments)
     if isinstance(found, list):
-        return tuple(MetaArray(shape, dtype) for shape, dtype in found)
+        return tuple([MetaArray(*spec) for spec in found])
     return MetaArray(*found)
 
 

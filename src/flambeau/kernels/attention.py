@@ -80,10 +80,8 @@ def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, caus
         else:
             _launch("forward", (out, q, k, v, lse), None, scale, plan)
         return out, lse
-    shape = *q.shape[:-1], v.shape[-1]
-    dense = _is_dense(q) and _is_dense(k) and _is_dense(v)
-    # Elsewhere PyTorch takes another way, whose result is in row-major order.
-    out = _room(shape, q) if dense and q.ndim == 4 else arrays.empty_beside(q, shape, q.dtype)
+    shape, dense = (*q.shape[:-1], v.shape[-1]), _are_dense(q, k, v)
+    out = arrays.empty_strided(shape, result_strides(q, k, v), q.dtype, arrays.device_of(q))
     lse = arrays.empty_beside(q, q.shape[:-1], q.dtype)
     compiled, there = _compiled(q, k, v), _on_gpu(q, v)
     if compiled or there:
@@ -160,14 +158,24 @@ def _scores(q, k, mask, scale: float, causal: bool, rows: slice, keys: slice):
     return found
 
 
-def _room(shape, like: Array) -> Array:
-    """Memory for (*, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
+def result_strides(q: Array, k: Array, v: Array) -> tuple[int, ...]:
+    """Of the result, in elements. Where something is not dense, PyTorch takes another way, whose result is in row-major order."""
+    shape = *q.shape[:-1], v.shape[-1]
+    return strides_like(shape, q) if q.ndim == 4 and _are_dense(q, k, v) else layout.contiguous_strides(shape)
+
+
+def strides_like(shape: tuple[int, ...], like: Array) -> tuple[int, ...]:
+    """Strides for (*, L, E) in the order of `like`: where the heads of a place lie beside each other, as one product for all of them leaves
     them, they do so here, and whoever joins them need not copy."""
     outer, back = _order(like.strides[:-1] if like.size else (0,))
     if outer is None:
-        return arrays.empty_beside(like, shape, like.dtype)
-    made = arrays.empty_beside(like, (*[shape[axis] for axis in outer], shape[-1]), like.dtype)
-    return made.transpose(back)
+        return layout.contiguous_strides(shape)
+    there = *[shape[axis] for axis in outer], shape[-1]
+    return layout.permute(there, layout.contiguous_strides(there), back)[1]
+
+
+def _room(like: Array) -> Array:
+    return arrays.empty_strided(like.shape, strides_like(like.shape, like), like.dtype, arrays.device_of(like))
 
 
 def _room_for_all(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -177,7 +185,7 @@ def _room_for_all(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
     if step > 0 and strides[-1] == 1 and layout.is_non_overlapping_and_dense((3, *q.shape), strides):
         made = arrays.empty_strided((3, *q.shape), strides, q.dtype, arrays.device_of(q))
         return made[0], made[1], made[2]
-    return _room(q.shape, q), _room(k.shape, k), _room(v.shape, v)
+    return _room(q), _room(k), _room(v)
 
 
 @lru_cache(maxsize=256)
@@ -233,6 +241,10 @@ def _launch(name: str, operands: tuple, mask, scale: float, plan: tuple) -> None
 def _rows(x: Array) -> Array:
     """An operand whose rows the loops can read."""
     return x if _is_dense(x) else arrays.contiguous(x)
+
+
+def _are_dense(*operands: Array) -> bool:
+    return all([_is_dense(x) for x in operands])
 
 
 def _is_dense(x: Array) -> bool:

@@ -205,14 +205,15 @@ def _padded(x: Array, padding: Sizes) -> Array:
 
 def _empty(shape: Sizes, x: Array, w: Array) -> Array:
     """Memory for the result: channels last if x or w is."""
-    strides = _strides(shape, x.shape, arrays.element_strides(x), w.shape, arrays.element_strides(w))
+    strides = strides_of(shape, x.shape, arrays.element_strides(x), w.shape, arrays.element_strides(w))
     if type(x) is np.ndarray:
         return native.empty_strided(shape, strides, x.dtype)
     return arrays.empty_strided(shape, strides, x.dtype, arrays.device_of(x))
 
 
 @lru_cache(1024)
-def _strides(shape: Sizes, xs: Sizes, x_steps: Sizes, ws: Sizes, w_steps: Sizes) -> Sizes:
+def strides_of(shape: Sizes, xs: Sizes, x_steps: Sizes, ws: Sizes, w_steps: Sizes) -> Sizes:
+    """Those of the result."""
     in_kind = layout.looks_channels_last(xs, x_steps) or layout.looks_channels_last(ws, w_steps)
     return layout.channels_last_strides(shape) if in_kind and 0 not in shape else layout.contiguous_strides(shape)
 

@@ -92,13 +92,19 @@ def _gates(cell: str, x: np.ndarray, weight: np.ndarray, biases: list[np.ndarray
     return found
 
 
+def shapes(cell: str, rows: int, hidden: int, keeps: bool) -> list[tuple[int, int]]:
+    """Of the outputs, the cell states, what backward needs."""
+    widths = (1, int(cell == "lstm"), 0 if cell.startswith("rnn") or not keeps else 4)
+    return [(rows if k else 0, k * hidden) for k in widths]
+
+
 def forward(
     cell: str, gates: Array, weight: Array, bias: Array | None, h0: Array, c0: Array | None, sizes, reverse: bool, keeps: bool
 ) -> tuple:
     """(outputs (rows, H), the lstm's cell states (rows, H), what backward needs (rows, 4 H)); empty where a cell has none, or nobody wants it."""
-    rows, hidden = sum(sizes), weight.shape[1]
-    widths = {"out": 1, "cell": int(cell == "lstm"), "keep": 0 if cell.startswith("rnn") or not keeps else 4}
-    made = {n: arrays.empty_beside(gates, (rows if k else 0, k * hidden), gates.dtype) for n, k in widths.items()}
+    hidden = weight.shape[1]
+    results = zip(("out", "cell", "keep"), shapes(cell, sum(sizes), hidden, keeps), strict=True)
+    made = {name: arrays.empty_beside(gates, shape, gates.dtype) for name, shape in results}
     given = {n: None if x is None else arrays.contiguous(x) for n, x in (("gates", gates), ("bias", bias), ("h0", h0), ("c0", c0))}
     if type(gates) is not np.ndarray:
         operands = (given["gates"], arrays.contiguous(weight), given["bias"], given["h0"], given["c0"], *made.values())

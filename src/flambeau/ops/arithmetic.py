@@ -8,6 +8,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, folding
 from flambeau.kernels import expr as e
 from flambeau.kernels.pointwise import INTEGERS
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
 from flambeau.ops.nodes import binary
 from flambeau.ops.promotion import is_tensor, promoted
@@ -206,6 +207,7 @@ def _div_trunc_halves(input, other):
     return arrays.run(OPS["trunc"].kernel, (quotient,), (), dtype, dtype)
 
 
+_div_trunc_halves.meta(specs.pointwise)
 _div_trunc_halves.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad: grad.new_zeros(grad.shape))
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 
 def anywhere(mask) -> bool:
-    """Whether any element of a mask is true; inside vmap, any element of any sample: all samples go the same way."""
-    return bool(of_all_samples(mask).any().item())
+    """Whether any element of a mask is true; inside vmap, any element of any sample: all samples go the same way.
+
+    Of a tensor without data nothing is known: it is taken to hold what is usual, and nothing that is wrong."""
+    mask = of_all_samples(mask)
+    return not mask.is_meta and bool(mask.any().item())
 
 
 def of_all_samples(tensor):

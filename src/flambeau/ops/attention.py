@@ -158,7 +158,8 @@ def _wide(array):
 @_attention.meta
 def _(query, key, value, mask, scale, causal):
     lse = dtypes.float32.numpy if query.dtype.itemsize == 2 else query.dtype
-    return [((*query.shape[:-1], value.shape[-1]), query.dtype), (query.shape[:-1], lse)]
+    strides = attention.result_strides(query, key, value)
+    return [((*query.shape[:-1], value.shape[-1]), query.dtype, strides), (query.shape[:-1], lse)]
 
 
 @_attention.joint
@@ -178,6 +179,11 @@ def _attention_backward(grad, query, key, value, mask, out, lse, scale, causal):
     """The gradients of query, key and value."""
     operands = map(_wide, (grad, query, key, value, mask, out))
     return tuple(arrays.cast(found, query.dtype) for found in attention.backward(*operands, lse, scale, causal))
+
+
+@_attention_backward.meta
+def _(grad, query, key, value, **_):
+    return [(x.shape, x.dtype, attention.strides_like(x.shape, x)) for x in (query, key, value)]
 
 
 # -- the formula as it stands --------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import expr as e
+from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise, view
 from flambeau.ops.nodes import unary
 
@@ -172,7 +173,12 @@ def _complex(real, imag):
     return out
 
 
-_complex.meta(lambda real, imag: (np.broadcast_shapes(real.shape, imag.shape), COMPLEX_OF[real.dtype]))
+@_complex.meta
+def _(real, imag):
+    shape, dtype, strides = specs.pointwise(real=real, imag=imag)
+    return shape, COMPLEX_OF[dtype], strides
+
+
 _complex.derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
 
 

@@ -11,6 +11,7 @@ convolution goes from (N, O, *P) with the same weight to (N, C, *S). Without N t
 from __future__ import annotations
 
 from flambeau import dtypes
+from flambeau.kernels import arrays
 from flambeau.kernels import convolution as kernels
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.padding import constant_pad_nd
@@ -27,7 +28,8 @@ def _convolution_of(input, weight, bias, sizes, stride, padding, dilation, trans
 
 @_convolution_of.meta
 def _(input, weight, bias, sizes, stride, padding, dilation, transposed, groups):
-    return (input.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes), input.dtype
+    shape = (input.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *sizes)
+    return shape, input.dtype, kernels.strides_of(shape, *arrays.view_of(input), *arrays.view_of(weight))
 
 
 @_convolution_of.joint
@@ -54,7 +56,8 @@ def _convolution_weight(x, y, kernel, stride, padding, dilation, groups):
 
 @_convolution_weight.meta
 def _(x, y, kernel, stride, padding, dilation, groups):
-    return (y.shape[1], x.shape[1] // groups, *kernel), x.dtype
+    shape = (y.shape[1], x.shape[1] // groups, *kernel)
+    return shape, x.dtype, kernels.strides_of(shape, *arrays.view_of(x), *arrays.view_of(y))
 
 
 @_convolution_weight.joint

@@ -6,6 +6,7 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays, copies, layout, native
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for
 
@@ -70,7 +71,13 @@ def _relaid(input, last, before):
 
 
 _relaid.derivative(input=lambda grad, last, before: _relaid(grad, before, last))
-_relaid.meta(lambda input, last, before: (input.shape, input.dtype))
+
+
+@_relaid.meta
+def _(input, last, before):
+    order, back = arrays.orders(input.ndim, last)
+    shape = tuple([input.shape[d] for d in order])
+    return input.shape, input.dtype, layout.permute(shape, layout.contiguous_strides(shape), back)[1]
 
 
 def _has_channels_last(input) -> bool:
@@ -119,7 +126,7 @@ def _own_strides(input) -> tuple[int, ...] | None:
 
 
 _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad, input_dtype, input_device, None))
-_to_copy.meta(lambda input, dtype, device, strides, non_blocking=False: (input.shape, dtype.numpy))
+_to_copy.meta(lambda input, dtype, device, strides, **_: (input.shape, dtype.numpy, specs.like(input)[2] if strides is None else strides))
 
 
 def _names_dtype(input, *args, **kwargs) -> bool:

@@ -11,6 +11,7 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, gather, layout, order
 from flambeau.kernels import counting as tally
 from flambeau.kernels.reduce import reduce, unhalved
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.reductions import dims_of, reduced_shape
 from flambeau.ops.results import named_result
@@ -46,6 +47,7 @@ def _unique(input, dim, consecutive, places):
     return xp.moveaxis(xp.ascontiguousarray(values), 0, dim), inverse, counts  # slice after slice, as PyTorch leaves them
 
 
+_unique.meta(specs.of_data)
 _unique.derivative(input=lambda grad: no_derivative("unique", "input"))  # equal elements have no one place to send a gradient to
 
 
@@ -62,6 +64,7 @@ def _runs(input, consecutive):
     return flat.take(gather.true_places(begins))
 
 
+_runs.meta(specs.of_data)
 _runs.derivative(input=lambda grad: no_derivative("unique", "input"))
 
 
@@ -117,6 +120,9 @@ def _bincount(input, weights, minlength):
         )
     out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
     return xp.bincount(input, arrays.cast(weights, dtypes.float64.numpy), minlength).astype(out)
+
+
+_bincount.meta(specs.of_data)
 
 
 @composite
@@ -195,6 +201,11 @@ def _histc(input, bins, low, high):
     return xp.bincount(xp.minimum(at, bins - 1), minlength=bins).astype(input.dtype)
 
 
+@_histc.meta
+def _(input, bins, low, high):
+    return (bins,), input.dtype
+
+
 def _extent(values):
     """The least and the greatest element."""
     return [reduce(name, values, tuple(range(values.ndim)), False, values.dtype).item() for name in ("min", "max")]
@@ -246,6 +257,9 @@ def _edges(input, bins, low, high):
         return xp.where(i < (bins + 1) // 2, number(low) + step * i, number(high) - step * (number(bins) - i)).astype(input.dtype)
 
 
+_edges.meta(lambda input, bins, low, high: ((bins + 1,), input.dtype))
+
+
 @on_arrays
 def _counts(points, edges, weight, density):
     """How many points (N, D), or how much weight (N,), in each cell between the edges of D dimensions."""
@@ -270,6 +284,9 @@ def _counts(points, edges, weight, density):
             for d, edge in enumerate(edges):
                 hist = hist / xp.diff(edge).reshape([-1 if i == d else 1 for i in range(len(shape))])
     return hist.astype(points.dtype)
+
+
+_counts.meta(lambda points, edges, weight, density: (tuple([e.shape[0] - 1 for e in edges]), points.dtype))
 
 
 @composite(out=True)

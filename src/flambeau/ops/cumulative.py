@@ -8,10 +8,10 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.lines import ready
 from flambeau.kernels.scan import running_extremum, scan
+from flambeau.ops import specs
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, on_arrays
 from flambeau.ops.reductions import conj, float_dtype, summed_dtype
-from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import whole
 
 
@@ -94,7 +94,7 @@ def logcumsumexp(input, dim):
 logcumsumexp.derivative(
     input=lambda grad, input, result, dim: conj(_weighed(conj(grad), input, result, dim, True)) if input.dim() else grad
 )
-logcumsumexp.meta(like_input)
+logcumsumexp.meta(specs.contiguous)
 
 
 @on_arrays
@@ -124,7 +124,7 @@ def _weighed(values, input, result, dim, back):
         return arrays.cast(up - down, values.dtype)
 
 
-_weighed.meta(like_input)
+_weighed.meta(specs.contiguous)
 _weighed.derivative(
     values=lambda grad, input, result, dim, back: conj(_weighed(conj(grad), input, result, dim, not back)),
     input=lambda grad, values, input, result, dim, back: (

@@ -243,7 +243,7 @@ class ArrayOp(Op):
         self.write: Callable | None = None
         if onto is not None:
             self.write, self.forward = function, _onto_copy(function, onto)
-            self.shape_rule = lambda input, *args, **kwargs: (input.shape, input.dtype)
+            self.shape_rule = lambda input, *args, **kwargs: _look(onto(input))
 
     def derivative(self, **functions: Callable) -> None:
         """How the gradient reaches each tensor parameter.
@@ -284,9 +284,15 @@ class ArrayOp(Op):
         self.prepare_write = function
 
     def meta(self, function: Callable) -> Callable:
-        """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), or a list of them."""
+        """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), row-major, or (shape, dtype,
+        strides in elements); a list of them for several results. Most say it in a word, see specs.py."""
         self.shape_rule = function
         return function
+
+
+def _look(array) -> tuple:
+    """What there is to say about an array without data."""
+    return array.shape, array.dtype, tuple([s // array.itemsize for s in array.strides])
 
 
 def _onto_copy(write: Callable, copy: Callable) -> Callable:

@@ -19,7 +19,7 @@ from flambeau.ops.solvers import _solve, _solve_triangular
 NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite, as its leading minor of order {} is not positive-definite."
 
 
-@from_lapack("linalg_cholesky_ex", square=True, public=False, returns="L info")
+@from_lapack("linalg_cholesky_ex", "N N, int32", square=True, public=False, returns="L info")
 def _cholesky(A, upper, check_errors=True):
     """(L, info), or with `upper` (L^H, info)."""
     xp = arrays.module_of(A)
@@ -65,8 +65,10 @@ def cholesky(input, upper=False):
 
 # -- QR: A = Q R -----------------------------------------------------------------------------------------------------------
 
+QR_SHAPES = {"reduced": "M K, K N", "complete": "M M, M N", "r": "0, K N"}
 
-@from_lapack("linalg.qr", returns="Q R")
+
+@from_lapack("linalg.qr", lambda A, mode="reduced": QR_SHAPES.get(mode, "M K, K N"), returns="Q R")
 def linalg_qr(A, mode="reduced"):
     """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular.
 
@@ -124,7 +126,9 @@ def qr(input, some=True):
 # -- singular values: A = U S V^H ------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg_svd", public=False, returns="U S Vh")
+@from_lapack(
+    "linalg_svd", lambda A, full_matrices: "M M, K real, N N" if full_matrices else "M K, K real, K N", public=False, returns="U S Vh"
+)
 def _svd(A, full_matrices):
     return tuple(matrices.svd(A, full_matrices))
 
@@ -187,7 +191,7 @@ def _skew(x):
 def _check_phase(name: str, turn) -> None:
     """RuntimeError if the gradient has a part along the phases of the columns: the imaginary diagonal of V^H gV."""
     phases = diagonal(turn).imag.detach().abs()
-    if phases.numel() and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
+    if phases.numel() and not phases.is_meta and phases.max().item() > 1e-2 * max(1.0, turn.detach().abs().max().item()):
         known = "the gradient depends on the phase of complex singular vectors or eigenvectors, which are known up to a factor e^{i phi}"
         raise RuntimeError(f"{name}: {known}. So the loss is ill-defined: make it one that a change of phase leaves alone")
 
@@ -195,7 +199,7 @@ def _check_phase(name: str, turn) -> None:
 _svd.derivative(A=_svd_gradient)
 
 
-@from_lapack("linalg_svdvals", public=False)
+@from_lapack("linalg_svdvals", "K real", public=False)
 def _singular_values(A):
     return matrices.svd(A, False, False)
 
@@ -221,7 +225,7 @@ def svd(input, some=True, compute_uv=True):
 # -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.eigh", square=True, out="same", returns="eigenvalues eigenvectors")
+@from_lapack("linalg.eigh", "N real, N N", square=True, out="same", returns="eigenvalues eigenvectors")
 def eigh(A, UPLO="L"):
     """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
     return tuple(matrices.eigh(A, _triangle(UPLO)))
@@ -252,7 +256,7 @@ def _eigh_gradient(grads, eigenvalues, eigenvectors):
 eigh.derivative(A=_eigh_gradient)
 
 
-@from_lapack("linalg_eigvalsh", square=True, public=False)
+@from_lapack("linalg_eigvalsh", "N real", square=True, public=False)
 def _eigvalsh(A, UPLO):
     return matrices.eigh(A, _triangle(UPLO), False)
 
@@ -263,7 +267,7 @@ def eigvalsh(A, UPLO="L"):
     return eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)
 
 
-@from_lapack("linalg.eig", square=True, returns="eigenvalues eigenvectors")
+@from_lapack("linalg.eig", "N complex, N N complex", square=True, returns="eigenvalues eigenvectors")
 def eig(A):
     """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L), both complex, in no particular order, each vector of length 1.
 
@@ -299,7 +303,7 @@ def _eig_gradient(grads, eigenvalues, eigenvectors):
 eig.derivative(A=_eig_gradient)
 
 
-@from_lapack("linalg_eigvals", square=True, public=False)
+@from_lapack("linalg_eigvals", "N complex", square=True, public=False)
 def _eigvals(A):
     return _eig("linalg.eigvals", A, False)
 

@@ -118,6 +118,8 @@ def pdist(input, p=2.0):
         raise RuntimeError(f"pdist only supports floating-point dtypes, found {input.dtype.name}")
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, found {p}")
+    if input.is_meta:
+        return _cdist(input, input, float(p), False).reshape(-1)[: input.shape[0] * (input.shape[0] - 1) // 2].clone()
     above = input.new_ones((input.shape[0],) * 2, dtype=dtypes.bool).triu(1)
     return _cdist(input, input, float(p), False).masked_select(above)
 

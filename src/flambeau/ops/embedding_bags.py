@@ -32,7 +32,7 @@ def embedding_bag(
         offsets = offsets[:-1]
     bags, count = offsets.shape[0], indices.shape[0]
     if indices.is_meta:  # which bag an index belongs to is not known, but what the result looks like is
-        result = embedding(weight, indices).sum(0).expand((bags, weight.shape[1]))
+        result = embedding(weight, indices).sum(0).expand((bags, weight.shape[1])).contiguous()
         return result, indices, offsets, offsets.new_empty(tuple(result.shape) if MODES[mode] == "max" else (bags,))
     place = indices.new_ones(count, dtype=dtypes.int64).cumsum(0) - 1
     bag = searchsorted(offsets.to(dtypes.int64).contiguous(), place, right=True) - 1  # of each index
@@ -97,6 +97,11 @@ def _bag_of(offsets, indices):
 def _bag_sizes(offsets, indices, dtype):
     """How many indices a bag has; 1 for an empty one, whose sum is 0. (B,) -> (B, 1)"""
     return np.maximum(np.diff(_ends(offsets, indices)), 1).astype(dtype.numpy)[:, None]
+
+
+_bag_sums.meta(lambda weight, indices, offsets, factors: ((offsets.shape[0], weight.shape[1]), weight.dtype))
+_bag_of.meta(lambda offsets, indices: (indices.shape, offsets.dtype))
+_bag_sizes.meta(lambda offsets, indices, dtype: ((offsets.shape[0], 1), dtype.numpy))
 
 
 def _table_gradient(grad, weight_shape, indices, offsets, factors):

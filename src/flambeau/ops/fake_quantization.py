@@ -11,6 +11,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 
 
@@ -29,6 +30,7 @@ def _fake_quantize(input, scale, zero_point, quant_min, quant_max):
     return arrays.cast(y, input.dtype), inside
 
 
+_fake_quantize.meta(lambda input, **_: [specs.like(input), (input.shape, "bool", specs.like(input)[2])])
 _fake_quantize.derivative(input=lambda grads, results: grads[0] * results[1])
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, fourier, layout
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj
 from flambeau.ops.padding import constant_pad_nd
@@ -58,13 +59,17 @@ def _c2r(input, dims, scale, n):
     if compiled is not None:
         return compiled
     fft = arrays.module_of(input).fft
-    strides = layout.preserve_format_strides(input.shape, arrays.element_strides(input))
     if len(dims) == 1:
         found = fft.irfft(input, n, axis=dims[0], norm="forward")
     else:
         found = fft.irfftn(input, s=[input.shape[d] for d in dims[:-1]] + [n], axes=dims, norm="forward")
-        strides = fourier.result_strides(input.shape, strides, tuple(dims[:-1]))
-    return _laid_out(_scaled(found, scale), dims[-1:], strides)
+    return _laid_out(_scaled(found, scale), dims[-1:], _before_last(input, dims))
+
+
+def _before_last(input, dims) -> tuple[int, ...]:
+    """How the spectrum lies after the transforms along all of `dims` but the last."""
+    strides = layout.preserve_format_strides(input.shape, arrays.element_strides(input))
+    return strides if len(dims) == 1 else fourier.result_strides(input.shape, strides, tuple(dims[:-1]))
 
 
 def _scaled(found, scale):
@@ -95,6 +100,7 @@ def _weigh_mirrored(input, dim, n, factor):
     return out
 
 
+_weigh_mirrored.meta(specs.like)
 _weigh_mirrored.derivative(input=lambda grad, dim, n, factor: _weigh_mirrored(grad, dim, n, factor))
 _c2c.derivative(input=lambda grad, dims, scale, forward: _c2c(grad, dims, scale, not forward))
 _r2c.derivative(
@@ -111,17 +117,21 @@ def _with_size(shape, dim: int, n: int) -> tuple[int, ...]:
 
 @_c2c.meta
 def _(input, dims, scale, forward):
-    return input.shape, dtypes.complex_of(dtypes.OF_NUMPY[input.dtype]).numpy
+    strides = fourier.result_strides(input.shape, arrays.element_strides(input), tuple(dims))
+    return input.shape, dtypes.complex_of(dtypes.OF_NUMPY[input.dtype]).numpy, strides
 
 
 @_r2c.meta
 def _(input, dims, scale):
-    return _with_size(tuple(input.shape), dims[-1], input.shape[dims[-1]] // 2 + 1), dtypes.complex_of(dtypes.OF_NUMPY[input.dtype]).numpy
+    shape = _with_size(tuple(input.shape), dims[-1], input.shape[dims[-1]] // 2 + 1)
+    strides = fourier.result_strides(shape, arrays.element_strides(input), tuple(dims), True)
+    return shape, dtypes.complex_of(dtypes.OF_NUMPY[input.dtype]).numpy, strides
 
 
 @_c2r.meta
 def _(input, dims, scale, n):
-    return _with_size(tuple(input.shape), dims[-1], n), dtypes.OF_NUMPY[input.dtype].to_real().numpy
+    shape, strides = _with_size(tuple(input.shape), dims[-1], n), _before_last(input, dims)
+    return shape, dtypes.OF_NUMPY[input.dtype].to_real().numpy, fourier.result_strides(shape, strides, tuple(dims[-1:]))
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------------

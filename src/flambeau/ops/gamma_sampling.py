@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, rejection
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, no_derivative, on_arrays
 from flambeau.ops.sampling import source
-from flambeau.ops.shape_rules import like_input
 
 STEPS = (-2, -1, 1, 2)
 WEIGHTS = (1 / 12, -8 / 12, 8 / 12, -1 / 12)  # of a first derivative by differences
@@ -38,7 +38,7 @@ def _tiny(array) -> float:
     return dtypes.finfo(dtypes.of_array(array)).tiny
 
 
-standard_gamma.meta(like_input)
+standard_gamma.meta(specs.contiguous)
 standard_gamma.derivative(input=lambda grad, input, result: grad * standard_gamma_grad(input, result))
 
 
@@ -52,7 +52,7 @@ def sample_dirichlet(input, generator=None):
     return arrays.cast(xp.clip(drawn / drawn.sum(-1, keepdims=True), limits.tiny, 1 - limits.eps / 2), input.dtype)
 
 
-sample_dirichlet.meta(like_input)
+sample_dirichlet.meta(specs.contiguous)
 
 
 @sample_dirichlet.joint
@@ -99,6 +99,7 @@ def _once(slope, parameter):
     return arrays.copy(slope)
 
 
+_once.meta(lambda slope, parameter: specs.like(slope))
 _once.derivative(parameter=lambda grad: no_derivative("the slope of gamma and Dirichlet numbers", "their parameters"))
 
 

@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 
 from flambeau.kernels import arrays
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, no_derivative, on_arrays
-from flambeau.ops.shape_rules import broadcast, like_input
 
 DOUBLE = np.dtype(np.float64)
 series = functools.partial(on_arrays, public=False, method=False, promote=("input", "other"), rule="float")
@@ -53,8 +53,8 @@ def gamma_q(input, other):
     return _incomplete_gamma(input, other, upper=True)
 
 
-gamma_p.meta(broadcast)
-gamma_q.meta(broadcast)
+gamma_p.meta(specs.pointwise)
+gamma_q.meta(specs.pointwise)
 gamma_p.derivative(input=lambda grad: no_derivative("igamma", "input"), other=lambda grad, input, other: grad * _density(input, other))
 gamma_q.derivative(input=lambda grad: no_derivative("igammac", "input"), other=lambda grad, input, other: -grad * _density(input, other))
 
@@ -204,7 +204,7 @@ def hurwitz_zeta(input, other):
     return rounded(out, _zeta(xp, s, q))
 
 
-hurwitz_zeta.meta(broadcast)
+hurwitz_zeta.meta(specs.pointwise)
 hurwitz_zeta.derivative(
     input=lambda grad: no_derivative("zeta", "input"),
     other=lambda grad, input, other: grad * -input * hurwitz_zeta(input + 1, other),
@@ -248,5 +248,5 @@ def polygamma_series(input, n):
     return rounded(out, (1.0 if n % 2 else -1.0) * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x))
 
 
-polygamma_series.meta(like_input)
+polygamma_series.meta(specs.like)
 polygamma_series.derivative(input=lambda grad, input, n: grad * polygamma_series(input, n + 1))

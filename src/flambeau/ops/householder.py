@@ -17,7 +17,7 @@ from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same
 from flambeau.ops.solvers import _solve_triangular, stored_by_columns
 
 
-@from_lapack("geqrf", method=True, returns="a tau", integers=NotImplementedError)
+@from_lapack("geqrf", "M N, K", method=True, returns="a tau", integers=NotImplementedError)
 def geqrf(input):
     """(a, tau): R on and above the diagonal of a, the vectors of the reflections that make up Q below it. (..., M, N), (..., K)."""
     return matrices.qr_packed(input)

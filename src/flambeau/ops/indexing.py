@@ -95,7 +95,9 @@ def _(input, indices):
     plan = _as_plan(input, indices)
     if MASK in plan.kinds:
         raise NotImplementedError("x[mask] has as many elements as the mask has true ones, and a tensor on the meta device has no elements")
-    return result_shape(plan), input.dtype
+    shape = result_shape(plan)
+    dense = plan.strides == layout.contiguous_strides(plan.shape)
+    return shape, input.dtype, layout.contiguous_strides(shape) if dense else result_strides(plan)
 
 
 def _as_plan(input, indices) -> Plan:

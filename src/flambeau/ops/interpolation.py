@@ -21,6 +21,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, gather
 from flambeau.kernels.mixing import Table, mix
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.pooling import _adaptive_avg
 
@@ -70,7 +71,7 @@ def _resized(input, steps, backward=False):
     shape = list(input.shape)
     for dim, key in steps:
         shape[dim] = key[1] if backward else key[2]
-    return tuple(shape), input.dtype
+    return specs.in_kind(input, shape)
 
 
 _bytes.meta(_resized)
@@ -113,8 +114,8 @@ FLOAT32 = np.dtype(np.float32)
 
 _picked.derivative(input=lambda grad, key: _unpicked(grad, key))
 _unpicked.derivative(grad=lambda grad, key: _picked(grad, key))
-_picked.meta(lambda input, key: ((*input.shape[: len(input.shape) - len(key[1])], *key[2]), input.dtype))
-_unpicked.meta(lambda grad, key: ((*grad.shape[: len(grad.shape) - len(key[1])], *key[1]), grad.dtype))
+_picked.meta(lambda input, key: specs.in_kind(input, (*input.shape[: input.ndim - len(key[1])], *key[2])))
+_unpicked.meta(lambda grad, key: specs.in_kind(grad, (*grad.shape[: grad.ndim - len(key[1])], *key[1])))
 
 
 @functools.lru_cache(64)

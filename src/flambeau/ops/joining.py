@@ -8,8 +8,8 @@ import numpy as np
 
 from flambeau.dtypes import promote_types
 from flambeau.kernels import arrays, layout, native
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
-from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
 
 
@@ -81,7 +81,9 @@ def _joining(joined: tuple, shape: tuple, dtype, dim: int):
 def _(tensors, dim):
     shape = list(tensors[0].shape)
     shape[dim] = sum(a.shape[dim] for a in tensors)
-    return shape, tensors[0].dtype
+    views = [arrays.view_of(a) for a in tensors]
+    rows = all([layout.is_contiguous(*v) for v in views])
+    return shape, tensors[0].dtype, layout.contiguous_strides(tuple(shape)) if rows else joined_strides(tuple(shape), views)
 
 
 def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list:
@@ -163,8 +165,10 @@ _stack.derivative(tensors=lambda grad, dim: list(grad.unbind(dim)))
 
 @_stack.meta
 def _(tensors, dim):
-    shape = tensors[0].shape
-    return (*shape[:dim], len(tensors), *shape[dim:]), tensors[0].dtype
+    first = tensors[0]
+    shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
+    in_kind = first.ndim in (4, 5) and dim < first.ndim and layout.looks_channels_last(*arrays.view_of(first))
+    return shape, first.dtype, _stacked_strides(tensors, dim) if in_kind else layout.contiguous_strides(shape)
 
 
 @on_arrays(public=False, method=False, differentiable=False)
@@ -181,7 +185,7 @@ def _stack_as(tensors, dim, shape, strides):
 
 @_stack_as.meta
 def _(tensors, dim, shape, strides):
-    return shape, tensors[0].dtype
+    return shape, tensors[0].dtype, strides
 
 
 @composite(method=False, out="cast or TypeError apart rows", settled=True)
@@ -244,7 +248,7 @@ def _replacing(name: str, window):
         input=lambda grad, src_shape, args: replaced(grad.contiguous(), grad.new_zeros(src_shape), args),
         src=lambda grad, args: window(grad.contiguous(), *args),
     )
-    replaced.meta(like_input)
+    replaced.meta(specs.like)
     return replaced
 
 

@@ -27,7 +27,7 @@ from flambeau.ops.views import whole
 # -- determinants ----------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.det", square=True)
+@from_lapack("linalg.det", "", square=True)
 def linalg_det(A):
     """The determinant of square matrices. (..., N, N) -> (...)."""
     return matrices.det(A)
@@ -50,19 +50,13 @@ def _det_gradient(grad, A, result):
 linalg_det.derivative(A=_det_gradient)
 
 
-@linalg_det.meta
-def _(A):
-    check_square("linalg.det", A)
-    return A.shape[:-2], A.dtype
-
-
 @composite
 def det(input):
     """The determinant of square matrices. (..., N, N) -> (...)."""
     return linalg_det(input)
 
 
-@from_lapack("linalg.slogdet", square=True, returns="sign logabsdet")
+@from_lapack("linalg.slogdet", ", real", square=True, returns="sign logabsdet")
 def linalg_slogdet(A):
     """(sign, log |det|) of square matrices: det = sign exp(logabsdet), which neither over- nor underflows. (..., N, N) -> (...), (...)."""
     sign, size = matrices.slogdet(A)
@@ -100,7 +94,7 @@ def logdet(input):
 # -- rank and condition ----------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.matrix_rank", differentiable=False)
+@from_lapack("linalg.matrix_rank", "int64", differentiable=False)
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     """The number of singular values above max(atol, rtol * the largest). (..., M, N) -> (...)."""
     if hermitian:
@@ -214,6 +208,12 @@ def _matrix_exp_gradient(grad, A):
     n, turned, cat = A.shape[-1], adjoint(A), OPS["cat"]
     blocks = cat([cat([turned, grad], -1), cat([A.new_zeros(tuple(A.shape)), turned], -1)], -2)
     return linalg_matrix_exp(blocks).narrow(-2, 0, n).narrow(-1, n, n)
+
+
+@linalg_matrix_exp.meta
+def _(A):
+    check_square("linalg.matrix_exp", A)
+    return A.shape, A.dtype
 
 
 linalg_matrix_exp.derivative(A=_matrix_exp_gradient)

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.decompositions import eigh
 from flambeau.ops.matrix import adjoint, diagonal, identity_like
@@ -58,6 +59,9 @@ def lobpcg(
 def _as_eigenpairs(A, found_values, found_vectors):
     """The values (..., k) and vectors (..., M, k), which are A's: through them gradients flow to A."""
     return found_values.copy(), found_vectors.copy()
+
+
+_as_eigenpairs.meta(lambda A, found_values, found_vectors: [specs.contiguous(found_values), specs.contiguous(found_vectors)])
 
 
 def _eigenpairs_gradient(grads, A, values, vectors):

@@ -147,7 +147,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
         )
     loss = _binary_cross_entropy(input, target)
     found = reduced(loss, reduction)
-    if not input.is_cuda and not input.is_meta and anywhere(found.isnan()):
+    if not input.is_cuda and anywhere(found.isnan()):
         _check_probabilities("input", input)
         _check_probabilities("target", target)
     return found if weight is None else reduced(loss * weight, reduction)
@@ -248,7 +248,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     """
     if isinstance(var, (int, float)):
         var = input.new_full(input.shape, var)
-    if not var.is_meta and anywhere(var < 0):
+    if anywhere(var < 0):
         raise ValueError("var has negative entry/entries: variances are not negative. Try var.exp() if it is a logarithm")
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):

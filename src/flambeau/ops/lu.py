@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, matrices
+from flambeau.kernels import arrays, layout, matrices
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_system, from_lapack, identity_like, refuse
 from flambeau.ops.solvers import _solve_triangular, stored_by_columns
@@ -23,7 +24,7 @@ ZERO_PIVOT = (
 )
 
 
-@from_lapack("linalg.lu_factor_ex", returns="LU pivots info")
+@from_lapack("linalg.lu_factor_ex", "M N, K int32, int32", returns="LU pivots info")
 def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """(LU, pivots, info): info is the position of the first zero on U's diagonal, 0 if there is none.
 
@@ -126,6 +127,7 @@ def _permutation(LU, pivots, name):
     return P.reshape(*batch, m, m)
 
 
+_permutation.meta(lambda LU, pivots, name: ((*LU.shape[:-1], LU.shape[-2]), LU.dtype))
 _permutation.derivative(LU=lambda grad, LU_shape: grad.new_zeros(LU_shape))
 
 
@@ -200,7 +202,7 @@ def lu_solve(input, LU_data, LU_pivots):
 ZERO_BLOCK = "The block {} of D is zero: the factorization was completed, but D is singular and cannot be used to solve a system."
 
 
-@from_lapack("linalg.ldl_factor_ex", square=True, returns="LD pivots info", differentiable=False)
+@from_lapack("linalg.ldl_factor_ex", "N N, N int32, int32", square=True, returns="LD pivots info", differentiable=False)
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
     """(LD, pivots, info) of symmetric (or Hermitian) matrices: L and the block-diagonal D packed in one lower triangle."""
     found = matrices.ldl_factor(A, bool(hermitian))
@@ -215,7 +217,7 @@ def ldl_factor(A, *, hermitian=False):
     return ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2]
 
 
-@from_lapack("linalg.ldl_solve", square=True)
+@from_lapack("linalg.ldl_solve", "", square=True)
 def ldl_solve(LD, pivots, B, *, hermitian=False):
     """X with A X = B, given the LDL^T factors of A. (..., N, N), (..., N), (..., N, K) -> (..., N, K)."""
     name = "torch.linalg.ldl_solve"
@@ -231,3 +233,9 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     if open_pair.any():
         raise RuntimeError(f"{name}: negative pivots stand for blocks of two rows, and come in pairs; found one without a second")
     return matrices.ldl_solve(LD, pivots, B, bool(hermitian))
+
+
+@ldl_solve.meta
+def _(LD, pivots, B, *, hermitian=False):
+    check_system("torch.linalg.ldl_solve", LD, B, names="LD and B")
+    return specs.by_columns((*layout.broadcast_shapes(tuple(LD.shape[:-2]), tuple(B.shape[:-2])), *B.shape[-2:]), B.dtype)

@@ -42,7 +42,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if weight is not None and weight.numel() != c:
         raise RuntimeError(f"multi_margin_loss: inconsistent weight size, expected {c} but got {list(weight.shape)}")
     at = target.reshape((n, 1))
-    if not target.is_meta and anywhere((at < 0) | (at >= c)):
+    if anywhere((at < 0) | (at >= c)):
         raise RuntimeError(f"multi_margin_loss: target out of range: the {c} classes are 0 to {c - 1}, found {_outside(at, 0, c)}")
     loss = (margin - rows.gather(1, at) + rows).clamp_min(0)
     if p == 2:
@@ -66,7 +66,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     _check_labels("multilabel_margin_loss", target)
     n, c = rows.shape
     target = target.reshape((n, c))
-    if not target.is_meta and anywhere((target < -1) | (target >= c)):
+    if anywhere((target < -1) | (target >= c)):
         raise RuntimeError(
             f"multilabel_margin_loss: argument #2 'target' is out of range: the {c} classes are 0 to {c - 1}, and -1 ends a list; "
             f"found {_outside(target, -1, c)}"

@@ -9,6 +9,7 @@ import numpy as np
 from flambeau import literals
 from flambeau.kernels import arrays, gather, layout
 from flambeau.kernels import expr as e
+from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.scattering import check_tensor
 from flambeau.ops.views import placed
@@ -60,6 +61,7 @@ def _masked_select(input, mask):
     return gather.read(input.reshape(1), [mask.reshape(1)]) if not input.ndim else gather.read(input, [mask])
 
 
+_masked_select.meta(specs.of_data)
 _masked_select.derivative(input=lambda grad, input_shape, mask: _masked_scatter.call_inplace(grad.new_zeros(input_shape), mask, grad))
 
 

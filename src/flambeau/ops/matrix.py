@@ -6,6 +6,7 @@ dtype) and the name to complain under, pieces take tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 
 import numpy as np
@@ -13,18 +14,23 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, lapack, layout
+from flambeau.ops import specs
 from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import conj
 
 LAPACK_DTYPES = tuple(d.numpy for d in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128))
 
 
-def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = RuntimeError, by_columns: bool = True, **options):
+def from_lapack(
+    name: str, results: str | Callable[..., str], *, square: bool = False, integers: type[Exception] = RuntimeError, by_columns: bool = True,
+    **options,
+):  # fmt: skip
     """Declare an operation of LAPACK's. Private ones are called linalg_solve_ex, say, as PyTorch names their results and nodes.
 
     The first argument is checked: matrices (`square` ones) of a dtype that LAPACK has; autocast has made float32 of half precision
     by then. `integers` is the error for integers. Where an algorithm does not converge, the error is PyTorch's. Results that are
-    matrices lie in memory column after column, unless `by_columns` is False.
+    matrices lie in memory column after column, unless `by_columns` is False. `results` says what they look like, see specs.factors; or a
+    function of the arguments does.
     """
 
     def declare(function) -> ArrayOp:
@@ -34,8 +40,7 @@ def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = 
         @wraps(function)
         def forward(*args, **kwargs):
             a = args[0] if args else kwargs[first]
-            (check_square if square else check_matrices)(shown, a, first)
-            check_float(shown, a, integers=integers)
+            check(a)
             try:
                 found = compute(*args, **kwargs)
             except np.linalg.LinAlgError:
@@ -48,6 +53,16 @@ def from_lapack(name: str, *, square: bool = False, integers: type[Exception] = 
             if type(found) is not tuple:
                 return lapack.by_columns(found) if found.ndim >= ndim else found
             return tuple([lapack.by_columns(x) if x.ndim >= ndim else x for x in found])
+
+        def check(a) -> None:
+            (check_square if square else check_matrices)(shown, a, first)
+            check_float(shown, a, integers=integers)
+
+        @op.meta
+        def _(**arguments):
+            check(arguments[first])
+            found = specs.factors(results if isinstance(results, str) else results(**arguments), arguments[first], by_columns)
+            return found if op.returns else found[0]
 
         op.forward = forward
         return op
@@ -102,6 +117,8 @@ def check_system(name: str, a, b, left: bool = True, names: str = "A and B") -> 
 
 def refuse(name: str, info, reason, error: type[Exception] = LinAlgError) -> None:
     """Raise for the first matrix whose `info`, LAPACK's report, is not zero. `reason` makes a sentence of it: info -> str."""
+    if type(info) is arrays.MetaArray:
+        return
     failed = np.flatnonzero(np.asarray(info.get() if hasattr(info, "get") else info))
     if failed.size:
         which = f"(Batch element {failed[0]}): " if info.ndim else ""

@@ -19,6 +19,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, channels, layout, rowwise
+from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
@@ -348,7 +349,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
     if not input.numel():
-        return _scaled_nothing(input, weight, bias), *[input.new_zeros((N, group), dtype=stored)] * 2
+        return _scaled_nothing(input, weight, bias), *[input.new_zeros((N, group), dtype=stored) for _ in range(2)]
     x = row_major(_wide(input)).reshape((N, C, HxW))
     out, mean, rstd, _ = _by_channel(x, *_scale_and_shift(x, weight, bias), float(eps), group, None)
     return in_kind(_unsafe_view(out, tuple(input.shape)), input).to(input.dtype), mean.to(stored), rstd.to(stored)
@@ -457,7 +458,7 @@ def _statistics_shape(input, groups: int) -> tuple[int, ...]:
 
 @_by_channel.meta
 def _(input, weight, bias, eps, groups, rounding, running=None):
-    return [(input.shape, input.dtype), *[(_statistics_shape(input, groups), input.dtype)] * 3]
+    return [specs.like(input), *[(_statistics_shape(input, groups), input.dtype)] * 3]
 
 
 @_by_channel.joint
@@ -501,7 +502,7 @@ def _by_channel_backward(g, input, weight, mean, rstd, groups):
 
 @_by_channel_backward.meta
 def _(g, input, weight, mean, rstd, groups):
-    return [(input.shape, input.dtype), *[((input.shape[1],), input.dtype)] * 2]
+    return [specs.like(input), *[((input.shape[1],), input.dtype)] * 2]
 
 
 @_by_channel_backward.joint
@@ -547,7 +548,7 @@ def _by_running(input, mean, var, weight, bias, eps):
     return channels.by_running(input, mean, var, weight, bias, eps)
 
 
-_by_running.meta(lambda input, mean, var, weight, bias, eps: (input.shape, input.dtype))
+_by_running.meta(specs.like)
 _by_running.derivative(
     input=lambda grad, var, weight, eps: grad * ((var + eps).rsqrt() * weight).reshape(_channel_shape(grad)),
     weight=lambda grad, input, mean, var, eps: _over_channels(grad * (input - mean.reshape(_channel_shape(grad)))) * (var + eps).rsqrt(),

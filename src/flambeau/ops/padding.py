@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, borders, gather, layout
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole
 
@@ -49,7 +50,17 @@ constant_pad_nd.derivative(input=lambda grad, pad: constant_pad_nd(grad, tuple(-
 @constant_pad_nd.meta
 def _(input, pad, value=0):
     pairs = _pairs(input.shape, tuple([whole(p) for p in pad]))
-    return tuple(n + sum(pair) for n, pair in zip(input.shape, pairs, strict=True)), input.dtype
+    shape, dtype, strides = _bordered_spec(input, pairs)
+    if not layout.is_contiguous(*arrays.view_of(input)) and max((max(pair) for pair in pairs), default=0) <= 0:
+        strides = layout.preserve_format_strides(shape, arrays.element_strides(input))
+    return shape, dtype, strides
+
+
+def _bordered_spec(input, pairs):
+    """What `_bordered_as_it_lies` gives."""
+    shape = tuple([n + sum(pair) for n, pair in zip(input.shape, pairs, strict=True)])
+    found = specs.in_kind(input, shape)
+    return (shape, input.dtype, layout.contiguous_strides(shape)) if layout.is_contiguous(*arrays.view_of(input)) else found
 
 
 @lru_cache(1024)
@@ -107,7 +118,8 @@ def _continued(input, widths, mode):
 
 @_continued.meta
 def _(input, widths, mode):
-    return tuple(n + sum(pair) for n, pair in zip(input.shape, _pairs(input.shape, widths), strict=True)), input.dtype
+    found = _bordered_spec(input, _pairs(input.shape, widths))
+    return found[:2] if mode == "circular" else found
 
 
 @on_arrays(public=False, method=False)
@@ -132,7 +144,7 @@ def _continued_backward(grad, sizes, widths, mode):
 _continued.derivative(input=lambda grad, input_shape, widths, mode: _continued_backward(grad, input_shape, widths, mode))
 _continued.straight = "zero"
 _continued_backward.derivative(grad=lambda grad, widths, mode: _continued(grad, widths, mode))
-_continued_backward.meta(lambda grad, sizes, widths, mode: (sizes, grad.dtype))
+_continued_backward.meta(lambda grad, sizes, widths, mode: (sizes, grad.dtype) if mode == "circular" else specs.in_kind(grad, sizes))
 
 
 def _check_widths(input, widths, mode: str) -> None:

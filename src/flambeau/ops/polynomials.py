@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
 from flambeau.ops.gamma_series import in_double, rounded
-from flambeau.ops.shape_rules import broadcast
 
 
 def declare(name: str, words: str, first: Callable, step: Callable, closed: Callable | None = None, shifted: bool = False) -> None:
@@ -32,7 +32,7 @@ def declare(name: str, words: str, first: Callable, step: Callable, closed: Call
 
     polynomial.__doc__ = f"{words} of degree n at x. Shapes broadcast."
     declared = on_arrays(name=f"special.{name}", method=False, promote=("x", "n"), rule="float", differentiable=False)
-    declared(polynomial).meta(broadcast)
+    declared(polynomial).meta(specs.pointwise)
 
 
 def _climb(xp, x, n, first, step, closed):

@@ -17,6 +17,7 @@ from functools import lru_cache
 from flambeau import determinism, dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels import pooling as kernels
+from flambeau.ops import specs
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.copying import in_kind
 from flambeau.ops.declare import composite, on_arrays
@@ -59,7 +60,7 @@ def _adaptive_max_op(n: int):
     op.derivative(
         input=lambda grads, indices, input_shape: _spread(_windowed(grads[0], "max", n), indices, tuple(input_shape[-n:]), kernels.ADAPTIVE)
     )
-    op.meta(lambda input, sizes: _both(input, sizes, n))
+    op.meta(lambda input, sizes: [spec if n == 2 else spec[:2] for spec in _both(input, sizes, n)])
     op.straight = "zero"
     return op
 
@@ -80,7 +81,7 @@ def _fractional_op(n: int):
         return tuple(a.reshape(shape) for a in kernels.greatest(x, tables))
 
     op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), None))
-    op.meta(lambda input, samples, sizes, kernel: _both(input, sizes, n))
+    op.meta(lambda input, samples, sizes, kernel: [spec[:2] for spec in _both(input, sizes, n)])
     op.straight = "zero"
     return op
 
@@ -93,7 +94,7 @@ def _avg_pool_op(n: int, back: bool):
         """The average of each window, (*, *large) -> (*, *small); the adjoint the other way."""
         return kernels.averaged(input, small, large, kernels.Windows(kernel, stride, padding, (1,) * n, with_padding, divisor or 0), back)
 
-    op.meta(lambda input, small, large, **_: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
+    op.meta(lambda input, small, large, **_: _averages(input, large if back else small, n))
     op.derivative(
         input=lambda grad, small, large, kernel, stride, padding, with_padding, divisor: AVG_POOL[n, not back](
             grad, small, large, kernel, stride, padding, with_padding, divisor
@@ -113,7 +114,7 @@ def _adaptive_avg_op(n: int, back: bool):
         """The average of each adaptive window, (*, *large) -> (*, *small); the adjoint the other way."""
         return kernels.averaged(input, small, large, kernels.ADAPTIVE, back)
 
-    op.meta(lambda input, small, large: ((*input.shape[: len(input.shape) - n], *(large if back else small)), input.dtype))
+    op.meta(lambda input, small, large: _averages(input, large if back else small, n))
     op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad if back else _windowed(grad, "avg", n), small, large))
     op.straight = None if back else "zero"
     return op
@@ -127,9 +128,19 @@ def _windowed(grad, kind: str, n: int):
     return grad
 
 
+def _pooled(input, sizes, n: int, like=None):
+    """What is left of planes: channels last if `like` (the input, if not given) is."""
+    shape = (*input.shape[: input.ndim - n], *sizes)
+    return specs.in_kind(like or input, shape, input.dtype) if n > 1 and input.ndim == n + 2 else (shape, input.dtype)
+
+
+def _averages(input, sizes, n: int):
+    return _pooled(input, sizes, n)[: 3 if n == 2 else 2]  # of volumes they are row-major
+
+
 def _both(input, sizes, n: int):
-    shape = (*input.shape[: len(input.shape) - n], *sizes)
-    return [(shape, input.dtype), (shape, dtypes.int64.numpy)]
+    shape, dtype, *strides = _pooled(input, sizes, n)
+    return [(shape, dtype, *strides), (shape, dtypes.int64.numpy, *strides)]
 
 
 MAX_POOL = {n: _max_pool_op(n) for n in DIMENSIONS}
@@ -145,7 +156,7 @@ def _spread(values, indices, sizes, windows):
     return kernels.spread(values, indices, sizes, windows)
 
 
-_spread.meta(lambda values, indices, sizes, windows: ((*values.shape[: len(values.shape) - len(sizes)], *sizes), values.dtype))
+_spread.meta(lambda values, indices, sizes, windows: _pooled(values, sizes, len(sizes), indices))
 _spread.derivative(values=lambda grad, indices, sizes: _picked(grad, indices, len(sizes)))
 
 
@@ -478,7 +489,7 @@ def _declare_unpool(n: int) -> None:
         lead, room, count = tuple(input.shape[:-n]), math.prod(sizes), math.prod(input.shape[-n:])
         flat = indices.reshape(*lead, count)
         places = of_all_samples(flat)
-        if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < room:
+        if places.numel() and not places.is_meta and not 0 <= int(places.min()) <= int(places.max()) < room:
             wrong = next(int(i) for i in (places.min(), places.max()) if not 0 <= int(i) < room)
             raise RuntimeError(f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})")
         found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, count)), (*lead, *sizes))

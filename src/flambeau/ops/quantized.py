@@ -26,6 +26,9 @@ def linear(input, packed, most):
     return found.reshape(*input.shape[:-1], packed.shape[0])
 
 
+linear.meta(lambda input, packed, most: ((*input.shape[:-1], packed.shape[0]), input.dtype))
+
+
 @on_arrays(name="_quantized_recurrence", public=False, method=False, differentiable=False, returns="out cell")
 def _recurrence(gates, h0, c0, packed, sizes, reverse, cell, most):
     """(outputs (rows, H), the lstm's cell states) of one layer in one direction."""
@@ -44,6 +47,12 @@ def _recurrence(gates, h0, c0, packed, sizes, reverse, cell, most):
         quantized.step(cell, out[here], gates[here], sums, h if c is None else c, new_c)
         h, c = out[here], new_c
     return out, arrays.empty((0, 0), out.dtype) if cells is None else cells
+
+
+@_recurrence.meta
+def _(gates, h0, c0, **_):
+    out = (gates.shape[0], h0.shape[1]), h0.dtype
+    return [out, ((0, 0), h0.dtype) if c0 is None else out]
 
 
 def _entering(state, start, kept: int, n: int):

@@ -175,6 +175,11 @@ def _recurrence(gates, weight, bias, h0, c0, sizes, reverse, cell, keeps):
     return recurrent.forward(cell, gates, weight, bias, h0, c0, sizes, reverse, keeps)
 
 
+@_recurrence.meta
+def _(gates, weight, bias, h0, c0, sizes, reverse, cell, keeps):
+    return [(shape, gates.dtype) for shape in recurrent.shapes(cell, sum(sizes), weight.shape[1], keeps)]
+
+
 @_recurrence.joint
 def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, again):
     grad, grad_cell, _ = grads
@@ -188,6 +193,12 @@ def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, again):
 def _recurrence_backward(grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse, cell):
     """The gradients of gates, weight, bias, h0 and c0."""
     return recurrent.backward(cell, grad, grad_cell, weight, h0, c0, out, states, kept, sizes, reverse)
+
+
+@_recurrence_backward.meta
+def _(grad, grad_cell, weight, h0, c0, out, **_):
+    of_gates = (out.shape[0], weight.shape[0])
+    return [(shape, weight.dtype) for shape in (of_gates, weight.shape, weight.shape[:1], h0.shape, (0, 0) if c0 is None else c0.shape)]
 
 
 def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels import expr as e
+from flambeau.ops import specs
 from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, on_arrays, pointwise
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted
 from flambeau.ops.results import named_result
-from flambeau.ops.shape_rules import broadcast
 
 floor = unary("floor", "The largest whole number that is not above input.", inplace=True, dtypes="number", complex=False)
 ceil = unary("ceil", "The smallest whole number that is not below input.", inplace=True, dtypes="number", complex=False)
@@ -92,7 +92,7 @@ def _nextafter_halves(input, other):
     return arrays.module_of(input).nextafter(input, other)
 
 
-_nextafter_halves.meta(broadcast)
+_nextafter_halves.meta(specs.pointwise)
 _nextafter_halves.derivative(
     input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape)
 )

@@ -56,7 +56,7 @@ _index_select.derivative(
 
 @_index_select.meta
 def _(input, dim, index):
-    return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]), input.dtype
+    return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]) if input.ndim else (), input.dtype
 
 
 @composite(out="apart", settled=True)
@@ -302,6 +302,9 @@ def _embedding_backward(grad, indices, rows, padding_idx, by_frequency):
     out = arrays.zeros((rows, width), grad.dtype, arrays.device_of(grad))
     gather.add_rows(out, 0, flat, lines, trespass.ROW, padding_idx if padding_idx >= 0 else None)
     return out
+
+
+_embedding_backward.meta(lambda grad, indices, rows, **_: ((rows, grad.shape[-1]), grad.dtype))
 
 
 def _sparse_gradient(grad, indices, weight_shape, padding_idx, by_frequency):

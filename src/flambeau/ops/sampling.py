@@ -11,8 +11,8 @@ import numpy as np
 from flambeau import devices
 from flambeau.kernels import arrays, layout, rejection, sampling
 from flambeau.kernels.meta import MetaArray
+from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
-from flambeau.ops.shape_rules import broadcast, like_input
 from flambeau.random import Generator, default_generator
 
 
@@ -93,7 +93,7 @@ def distribution(signature):
             given = tuple(by_name[p] for p in parameters)
         fill(name, input, generator, **{p: float(v) for p, v in zip(names, given, strict=False)} if given else NOTHING)
 
-    op.meta(like_input)
+    op.meta(specs.like)
     op.derivative(input=_zeros)
     return op
 
@@ -142,7 +142,7 @@ def _(input, from_=None, to=..., *, generator=None):
         fill("randint", input, generator, low=int(low), high=None if high is None else int(high))
 
 
-_random.meta(like_input)
+_random.meta(specs.like)
 _random.derivative(input=_zeros)
 
 
@@ -158,7 +158,7 @@ def _(input, p=0.5, *, generator=None):
     fill("bernoulli", input, generator, p=p if hasattr(p, "shape") else float(p))
 
 
-_bernoulli.meta(like_input)
+_bernoulli.meta(specs.like)
 _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
 
 
@@ -170,7 +170,7 @@ def bernoulli(input, p=None, *, generator=None):
     return out
 
 
-bernoulli.meta(like_input)
+bernoulli.meta(specs.contiguous)
 bernoulli.derivative(input=_zeros)
 
 
@@ -199,7 +199,7 @@ def poisson(input, generator=None):
     return _room(input, rejection).poisson(source(generator, arrays.device_of(input)), input)
 
 
-poisson.meta(like_input)
+poisson.meta(specs.contiguous)
 poisson.derivative(input=_zeros)
 
 
@@ -209,7 +209,7 @@ def binomial(count, prob, generator=None):
     return _room(count, rejection).binomial(source(generator, arrays.device_of(count)), count, prob)
 
 
-binomial.meta(broadcast)
+binomial.meta(specs.broadcast)
 binomial.derivative(count=lambda grad, count_shape: grad.new_zeros(count_shape), prob=lambda grad, prob_shape: grad.new_zeros(prob_shape))
 
 
@@ -222,5 +222,5 @@ def normal_around(mean, std, generator=None):
     return draw("normal", generator, shape, tensors[0].dtype, device, mean=mean, std=std)
 
 
-normal_around.meta(broadcast)
+normal_around.meta(specs.broadcast)
 normal_around.derivative(mean=lambda grad, mean_shape: grad.new_zeros(mean_shape), std=lambda grad, std_shape: grad.new_zeros(std_shape))

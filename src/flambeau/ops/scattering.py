@@ -16,6 +16,8 @@ import numpy as np
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout, trespass
 from flambeau.kernels import gather as kernel
+from flambeau.ops import specs
+from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.views import whole
 
@@ -164,7 +166,7 @@ def _counted_from_front(indices, size):
     return xp.where(indices < 0, indices + indices.dtype.type(size), indices)
 
 
-_counted_from_front.meta(lambda indices, size: (indices.shape, indices.dtype))
+_counted_from_front.meta(lambda indices, size: specs.like(indices))
 
 
 # -- scatter: the way back ------------------------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ def _(grad, input, dim, index, src, reduce, include_self, result, needs, again):
     to_input, to_src = _GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
     if again and reduce == "prod" and not hasattr(src._array, "as_tensor"):
         zeros = _scatter_add(index.new_zeros(grad.shape), dim, index, (src == 0).long())
-        if not zeros.is_meta and (zeros > 1).any().item():
+        if anywhere(zeros > 1):
             to_src = _with_one_derivative(to_src)
     if not include_self:
         to_input = _scatter_value(to_input, dim, index, 0)  # what was replaced had no part in the result
@@ -367,6 +369,9 @@ def _(grad, input, dim, index, src, reduce, include_self, result, needs, again):
 def _with_one_derivative(input):
     """The gradient by several zeros of one product: which of them is a factor of the others' gradients it does not know."""
     return arrays.contiguous_copy(input)
+
+
+_with_one_derivative.meta(specs.contiguous)
 
 
 @_with_one_derivative.joint

@@ -20,6 +20,9 @@ def _search(boundaries, values, right, out_int32):
     return arrays.cast(arrays.module_of(values).asarray(found), dtypes.int32.numpy if out_int32 else dtypes.int64.numpy)
 
 
+_search.meta(lambda boundaries, values, right, out_int32: (values.shape, "int32" if out_int32 else "int64"))
+
+
 @composite(out="same", method=False)
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """The index in `sorted_sequence` before which each value of `input` must go to keep it sorted.
@@ -78,6 +81,9 @@ def _isin(elements, test_elements, invert):
         found = (elements.reshape(-1, 1) == test_elements.reshape(-1)).any(1).reshape(elements.shape)
         return ~found if invert else found
     return xp.isin(unhalved(elements), unhalved(test_elements), invert=invert)
+
+
+_isin.meta(lambda elements, **_: (elements.shape, "bool"))
 
 
 @composite(out="same", method=False)

@@ -11,6 +11,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.reduce import unhalved
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.views import whole
 
@@ -122,6 +123,9 @@ def _segment_gradient(grad, data, result, offsets, reduce, axis, initial):
     out = np.zeros((_flat(data, axis).shape), data.dtype)
     out[where] = found
     return out.reshape(data.shape)
+
+
+_segment_gradient.meta(lambda grad, data, **_: specs.contiguous(data))
 
 
 def _flat(data, axis: int):

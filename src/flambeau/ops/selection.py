@@ -6,6 +6,7 @@ import numpy as np
 
 from flambeau import determinism, dtypes
 from flambeau.kernels import arrays, gather, layout, trespass
+from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.scattering import check_index, check_tensor
 from flambeau.ops.views import whole
@@ -25,6 +26,9 @@ def _nonzero(input):
     columns = gather.true_indices(input)  # PyTorch too writes one dimension after the other
     count = columns.shape[1]
     return arrays.strided_view(columns, (count, input.ndim), (1, count))
+
+
+_nonzero.meta(specs.of_data)
 
 
 @composite(out="same")

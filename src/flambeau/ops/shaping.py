@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau.kernels import arrays, copies, layout, native
+from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.formats import contiguous_format
 from flambeau.ops.joining import joined_strides
-from flambeau.ops.shape_rules import like_input
 from flambeau.ops.views import _permute, _slice, _split, _split_with_sizes, listed, reshaped, sizes_of, whole
 
 
@@ -329,7 +329,7 @@ def _(input, shifts, dims):
 
 
 _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in shifts), dims))
-_roll.meta(like_input)
+_roll.meta(lambda input, shifts, dims: specs.in_kind(input, input.shape) if dims else specs.contiguous(input))
 
 
 @on_arrays
@@ -358,7 +358,7 @@ def _(input, dims):
 
 
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
-_flip.meta(like_input)
+_flip.meta(specs.like)
 
 
 @composite(settled=True)
@@ -411,11 +411,12 @@ _rot90.derivative(input=lambda grad, k, dims: _rot90(grad, -k % 4, dims))
 
 @_rot90.meta
 def _(input, k, dims):
-    shape = list(input.shape)
+    if not k:
+        return specs.contiguous(input)
+    shape, dtype, strides = specs.like(input)
     if k % 2:
-        a, b = dims
-        shape[a], shape[b] = shape[b], shape[a]
-    return shape, input.dtype
+        shape, strides = layout.transpose(shape, strides, *dims)
+    return shape, dtype, strides
 
 
 @composite
@@ -449,18 +450,21 @@ def _indices_repeated(repeats, output_size):
         raise RuntimeError("repeats must be a number or a row of numbers: 0-dim or 1-dim")
     if repeats.is_floating_point() or repeats.is_complex():
         raise NotImplementedError(f"repeat_interleave is not implemented for repeats of {repeats.dtype}: int64 or int32. Try .long()")
-    found = _repeat_indices(repeats)
+    found = _repeat_indices(repeats, output_size)
     if output_size is not None and found.numel() != output_size:
         raise RuntimeError(f"allocated size does not match required size: output_size is {output_size}, repeats add up to {found.numel()}")
     return found
 
 
 @on_arrays
-def _repeat_indices(repeats):
+def _repeat_indices(repeats, size):
     xp = arrays.module_of(repeats)
     if repeats.size and int(repeats.min()) < 0:
         raise RuntimeError("repeats can not be negative")
     return xp.repeat(xp.arange(repeats.size, dtype=repeats.dtype), repeats.reshape(-1))
+
+
+_repeat_indices.meta(lambda repeats, size: specs.of_data() if size is None else ((size,), repeats.dtype))
 
 
 # -- copies under the names of views ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, lapack, layout, matrices
-from flambeau.ops import shape_rules
+from flambeau.ops import specs
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import (
@@ -35,12 +35,12 @@ def stored_by_columns(x):
 
 
 stored_by_columns.derivative(x=lambda grad: grad)
-stored_by_columns.meta(lambda x: (x.shape, x.dtype))
+stored_by_columns.meta(lambda x: specs.by_columns(x.shape, x.dtype))
 
 # -- inverses --------------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.inv", square=True, out="same", grad_name="LinalgInvExBackward0")
+@from_lapack("linalg.inv", "N N", square=True, out="same", grad_name="LinalgInvExBackward0")
 def inv(A):
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     try:
@@ -59,19 +59,13 @@ def _inverse_gradient(grad, result):
 inv.derivative(A=_inverse_gradient)
 
 
-@inv.meta
-def _(A):
-    check_square("linalg.inv", A)
-    return A.shape, A.dtype
-
-
 @composite(out=True)
 def inverse(input):
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     return inv(input)
 
 
-@from_lapack("linalg.inv_ex", square=True, returns="inverse info")
+@from_lapack("linalg.inv_ex", "N N, int32", square=True, returns="inverse info")
 def inv_ex(A, *, check_errors=False):
     """(inverse, info): NaN for a singular matrix, an error if `check_errors`; info is the position of its first zero pivot, else 0."""
     info = matrices.lu_factor(A)[2]
@@ -91,7 +85,7 @@ inv_ex.derivative(A=lambda grads, inverse: _inverse_gradient(grads[0], inverse))
 NO_SOLUTION = "There is no solution, or many: the input matrix is singular."
 
 
-@from_lapack("linalg_solve_ex", public=False)
+@from_lapack("linalg_solve_ex", "", public=False)
 def _solve(A, B):
     """X with A X = B. (..., N, N), (..., N, K) -> (..., N, K); the batches broadcast."""
     try:
@@ -101,6 +95,11 @@ def _solve(A, B):
         raise LinAlgError(f"torch.linalg.solve: {NO_SOLUTION}") from None
 
 
+def _solution(A, B, **_):
+    """As B, the batches broadcast, and stored by columns."""
+    return specs.by_columns((*layout.broadcast_shapes(tuple(A.shape[:-2]), tuple(B.shape[:-2])), *B.shape[-2:]), B.dtype)
+
+
 @_solve.joint
 def _solve_gradient(grad, A, result, needs):
     """X = A^-1 B, so gB = A^-H g, and gA = -gB X^H."""
@@ -108,7 +107,7 @@ def _solve_gradient(grad, A, result, needs):
     return {"B": of_b, "A": -(of_b @ adjoint(result)) if needs["A"] else None}
 
 
-_solve.meta(shape_rules.system)
+_solve.meta(_solution)
 
 
 @composite(name="linalg.solve", method=False, out="same")
@@ -145,7 +144,7 @@ def _vectors_of_solution(X):
 
 
 _vectors_of_solution.derivative(X=lambda grad: grad.unsqueeze(-1))
-_vectors_of_solution.meta(lambda X: (X.shape[:-1], X.dtype))
+_vectors_of_solution.meta(lambda X: specs.by_columns(X.shape[:-1], X.dtype) if X.ndim > 2 else (X.shape[:-1], X.dtype))
 
 
 @composite(name="linalg.solve_ex", method=False, out=True, returns="result info")
@@ -159,7 +158,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     return solve(A, B, left=left), info
 
 
-@from_lapack("linalg_lu_info", square=True, public=False)
+@from_lapack("linalg_lu_info", "int32", square=True, public=False)
 def _lu_info(A):
     """LAPACK's report on the LU factorisation: the position of the first zero pivot."""
     return matrices.lu_factor(A)[2]
@@ -168,7 +167,7 @@ def _lu_info(A):
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg_solve_triangular", public=False, integers=NotImplementedError)
+@from_lapack("linalg_solve_triangular", "", public=False, integers=NotImplementedError)
 def _solve_triangular(A, B, upper, unitriangular):
     """X with A X = B, reading one triangle of A. (..., N, N), (..., N, K) -> (..., N, K)."""
     return matrices.solve_triangular(A, B, upper, unitriangular)
@@ -184,7 +183,7 @@ def _solve_triangular_gradient(grad, A, result, upper, unitriangular, needs):
     return {"B": of_b, "A": of_a.triu(int(unitriangular)) if upper else of_a.tril(-int(unitriangular))}
 
 
-_solve_triangular.meta(shape_rules.system)
+_solve_triangular.meta(_solution)
 
 
 @composite(name="linalg.solve_triangular", method=False, out=True, grad_name="LinalgSolveTriangularBackward0")
@@ -218,11 +217,17 @@ def _factor_gradient(of_a, L, upper):
     return L @ both if upper else both @ L
 
 
-@from_lapack("cholesky_solve", method=True, integers=NotImplementedError, out="cast rows")
+@from_lapack("cholesky_solve", "", method=True, integers=NotImplementedError, out="cast rows")
 def cholesky_solve(input, input2, upper=False):
     """X with A X = input, given the Cholesky factor of A, input2 = L: A = L L^H, or U^H U if `upper`. (..., N, K), (..., N, N) -> (..., N, K)."""
     check_system("cholesky_solve", input2, input, names="A and b")
     return matrices.solve_cholesky(input2, input, upper)
+
+
+@cholesky_solve.meta
+def _(input, input2, upper=False):
+    check_system("cholesky_solve", input2, input, names="A and b")
+    return _solution(input2, input)
 
 
 @cholesky_solve.joint
@@ -231,7 +236,7 @@ def _(grad, input2, result, upper, needs):
     return {"input": of_b, "input2": _factor_gradient(-(of_b @ adjoint(result)), input2, upper) if needs["input2"] else None}
 
 
-@from_lapack("cholesky_inverse", square=True, method=True, integers=NotImplementedError)
+@from_lapack("cholesky_inverse", "N N", square=True, method=True, integers=NotImplementedError)
 def cholesky_inverse(input, upper=False):
     """The inverse of A, given its Cholesky factor, input = L: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
     refuse("cholesky_inverse", matrices.first(arrays.module_of(input).diagonal(input, axis1=-2, axis2=-1) == 0), SINGULAR.format)
@@ -244,7 +249,7 @@ cholesky_inverse.derivative(input=lambda grad, input, result, upper: _factor_gra
 # -- least squares ---------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg_lstsq", public=False, returns="solution residuals rank singular_values", by_columns=False)
+@from_lapack("linalg_lstsq", "", public=False, returns="solution residuals rank singular_values", by_columns=False)
 def _lstsq(A, B, rcond, driver):
     """The solution of least norm: for 'gelsy' by QR, else by the singular value decomposition; the driver decides which results are given."""
     xp = arrays.module_of(A)
@@ -280,6 +285,16 @@ def _above_residuals(x, m: int):
     out = arrays.empty_beside(x, (*batch, k, max(m, n)), x.dtype).swapaxes(-1, -2)[..., :n, :]
     arrays.write(out, x)
     return out
+
+
+@_lstsq.meta
+def _(A, B, rcond, driver):
+    """The residuals' shape is that of a matrix of full rank: another's are empty, and which it is, is in the data."""
+    (*batch, m, n), k, real = A.shape, B.shape[-1], specs.KINDS["real"](A.dtype)
+    strides = layout.transpose((*batch, k, max(m, n)), layout.contiguous_strides((*batch, k, max(m, n))), -1, -2)[1]
+    residuals = (*batch, k) if m > n and driver != "gelsy" else (0,)
+    rank, values = tuple(batch) if driver != "gels" else (0,), (*batch, min(m, n)) if driver in ("gelsd", "gelss") else (0,)
+    return [((*batch, n, k), B.dtype, strides), (residuals, real), (rank, "int64"), (values, real)]
 
 
 @_lstsq.joint
@@ -328,7 +343,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
 # -- pseudo-inverses -------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.pinv", by_columns=False)
+@from_lapack("linalg.pinv", "N M", by_columns=False)
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """The pseudo-inverse V S^-1 U^H, without the singular values up to max(atol, rtol * the largest). (..., M, N) -> (..., N, M)."""
     if hermitian:

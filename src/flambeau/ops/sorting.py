@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels import layout, order
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.extrema import scattered
 from flambeau.ops.results import named_result
@@ -37,7 +38,8 @@ _sort.derivative(input=lambda grad, indices, dim, input_shape: scattered(grad, i
 @_sort.meta
 def _(input, dim, descending):
     layout.wrap_dim(dim, input.ndim)
-    return [(input.shape, input.dtype), (input.shape, dtypes.int64.numpy)]
+    shape, dtype, strides = specs.like(input)
+    return [(shape, dtype, strides), (shape, dtypes.int64.numpy, strides)]
 
 
 @composite(out="same whole", settled=True)

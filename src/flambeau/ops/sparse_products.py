@@ -4,6 +4,7 @@ parts in order."""
 from __future__ import annotations
 
 from flambeau.kernels import arrays, order, sparse
+from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
 
 
@@ -32,6 +33,7 @@ def row_dots(a, b, row, col):
     return sparse.dots(row, col, a, b)
 
 
+row_dots.meta(lambda a, b, row, col: (row.shape, a.dtype))
 row_dots.derivative(
     a=lambda grad, b, row, col, a_shape: _spread(grad, b, row, col, a_shape[0]),
     b=lambda grad, a, row, col, b_shape: _spread(grad, a, col, row, b_shape[0]),
@@ -50,11 +52,17 @@ def row_of_places(crow):
     return arrays.cast(sparse.expanded(crow), crow.dtype)
 
 
+row_of_places.meta(specs.of_data)
+
+
 @on_arrays(public=False, method=False, name="_start_of_rows", differentiable=False)
 def start_of_rows(row, rows):
     """Where the places of every row begin, if their rows are in order; last, where the last ends. (nnz), M -> (M + 1)."""
     xp = arrays.module_of(row)
     return xp.searchsorted(row, xp.arange(rows + 1, dtype=row.dtype)).astype(row.dtype)
+
+
+start_of_rows.meta(lambda row, rows: ((rows + 1,), row.dtype))
 
 
 @on_arrays(public=False, method=False, name="_grouped", differentiable=False)
@@ -66,3 +74,6 @@ def grouped(keys):
     new = xp.ones(found.shape, bool)
     new[1:] = found[1:] != found[:-1]
     return found[new], xp.cumsum(new) - 1, places
+
+
+grouped.meta(specs.of_data)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from flambeau.kernels import arrays, layout
+from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj
-from flambeau.ops.shape_rules import broadcast
 from flambeau.ops.views import _unsafe_view, whole
 
 
@@ -103,7 +103,7 @@ def _cross(input, other, dim):
     return out
 
 
-_cross.meta(broadcast)
+_cross.meta(specs.broadcast)
 _cross.derivative(
     input=lambda grad, other, dim: _cross(conj(other), grad, dim), other=lambda grad, input, dim: _cross(grad, conj(input), dim)
 )

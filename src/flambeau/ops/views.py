@@ -97,7 +97,7 @@ def _unsafe_view(input, size):
 
 
 _unsafe_view.derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
-_unsafe_view.meta(lambda input, size: (size, input.dtype))
+_unsafe_view.meta(lambda input, size: (size, input.dtype, layout.view(*arrays.view_of(input), tuple(size))))
 
 
 def _rearranged(function, input, *args):
@@ -254,6 +254,11 @@ def _window_backward(grad, size, stride, offset, shape, strides):
     return arrays.copy(found) if dtype == found.dtype else arrays.cast(found, dtype)
 
 
+_window_backward.meta(
+    lambda grad, size, stride, offset, shape, strides: (shape, grad.dtype, layout.preserve_format_strides(tuple(shape), tuple(strides)))
+)
+
+
 def _single(array):
     """float16 and bfloat16 as float32, to add up many of them."""
     half = array.dtype.itemsize == 2 and array.dtype.kind in "fV"
@@ -320,6 +325,9 @@ def _unfold_backward(grad, shape, dimension, size, step):
         where[axis] = slice(k, k + step * (view_shape[axis] - 1) + 1, step)
         out[tuple(where)] += windows[k]
     return arrays.cast(out, dtype)
+
+
+_unfold_backward.meta(lambda grad, shape, dimension, size, step: (shape, grad.dtype))
 
 
 _unfold_backward.derivative(grad=lambda grad, dimension, size, step: grad.unfold(dimension, size, step))
