@@ -3,7 +3,7 @@
 from flambeau.distributed.tensor.parallel.api import parallelize_module
 from flambeau.distributed.tensor.parallel.loss import loss_parallel
 from flambeau.distributed.tensor.parallel.prepare import PrepareModuleInput, PrepareModuleInputOutput, PrepareModuleOutput
-from flambeau.distributed.tensor.parallel.style import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
+from flambeau.distributed.tensor.parallel.layers import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
 
 __all__ = [
     "ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel",

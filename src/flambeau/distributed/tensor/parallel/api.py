@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh, current_mesh
-from flambeau.distributed.tensor.parallel.style import ParallelStyle
+from flambeau.distributed.tensor.parallel.layers import ParallelStyle
 from flambeau.nn import Module
 
 Plan = ParallelStyle | dict[str, ParallelStyle]

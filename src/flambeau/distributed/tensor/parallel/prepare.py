@@ -9,7 +9,7 @@ from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor._api import DTensor
-from flambeau.distributed.tensor.parallel.style import ParallelStyle
+from flambeau.distributed.tensor.parallel.layers import ParallelStyle
 from flambeau.distributed.tensor.placement_types import Placement
 from flambeau.nn import Module
 from flambeau.tensor import Tensor
