@@ -1,6 +1,6 @@
-"""Writes src/flambeau/ops/aten_schemas.txt: the schemas of PyTorch's operators, from an installed PyTorch.
+"""Writes src/flambeau/ops/aten_schemas.txt and aten_tags.txt: the schemas and tags of PyTorch's operators, from an installed PyTorch.
 
-    python tools/aten_schemas.py            write the file anew
+    python tools/aten_schemas.py            write the files anew
     python tools/aten_schemas.py --check    say what differs, and fail if something does
 
 Left out: what takes no tensor and makes none (the operators of TorchScript on lists and texts), and what belongs to devices and libraries that
@@ -16,7 +16,7 @@ from pathlib import Path
 from flambeau.ops import aten_schemas as aten
 from flambeau.ops import schema
 
-FILE = Path(aten.__file__).parent / "aten_schemas.txt"
+HOME = Path(aten.__file__).parent
 # Operators of libraries and devices that are not here, and those that PyTorch has for its own tests.
 ELSEWHERE = re.compile(
     r"""_?(cudnn|miopen|mkldnn|mps|nnpack|fbgemm|xla|vulkan|triton|nested|jagged|padded_dense|cslt|quantized_|thnn_|wrapped_|test_|sobol|philox
@@ -93,14 +93,32 @@ def line(base: schema.FunctionSchema, words: list[str]) -> str:
     return " ".join([text, *([";", *words] if words else [])])
 
 
+def tags() -> list[str]:
+    """A line for each tag: the operators that have it. Left out are those that a schema shows, and what all have."""
+    import torch
+
+    found: dict[str, list[str]] = {}
+    for read in wanted():
+        name = read.name.removeprefix("aten::")
+        for tag in getattr(getattr(torch.ops.aten, name), read.overload_name or "default").tags:
+            found.setdefault(tag.name, []).append(".".join(filter(None, (name, read.overload_name))))
+    return [
+        f"{tag}: {' '.join(names)}"
+        for tag, names in sorted(found.items())
+        if tag not in ("pt2_compliant_tag", "inplace", "out", "generated")
+    ]
+
+
 def main() -> int:
-    text = "\n".join(lines()) + "\n"
-    if "--check" not in sys.argv:
-        FILE.write_text(text)
-        return 0
-    before, after = set(FILE.read_text().splitlines()), set(text.splitlines())
-    print("\n".join([f"- {gone}" for gone in sorted(before - after)] + [f"+ {new}" for new in sorted(after - before)]))
-    return int(before != after)
+    wrong = 0
+    for file, made in ((HOME / "aten_schemas.txt", lines()), (HOME / "aten_tags.txt", tags())):
+        if "--check" not in sys.argv:
+            file.write_text("\n".join(made) + "\n")
+            continue
+        before, after = set(file.read_text().splitlines()), set(made)
+        print("\n".join([f"- {gone}" for gone in sorted(before - after)] + [f"+ {new}" for new in sorted(after - before)]))
+        wrong += before != after
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -306,7 +306,10 @@ class Reader:
             word += f".{self.name('part of the name of a class')}"
         if not types.known(word):
             self.token = word
-            self.fail(f"unknown type specifier {word!r}. Types are such as {', '.join(list(types.WORDS)[:11])}, Device, Tensor[], int[2], Tensor?", start)
+            self.fail(
+                f"unknown type specifier {word!r}. Types are such as {', '.join(list(types.WORDS)[:11])}, Device, Tensor[], int[2], Tensor?",
+                start,
+            )
         kind = types.simple(types.ALSO.get(word, word))
         return kind, kind.word if word != "number" else "Scalar"
 
