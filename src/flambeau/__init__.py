@@ -30,6 +30,7 @@ from flambeau.dtypes import (
 )  # fmt: skip
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from flambeau.ops import ABOVE as _ABOVE
 from flambeau.ops.formats import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 
 # tensors, and what they are asked
@@ -61,6 +62,7 @@ from flambeau.eager import overrides as _overrides
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 
 _bind.bind_all()
+_ABOVE.update(run=lambda: _import_module("flambeau.library.calls"), named=lambda name: getattr(_import_module(__name__), name))
 _overrides.members_ask()
 
 # The in-place forms that PyTorch has as functions too: torch.relu_(x) is x.relu_().

@@ -18,16 +18,29 @@ def everything() -> list:
 
 
 LIBRARIES: dict[str, Callable[[str], Any]] = {}  # what rooms above have under torch.ops besides: they enter here who makes it
+ABOVE: dict[str, Callable] = {}  # what the door gives to operators: "run" imports the room that runs them, "named" finds a public function
+loaded_libraries: set[str] = set()  # libraries of compiled operators: there can be none
+
+
+def load_library(path: str) -> None:
+    """PyTorch loads operators compiled against it from a shared library."""
+    raise NotImplementedError(
+        f"torch.ops.load_library({str(path)!r}): a library of compiled operators is made for PyTorch's C++, of which Flambeau has none. "
+        "torch.library.custom_op makes an operator of a Python function, which may call compiled code through ctypes, cffi or pybind11"
+    )
 
 
 def __getattr__(name: str):
-    if name == "aten":  # imported when asked for
-        from flambeau.ops.overloads import aten
+    from importlib.util import find_spec
 
-        return aten
+    if name.startswith("__") or find_spec(f"{__name__}.{name}") is not None:  # a file of this room that was not imported yet
+        raise AttributeError(f"torch.ops has no {name!r}")
     if name in LIBRARIES:
         return LIBRARIES[name](name)
-    raise AttributeError(f"torch.ops has no {name!r}: there are no operations of that library")
+    from flambeau.ops.overloads import namespace_of
+
+    found = globals()[name] = namespace_of(name)
+    return found
 
 
 __all__ = ["OPS", "SUBJECTS", "everything"]

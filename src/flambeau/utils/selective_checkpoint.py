@@ -179,7 +179,7 @@ def handle(op: Any, args: tuple) -> OpOverload:
     tensors = [value for value in args if isinstance(value, Tensor)]
     ranks = [len(tensor._array.shape) for tensor in tensors]
     parts = names.inside("matmul" if name == "bmm" else name, ranks, len(tensors))
-    return overload(parts[-1] if parts and name in SPLIT else name)
+    return overload(parts[-1], ()) if parts and name in SPLIT else overload(name, args)
 
 
 # Operations that PyTorch splits, whose part is what people name.

@@ -1,0 +1,54 @@
+"""How a call of an overload goes: who is asked, and what runs.
+
+torch.ops.aten.add.Tensor(x, y)
+    intercept          whoever carries operations out in another way (`__torch_dispatch__`), while a mode is active or a class overrides
+    __torch_function__ modes and classes, which see the overload
+    kernels            what programs registered for it, see kernels.py
+    aten.run           our function of the same meaning
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau.autograd import modes
+from flambeau.eager import overrides
+from flambeau.library import aten, kernels
+from flambeau.ops import overloads
+from flambeau.ops.overloads import OpOverload
+from flambeau.tensor import PLAIN, Tensor
+
+__all__ = ["run"]
+
+
+def run(overload: OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Carry out a call."""
+    relevant = (*args, *kwargs.values()) if kwargs else args
+    if modes.special or special_arguments(relevant):
+        if overloads.intercept is not None:
+            result = overloads.intercept(overload, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        if overrides.overridden(relevant):
+            return overrides.call(overload, relevant, args, kwargs)
+    if kernels.registered:
+        result = kernels.run(overload, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    return aten.run(overload, args, kwargs)
+
+
+def special_arguments(values: tuple) -> bool:
+    """Whether an argument is a tensor of a class of its own."""
+    for value in values:
+        kind = type(value)
+        if kind not in PLAIN:
+            if isinstance(value, list | tuple):
+                if special_arguments(tuple(value)):
+                    return True
+            elif isinstance(value, Tensor) or hasattr(kind, "__torch_function__"):
+                return True
+    return False
+
+
+overloads.run, overloads.has_kernel = run, kernels.has
