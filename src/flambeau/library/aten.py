@@ -21,6 +21,7 @@ __all__ = ["run", "runner"]
 # What our functions call an argument, where a schema has another name for it.
 CALLED = {"self": "input", "the_template": "other", "tensor": "input", "src": "source"}
 ROOMS = {"linalg": "linalg", "fft": "fft", "special": "special"}
+VARIADIC = ("size", "dims", "repeats", "sizes", "shape")  # what a program may also write as several arguments
 ABSENT = (None, False)  # arguments that say nothing, and that a function need not have
 
 
@@ -89,7 +90,7 @@ class Translated:
     def __init__(self, schema: FunctionSchema, function: Callable):
         self.schema, self.function = schema, function
         self.outs = [a.name for a in schema.arguments if a.is_out]
-        self.parameters, self.takes_any = parameters(function)
+        self.parameters, self.takes_any, self.variadic = parameters(function)
         self.names = [(a, self.target(at, a)) for at, a in enumerate(schema.arguments) if a.name not in self.outs]
         self.listed = bool(schema.returns) and len(schema.returns) == 1 and schema.returns[0].real_type.word.endswith("[]")
 
@@ -103,6 +104,8 @@ class Translated:
         taken = {a.name for a in self.schema.arguments} | {CALLED.get(a.name, a.name) for a in self.schema.arguments}
         if not argument.kwarg_only and at < len(self.parameters) and self.parameters[at] not in taken:
             return self.parameters[at]
+        if self.variadic and argument.name in (self.variadic, *VARIADIC):
+            return "*"
         return argument.name if self.takes_any else None
 
     def __call__(self, /, **bound: Any) -> Any:
@@ -110,7 +113,7 @@ class Translated:
         kwargs: dict[str, Any] = {}
         for argument, target in self.names:
             value = bound[argument.name]
-            if target == 0:
+            if target == 0 or target == "*":
                 args.append(value)
             elif target is not None:
                 if not calling.is_default(argument, value):
@@ -125,15 +128,15 @@ class Translated:
         return list(result) if self.listed and isinstance(result, tuple) else result
 
 
-def parameters(function: Callable) -> tuple[list[str], bool]:
-    """The names of a function's parameters in order, and whether it takes any other by name."""
+def parameters(function: Callable) -> tuple[list[str], bool, str]:
+    """The names of a function's parameters in order, whether it takes any other by name, and the name of those it takes by position."""
     op = getattr(function, "op", None)
     if op is not None and hasattr(op, "parameters"):
-        return list(op.parameters), False
+        return list(op.parameters), False, op.variadic or ""
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return [], True
+        return [], True, ""
     kinds = signature.parameters.values()
     names = [p.name for p in kinds if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return names, any(p.kind in (p.VAR_KEYWORD,) for p in kinds)
+    return names, any(p.kind is p.VAR_KEYWORD for p in kinds), next((p.name for p in kinds if p.kind is p.VAR_POSITIONAL), "")

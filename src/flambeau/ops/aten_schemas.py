@@ -18,7 +18,6 @@ from functools import cache
 from importlib import resources
 
 from flambeau.ops.schema import AliasInfo, Argument, FunctionSchema, parse
-from flambeau.ops.schema_types import OptionalType
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -1,0 +1,366 @@
+"""Operators that are the derivative of another, such as gelu_backward.
+
+Where the schema has the arguments of the operator it belongs to, the derivative is taken of that: `f_backward(grad, self, ...)` is the pull-back of f at
+self. Where it has results instead, or sizes, there is a function below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau.library.parts import FOUND, REDUCTIONS, op, part
+from flambeau.ops import ABOVE
+from flambeau.ops.overloads import OpOverload, aten
+from flambeau.tensor import Tensor
+
+# The operator that a derivative belongs to, where its name says it differently.
+BASES = {
+    "log_sigmoid_backward": "log_sigmoid", "select_backward": "select.int", "slice_backward": "slice.Tensor",
+    "max_pool2d_with_indices_backward": "max_pool2d_with_indices", "_embedding_bag_dense_backward": "_embedding_bag",
+}  # fmt: skip
+GRADS = ("grad_output", "grad", "grad_out", "grad_in", "grad_w")
+SIZES = ("input_sizes", "input_size", "self_sizes", "sizes")
+
+
+def pull_back(function: Callable, inputs: tuple, grads: Any) -> tuple:
+    """The gradients of function(*inputs) for these gradients of its result."""
+    vjp = ABOVE["named"]("func").vjp
+    return vjp(function, *inputs)[1](grads)
+
+
+def of(overload: OpOverload) -> Callable | None:
+    """The pull-back of the operator that this one is the derivative of; None if it is none, or its arguments are not enough."""
+    base = _base(overload)
+    schema = overload._schema
+    if base is None or len([a for a in schema.arguments if a.is_out]) or len(schema.returns) != 1:
+        return None
+    names = {a.name for a in schema.arguments}
+    grad = next((name for name in GRADS if name in names), None)
+    sizes = next((name for name in SIZES if name in names), None)
+    first = base._schema.arguments[0].name
+    if grad is None or (first not in names and sizes is None):
+        return None
+    return lambda **bound: _pull_back(base, bound, grad, sizes, first)
+
+
+def _pull_back(base: OpOverload, bound: dict[str, Any], grad: str, sizes: str | None, first: str) -> Tensor:
+    from flambeau.library.aten import runner
+
+    given = bound[grad]
+    at = bound[first] if first in bound else given.new_zeros(bound[sizes or ""])
+    others = {a.name: bound.get(a.name, a.default) for a in base._schema.arguments if a.name != first}
+    run = runner(base)
+
+    def forward(x: Tensor) -> Tensor:
+        found = run(**{first: x}, **others)
+        return found[0] if isinstance(found, list | tuple) else found
+
+    return pull_back(forward, (at,), given)[0]
+
+
+def _base(overload: OpOverload) -> OpOverload | None:
+    name = overload._opname
+    if not name.endswith("_backward"):
+        return None
+    base, _, which = BASES.get(name, name.removesuffix("_backward")).partition(".")
+    packet = getattr(aten, base, None)
+    if packet is None:
+        return None
+    return getattr(packet, which or "default", None)
+
+
+# -- those that read results ---------------------------------------------------------------------------------------------------------------
+
+
+@part("sigmoid_backward")
+def sigmoid_backward(grad_output, output):
+    return grad_output * (output * (1 - output)).conj()
+
+
+@part("tanh_backward")
+def tanh_backward(grad_output, output):
+    return grad_output * (1 - output * output).conj()
+
+
+@part("threshold_backward")
+def threshold_backward(grad_output, self, threshold):
+    return grad_output.where(self > threshold, grad_output.new_zeros(()))
+
+
+@part("_softmax_backward_data")
+def _softmax_backward_data(grad_output, output, dim, input_dtype):
+    product = grad_output * output
+    return (product - output * product.sum(dim, keepdim=True)).to(input_dtype)
+
+
+@part("_log_softmax_backward_data")
+def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
+    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
+
+
+@part("elu_backward")
+def elu_backward(grad_output, alpha, scale, input_scale, is_result, self_or_result):
+    x = self_or_result
+    below = (x + alpha * scale) * input_scale if is_result else (x * input_scale).exp() * (alpha * scale * input_scale)
+    return grad_output * below.where(x <= 0, x.new_full((), scale))
+
+
+@part("leaky_relu_backward")
+def leaky_relu_backward(grad_output, self, negative_slope, self_is_result):
+    return grad_output.where(self > 0, grad_output * negative_slope)
+
+
+@part("rrelu_with_noise_backward")
+def rrelu_with_noise_backward(grad_output, self, noise, lower, upper, training, self_is_result):
+    return grad_output * noise if training else leaky_relu_backward(grad_output, self, (lower + upper) / 2, self_is_result)
+
+
+@part("_prelu_kernel_backward")
+def _prelu_kernel_backward(grad_output, self, weight):
+    return grad_output.where(self > 0, grad_output * weight), (grad_output * self).where(self <= 0, grad_output.new_zeros(()))
+
+
+@part("native_dropout_backward")
+def native_dropout_backward(grad_output, mask, scale):
+    return grad_output * mask.to(grad_output.dtype) * scale
+
+
+@part("softplus_backward")
+def softplus_backward(grad_output, self, beta, threshold):
+    z = self * beta
+    return grad_output.where(z > threshold, grad_output * z.sigmoid())
+
+
+@part("embedding_dense_backward")
+def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
+    flat = indices.reshape(-1)
+    grads = grad_output.reshape(-1, grad_output.shape[-1])
+    if scale_grad_by_freq:
+        grads = grads / flat.bincount(minlength=num_weights)[flat].unsqueeze(1)
+    if padding_idx >= 0:
+        grads = grads.masked_fill((flat == padding_idx).unsqueeze(1), 0)
+    return grads.new_zeros((num_weights, grads.shape[1])).index_add(0, flat, grads)
+
+
+@part("unfold_backward")
+def unfold_backward(grad_in, input_sizes, dim, size, step):
+    return pull_back(lambda x: x.unfold(dim, size, step), (grad_in.new_zeros(input_sizes),), grad_in)[0]
+
+
+@part("masked_scatter_backward")
+def masked_scatter_backward(grad_output, mask, sizes):
+    picked = grad_output.masked_select(mask.expand(grad_output.shape))
+    made = picked.new_zeros(_count(sizes))
+    made[: picked.numel()] = picked[: made.numel()]
+    return made.view(sizes)
+
+
+def _count(sizes: list[int]) -> int:
+    found = 1
+    for size in sizes:
+        found *= size
+    return found
+
+
+@part("_unsafe_masked_index_put_accumulate")
+def _unsafe_masked_index_put_accumulate(self, mask, indices, values):
+    where = [None if i is None else i.where(mask, i.new_zeros(())) for i in indices]
+    return FOUND["index_put"](self, where, values.masked_fill(~mask, 0), True)
+
+
+@part("nll_loss_backward", "nll_loss2d_backward")
+def nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight):
+    def loss(x: Tensor) -> Tensor:
+        return op("nn.functional.nll_loss")(x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
+
+    return pull_back(loss, (self,), grad_output)[0]
+
+
+@part("binary_cross_entropy_backward")
+def binary_cross_entropy_backward(grad_output, self, target, weight, reduction):
+    found = (self - target) / ((1 - self) * self).clamp(min=1e-12) * grad_output
+    found = found if weight is None else found * weight
+    return found / self.numel() if reduction == 1 else found
+
+
+# -- those with several results, of which a mask says which are wanted -----------------------------------------------------------------------
+
+
+def _masked(function: Callable, inputs: list, grads: Any, mask: list[bool]) -> tuple:
+    """The gradients of those inputs that are tensors and wanted; None for the others."""
+    wanted = [at for at, value in enumerate(inputs) if value is not None and mask[at]]
+
+    def of_wanted(*values: Tensor) -> Any:
+        full = list(inputs)
+        for at, value in zip(wanted, values, strict=True):
+            full[at] = value
+        return function(*full)
+
+    found = pull_back(of_wanted, tuple([inputs[at] for at in wanted]), grads)
+    result: list[Any] = [None] * len(inputs)
+    for at, value in zip(wanted, found, strict=True):
+        result[at] = value
+    return tuple(result)
+
+
+@part("convolution_backward")
+def convolution_backward(
+    grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
+):  # fmt: skip
+    def forward(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return op("convolution")(x, w, b, stride, padding, dilation, transposed, output_padding, groups)
+
+    out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    bias = input.new_zeros(out_channels) if output_mask[2] else None
+    return _masked(forward, [input, weight, bias], grad_output, output_mask)
+
+
+@part("linear_backward")
+def linear_backward(self, grad_output, weight, output_mask):
+    return _masked(op("nn.functional.linear"), [self, weight, self.new_zeros(weight.shape[0])], grad_output, output_mask)
+
+
+@part("matmul_backward")
+def matmul_backward(grad, self, other, mask):
+    return _masked(op("matmul"), [self, other], grad, mask)
+
+
+def _normalized(input: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+    return (input - mean) * rstd
+
+
+@part("native_layer_norm_backward")
+def native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask):
+    trailing = tuple(range(input.dim() - len(normalized_shape), input.dim()))
+    leading = tuple(range(input.dim() - len(normalized_shape)))
+    x = _normalized(input, mean, rstd)
+    found: list[Any] = [None, None, None]
+    if output_mask[0]:
+        g = grad_out if weight is None else grad_out * weight
+        found[0] = (g - g.mean(trailing, keepdim=True) - x * (g * x).mean(trailing, keepdim=True)) * rstd
+    if output_mask[1] and weight is not None:
+        found[1] = ((grad_out * x).sum(leading) if leading else grad_out * x).to(weight.dtype)
+    if output_mask[2] and bias is not None:
+        found[2] = (grad_out.sum(leading) if leading else grad_out).to(bias.dtype)
+    return tuple(found)
+
+
+@part("native_group_norm_backward")
+def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
+    grouped = input.reshape(N, group, -1)
+    x = _normalized(grouped, mean.view(N, group, 1), rstd.view(N, group, 1)).reshape(N, C, HxW)
+    grads = grad_out.reshape(N, C, HxW)
+    found: list[Any] = [None, None, None]
+    if output_mask[0]:
+        g = (grads if weight is None else grads * weight.view(1, C, 1)).reshape(N, group, -1)
+        y = x.reshape(N, group, -1)
+        found[0] = ((g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)) * rstd.view(N, group, 1)).view(input.shape)
+    if output_mask[1] and weight is not None:
+        found[1] = (grads * x).sum((0, 2))
+    if output_mask[2]:
+        found[2] = grads.sum((0, 2))
+    return tuple(found)
+
+
+@part("native_batch_norm_backward")
+def native_batch_norm_backward(
+    grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask
+):  # fmt: skip
+    shape = [1, -1] + [1] * (input.dim() - 2)
+    others = (0, *range(2, input.dim()))
+    mean, rstd = (save_mean, save_invstd) if train else (running_mean, (running_var + eps).rsqrt())
+    x = _normalized(input, mean.view(shape), rstd.view(shape))
+    found: list[Any] = [None, None, None]
+    if output_mask[0]:
+        g = grad_out if weight is None else grad_out * weight.view(shape)
+        centred = g - g.mean(others, keepdim=True) - x * (g * x).mean(others, keepdim=True) if train else g
+        found[0] = centred * rstd.view(shape)
+    if output_mask[1]:
+        found[1] = (grad_out * x).sum(others)
+    if output_mask[2]:
+        found[2] = grad_out.sum(others)
+    return tuple(found)
+
+
+@part("batch_norm_backward")
+def batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask, reserve):
+    return native_batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask)
+
+
+@part("grid_sampler_2d_backward", "grid_sampler_3d_backward")
+def grid_sampler_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
+    def forward(x: Tensor, g: Tensor) -> Tensor:
+        return op("grid_sampler")(x, g, interpolation_mode, padding_mode, align_corners)
+
+    return _masked(forward, [input, grid], grad_output, output_mask)
+
+
+# -- those that were told where the largest were -----------------------------------------------------------------------------------------
+
+
+def _to_places(grad_output: Tensor, self: Tensor, indices: Tensor, places: int) -> Tensor:
+    """Gradients of a pooling that chose: each goes to where its element came from, counted within the plane."""
+    kept = self.shape[: self.dim() - places]
+    flat = grad_output.new_zeros((*kept, _count(list(self.shape[self.dim() - places :]))))
+    return flat.scatter_add(-1, indices.reshape(*kept, -1), grad_output.reshape(*kept, -1)).view(self.shape)
+
+
+@part("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
+def max_pool_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
+    return _to_places(grad_output, self, indices, len(kernel_size))
+
+
+@part("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
+def fractional_max_pool_backward(grad_output, self, kernel_size, output_size, indices):
+    return _to_places(grad_output, self, indices, len(kernel_size))
+
+
+@part("adaptive_max_pool2d_backward")
+def adaptive_max_pool2d_backward(grad_output, self, indices):
+    return _to_places(grad_output, self, indices, 2)
+
+
+@part("adaptive_max_pool3d_backward")
+def adaptive_max_pool3d_backward(grad_output, self, indices):
+    return _to_places(grad_output, self, indices, 3)
+
+
+@part("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
+def _adaptive_avg_pool_backward(grad_output, self):
+    places = 2 if self.dim() < 5 and grad_output.dim() < 5 else 3
+    size = list(grad_output.shape[-places:])
+    return pull_back(lambda x: FOUND["_adaptive_avg_pool2d"](x, size), (self,), grad_output)[0]
+
+
+# -- distances, attention ----------------------------------------------------------------------------------------------------------------
+
+
+@part("_cdist_backward")
+def _cdist_backward(grad, x1, x2, p, cdist):
+    return pull_back(lambda x: FOUND["_cdist_forward"](x, x2, p, None), (x1,), grad)[0]
+
+
+@part("_pdist_backward")
+def _pdist_backward(grad, self, p, pdist):
+    return pull_back(lambda x: FOUND["_pdist_forward"](x, p), (self,), grad)[0]
+
+
+@part("_scaled_dot_product_flash_attention_for_cpu_backward")
+def flash_attention_for_cpu_backward(grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale):
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return op("nn.functional.scaled_dot_product_attention")(q, k, v, attn_mask, 0.0, is_causal, scale=scale)
+
+    return pull_back(forward, (query, key, value), grad_out)
+
+
+@part("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask, scale):
+    found = op("nn.functional.scaled_dot_product_attention")(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        allowed = scores.new_ones(scores.shape[-2:], dtype=ABOVE["named"]("bool")).tril()
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    if attn_mask is not None:
+        scores = scores + attn_mask if attn_mask.is_floating_point() else scores.masked_fill(~attn_mask, float("-inf"))
+    return found, scores.logsumexp(-1)
