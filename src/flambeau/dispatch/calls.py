@@ -55,14 +55,16 @@ def run(op, args: tuple, kwargs: dict) -> Any:
     instead = decompositions.DECOMPOSED.get(op.name)
     if instead is not None:
         return instead(*args, **kwargs)
-    if op.kind not in LEAVES and names.of(op) is None:
+    is_leaf = op.kind in LEAVES
+    asked = names.call(op, args, kwargs) if is_leaf or names.of(op) is not None else None
+    if asked is None:
         return by_parts(op, args, kwargs)
     if not wants_gradient(args, kwargs):
-        return answered(op, args, kwargs)
+        return answered(op, args, kwargs, asked)
     leaf = leaf_of(op, args, kwargs)
     if leaf is None:  # several operations here, whose histories are that of the result
         return by_parts(op, args, kwargs)
-    return leaf if isinstance(leaf, Tensor) else histories.of_results(leaf, answered(op, args, kwargs))
+    return leaf if isinstance(leaf, Tensor) else histories.of_results(leaf, answered(op, args, kwargs, asked))
 
 
 def by_parts(op, args: tuple, kwargs: dict) -> Any:
@@ -73,18 +75,16 @@ def by_parts(op, args: tuple, kwargs: dict) -> Any:
     return op.forward(*args, **kwargs)
 
 
-def answered(op, args: tuple, kwargs: dict, suffix: str = "") -> Any:
+def answered(op, args: tuple, kwargs: dict, asked: names.Call) -> Any:
     """What those who are asked make of an operation, without a history."""
-    overload, given, named = names.call(op, args, kwargs, suffix)
+    overload, given, named = asked
     found = results(stack.ask(overload, given, named))
-    if not suffix and (op.kind == "view" or overload.is_view):
+    if op.kind == "view" or overload.is_view:
         histories.as_views(op, args, kwargs, found)
-    named_result = TYPES.get(op.short)
-    return (
-        named_result(*found)
-        if named_result is not None and type(found) in (list, tuple) and len(found) == len(named_result._fields)
-        else found
-    )
+    result_type = TYPES.get(op.short)
+    if result_type is not None and type(found) in (list, tuple) and len(found) == len(result_type._fields):
+        return result_type(*found)
+    return found
 
 
 def results(found: Any) -> Any:
@@ -107,24 +107,40 @@ def into(op, args: tuple, kwargs: dict, out: Any) -> Any:
     if state.grad and any(t.requires_grad for t in tensors_in((args, kwargs, out))):
         words = "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad"
         raise RuntimeError(f"{op.short}(): {words}. Try torch.no_grad()")
-    answered(op, args, kwargs | {"out": out}, "out")
+    asked = names.call(op, args, kwargs | {"out": out}, "out")
+    if asked is not None:
+        results(stack.ask(*asked))
+        return out
+    found = op.call(*args, **kwargs)  # no kernel writes where it is told to
+    pairs = [(out, found)] if isinstance(out, Tensor) else zip(out, found, strict=True)
+    for place, result in pairs:
+        place.copy_(result)
     return out
 
 
 def in_place(op, args: tuple, kwargs: dict) -> Tensor:
     """Tensor.<name>_: carried out by whoever is asked; the history of what is written to begins anew."""
-    if op.kind == "composite" and names.of(op, "_") is None:
-        self, *rest = args
-        result = op.call(self.clone() if wants_gradient(args, kwargs) else self, *rest, **kwargs)
-        return self.copy_(result)
-    self = args[0] if args else kwargs["input"]
+    self, *rest = args if args else (kwargs["input"],)
     inplace.check_changeable(op, self, list(tensors_in((args, kwargs))))
-    leaf = leaf_of(op, args, kwargs, in_place=True) if wants_gradient(args, kwargs) else None
-    before = None if not isinstance(leaf, Leaf) else histories.before(leaf, self)
-    version = self._version if not self._inference else 0
-    answered(op, args, kwargs, "_")
+    asked = names.call(op, args, kwargs, "_") if op.kind in LEAVES or names.of(op, "_") is not None else None
+    wanted = wants_gradient(args, kwargs)
+    leaf = leaf_of(op, args, kwargs, in_place=True) if wanted and asked is not None else None
+    if asked is None or (wanted and not isinstance(leaf, Leaf)):
+        return _computed_and_written(op, self, rest, kwargs, wanted)
+    before = histories.before(leaf, self) if isinstance(leaf, Leaf) else None
+    version = 0 if self._inference else self._version
+    results(stack.ask(*asked))
     if not self._inference and self._version == version:
         self._bump()
-    if isinstance(leaf, Leaf):
+    if isinstance(leaf, Leaf) and before is not None:
         histories.of_write(leaf, self, before)
     return self
+
+
+def _computed_and_written(op, self: Tensor, rest: list, kwargs: dict, wanted: bool) -> Tensor:
+    """What no kernel does in place, or what several operations are to be remembered of: from a copy, if derivatives may read what was there."""
+    if op.kind == "choice":
+        chosen, *operands = op.forward(self, *rest, **kwargs)
+        return chosen.call_inplace(*operands)
+    found = op.call(self.clone() if wanted else self, *rest, **{k: v for k, v in kwargs.items() if k != "input"})
+    return self.copy_(found)

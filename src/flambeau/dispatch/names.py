@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from flambeau.eager.arguments import Arguments
 from flambeau.kernels import layout
 from flambeau.ops import formats, overloads
 from flambeau.ops.schema import parse
@@ -76,24 +77,54 @@ def resolved(packet: Any, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
     return overloads.resolve(packet, args, kwargs)
 
 
-def call(op, args: tuple, kwargs: dict, suffix: str = "") -> tuple[Any, tuple, dict]:
-    """(the overload that an operation is asked for as, its arguments)."""
+Call = tuple[Any, tuple, dict]  # an overload and its arguments
+
+
+def call(op, args: tuple, kwargs: dict, suffix: str = "") -> Call | None:
+    """The overload that an operation is asked for as, and its arguments; None for what no kernel of PyTorch does and that is made of others here."""
     ending = "_" if suffix == "_" else ""
+    is_leaf = op.kind in ("pointwise", "array", "view")
     if op.variadic is not None and len(args) > op.n_positional:
         args = (*args[: op.n_positional], _one_list(args[op.n_positional :]))
     translate = TRANSLATED.get(op.name) if not suffix else None
     name = of(op, ending)
     if translate is not None:
-        name, args, kwargs = translate(op, *args, **kwargs)
-    elif name is None and op.name.startswith("_") and op.kind in ("pointwise", "array", "view"):
-        name = op.name if packet_of(op.name) is not None else op.name.removeprefix("_")
+        name, given, named = translate(op, *args, **kwargs)
+    else:
+        given, named = args, kwargs
+        if name is None and is_leaf and op.name.startswith("_"):
+            name = op.name if packet_of(op.name) is not None else op.name.removeprefix("_")
     packet = None if name is None else packet_of(name + ending)
     if packet is not None:
-        try:
-            return resolved(packet, args, {RENAMED.get(k, k): v for k, v in kwargs.items()})
-        except (TypeError, RuntimeError):  # of no overload: an operation that is more, or less, than the kernel of that name
-            pass
-    return private(op, ending), args, kwargs
+        for attempt in (_as_given, _by_name):
+            try:
+                return resolved(packet, *attempt(op, packet, given, named))
+            except (TypeError, RuntimeError):  # of no overload: an operation that is more, or less, than the kernel of that name
+                continue
+    return (private(op, ending), args, kwargs) if is_leaf else None
+
+
+def _as_given(op, packet: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    return args, {RENAMED.get(k, k): v for k, v in kwargs.items()}
+
+
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+def _by_name(op, packet: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """All arguments by name, without those that the function has and no kernel does, where they say nothing."""
+    if op.variadic is not None:
+        raise TypeError("as many arguments as there are")
+    known = {a.name for overload in packet._overloads.values() for a in overload._schema.arguments}
+    values = Arguments(op).values(args, kwargs)
+    found = {RENAMED.get(p, p): v for p, v in zip(op.parameters, values, strict=True)}
+    for parameter, default in op.defaults.items():
+        name = RENAMED.get(parameter, parameter)
+        if name not in known and found.get(name) is default:
+            del found[name]
+    if isinstance(found.get("reduction"), str):
+        found["reduction"] = REDUCTIONS[found["reduction"]]
+    return (), found
 
 
 def _one_list(rest: tuple) -> Any:
