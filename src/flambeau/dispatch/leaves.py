@@ -76,7 +76,7 @@ def leaf_of(op, args: tuple, kwargs: dict, in_place: bool = False) -> Leaf | Ten
     if op.kind in LEAVES:
         return sorted_arguments(op, args, kwargs)
     real: dict[int, Tensor] = {}
-    twins = {id(t): _twin(t) for t in tensors_in((args, kwargs))}
+    twins = {id(t): meta_twin(t) for t in tensors_in((args, kwargs))}
     for t in tensors_in((args, kwargs)):
         real[id(twins[id(t)])] = t
     given, named = _with_twins(args, twins), _with_twins(kwargs, twins)
@@ -127,7 +127,7 @@ def watch(watcher: Watcher, function: Callable, args: tuple, kwargs: dict) -> An
     return result
 
 
-def _twin(tensor: Tensor) -> Tensor:
+def meta_twin(tensor: Tensor) -> Tensor:
     """A tensor without data that looks the same."""
     array = tensor._array
     return wrap(MetaArray(tuple(array.shape), array.dtype, arrays.element_strides(array)))

@@ -33,7 +33,7 @@ adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d 
 linear margin_ranking_loss multilabel_margin_loss nll_loss one_hot pad poisson_nll_loss relu6 rrelu scaled_dot_product_attention selu selu_ softmax
 triplet_margin_loss norm_except_dim nuclear_norm orgqr outer pairwise_distance pdist pinverse positive prelu qr quantile ravel real reshape reshape_as resolve_conj
 resolve_neg result_type rms_norm rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell rrelu_ slogdet square stft sum_to_size svd swapaxes swapdims
-take_along_dim tensor_split tensordot tile to trapezoid true_divide type_as unflatten unsafe_chunk vander view_as vsplit vstack where_ cpu cuda special_ndtr
+take_along_dim tensor_split tensordot tile to trapezoid true_divide type_as unflatten unsafe_chunk vander view_as vsplit vstack where_ cpu cuda special_ndtr unique_consecutive
 """.split())  # fmt: skip
 SPELLED = {"linalg.": "linalg_", "special.": "special_", "fft.": "fft_", "nn.functional.": "", "Tensor.": ""}
 OTHERWISE = {"gelu": "gelu", "Tensor.random": "random", "nn.functional.fold": "col2im", "nn.functional.unfold": "im2col"}
@@ -88,15 +88,17 @@ def call(op, args: tuple, kwargs: dict, suffix: str = "") -> Call | None:
         args = (*args[: op.n_positional], _one_list(args[op.n_positional :]))
     translate = TRANSLATED.get(op.name) if not suffix else None
     name = of(op, ending)
+    attempts: tuple[Callable, ...] = (_as_given, _by_name)
     if translate is not None:
         name, given, named = translate(op, *args, **kwargs)
     else:
         given, named = args, kwargs
         if name is None and is_leaf and op.name.startswith("_"):
+            attempts = (_by_name,)  # its arguments are a kernel's if they are called so; their order says nothing
             name = op.name if packet_of(op.name) is not None else op.name.removeprefix("_")
     packet = None if name is None else packet_of(name + ending)
     if packet is not None:
-        for attempt in (_as_given, _by_name):
+        for attempt in attempts:
             try:
                 return resolved(packet, *attempt(op, packet, given, named))
             except (TypeError, RuntimeError):  # of no overload: an operation that is more, or less, than the kernel of that name
@@ -203,8 +205,13 @@ def _(op, input: Tensor, dtype, device, strides, non_blocking=False) -> Translat
 
 
 @translation("softmax", "log_softmax")
-def _(op, input: Tensor, dim: int) -> Translated:
-    return f"_{op.short}", (input, dim, False), {}
+def _(op, input: Tensor, dim: int, dtype=None) -> Translated:
+    return (f"_{op.short}", (input, dim, False), {}) if dtype is None else (None, (input, dim, dtype), {})
+
+
+@translation("Tensor.where")
+def _(op, input, condition, other) -> Translated:
+    return "where", (condition, input, other), {}
 
 
 @translation("nn.functional.embedding")
@@ -219,17 +226,30 @@ def _(op, g: Tensor, y: Tensor, dim: int) -> Translated:
 
 @translation("_convolution_of")
 def _(op, input, weight, bias, sizes, stride, padding, dilation, transposed, groups) -> Translated:
-    n = len(stride)
+    mine = (None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {})
     if any(isinstance(p, tuple | list) for p in padding):  # another amount on each side
-        return None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {}
-    extra = [0] * n
+        return mine
+    lines = zip(input.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
     if transposed:
-        spans = [
-            (size - 1) * s - 2 * p + d * (k - 1) + 1
-            for size, s, p, d, k in zip(input.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
-        ]
-        extra = [size - span for size, span in zip(sizes, spans, strict=True)]
+        usual = [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in lines]
+    else:
+        usual = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, s, p, d, k in lines]
+    extra = [size - n for size, n in zip(sizes, usual, strict=True)]
+    if any(extra) and not (transposed and all(0 <= n < max(s, d) for n, s, d in zip(extra, stride, dilation, strict=True))):
+        return mine
     return "convolution", (input, weight, bias, list(stride), list(padding), list(dilation), bool(transposed), extra, groups), {}
+
+
+@translation("_smooth_l1_loss", "_huber_loss")
+def _(op, input, target, **size) -> Translated:
+    return op.name[1:], (input, target, 0), size
+
+
+@translation("_mse_loss", "_soft_margin_loss", "_binary_cross_entropy")
+def _(op, input, target) -> Translated:
+    if op.name == "_binary_cross_entropy":
+        return "binary_cross_entropy", (input, target, None, 0), {}
+    return op.name[1:], (input, target, 0), {}
 
 
 @translation("_add_scaled", "_sub_scaled", "_rsub_scaled")
