@@ -31,6 +31,7 @@ FLOORS: dict[str, int] = {
         (
             "_C",
             "_custom_op",
+            "_functorch",
             "_custom_ops",
             "_library",
             "_ops",

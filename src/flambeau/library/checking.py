@@ -11,16 +11,16 @@ what was compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from flambeau.autograd import api, modes
-from flambeau.library import kernels
+from flambeau.library import autograd, kernels
 from flambeau.library.custom_op import CustomOpDef
-from flambeau.library.guards import AutoDispatchBelowAutograd
 from flambeau.library.kernels import tensors_of
 from flambeau.ops import ABOVE
-from flambeau.ops.overloads import OpOverload
+from flambeau.ops.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import Tensor
 
 __all__ = ["OpCheckError", "opcheck"]
@@ -55,6 +55,10 @@ def opcheck(
 def _overload(op: Any) -> OpOverload:
     if isinstance(op, CustomOpDef):
         return op._opoverload
+    if isinstance(op, OpOverloadPacket):
+        if len(op.overloads()) != 1:
+            raise RuntimeError(f"opcheck can only test operators without overloads. Got the following overloads for {op}: {op.overloads()}. Name one of them")
+        return getattr(op, op.overloads()[0])
     if isinstance(op, OpOverload):
         return op
     raise ValueError(
@@ -108,25 +112,25 @@ def check_autograd(overload: OpOverload, args: tuple, kwargs: dict[str, Any], to
     if overload.namespace == "aten" or (entry is not None and entry.for_autograd(tensors[0].device.type.upper()) is not None):
         return
     args, kwargs = _copied(args), _copied(kwargs)
-    with _below_autograd_recording():
+    with fallback("nothing"):
         result = overload(*args, **kwargs)
     outputs = list(tensors_of(result if isinstance(result, tuple | list) else (result,)))
     inputs = {id(t) for t in tensors_of((*args, *kwargs.values()))}
     if any(o.requires_grad for o in outputs if id(o) not in inputs):
         raise AssertionError(
-            f"{overload.name()}: at least one output requires grad, but the operator does not have an autograd kernel registered at the Autograd key (or "
+            f"{overload.name()}: at least one output requires grad, but the operator does not have an autograd kernel at an autograd key: the Autograd key (or "
             "CompositeImplicitAutograd): it is incorrectly registered. Use torch.library.register_autograd, or register the kernel there"
         )
 
 
-class _below_autograd_recording(AutoDispatchBelowAutograd):
-    """Calls go to the kernels of devices, and what those do is recorded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        if self.paused is not None:
-            self.paused.__exit__(None, None, None)
-            self.paused = None
+@contextmanager
+def fallback(mode: str) -> Iterator[None]:
+    """Within it, results of operators without a derivative are left as they are."""
+    before, autograd.fallback_mode = autograd.fallback_mode, mode
+    try:
+        yield
+    finally:
+        autograd.fallback_mode = before
 
 
 def check_fake(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> None:

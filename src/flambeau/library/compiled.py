@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.library import kernels
+from flambeau.library import autograd, kernels
 from flambeau.library.guards import (
     AutoDispatchBelowADInplaceOrView, AutoDispatchBelowAutograd, ExcludeDispatchKeyGuard, ForceDispatchKeyGuard, IncludeDispatchKeyGuard, thread,
 )  # fmt: skip
@@ -56,6 +56,25 @@ def _any_output_is_alias_to_input_or_output(args: Any, kwargs: Any, outputs: Any
             return True
         taken.add(place)
     return False
+
+
+def _jit_get_schemas_for_operator(name: str) -> list[FunctionSchema]:
+    """The schemas of all overloads of a name, such as "aten::add"."""
+    namespace, _, short = name.partition("::")
+    packet = overloads.defined(namespace, short)
+    return [] if packet is None else list(packet._schemas.values())
+
+
+def _get_autograd_fallback_mode() -> str:
+    """What happens to results of operators without a derivative: "warn", "nothing" or "error"."""
+    return autograd.fallback_mode
+
+
+def _set_autograd_fallback_mode(mode: str) -> None:
+    """Say what happens to results of operators without a derivative."""
+    if mode not in ("warn", "nothing", "error"):
+        raise RuntimeError(f"expected 'warn', 'nothing' or 'error', found {mode!r}")
+    autograd.fallback_mode = mode
 
 
 def _found(name: str) -> OpOverload:

@@ -100,9 +100,7 @@ class FakeImpl:
             return self.func(*args, **kwargs)
 
 
-def source_of(depth: int) -> str:
-    """file:line of a caller."""
-    frame = inspect.currentframe()
-    for _ in range(depth + 1):
-        frame = frame.f_back if frame is not None and frame.f_back is not None else frame
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+def source_of(fn: Callable) -> str:
+    """file:line of a function."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.library.guards import Guard, thread
 from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_device
@@ -58,6 +59,7 @@ class Entry:
         self.autograd: Any = None  # what register_autograd was given
         self.dispatch_rules: dict[type, Callable] = {}  # of classes and modes with __torch_dispatch__
         self.custom: Any = None  # the CustomOpDef
+        self.report: Callable[[str], Exception | None] | None = None  # what is said where there is no kernel for a device
 
     def own(self, key: str) -> Kernel | None:
         """What was registered for this very key."""
@@ -160,6 +162,9 @@ class Call:
             return "Meta"
         kinds = {t.device.type for t in self.tensors}
         kinds = kinds - {"cpu"} if len(kinds) > 1 else kinds
+        if not kinds and self.entry.overload.namespace == "aten":
+            given = self.kwargs.get("device")
+            return of_device(devices.device(given).type if given is not None else devices.get_default_device().type)
         return of_device(min(kinds)) if kinds else "Undefined"
 
     def passes(self, key: str) -> bool:
@@ -261,6 +266,9 @@ class Call:
     def nothing(self) -> Exception:
         """Nobody is there to compute it."""
         name, custom = self.entry.overload.name(), self.entry.custom
+        own = None if self.entry.report is None else self.entry.report(self.device)
+        if own is not None:
+            return own
         if self.device == "Undefined":
             return NotImplementedError(
                 f"There were no tensor arguments to this function (e.g., you passed an empty list of Tensors), but no fallback function is registered "

@@ -159,7 +159,7 @@ class Library:
 
     def _register_fake(self, op_name: Any, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = True) -> None:
         """Say what an operator's results look like without data."""
-        source = fakes.source_of(_stacklevel + 1)
+        source = fakes.source_of(fn)
         name = self._name_of(op_name if isinstance(op_name, str) else op_name.name())
         overload = lookup(name)
         if overload is None:

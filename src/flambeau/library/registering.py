@@ -121,7 +121,7 @@ def register_fake(
     op: Op, func: Callable | None = None, /, *, lib: Library | None = None, _stacklevel: int = 1, allow_override: bool = True
 ) -> Any:  # fmt: skip
     """Say what an operator's results look like without data; without the function, a decorator."""
-    name, source = _name_of(op, "register_fake"), fakes.source_of(_stacklevel)
+    name = _name_of(op, "register_fake")
 
     def register(function: Callable) -> Callable:
         custom = opdef_of(op)
@@ -129,9 +129,6 @@ def register_fake(
             custom.register_fake(function)
         else:
             _library(name, lib)._register_fake(name, function, allow_override=allow_override)
-        entry = kernels.registered.get(_overload(name))
-        if entry is not None and entry.fake is not None:
-            entry.fake.source = source
         return function
 
     return register if func is None else register(func)

@@ -340,6 +340,11 @@ def tree_leaves(tree: PyTree, is_leaf: IsLeaf = None) -> list:
     return tree_flatten(tree, is_leaf)[0]
 
 
+def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list:
+    """The leaves of the arguments of a call."""
+    return [leaf for a in (*args, *kwargs.values()) for leaf in tree_iter(a)]
+
+
 def tree_structure(tree: PyTree, is_leaf: IsLeaf = None) -> TreeSpec:
     """The specification."""
     return tree_flatten(tree, is_leaf)[1]
