@@ -654,14 +654,6 @@ def test_operators_and_rooms_are_told_by_the_names_pytorch_tells():
     assert told(flambeau) == told(torch)
 
 
-def test_wrapper_subclasses_are_refused_by_name():
-    """A tensor that lives by __torch_dispatch__ alone cannot be made: the error names what is missing."""
-    with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
-        flambeau.Tensor._make_wrapper_subclass(type("Wrapped", (flambeau.Tensor,), {}), (2, 3))
-    with pytest.raises(NotImplementedError, match="__torch_dispatch__"):
-        flambeau.ones(2).as_subclass(type("Logged", (flambeau.Tensor,), {"__torch_dispatch__": classmethod(print)}))
-
-
 @questions(
     lambda T: T.ones(3)[Seen(T)],
     lambda T: T.ones(3)[0, Seen(T)],

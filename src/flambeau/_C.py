@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -9,16 +10,25 @@ from flambeau import _VF, cuda, import_only, overrides
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
-from flambeau.eager.overrides import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function, overridable
+from flambeau.eager.overrides import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    disabled_torch_function,
+    on_memory,
+    overridable,
+    plain_dispatch,
+)
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import DISPATCHED, Size, Tensor
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]
 
 TensorBase = Tensor
 _VariableFunctions = _VF
 _TensorMeta = type(Tensor)
+_DisableTorchDispatch = on_memory
+_disabled_torch_dispatch_impl = plain_dispatch
 _disabled_torch_function_impl = disabled_torch_function  # what a subclass of Tensor says that wants results to be plain tensors
 
 
@@ -52,6 +62,27 @@ def _is_torch_function_all_disabled() -> bool:
     return state.function_disabled and state.modes_disabled
 
 
+class _EnablePythonDispatcher:
+    """PyTorch's operations find their Python forms while this object lives. Here they have no other."""
+
+
+class _Tracebacks:
+    """torch._C._profiler: where a program is."""
+
+    @staticmethod
+    def gather_traceback(python: bool = True, script: bool = False, cpp: bool = False) -> traceback.StackSummary:
+        """The lines that are running."""
+        return traceback.extract_stack()
+
+    @staticmethod
+    def symbolize_tracebacks(tracebacks: list) -> list[list[dict[str, Any]]]:
+        """Lines as dictionaries, innermost first."""
+        return [[{"name": f.name, "filename": f.filename, "line": f.lineno} for f in reversed(lines)] for lines in tracebacks]
+
+
+_profiler = _Tracebacks()
+
+
 class _Functional:
     """torch._C._nn: the operations of torch.nn.functional, under the names that they have there."""
 
@@ -80,6 +111,15 @@ PyTorchFileReader, PyTorchFileWriter = import_only.classes(
 Block, Graph, Node, ScriptMethod, Value = import_only.classes(
     "torch._C", "Block Graph Node ScriptMethod Value", "there are no graphs of TorchScript in Flambeau"
 )
+
+
+def _dispatch_isTensorSubclassLike(tensor: Tensor) -> bool:
+    """Whether a class or a mode carries out what is done with this tensor."""
+    return type(tensor) in DISPATCHED or bool(state.dispatch_modes)
+
+
+def _len_torch_dispatch_stack() -> int:
+    return len(state.dispatch_modes)
 
 
 def _get_tracing_state() -> None:

@@ -62,6 +62,8 @@ from flambeau.eager import overrides as _overrides
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 
 _bind.bind_all()
+_ABOVE.update(dispatch=lambda: (_import_module("flambeau.dispatch.calls"), _import_module("flambeau.dispatch.members"))[1])
+_ABOVE.update(higher_order=lambda: _import_module("flambeau._higher_order_ops.higher_order").Namespace)
 _ABOVE.update(run=lambda: _import_module("flambeau.library.calls"), named=lambda name: getattr(_import_module(__name__), name))
 _overrides.members_ask()
 
@@ -128,7 +130,7 @@ _LATER = {name: home for home, names in {
     "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
 }.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
-    "GradScaler": "amp", "autocast": "amp", "compile": "compiler",
+    "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "_disable_dynamo": "compiler",
     "load": "serialization", "save": "serialization", "summary": "viz", "vmap": "func",
     "ScriptFunction": "jit", "ScriptModule": "jit", "PyTorchFileReader": "_C", "PyTorchFileWriter": "_C", "DeviceObjType": "_C", "TensorType": "_C", "Type": "_C",
     **dict.fromkeys(("AnyType", "BoolType", "ComplexType", "DispatchKey", "FloatType", "FunctionSchema", "IntType", "ListType", "NoneType", "NumberType",

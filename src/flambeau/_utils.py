@@ -19,6 +19,7 @@ from flambeau.pickling import (  # noqa: F401
     _rebuild_tensor,
     _rebuild_tensor_v2,
     _rebuild_tensor_v3,
+    _rebuild_wrapper_subclass,
 )
 from flambeau.tensor import Tensor
 

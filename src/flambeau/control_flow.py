@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.autograd import modes
 from flambeau.tensor import Tensor
 
 
@@ -14,11 +15,25 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: tuple | lis
         raise RuntimeError(f"Expected pred to be bool or a single-element boolean tensor, but got {type(pred).__name__}")
     if isinstance(pred, Tensor) and pred.numel() != 1:
         raise RuntimeError(f"cond: pred is a bool, or a tensor of one, found shape {tuple(pred.shape)}")
+    if modes.special and modes.state.dispatch_modes:
+        from flambeau._higher_order_ops.cond import cond_op
+
+        return cond_op(pred, true_fn, false_fn, operands)
+    return chosen(pred, true_fn, false_fn, operands)
+
+
+def chosen(pred: Any, true_fn: Callable, false_fn: Callable, operands: tuple | list) -> Any:
+    """The branch that is taken."""
     return (true_fn if bool(pred) else false_fn)(*operands)
 
 
 def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | list) -> tuple:
     """Replace the values by body_fn(*values) as long as cond_fn(*values) holds; the last ones are returned."""
+    return repeated(cond_fn, body_fn, carried_inputs)
+
+
+def repeated(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | list) -> tuple:
+    """The loop itself."""
     values = tuple(carried_inputs)
     while bool(cond_fn(*values)):
         made = body_fn(*values)

@@ -53,7 +53,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             if draws and modes.special and modes.state.draw is not None:
                 return modes.state.draw(front, args, kwargs)
             relevant = () if copies else (*args, *kwargs.values())
-            if overrides.overridden(relevant):
+            if overrides.asked(relevant):
                 return overrides.call(front, relevant, args, kwargs)
             if modes.state.recorder is not None:
                 return modes.state.recorder.run_whole(front, name, args, kwargs)

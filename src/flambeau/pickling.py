@@ -16,10 +16,11 @@ from math import prod
 from typing import Any
 
 from flambeau import dtypes
+from flambeau.autograd import modes
 from flambeau.devices import device
 from flambeau.factories import empty_strided
 from flambeau.kernels.mirrored import turned
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor import DISPATCHED, Tensor, wrap
 from flambeau.typed_storage import OLD_NAMES, TypedStorage, typed_storage
 from flambeau.untyped_storage import UntypedStorage, window
 
@@ -111,6 +112,12 @@ def _rebuild_qtensor(storage: Any, storage_offset, size, stride, quantizer_param
     return of_integers(integers, Quantizer(storage.dtype, *quantizer_params))
 
 
+def _rebuild_wrapper_subclass(cls, dtype, size, stride, storage_offset, layout, device, requires_grad) -> Tensor:
+    """A tensor whose class carries operations out; what it is made of comes with its attributes."""
+    options: dict[str, Any] = {"dtype": dtype, "storage_offset": storage_offset, "layout": layout, "device": device}
+    return Tensor._make_wrapper_subclass(cls, size, strides=stride, requires_grad=requires_grad, **options)
+
+
 def _rebuild_from_type_v2(function, new_type: type, args: tuple, state) -> Tensor:
     """A tensor of a subclass, or with attributes."""
     tensor = function(*args)
@@ -145,6 +152,9 @@ def _reduce_ex(self: Tensor, protocol: int):
 def _rebuilding(self: Tensor) -> tuple[Callable, tuple]:
     """What makes this tensor again: a function and its arguments."""
     geometry = tuple(self.shape), tuple(self.stride())
+    if type(self) in DISPATCHED and hasattr(self._array, "owner"):
+        place = self.storage_offset(), self.layout, self.device, self.requires_grad
+        return _rebuild_wrapper_subclass, (type(self), self.dtype, *geometry, *place)
     if self.is_meta:
         return _rebuild_meta_tensor_no_storage, (self.dtype, *geometry, self.requires_grad)
     rest: tuple = self.storage_offset(), *geometry, self.requires_grad, OrderedDict()
@@ -175,12 +185,21 @@ def _deepcopy(self: Tensor, memo: dict) -> Tensor:
         raise RuntimeError(f"{only}, not results of operations (of weight_norm, in a module). Try x.detach().clone() for the values.")
     if id(self) in memo:
         return memo[id(self)]
-    if metadata(self):
+    if type(self) in DISPATCHED:
+        with modes.no_grad():
+            result = self.clone()
+        if type(result) is not type(self):
+            raise RuntimeError(
+                f"The default implementation of __deepcopy__() for wrapper subclasses only works for subclass types for which cloning returns "
+                f"another instance of the same subclass, but clone() of a {type(self).__name__} gave a {type(result).__name__}. Implement clone "
+                "or __deepcopy__"
+            )
+    elif metadata(self):
         result = self.detach().clone()  # the numbers that are meant, in memory of their own: PyTorch does so
     else:
         storage = self.untyped_storage().__deepcopy__(memo)
         result = rebuild(storage, self.storage_offset(), self.shape, self.stride(), self.dtype)
-    if type(self) is not Tensor:
+    if type(self) is not Tensor and type(self) not in DISPATCHED:
         result = result.as_subclass(type(self))
     memo[id(self)] = result
     result._needs = self._needs

@@ -5,32 +5,52 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.autograd import modes
+from flambeau.eager import overrides
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.kernels.meta import MetaArray
 from flambeau.ops.views import _alias
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor import DISPATCHED, Tensor, wrap
 
 
 def make_wrapper_subclass(cls: type, *args, **kwargs) -> Tensor:
-    """A tensor without memory that leaves every operation to __torch_dispatch__ of its class."""
-    raise NotImplementedError("Tensor._make_wrapper_subclass: Flambeau has no __torch_dispatch__. Try __torch_function__ and as_subclass()")
+    """A tensor without memory that leaves every operation to `__torch_dispatch__` of its class: see dispatch/wrapper.py."""
+    from flambeau.dispatch import wrapper
+
+    return wrapper.make_wrapper_subclass(cls, *args, **kwargs)
 
 
 def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of a subclass of Tensor."""
-    if self.requires_grad and modes.state.grad:
-        with DisableTorchFunctionSubclass():
-            result = _alias(self)
-    else:
-        result = self.detach()
+    _refuse_wrapper(cls, self)
+    with DisableTorchFunctionSubclass(), overrides.on_memory():
+        result = _alias(self) if self.requires_grad and modes.state.grad else self.detach()
     return _turned(result, cls)
 
 
-def make_subclass(cls: type, data: Tensor, require_grad=False, *, dispatch_sizes_strides_policy=None, dispatch_device=False) -> Tensor:
+def make_subclass(
+    cls: type, data: Tensor, require_grad=False, *, dispatch_sizes_strides_policy=None, dispatch_device=False, dispatch_layout=False
+) -> Tensor:
     """An instance of `cls` over the memory of `data`, a leaf without its history."""
+    _refuse_wrapper(cls, data)
     result = wrap(data._array)
     result._storage = data._shared_storage()
     result = _turned(result, cls)
-    return result.requires_grad_() if require_grad else result
+    if dispatch_sizes_strides_policy is not None or dispatch_device or dispatch_layout:
+        raise NotImplementedError(
+            "_make_subclass(dispatch_sizes_strides_policy=..., dispatch_device=..., dispatch_layout=...): a tensor with memory of its own shows that "
+            "memory. Try _make_wrapper_subclass, whose class may be asked for the geometry"
+        )
+    with DisableTorchFunctionSubclass():
+        return result.requires_grad_() if require_grad else result
+
+
+def _refuse_wrapper(cls: type, data: Tensor) -> None:
+    """RuntimeError for a tensor that is nothing but its class: there is no memory that another class could show."""
+    if type(data) in DISPATCHED and isinstance(data._array, MetaArray) and hasattr(data._array, "owner"):
+        raise RuntimeError(
+            f"Creating a new Tensor subclass {cls.__name__} but the raw Tensor object is already associated to a python object of type "
+            f"{type(data).__name__}: it has no memory of its own"
+        )
 
 
 def _turned(tensor: Tensor, cls: type) -> Tensor:
@@ -51,8 +71,6 @@ def _turned(tensor: Tensor, cls: type) -> Tensor:
 def _check(cls: type) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"Creating a Tensor subclass from a class that does not inherit from Tensor: found {cls!r}")
-    if hasattr(cls, "__torch_dispatch__"):  # it would never be called, and the class relies on it
-        raise NotImplementedError(f"{cls.__name__}.__torch_dispatch__: operations of Flambeau are not dispatched. Try __torch_function__")
 
 
 Tensor.as_subclass = as_subclass

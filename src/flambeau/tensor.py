@@ -434,6 +434,9 @@ class Tensor(Methods):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"data must be a tensor, found {type(value).__name__}")
+        if hasattr(value._array, "owner") and type(value) is type(self):
+            self._array = value._array.of_tensor(self)
+            return
         if hasattr(value._array, "as_tensor"):
             raise RuntimeError("Attempted to set the data of a tensor to one of an incompatible tensor type: it is sparse, or inside vmap")
         if self._needs and not value._is_float():
@@ -447,6 +450,10 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""
+        if (modes.special and modes.state.dispatch_modes) or type(self) in DISPATCHED:
+            found = self._asked_to_detach()
+            if found is not None:
+                return found
         return _alias(self._array, self._storage or self._shared_storage(), self._inference)
 
     def detach_(self) -> Tensor:
@@ -500,6 +507,7 @@ class Tensor(Methods):
 
 
 PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __torch_function__ of their own
+DISPATCHED: set[type] = set()  # tensor types that carry operations out themselves, by a __torch_dispatch__: see dispatch/
 
 # wrap(array): a new tensor over an array, without history.
 wrap: Callable[[Any], Tensor] = maker(

@@ -353,6 +353,8 @@ def _storage_from_bytes(raw, device: str) -> UntypedStorage:
 def flat_view(storage: Storage, dtype: dtypes.dtype) -> Any:
     """All whole elements of a storage as a 1-D array of `dtype` over the same memory."""
     owner, nbytes, size = storage.array, storage.nbytes(), dtype.itemsize
+    if hasattr(owner, "owner"):
+        owner.refuse_memory()
     n = nbytes // size
     elements = dtype.integers if isinstance(dtype, dtypes.quantized) else dtype.numpy
     if type(owner) is MetaArray:

@@ -335,6 +335,7 @@ def test_ctrl_c_in_a_wait_leaves_the_store_usable() -> None:
         import os, signal, threading
         from datetime import timedelta
         from flambeau.distributed.stores import TCPStore
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
         host = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
         client = TCPStore("localhost", host.port)
         for turn in range(3):

@@ -1,7 +1,12 @@
-"""torch._subclasses: tensors that pretend, for compilers. There are none: the types can be asked for, and nothing is of them."""
+"""torch._subclasses: tensors that pretend to be on a device, for programs that want to know what would come out."""
 
 from __future__ import annotations
 
-from flambeau._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from flambeau._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
 
-__all__ = ["FakeTensor", "FakeTensorMode"]
+__all__ = ["DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "UnsupportedFakeTensorException"]

@@ -24,7 +24,8 @@ from flambeau.autograd import modes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.arithmetic import _add
-from flambeau.tensor import Tensor, wrap
+from flambeau.ops.formats import contiguous_format
+from flambeau.tensor import DISPATCHED, Tensor, wrap
 
 state = modes.state
 _add_into = _add.kernel.launch_into
@@ -112,6 +113,8 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
                 storage.version += 1
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs and grad._base is None else wrap(grad._array)
+        elif type(grad) in DISPATCHED:
+            leaf._grad = _of_wrapper(grad, leaf)
         else:
             leaf._grad = grad.clone() if _is_sparse(grad) else wrap(copied(grad._array, leaf._array))
 
@@ -119,6 +122,13 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
 def plus(have: Tensor, grad: Tensor) -> Tensor:
     """The sum of two gradients; where a dense one comes to a sparse one, it is dense."""
     return grad + have if _is_sparse(have) and not _is_sparse(grad) else have + grad
+
+
+def _of_wrapper(grad: Tensor, leaf: Tensor) -> Tensor:
+    """A gradient whose class carries operations out: in the memory order of the leaf, and nobody else's."""
+    if grad.stride() == leaf.stride() and getrefcount(grad) <= ALONE[0] + 1:
+        return grad.detach()
+    return grad.clone(memory_format=contiguous_format) if leaf.is_contiguous() else grad.clone()
 
 
 def _is_sparse(grad: Tensor) -> bool:

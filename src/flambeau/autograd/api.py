@@ -13,7 +13,8 @@ from flambeau.autograd import modes
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.eager import overrides
 from flambeau.kernels import arrays
-from flambeau.tensor import PLAIN, Size, Tensor, wrap
+from flambeau.ops import ABOVE
+from flambeau.tensor import DISPATCHED, PLAIN, Size, Tensor, wrap
 
 state = modes.state
 
@@ -235,7 +236,8 @@ _ONES = {one.dtype.num: one for one in (np.ones((), np.float32), np.ones((), np.
 
 def _one(out) -> Tensor:
     """The gradient of a number with respect to itself."""
-    if type(out) in PLAIN and type(out._array) is np.ndarray and out._array.dtype.num in _ONES and not out._array.ndim:
+    asked = type(out) in DISPATCHED or bool(modes.special and state.dispatch_modes)
+    if not asked and type(out) in PLAIN and type(out._array) is np.ndarray and out._array.dtype.num in _ONES and not out._array.ndim:
         return wrap(_ONES[out._array.dtype.num].copy())
     shape, dtype = _shape_and_dtype(out)
     if any(n != 1 for n in shape):
@@ -243,6 +245,9 @@ def _one(out) -> Tensor:
         raise RuntimeError(f"grad can be implicitly created only for scalar outputs, and this one has shape {tuple(shape)}. {cure}")
     if dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs, found {dtype}")
+    if asked:
+        with modes.no_grad():
+            return ABOVE["named"]("ones_like")(out)
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
     arrays.fill(array, 1)
     return wrap(array)

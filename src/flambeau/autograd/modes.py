@@ -33,6 +33,9 @@ class Modes(threading.local):
         self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.modes_disabled = False  # function modes are switched off
+        self.dispatch_modes: list[Any] = []  # __torch_dispatch__ modes, innermost last: see dispatch/
+        self.dispatching = True  # they, and classes with a __torch_dispatch__, carry operations out
+        self.recording_above: bool | None = None  # while one of them does: whether the program records
         self.redispatched = False  # the next function that would ask has been asked about (torch.overrides.redispatch_function)
         self.multithreading = True
         self.enforce_layout = True  # a leaf's .grad lies in memory as the leaf does

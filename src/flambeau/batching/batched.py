@@ -303,23 +303,12 @@ def aligned(tensors: list[Batched]) -> list[Tensor]:
 # -- writing into a wrapper ------------------------------------------------------------------------------------------------
 
 
-class WrittenThroughView(Node):
-    """The history of a base after a write through a view of it, `look(base)`: see Note [in-place writes and history] in eager/inplace.py."""
-
-    def apply(self, grad):
-        result = grad.clone()
-        window = self.look(result)
-        of_written = window.clone()
-        window.zero_()
-        return [result, of_written]
-
-
 def adopt(self: Batched, result: Batched) -> None:
     """`self` has just been overwritten with the values of `result`: its history is now that of `result`."""
     if self._base is None:
         self._node, self._nr, self._needs = result._node, result._nr, result._needs
         return
-    base, node = self._base, WrittenThroughView()
+    base, node = self._base, inplace.WrittenThroughView()
     node.look = self._look
     start(node, [edge_of(base), edge_of(result)], [base._array])
     attach(base, node)

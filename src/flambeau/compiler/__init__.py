@@ -37,6 +37,9 @@ def disable(fn: Callable | None = None, recursive: bool = True, *, reason: str |
     return fn if fn is not None else lambda function: function
 
 
+_disable_dynamo = disable
+
+
 def allow_in_graph(fn: Any) -> Any:
     """Mark a function that a compiler may take as a whole; returned unchanged."""
     return fn

@@ -532,7 +532,7 @@ def bind_composite_inplace(op) -> Callable:
 
     def front(self, *args, **kwargs):
         relevant = (self, *args, *kwargs.values())
-        if (modes.special or overrides.any_foreign(relevant)) and overrides.knows_by_name(relevant):
+        if (modes.special or overrides.any_foreign(relevant)) and (overrides.knows_by_name(relevant) or overrides.dispatched(relevant)):
             return overrides.call(op.call_inplace, relevant, (self, *args), kwargs)
         inplace.check_writable(op, self, [self, *_tensors((*args, *kwargs.values()))])
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors((self, *args, *kwargs.values())))

@@ -26,7 +26,7 @@ ORDINARY = PLAIN | {int, float, bool}  # types of values that have no say in how
 
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
-    if (modes.special or type(self) not in PLAIN) and overrides.overridden((self, index)):
+    if (modes.special or type(self) not in PLAIN) and overrides.asked((self, index)):
         return overrides.call(getitem, (self, index), (self, index), {})
     if modes.special and modes.state.recorder is not None:
         return modes.state.recorder.run_whole(getitem, _shown(index), (self, index), {})
@@ -49,7 +49,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         plain = _plain_indices(index, array)
         if plain is not None:
             return _gathered(self, plain)
-    if not modes.special and overrides.overridden(_items(index)):
+    if not modes.special and overrides.asked(_items(index)):
         return overrides.call(getitem, (self, *_items(index)), (self, index), {})
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:
@@ -61,7 +61,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
-    if (modes.special or type(self) not in PLAIN or type(value) not in ORDINARY) and overrides.overridden((self, index, value)):
+    if (modes.special or type(self) not in PLAIN or type(value) not in ORDINARY) and overrides.asked((self, index, value)):
         overrides.call(setitem, (self, index, value), (self, index, value), {})
         return
     if modes.special and modes.state.recorder is not None:
@@ -90,7 +90,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if plain is not None:
         _put(self, plain, _fitting(value) if is_tensor else value)
         return
-    if not modes.special and overrides.overridden(_items(index)):
+    if not modes.special and overrides.asked(_items(index)):
         overrides.call(setitem, (self, *_items(index)), (self, index, value), {})
         return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)

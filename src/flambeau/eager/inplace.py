@@ -226,15 +226,38 @@ def rewrite(self: Tensor, record: Callable[[Tensor], None], position: int = 0) -
     if base is None:
         record(self)
         return
-    stand_in = wrap(self._array)
+    look = self.__dict__.get("_look")
+    stand_in = wrap(self._array) if look is None else _without_history(self)
     stand_in._storage = self._storage
     record(stand_in)
     inner = stand_in._node
+    if look is not None:
+        written = WrittenThroughView()
+        written.look = look
+        start(written, [edge_of(base), (inner, stand_in._nr)], [base._array])
+        attach(base, written)
+        return
     node = CopySlices()
     node.inner, node.window, node.position = inner, _within(self, base), position
     node.base_layout, node.base_signs = arrays.view_of(base._array), signs(base._array)
     start(node, [edge_of(base), *inner.edges[:position], *inner.edges[position + 1 :]], [base._array])
     attach(base, node)
+
+
+def _without_history(tensor: Tensor) -> Tensor:
+    with modes.no_grad():
+        return tensor.detach()
+
+
+class WrittenThroughView(Node):
+    """A base that was written to through a view of it that is no part of memory we could name: `look(base)` makes it."""
+
+    def apply(self, grad):
+        result = grad.clone()
+        window = self.look(result)
+        of_written = window.clone()
+        window.zero_()
+        return [result, of_written]
 
 
 def _within(view: Tensor, base: Tensor) -> tuple:
@@ -289,7 +312,8 @@ def replay_view(view: Tensor) -> None:
     base = view._base
     view._stamp = view._storage.version
     with modes.enable_grad():
-        again = _seen_as(base, *_within(view, base))
+        look = view.__dict__.get("_look")
+        again = _seen_as(base, *_within(view, base)) if look is None else look(base)
     if view._retains:
         move_retained(view, again._node, again._nr)
     view._node, view._nr, view._needs = again._node, again._nr, again._needs

@@ -15,7 +15,8 @@ from typing import Any
 
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
-from flambeau.tensor import PLAIN, Tensor
+from flambeau.ops import ABOVE
+from flambeau.tensor import DISPATCHED, PLAIN, Tensor
 
 state = modes.state
 _WITHOUT: set[type] = {int, float, bool, complex, str, tuple, list, dict, type(None), slice, dtypes.dtype, devices.device}
@@ -39,11 +40,35 @@ def needed(values: Iterable) -> bool:
             return True
         if state.autocast is not None and not state.passing:
             return True
-        if overridden(values):
+        if asked(values):
             return True
         state.noted = state.inspected = state.passing = False  # whoever had to be asked has been, and lets this one operation through
         return False
-    return overridden(values)
+    return asked(values)
+
+
+def asked(values: Iterable) -> bool:
+    """Whether a function mode or the class of an argument has a say, above autograd or below it."""
+    return overridden(values) or dispatched(values)
+
+
+def dispatched(values: Iterable) -> bool:
+    """Whether a mode or the class of an argument carries operations out: see dispatch/."""
+    if modes.special and not state.dispatching:
+        return False
+    if modes.special and state.dispatch_modes:
+        return True
+    return bool(DISPATCHED) and any(map(_is_dispatched, values))
+
+
+def _is_dispatched(value: Any) -> bool:
+    kind = type(value)
+    return kind in DISPATCHED or (kind in (list, tuple, dict) and any(map(_is_dispatched, value.values() if kind is dict else value)))
+
+
+def carry_out(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Run a function of tensors as those who carry operations out want it: the room that knows how puts its own here when it is loaded."""
+    raise NotImplementedError("dispatch/calls.py has not been loaded")
 
 
 def noting(values: tuple) -> Any:
@@ -147,6 +172,8 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
         result = value.__torch_function__(told, types, args, kwargs)  # of the object: it may be no classmethod
         if result is not NotImplemented:
             return result
+    if dispatched(relevant):
+        return carry_out(itself, args, kwargs)
     name, found = getattr(function, "__name__", function), ", ".join(t.__name__ for t in types)
     what = "all __torch_function__ handlers returned NotImplemented: no implementation found for types"
     raise NobodyAnswered(f"Multiple dispatch failed for 'torch.{name}'; {what} [{found}]")
@@ -270,6 +297,11 @@ QUICK = frozenset(
 )
 
 
+GIVES_TENSORS = frozenset(
+    "requires_grad_ detach __getitem__ __setitem__ __delitem__ __invert__ grad data T".split()
+)  # Tensor's own answer wraps these
+
+
 def _members() -> Iterable[tuple[str, Any]]:
     """The methods and attributes of Tensor that are no operations, and that are asked about."""
     for name, member in list(vars(Tensor).items()):
@@ -298,8 +330,11 @@ def give_members(cls: type) -> None:
     if getattr(cls, "__torch_function__", None) is disabled_torch_function:
         return
     carries_out = getattr(cls, "_sees_building_blocks", False)
+    usual = getattr(cls.__torch_function__, "__func__", None) is default_torch_function
     for name, member in _members():
-        if (name in QUICK or carries_out) and _inherited(cls, name) is member:  # else the class, or a parent of it, has its own
+        if (
+            (name in QUICK or carries_out) and (not usual or name in GIVES_TENSORS) and _inherited(cls, name) is member
+        ):  # else the class, or a parent of it, has its own
             told = partial(_itself, member)
             setattr(cls, name, _property(member, name, member) if isinstance(member, property) else _asking(member, name, told))
 
@@ -347,9 +382,34 @@ def _asking(function: Callable, name: str, told: Callable[[], Callable] | None =
 
 def _init_subclass(cls, **options) -> None:
     super(Tensor, cls).__init_subclass__(**options)
+    if getattr(cls.__torch_dispatch__, "__func__", cls.__torch_dispatch__) is not plain_dispatch:
+        members = ABOVE["dispatch"]()  # loaded now: such classes are rare
+        DISPATCHED.add(cls)
+        if getattr(cls.__torch_function__, "__func__", None) is default_torch_function:  # it works below, on what is asked for there
+            cls.__torch_function__ = disabled_torch_function
+        members.give_members(cls)
     give_members(cls)
+
+
+def plain_dispatch(cls, func, types, args=(), kwargs=None):
+    """Tensor's own `__torch_dispatch__`: run the operation on the memory that the tensors have."""
+    with on_memory():
+        return func(*args, **(kwargs or {}))
+
+
+class on_memory:
+    """Within it no `__torch_dispatch__` is asked: operations run on the memory that tensors have."""
+
+    def __enter__(self) -> None:
+        self.before, state.dispatching = state.dispatching, False
+        modes.enter()
+
+    def __exit__(self, *exc) -> None:
+        modes.leave()
+        state.dispatching = self.before
 
 
 Tensor.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[method-assign, assignment]
 Tensor.__torch_function__ = classmethod(default_torch_function)
+Tensor.__torch_dispatch__ = classmethod(plain_dispatch)
 PLAIN.add(Tensor)

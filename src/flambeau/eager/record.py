@@ -56,6 +56,7 @@ class OpNode(Node):
     recorders: dict[
         Any, tuple[Callable, dict, dict | None]
     ]  # which arguments are tensors -> (`record` for such calls, its plans, `counts`)
+    by_operations = False  # derivatives are carried out by operations: somebody else carried this one out, and is asked about those, too
     make: Callable
     record: Callable  # record(result, *operands): see Note [recording in one call]
     recipe: Any
@@ -212,7 +213,7 @@ class PointwiseNode(OpNode):
             if kind == "same":
                 sent.append(grad)
             elif kind == "kernel":
-                if state.grad:  # by operations, because it is to be differentiated again
+                if state.grad or self.by_operations or (modes.special and state.dispatch_modes):  # to be differentiated again, or seen
                     from flambeau.eager import interpret
 
                     sent.append(interpret.gradient(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
@@ -411,7 +412,11 @@ class ArrayNode(OpNode):
     def _sent(self, call: tuple, grads: tuple):
         """The gradient of one argument."""
         derivative, places, quick, quick_places = call
-        if quick is not None and not state.grad and (type(grads[0]._array) is ndarray or self._is_quick_there(grads[0]._array)):
+        if (
+            quick is not None
+            and not (state.grad or self.by_operations or (modes.special and state.dispatch_modes))
+            and (type(grads[0]._array) is ndarray or self._is_quick_there(grads[0]._array))
+        ):
             plain, saved = self.recipe.plain, self.saved
             given: list = []
             for place in quick_places:
@@ -445,7 +450,7 @@ class ArrayNode(OpNode):
             elif place == GRAD:
                 value = grads[0]
             else:
-                value = grads if place == GRADS else _by_operations(grads) if place == AGAIN else dict(recipe.wants)
+                value = grads if place == GRADS else _by_operations(self, grads) if place == AGAIN else dict(recipe.wants)
             found.append(value)
         return found
 
@@ -489,9 +494,14 @@ class Constant(OpNode):
         return [grad.new_zeros(grad.shape) if self.recipe == "zero" else None]
 
 
-def _by_operations(grads: tuple) -> bool:
+def _by_operations(node: ArrayNode, grads: tuple) -> bool:
     """Whether a derivative is to be made of operations that have derivatives and, inside vmap, batching rules themselves."""
-    return state.grad or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)
+    return (
+        state.grad
+        or node.by_operations
+        or bool(modes.special and state.dispatch_modes)
+        or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)
+    )
 
 
 def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:

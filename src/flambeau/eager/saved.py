@@ -17,7 +17,7 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, operation, refuse_swapped
 from flambeau.kernels import arrays
 from flambeau.storage import Storage
-from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor import DISPATCHED, PLAIN, Tensor, wrap
 
 NUMBERS = arrays.NUMBERS
 state = modes.state
@@ -47,7 +47,24 @@ def save_result(tensor: Tensor, nr: int = 0) -> Any:
     s = tensor._storage
     if s is None:
         s = tensor._storage = Storage(tensor._array)
+    if type(tensor) in DISPATCHED:
+        return None, Kept(tensor), s.version, s, nr
     return None, tensor._array, s.version, s, nr
+
+
+class Kept:
+    """A result that a node has saved, of a class that carries operations out: another tensor that means the same, without history."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, result: Tensor):
+        with modes.no_grad():
+            self.tensor = result.detach()
+
+    def as_tensor(self) -> Tensor:
+        """Yet another one: it will get a history."""
+        with modes.no_grad():
+            return self.tensor.detach()
 
 
 def unpack(entry: Any, node: Node) -> Any:
@@ -96,7 +113,8 @@ def saved_array(entry: Any, node: Node) -> Any:
 def unpack_plain(entry: Any, node: Node) -> Any:
     """A saved value for a derivative, which is the framework's own code: subclasses have no say in it."""
     value = unpack(entry, node)
-    if isinstance(value, Tensor) and type(value) not in PLAIN and not hasattr(value._array, "as_tensor"):
+    kind = type(value)
+    if isinstance(value, Tensor) and kind not in PLAIN and kind not in DISPATCHED and not hasattr(value._array, "as_tensor"):
         edge, plain = edge_of(value), wrap(value._array)
         plain._storage = value._storage
         return plain if edge is None else with_history(plain, *edge)

@@ -28,8 +28,8 @@ def device_of(array: Array) -> devices.device:
         return devices.cpu
     if on_gpu(array):
         return devices.gpu(array.data.device_id)
-    if hasattr(array, "as_tensor"):  # inside vmap: see batching/
-        return device_of(array.value._array)
+    if hasattr(array, "as_tensor"):  # stands for other tensors
+        return array.device if hasattr(array, "device") else device_of(array.value._array)
     return device_of(array.memory) if type(array) is Mirrored else devices.meta
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from flambeau.ops import ABOVE, calling
 from flambeau.ops.overloads import OpOverload
+from flambeau.ops.results import NamedResult
 from flambeau.ops.schema import Argument, FunctionSchema
 from flambeau.tensor import Tensor
 
@@ -125,6 +126,8 @@ class Translated:
         if self.outs:
             kwargs["out"] = bound[self.outs[0]] if len(self.outs) == 1 else tuple([bound[name] for name in self.outs])
         result = self.function(*args, **kwargs)
+        if isinstance(result, NamedResult):
+            return tuple(result)
         return list(result) if self.listed and isinstance(result, tuple) else result
 
 

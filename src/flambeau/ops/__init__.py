@@ -41,6 +41,8 @@ def __getattr__(name: str):
         raise AttributeError(f"torch.ops has no {name!r}")
     if name in LIBRARIES:
         return LIBRARIES[name](name)
+    if name == "higher_order":
+        return ABOVE["higher_order"]()
     from flambeau.ops.overloads import namespace_of
 
     found = globals()[name] = namespace_of(name)

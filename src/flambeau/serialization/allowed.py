@@ -115,6 +115,7 @@ def by_default() -> dict[str, Any]:
         "torch._utils._rebuild_tensor_v2": pickling._rebuild_tensor_v2,
         "torch._utils._rebuild_tensor_v3": pickling._rebuild_tensor_v3,
         "torch._utils._rebuild_qtensor": pickling._rebuild_qtensor,
+        "torch._utils._rebuild_wrapper_subclass": pickling._rebuild_wrapper_subclass,
         "torch.ScriptObject": ScriptObject,  # which PyTorch refuses; here it is packed weights and nothing else
         "torch.device": devices.device,
         "torch.nn.parameter.Parameter": Parameter,
@@ -472,13 +473,33 @@ def _parameter_with_state(caller: Caller, args: tuple) -> Parameter:
     return _rebuild_parameter_with_state(args[0], bool(args[1]), None, caller.tensor_state(args[3]))
 
 
+def _is_tensor_class(kind: Any) -> bool:
+    """Whether a file may name this class of tensors: one of ours, or one that was declared to be safe."""
+    known = kind is Tensor or kind is Parameter or any(kind is value for value in _added.values())
+    return isinstance(kind, type) and issubclass(kind, Tensor) and known
+
+
+def _wrapper(caller: Caller, args: tuple) -> Tensor:
+    _need(
+        len(args) == 8 and _is_tensor_class(args[0]), "a tensor without memory is made of a class that a file may name, and what it shows"
+    )
+    _, dtype, size, stride, offset, arrangement, place, wants = args
+    _need(
+        isinstance(dtype, dtypes.dtype) and isinstance(arrangement, layout) and isinstance(place, devices.device),
+        "a dtype, layout or device",
+    )
+    _need(_ints(size) and _ints(stride) and len(size) == len(stride) <= 64 and all(n >= 0 for n in size), "size and stride are numbers")
+    _need(
+        type(offset) is int and offset >= 0 and type(wants) is bool,
+        "an offset is a number from 0 on; True or False says whether it requires grad",
+    )
+    return pickling._rebuild_wrapper_subclass(*args)
+
+
 def _from_type(caller: Caller, args: tuple) -> Tensor:
     _need(len(args) == 4, "a tensor of another class is made of a function, the class, arguments and a state")
     function, kind, inner, state = args
-    known = kind is Tensor or kind is Parameter or any(kind is value for value in _added.values())
-    _need(
-        isinstance(kind, type) and issubclass(kind, Tensor) and known, f"{_described(kind)} is not a class of tensors that a file may name"
-    )
+    _need(_is_tensor_class(kind), f"{_described(kind)} is not a class of tensors that a file may name")
     _need(_hashable(function) and function in _REBUILDERS, f"{_described(function)} does not make tensors")
     if kind.__setstate__ is Tensor.__setstate__:
         caller.tensor_state(state)
@@ -506,6 +527,7 @@ _CALLS: dict[Any, Callable[[Caller, tuple], Any]] = {
     pickling._rebuild_sparse_tensor: _sparse,
     pickling._rebuild_from_type_v2: _from_type,
     pickling._rebuild_qtensor: _qtensor,
+    pickling._rebuild_wrapper_subclass: _wrapper,
 }
 _REBUILDERS = frozenset(function for function in _CALLS if getattr(function, "__module__", "") == pickling.__name__) - {
     pickling._rebuild_from_type_v2

@@ -341,8 +341,8 @@ def tree_leaves(tree: PyTree, is_leaf: IsLeaf = None) -> list:
 
 
 def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list:
-    """The leaves of the arguments of a call."""
-    return [leaf for a in (*args, *kwargs.values()) for leaf in tree_iter(a)]
+    """The leaves of all arguments of a call, in order."""
+    return [leaf for tree in (*args, *kwargs.values()) for leaf in tree_leaves(tree)]
 
 
 def tree_structure(tree: PyTree, is_leaf: IsLeaf = None) -> TreeSpec:

@@ -1,0 +1,146 @@
+"""What happens to a call that a mode or the class of an argument wants to carry out: `carry_out` is asked by eager/overrides.py.
+
+Note [below autograd]: whoever has a `__torch_dispatch__` sees operations as PyTorch's kernels do, after `__torch_function__`, autocast and
+autograd. So a call is first brought down to operations that PyTorch has kernels for: a composite just runs, and its parts come here again
+(`linear` becomes a transpose and an `addmm`). Then the modes and classes are asked (stack.py), under the name that PyTorch's kernel has
+(names.py). What they answer gets the history that the operation has here (histories.py): its derivative is carried out by operations, which
+come here in their turn. Nobody who is asked has to know about derivatives, and backward is seen as forward is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau import protocols
+from flambeau.autograd import modes
+from flambeau.dispatch import decompositions, factories, histories, indexing, members, names, stack
+from flambeau.dispatch.leaves import LEAVES, Leaf, Watcher, leaf_of, watch
+from flambeau.eager import inplace, overrides
+from flambeau.eager.arguments import tensors_in
+from flambeau.eager.indexing import getitem, setitem
+from flambeau.ops.results import TYPES
+from flambeau.tensor import Tensor
+
+state = modes.state
+
+
+def carry_out(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """Run any function of tensors, asking the modes and the arguments' classes about the operations in it."""
+    if state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher:
+        return watch(state.dispatch_modes[-1], function, args, kwargs)
+    op = getattr(function, "op", None)
+    if op is None:
+        known = NO_OPERATIONS.get(function)
+        return factories.made(function, args, kwargs) if known is None else known(*args, **kwargs)
+    out = kwargs.get("out")
+    kwargs = {name: value for name, value in kwargs.items() if name != "out"}
+    if function is getattr(op, "call_inplace", None):
+        return in_place(op, args, kwargs)
+    return run(op, args, kwargs) if out is None else into(op, args, kwargs, out)
+
+
+def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Show other memory."""
+    members.ask("set_", self, *args, **kwargs)
+    return self
+
+
+NO_OPERATIONS: dict[Callable, Callable] = {getitem: indexing.getitem, setitem: indexing.setitem, protocols.item: members.item}
+overrides.carry_out = carry_out
+
+
+def run(op, args: tuple, kwargs: dict) -> Any:
+    """An operation that makes new tensors, or views."""
+    instead = decompositions.DECOMPOSED.get(op.name)
+    if instead is not None:
+        return instead(*args, **kwargs)
+    is_leaf = op.kind in LEAVES
+    asked = names.call(op, args, kwargs) if is_leaf or names.of(op) is not None else None
+    if asked is None:
+        return by_parts(op, args, kwargs)
+    if not wants_gradient(args, kwargs):
+        return answered(op, args, kwargs, asked)
+    leaf = leaf_of(op, args, kwargs)
+    if leaf is None:  # several operations here, whose histories are that of the result
+        return by_parts(op, args, kwargs)
+    return leaf if isinstance(leaf, Tensor) else histories.of_results(leaf, answered(op, args, kwargs, asked))
+
+
+def by_parts(op, args: tuple, kwargs: dict) -> Any:
+    """An operation carried out as others, which ask in their turn."""
+    if op.kind == "choice":
+        chosen, *operands = op.forward(*args, **kwargs)
+        return chosen.call(*operands)
+    return op.forward(*args, **kwargs)
+
+
+def answered(op, args: tuple, kwargs: dict, asked: names.Call) -> Any:
+    """What those who are asked make of an operation, without a history."""
+    overload, given, named = asked
+    found = results(stack.ask(overload, given, named))
+    if op.kind == "view" or overload.is_view:
+        histories.as_views(op, args, kwargs, found)
+    result_type = TYPES.get(op.short)
+    if result_type is not None and type(found) in (list, tuple) and len(found) == len(result_type._fields):
+        return result_type(*found)
+    return found
+
+
+def results(found: Any) -> Any:
+    """An answer, if it can be one."""
+    if isinstance(found, (str, bytes, type)):
+        raise RuntimeError(f"Unable to cast {found!r} to Tensor: __torch_dispatch__ must return what the operation returns")
+    return found
+
+
+def wants_gradient(args: tuple, kwargs: dict) -> bool:
+    """Whether the result will have a history."""
+    return state.grad and any(t.requires_grad for t in tensors_in((args, kwargs)))
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------------
+
+
+def into(op, args: tuple, kwargs: dict, out: Any) -> Any:
+    """The out= form: carried out, and given back."""
+    if state.grad and any(t.requires_grad for t in tensors_in((args, kwargs, out))):
+        words = "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad"
+        raise RuntimeError(f"{op.short}(): {words}. Try torch.no_grad()")
+    asked = names.call(op, args, kwargs | {"out": out}, "out")
+    if asked is not None:
+        results(stack.ask(*asked))
+        return out
+    found = op.call(*args, **kwargs)  # no kernel writes where it is told to
+    pairs = [(out, found)] if isinstance(out, Tensor) else zip(out, found, strict=True)
+    for place, result in pairs:
+        place.copy_(result)
+    return out
+
+
+def in_place(op, args: tuple, kwargs: dict) -> Tensor:
+    """Tensor.<name>_: carried out by whoever is asked; the history of what is written to begins anew."""
+    self, *rest = args if args else (kwargs["input"],)
+    inplace.check_changeable(op, self, list(tensors_in((args, kwargs))))
+    asked = names.call(op, args, kwargs, "_") if op.kind in LEAVES or names.of(op, "_") is not None else None
+    wanted = wants_gradient(args, kwargs)
+    leaf = leaf_of(op, args, kwargs, in_place=True) if wanted and asked is not None else None
+    if asked is None or (wanted and not isinstance(leaf, Leaf)):
+        return _computed_and_written(op, self, rest, kwargs, wanted)
+    before = histories.before(leaf, self) if isinstance(leaf, Leaf) else None
+    version = 0 if self._inference else self._version
+    results(stack.ask(*asked))
+    if not self._inference and self._version == version:
+        self._bump()
+    if isinstance(leaf, Leaf) and before is not None:
+        histories.of_write(leaf, self, before)
+    return self
+
+
+def _computed_and_written(op, self: Tensor, rest: list, kwargs: dict, wanted: bool) -> Tensor:
+    """What no kernel does in place, or what several operations are to be remembered of: from a copy, if derivatives may read what was there."""
+    if op.kind == "choice":
+        chosen, *operands = op.forward(self, *rest, **kwargs)
+        return chosen.call_inplace(*operands)
+    found = op.call(self.clone() if wanted else self, *rest, **{k: v for k, v in kwargs.items() if k != "input"})
+    return self.copy_(found)
