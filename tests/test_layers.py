@@ -35,6 +35,7 @@ FLOORS: dict[str, int] = {
             "_custom_ops",
             "_library",
             "_ops",
+            "_subclasses",
             "_dynamo",
             "_higher_order_ops",
             "_jit_internal",

@@ -2,8 +2,12 @@
 
 from flambeau.library.inference import infer_schema
 from flambeau.library.older import (
-    RESERVED_NS, SUPPORTED_DEVICE_TYPE_TO_KEY, CustomOp, found_or_made, get_op, global_registry, parse_qualname, validate_function_matches_schema,
-    validate_namespace, validate_schema,
+    CustomOp,
+    found_or_made,
+    get_op,
+    parse_qualname,
+    validate_namespace,
+    validate_schema,
 )  # fmt: skip
 from flambeau.library.older import custom_op_of_impl as custom_op
 from flambeau.library.registering import get_ctx

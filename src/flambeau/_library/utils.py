@@ -22,7 +22,9 @@ def parse_namespace(qualname: str) -> tuple[str, str]:
     """(namespace, name) of "namespace::name"."""
     parts = qualname.split("::")
     if len(parts) != 2:
-        raise ValueError(f"Expected `qualname` to be of the form 'namespace::name', but got {qualname}. The qualname passed has no namespace")
+        raise ValueError(
+            f"Expected `qualname` to be of the form 'namespace::name', but got {qualname}. The qualname passed has no namespace"
+        )
     return parts[0], parts[1]
 
 
@@ -81,7 +83,11 @@ def mutates_and_returns_first_arg(op: OpOverload) -> bool:
     if len(schema.returns) != 1 or not schema.arguments or schema.returns[0].alias_info is None or not schema.arguments[0].is_write:
         return False
     first = schema.arguments[0].alias_info
-    return first is not None and first.after_set == schema.returns[0].alias_info.after_set and not any(a.is_write for a in schema.arguments[1:])
+    return (
+        first is not None
+        and first.after_set == schema.returns[0].alias_info.after_set
+        and not any(a.is_write for a in schema.arguments[1:])
+    )
 
 
 def zip_schema(schema: FunctionSchema, args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:

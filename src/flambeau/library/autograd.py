@@ -40,7 +40,14 @@ def kernel(overload: OpOverload, info: Info, rule_for_vmap: Callable[[], Callabl
     """What runs for the key Autograd: records a node, if a gradient is wanted, and calls the operator below."""
     nodes: dict[Callable | None, Any] = {}  # by the rule for vmap, which may be given later
 
+    views = any(r.alias_info is not None and not r.is_write for r in overload._schema.returns)
+    symbolic = views and any("SymInt" in a.text for a in overload._schema.arguments)
+
     def autograd_impl(*args: Any, **kwargs: Any) -> Any:
+        if symbolic:
+            raise RuntimeError(
+                "Custom ops that are views do not support SymInt. Say int in the schema. If you need a symbolic size, please file an issue."
+            )
         if wants_grad((*args, *kwargs.values())):
             args, kwargs = filled(overload._schema, args, kwargs)
             rule = rule_for_vmap()
@@ -247,7 +254,9 @@ def _of_values(ctx: Any, call: Any, function: Callable, args: tuple) -> Any:
 
 def _not_directly(name: str) -> Callable:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"NYI: calling supports_tensorlist autograd.Function.{name} directly. You should probably be calling .apply instead")
+        raise NotImplementedError(
+            f"NYI: calling supports_tensorlist autograd.Function.{name} directly. You should probably be calling .apply instead"
+        )
 
     return refuse
 
@@ -317,7 +326,12 @@ def marked(overload: OpOverload, result: Any, inputs: list[Tensor]) -> Any:
     known = {id(t) for t in inputs}
 
     def mark(value: Any) -> Any:
-        if isinstance(value, Tensor) and id(value) not in known and not value.requires_grad and (value.is_floating_point() or value.is_complex()):
+        if (
+            isinstance(value, Tensor)
+            and id(value) not in known
+            and not value.requires_grad
+            and (value.is_floating_point() or value.is_complex())
+        ):
             return WarnNotImplemented.apply(overload.name(), value, *inputs)
         return value
 

@@ -6,19 +6,21 @@ from typing import Any
 
 from flambeau.library import autograd, kernels
 from flambeau.library.guards import (
-    AutoDispatchBelowADInplaceOrView, AutoDispatchBelowAutograd, ExcludeDispatchKeyGuard, ForceDispatchKeyGuard, IncludeDispatchKeyGuard, thread,
+    AutoDispatchBelowADInplaceOrView,
+    AutoDispatchBelowAutograd,
+    ExcludeDispatchKeyGuard,
+    ForceDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+    thread,
 )  # fmt: skip
 from flambeau.library.keys import FULL_AUTOGRAD, DispatchKey, DispatchKeySet
 from flambeau.library.libraries import lookup
 from flambeau.ops import overloads
 from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema import Argument, FunctionSchema
-from flambeau.ops.schema import parse as parse_schema
+from flambeau.ops.schema import FunctionSchema
 from flambeau.ops.schema_types import (
-    AnyType, BoolType, ComplexType, DeviceObjType, FloatType, IntType, ListType, NoneType, NumberType, OptionalType, StringType, TensorType,
-    TupleType, Type,
+    Type,
 )  # fmt: skip
-from flambeau.ops.tags import Tag
 from flambeau.tensor import Tensor
 
 _AutoDispatchBelowAutograd = AutoDispatchBelowAutograd
@@ -130,7 +132,9 @@ def _dispatch_keys(tensor: Tensor) -> DispatchKeySet:
     return DispatchKeySet.of(kernels.Call(kernels.Entry(overloads.aten.alias.default), (tensor,), {}, None).keys())
 
 
-_after_autograd_keyset = DispatchKeySet.of([k.name for k in DispatchKey if k.name not in FULL_AUTOGRAD and k < DispatchKey["ADInplaceOrView"]])
+_after_autograd_keyset = DispatchKeySet.of(
+    [k.name for k in DispatchKey if k.name not in FULL_AUTOGRAD and k < DispatchKey["ADInplaceOrView"]]
+)
 _after_ADInplaceOrView_keyset = _after_autograd_keyset
 
 # What torch._C has of this file.

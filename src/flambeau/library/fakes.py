@@ -44,7 +44,9 @@ class FakeImplCtx:
                     f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be statically known ints but got SymInt. This is not supported."
                 )
         if min < 0:
-            raise ValueError(f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0: this API can only create sizes.")
+            raise ValueError(
+                f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0: this API can only create sizes."
+            )
         return self._sizes(min, max)
 
     create_unbacked_symint = new_dynamic_size
@@ -63,7 +65,9 @@ thread = Contexts()
 def current() -> FakeImplCtx:
     """The context of the fake implementation that is running."""
     if not thread.stack:
-        raise RuntimeError("get_ctx() can only be called inside a fake implementation, which torch.library.register_fake gives to an operator")
+        raise RuntimeError(
+            "get_ctx() can only be called inside a fake implementation, which torch.library.register_fake gives to an operator"
+        )
     made = thread.stack[-1]
     return made() if callable(made) else made
 

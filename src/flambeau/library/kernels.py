@@ -25,7 +25,7 @@ from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_de
 from flambeau.ops import calling, overloads
 from flambeau.ops.overloads import OpOverload
 from flambeau.ops.tags import is_composite
-from flambeau.tensor import Tensor
+from flambeau.tensor import PLAIN, Tensor
 
 EXPLICIT = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")
 IMPLICIT = "CompositeImplicitAutograd"
@@ -182,10 +182,20 @@ class Call:
                 return self.mapped()
             if modes.state.autocast is not None:
                 cast = self.cast()
+                if cast is not None and cast.function is fallthrough:
+                    from flambeau.library.autocasting import suspended
+
+                    with suspended():
+                        return self.recorded()
                 if cast is not None:
                     return cast(self.keys(), self.args, self.kwargs)
         for key in ("TESTING_ONLY_GenericMode", "TESTING_ONLY_GenericWrapper"):
-            if key in thread.included and not self.passes(key) and (own := self.entry.own(key)) is not None and own.function is not fallthrough:
+            if (
+                key in thread.included
+                and not self.passes(key)
+                and (own := self.entry.own(key)) is not None
+                and own.function is not fallthrough
+            ):
                 return own(self.keys(), self.args, self.kwargs)
         return self.recorded()
 
@@ -205,8 +215,7 @@ class Call:
         for device in modes.state.autocast.active:
             key = f"Autocast{of_device(device)}"
             if of_device(device) == self.device and not self.passes(key):
-                own = self.entry.own(key)
-                return own if own is None or own.function is not fallthrough else None
+                return self.entry.own(key)
         return None
 
     def recorded(self) -> Any:
@@ -227,6 +236,16 @@ class Call:
         overload = self.entry.overload
         if overloads.intercept is not None and overload.namespace != "aten" and modes.special and not self.passes("Python"):
             result = overloads.intercept(overload, self.args, self.kwargs)
+            if result is not NotImplemented:
+                return result
+        if (
+            overload.namespace != "aten"
+            and (modes.special or any(type(t) not in PLAIN for t in self.tensors))
+            and not self.passes("Python")
+        ):
+            from flambeau.library import asked
+
+            result = asked.ask(self.entry, self.args, self.kwargs)
             if result is not NotImplemented:
                 return result
         for key in ("ADInplaceOrView", "ZeroTensor", "Negative", "Conjugate", "BackendSelect"):

@@ -46,7 +46,9 @@ class CustomOp:
 
     def __init__(self, lib: Any, cpp_ns: Any, schema: Any, operator_name: Any, ophandle: Any, *, _private_access: bool = False):
         if not _private_access:
-            raise RuntimeError("The CustomOp constructor is private and we do not guarantee BC for it. Please use custom_op(...) to create a CustomOp object")
+            raise RuntimeError(
+                "The CustomOp constructor is private and we do not guarantee BC for it. Please use custom_op(...) to create a CustomOp object"
+            )
         self._lib: Library = lib
         self._cpp_ns, self._schema, self._opname = cpp_ns, schema, operator_name
         self._opoverload: OpOverload = ophandle
@@ -155,7 +157,9 @@ class CustomOp:
             with _below():
                 return self._opoverload(*args, **kwargs)
         if self._save_for_backward is None and self._backward is None:
-            raise RuntimeError(f"Autograd has not been implemented for operator {self._qualname}. impl_backward and impl_save_for_backward do so")
+            raise RuntimeError(
+                f"Autograd has not been implemented for operator {self._qualname}. impl_backward and impl_save_for_backward do so"
+            )
         for what, found in (("save_for_backward", self._save_for_backward), ("backward", self._backward)):
             if found is None:
                 raise RuntimeError(
@@ -174,7 +178,7 @@ class _below(AutoDispatchBelowAutograd):
 
 def _node(op: CustomOp) -> Any:
     schema = op._opoverload._schema
-    inputs_kind = collections.namedtuple(f"{op._opname}_args", [a.name for a in schema.arguments])  # noqa: PYI024 - its fields are known now
+    inputs_kind = collections.namedtuple(f"{op._opname}_args", [a.name for a in schema.arguments])
 
     class Node(Function):
         @staticmethod
@@ -229,7 +233,9 @@ def _in_order(op: CustomOp, schema: FunctionSchema, found: Any, needs: Any) -> t
             f"Expected {what} to not have gradients for {extra}: they are non-Tensor-like types. Only arguments that are tensors, or lists of them, have one"
         )
     if found.keys() != wanted:
-        raise RuntimeError(f"Expected {what} to have keys {wanted or set()} but got {set(found) or set()}. One for each argument that is a tensor")
+        raise RuntimeError(
+            f"Expected {what} to have keys {wanted or set()} but got {set(found) or set()}. One for each argument that is a tensor"
+        )
     return tuple([_checked(what, a, found.get(a.name), need) for a, need in zip(schema.arguments, needs, strict=True)])
 
 
@@ -237,8 +243,6 @@ def _checked(what: str, argument: Any, grad: Any, need: Any) -> Any:
     kind = argument.type.element if isinstance(argument.type, OptionalType) else argument.type
     if isinstance(kind, ListType) and is_tensors(kind):
         if not isinstance(grad, list | tuple):
-            if grad is None:
-                return None
             raise RuntimeError(f"For {what}, expected the gradient of {argument.name!r} to be a list of gradients but got {type(grad)}")
         if len(grad) != len(need):
             raise RuntimeError(f"For {what}, expected for {argument.name!r} {len(need)} gradients but got {len(grad)}")
@@ -258,9 +262,13 @@ def parse_qualname(qualname: str) -> tuple[str, str]:
     """(namespace, name)"""
     namespace, separator, name = qualname.partition("::")
     if not separator or "::" in name:
-        raise ValueError(f"Expected qualname to be of the form 'namespace::name', found {qualname!r}. The qualname passed has no namespace, or several")
+        raise ValueError(
+            f"Expected qualname to be of the form 'namespace::name', found {qualname!r}. The qualname passed has no namespace, or several"
+        )
     if "." in name:
-        raise ValueError(f"The torch.custom_ops APIs do not handle overloads, i.e. operator names with '.' in them. Please name {qualname!r} without")
+        raise ValueError(
+            f"The torch.custom_ops APIs do not handle overloads, i.e. operator names with '.' in them. Please name {qualname!r} without"
+        )
     return namespace, name
 
 
@@ -275,7 +283,9 @@ def validate_namespace(namespace: str) -> None:
 def validate_schema(schema: FunctionSchema) -> None:
     """ValueError if these operators cannot be so."""
     if schema.is_mutable or not schema.returns or any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
-        raise ValueError(f"custom_op only supports functional operators (ops that do not mutate any inputs, do not return views of the inputs, and has at least one return). Got the following non-functional schema: {schema}")
+        raise ValueError(
+            f"custom_op only supports functional operators (ops that do not mutate any inputs, do not return views of the inputs, and has at least one return). Got the following non-functional schema: {schema}"
+        )
     if any(a.name == "self" for a in schema.arguments):
         raise ValueError(f"custom_op does not support arguments named 'self'. Please rename your argument. Got: {schema}")
 
@@ -306,11 +316,15 @@ def make(qualname: str, text: str) -> CustomOp:
 
 def _nothing(op: CustomOp, device: str) -> NotImplementedError | None:
     if device == "Undefined":
-        return NotImplementedError(f"{op._qualname}: there were no Tensor inputs: no Tensor inputs were given, which is not supported by this kind of operator")
+        return NotImplementedError(
+            f"{op._qualname}: there were no Tensor inputs: no Tensor inputs were given, which is not supported by this kind of operator"
+        )
     if device == "Meta":
         return None
     kind = device.lower()
-    return NotImplementedError(f"{op._qualname}: we could not find a kernel for a {kind} tensor: there is no {kind} impl registered. Use impl(...) to register one")
+    return NotImplementedError(
+        f"{op._qualname}: we could not find a kernel for a {kind} tensor: there is no {kind} impl registered. Use impl(...) to register one"
+    )
 
 
 def custom_op(qualname: str, func_or_schema: Callable | str | None = None) -> Any:
@@ -320,7 +334,9 @@ def custom_op(qualname: str, func_or_schema: Callable | str | None = None) -> An
 
     def of_function(function: Callable) -> Callable:
         if name != function.__name__:
-            raise ValueError(f"custom_op(qualname='{qualname}', ...): expected the function to have name '{name}' but got '{function.__name__}'")
+            raise ValueError(
+                f"custom_op(qualname='{qualname}', ...): expected the function to have name '{name}' but got '{function.__name__}'"
+            )
         make(qualname, infer_schema(function, mutates_args=()))
         return function
 
@@ -346,7 +362,9 @@ def custom_op_of_impl(qualname: str, manual_schema: str | None = None) -> Callab
         if not inspect.isfunction(function):
             raise ValueError(f"custom_op(...)(func): Expected `func` to be a Python function, got: {type(function)}")
         if name != function.__name__:
-            raise ValueError(f"custom_op(qualname='{qualname}', ...)(func): expected `func` to have name '{name}' but got '{function.__name__}'")
+            raise ValueError(
+                f"custom_op(qualname='{qualname}', ...)(func): expected `func` to have name '{name}' but got '{function.__name__}'"
+            )
         text = infer_schema(function, mutates_args=()) if manual_schema is None else manual_schema
         schema = read_schema(name, text)
         validate_schema(schema)
@@ -364,13 +382,19 @@ def validate_function_matches_schema(schema: FunctionSchema, function: Callable)
     found: dict[bool, list[str]] = {True: [], False: []}
     for parameter in signature.parameters.values():
         if parameter.kind not in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):
-            raise ValueError(f"custom_op(..., manual_schema)(func): positional-only args, varargs and varkwargs are not supported. Please rewrite `func`: {signature}")
+            raise ValueError(
+                f"custom_op(..., manual_schema)(func): positional-only args, varargs and varkwargs are not supported. Please rewrite `func`: {signature}"
+            )
         if parameter.default is not kinds.empty:
-            raise ValueError(f"custom_op(..., manual_schema)(func): `func` cannot have default arguments. Got func with signature {signature}")
+            raise ValueError(
+                f"custom_op(..., manual_schema)(func): `func` cannot have default arguments. Got func with signature {signature}"
+            )
         found[parameter.kind is kinds.KEYWORD_ONLY].append(parameter.name)
     wanted = {flag: [a.name for a in schema.arguments if a.kwarg_only is flag] for flag in (True, False)}
     if found != wanted:
-        raise ValueError(f"custom_op(..., manual_schema)(func): When passing in manual_schema, we expect `func`'s signature to match it. Got {signature} and {schema}")
+        raise ValueError(
+            f"custom_op(..., manual_schema)(func): When passing in manual_schema, we expect `func`'s signature to match it. Got {signature} and {schema}"
+        )
 
 
 def get_op(qualname: str) -> OpOverload:
