@@ -20,8 +20,17 @@ from flambeau.library.inference import infer_schema
 from flambeau.library.libraries import Library, _defs, _impls, fallthrough_kernel
 from flambeau.library.libraries import scoped_library as _scoped_library
 from flambeau.library.registering import (
-    define, get_ctx, get_kernel, impl, impl_abstract, register_autocast, register_autograd, register_fake, register_kernel,
-    register_torch_dispatch, register_vmap,
+    define,
+    get_ctx,
+    get_kernel,
+    impl,
+    impl_abstract,
+    register_autocast,
+    register_autograd,
+    register_fake,
+    register_kernel,
+    register_torch_dispatch,
+    register_vmap,
 )  # fmt: skip
 
 __all__ = [

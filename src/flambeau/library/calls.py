@@ -25,7 +25,7 @@ def run(overload: OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Carry out a call."""
     relevant = (*args, *kwargs.values()) if kwargs else args
     if modes.special or special_arguments(relevant):
-        if overloads.intercept is not None:
+        if overload not in kernels.registered and overloads.intercept is not None:
             result = overloads.intercept(overload, args, kwargs)
             if result is not NotImplemented:
                 return result

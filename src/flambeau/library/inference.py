@@ -13,7 +13,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any, List, Optional, Sequence, Union  # noqa: UP035 - annotations of programs are made with them
+from typing import Any, Optional, Sequence, Union  # noqa: UP035 - annotations of programs are made with them
 
 from flambeau import devices, dtypes
 from flambeau.tensor import Tensor
@@ -30,9 +30,9 @@ def _forms(kind: Any, name: str, forms: str) -> dict[Any, str]:
         found[Optional[kind]] = f"{name}?"
     for form, element in (("[]", kind), ("?[]", Optional[kind])):
         if form in forms.split():
-            found |= dict.fromkeys([Sequence[element], List[element], collections.abc.Sequence[element], list[element]], f"{name}{form}")
+            found |= dict.fromkeys([Sequence[element], list[element], collections.abc.Sequence[element], list[element]], f"{name}{form}")
     if "[]?" in forms.split():
-        lists = (Sequence[kind], List[kind], collections.abc.Sequence[kind], list[kind])
+        lists = (Sequence[kind], list[kind], collections.abc.Sequence[kind], list[kind])
         found |= dict.fromkeys([Optional[element] for element in lists], f"{name}[]?")
     return found
 
@@ -48,7 +48,7 @@ SUPPORTED_PARAM_TYPES: dict[Any, str] = {
     **_forms(devices.device, "Device", "?"),
 }
 SUPPORTED_RETURN_TYPES: dict[Any, str] = {
-    Tensor: "Tensor", List[Tensor]: "Tensor[]", list[Tensor]: "Tensor[]", int: "SymInt", float: "float", bool: "bool", Number: "Scalar",
+    Tensor: "Tensor", list[Tensor]: "Tensor[]", list[Tensor]: "Tensor[]", int: "SymInt", float: "float", bool: "bool", Number: "Scalar",
 }  # fmt: skip
 ALSO: dict[Any, Any] = {Union[int, float]: Number, Union[int, float, None]: Optional[Number], Union[int, float, bool, complex]: Number}
 
@@ -155,7 +155,9 @@ class _Inference:
             return value.name
         if isinstance(value, devices.device):
             return f'"{value}"'
-        self.fail(f"Parameter {name} has an unsupported default value type {type(value)}. A default is None, a number, a text, a dtype or a device.")
+        self.fail(
+            f"Parameter {name} has an unsupported default value type {type(value)}. A default is None, a number, a text, a dtype or a device."
+        )
 
     def returned(self) -> str:
         annotation = self.signature.return_annotation
@@ -190,4 +192,4 @@ def tuple_to_list(kind: Any) -> Any:
         return list[parts[0]]
     if len(parts) == 2 and parts[1] is ...:
         return list[parts[0]]
-    return list[Union[tuple(parts)]]
+    return list[tuple(parts)]

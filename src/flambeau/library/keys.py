@@ -10,7 +10,24 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
-BACKENDS = ("CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "MAIA", "PrivateUse1", "PrivateUse2", "PrivateUse3", "Meta")
+BACKENDS = (
+    "CPU",
+    "CUDA",
+    "HIP",
+    "XLA",
+    "MPS",
+    "IPU",
+    "XPU",
+    "HPU",
+    "VE",
+    "Lazy",
+    "MTIA",
+    "MAIA",
+    "PrivateUse1",
+    "PrivateUse2",
+    "PrivateUse3",
+    "Meta",
+)
 LISTED = f"""
 Undefined {" ".join(BACKENDS)} QuantizedCPU QuantizedCUDA SparseCPU SparseCUDA SparseCsrCPU SparseCsrCUDA NestedTensorCPU NestedTensorCUDA
 BackendSelect Python Conjugate Negative ZeroTensor ADInplaceOrView AutogradOther {" ".join(["Autograd" + b for b in BACKENDS])} AutogradNestedTensor

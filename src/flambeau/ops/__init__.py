@@ -24,6 +24,10 @@ loaded_libraries: set[str] = set()  # libraries of compiled operators: there can
 
 def load_library(path: str) -> None:
     """PyTorch loads operators compiled against it from a shared library."""
+    from pathlib import Path
+
+    if not Path(path).exists():
+        raise OSError(f"Could not load this library: {path}: there is no such file")
     raise NotImplementedError(
         f"torch.ops.load_library({str(path)!r}): a library of compiled operators is made for PyTorch's C++, of which Flambeau has none. "
         "torch.library.custom_op makes an operator of a Python function, which may call compiled code through ctypes, cffi or pybind11"

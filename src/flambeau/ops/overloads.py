@@ -62,6 +62,8 @@ class OpOverload:
     def _op(self) -> OpOverload:
         return self
 
+    _handle = _op
+
     @property
     def tags(self) -> list[Tag]:
         """What else is known of it."""

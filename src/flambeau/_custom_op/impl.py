@@ -1,0 +1,17 @@
+"""torch._custom_op.impl"""
+
+from flambeau.library.inference import infer_schema
+from flambeau.library.older import (
+    CustomOp,
+    found_or_made,
+    get_op,
+    parse_qualname,
+    validate_namespace,
+    validate_schema,
+)  # fmt: skip
+from flambeau.library.older import custom_op_of_impl as custom_op
+from flambeau.library.registering import get_ctx
+
+__all__ = ["CustomOp", "custom_op", "get_ctx", "get_op", "infer_schema", "parse_qualname", "validate_namespace", "validate_schema"]
+
+_find_custom_op = custom_op_from_existing = found_or_made
