@@ -15,7 +15,7 @@ from typing import Any
 from flambeau import protocols, untyped_storage
 from flambeau.autograd import modes
 from flambeau.dispatch import decompositions, factories, histories, indexing, members, names, stack
-from flambeau.dispatch.leaves import LEAVES, Leaf, Watcher, leaf_of, meta_twin, watch
+from flambeau.dispatch.leaves import Leaf, Watcher, leaf_of, meta_twin, watch
 from flambeau.dispatch.proxy import Proxy
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import tensors_in
@@ -95,7 +95,7 @@ def run(op, args: tuple, kwargs: dict) -> Any:
     instead = decompositions.DECOMPOSED.get(op.name)
     if instead is not None:
         return instead(*args, **kwargs)
-    is_leaf = op.kind in LEAVES
+    is_leaf = op.kind in names.LEAVES
     asked = names.call(op, args, kwargs) if is_leaf or names.of(op) is not None else None
     if asked is None:
         return by_parts(op, args, kwargs)
@@ -117,9 +117,10 @@ def by_parts(op, args: tuple, kwargs: dict) -> Any:
 
 def answered(op, args: tuple, kwargs: dict, asked: names.Call) -> Any:
     """What those who are asked make of an operation, without a history."""
-    overload, given, named = asked
-    found = results(stack.ask(overload, given, named))
-    if op.kind == "view" or overload.is_view:
+    found = results(stack.ask(*asked[:3]))
+    if asked.which is not None:
+        found = found[asked.which]
+    if op.kind == "view" or asked.overload.is_view:
         histories.as_views(op, args, kwargs, found)
     result_type = getattr(op, "result_type", None) or TYPES.get(op.name.replace(".", "_"))
     if result_type is not None and type(found) in (list, tuple) and len(found) == len(result_type._fields):
@@ -149,7 +150,7 @@ def into(op, args: tuple, kwargs: dict, out: Any) -> Any:
         raise RuntimeError(f"{op.short}(): {words}. Try torch.no_grad()")
     asked = names.call(op, args, kwargs | {"out": out}, "out")
     if asked is not None:
-        results(stack.ask(*asked))
+        results(stack.ask(*asked[:3]))
         return out
     found = op.call(*args, **kwargs)  # no kernel writes where it is told to
     pairs = [(out, found)] if isinstance(out, Tensor) else zip(out, found, strict=True)
@@ -162,14 +163,14 @@ def in_place(op, args: tuple, kwargs: dict) -> Tensor:
     """Tensor.<name>_: carried out by whoever is asked; the history of what is written to begins anew."""
     self, *rest = args if args else (kwargs["input"],)
     inplace.check_changeable(op, self, list(tensors_in((args, kwargs))))
-    asked = names.call(op, args, kwargs, "_") if op.kind in LEAVES or names.of(op, "_") is not None else None
+    asked = names.call(op, args, kwargs, "_") if op.kind in names.LEAVES or names.of(op, "_") is not None else None
     wanted = wants_gradient(args, kwargs)
     leaf = leaf_of(op, args, kwargs, in_place=True) if wanted and asked is not None else None
     if asked is None or (wanted and not isinstance(leaf, Leaf)):
         return _computed_and_written(op, self, rest, kwargs, wanted)
     before = histories.before(leaf, self) if isinstance(leaf, Leaf) else None
     version = 0 if self._inference else self._version
-    results(stack.ask(*asked))
+    results(stack.ask(*asked[:3]))
     if not self._inference and self._version == version:
         self._bump()
     if isinstance(leaf, Leaf) and before is not None:

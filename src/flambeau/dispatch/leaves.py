@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.dispatch import stack
+from flambeau.dispatch.names import LEAVES
 from flambeau.eager.arguments import Arguments, tensors_in
 from flambeau.eager.pointwise import _sorter
 from flambeau.kernels import arrays
@@ -19,7 +20,6 @@ from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 
 state = modes.state
-LEAVES = frozenset(("pointwise", "array", "view"))
 
 
 class Leaf:
