@@ -51,4 +51,4 @@ def special_arguments(values: tuple) -> bool:
     return False
 
 
-overloads.run, overloads.has_kernel = run, kernels.has
+overloads.run, overloads.has_kernel, overloads.redispatch = run, kernels.has, kernels.redispatch

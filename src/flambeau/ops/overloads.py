@@ -113,9 +113,13 @@ def _no_kernels(overload: OpOverload, key: Any) -> bool:
     return False
 
 
+def _whole(overload: OpOverload, keys: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return overload(*args, **kwargs)
+
+
 # The room that runs overloads puts its own here.
 has_kernel: Callable[[OpOverload, Any], bool] = _no_kernels
-redispatch: Callable[[OpOverload, Any, tuple, dict[str, Any]], Any] = lambda overload, keys, args, kwargs: overload(*args, **kwargs)
+redispatch: Callable[[OpOverload, Any, tuple, dict[str, Any]], Any] = _whole
 
 
 class OpOverloadPacket:
