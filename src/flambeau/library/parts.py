@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import devices
 from flambeau.ops import OPS
 from flambeau.ops.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
@@ -328,9 +327,14 @@ def is_contiguous(self, memory_format=None):
     )
 
 
-@part("prim_device")
-def device(self):
-    return devices.device(self.device)
+@part("device.default")
+def device(a):
+    return a.device
+
+
+@part("layout.default")
+def layout(a):
+    return a.layout
 
 
 def product(sizes: list[int]) -> int:
