@@ -35,7 +35,7 @@ def test_defined_and_implemented(t):
     shop.scale(x, 3, dims=[1, 2])
     shop.scale.default(x, factor=2.0, dims=1)
     assert seen == [((), {}), ((3.0,), {"dims": [1, 2]}), ((), {"dims": [1, 1]})]
-    with pytest.raises(RuntimeError, match="expected at most|takes 2 positional"):
+    with pytest.raises(RuntimeError, match=r"expected at most|takes 2 positional"):
         shop.scale(x, 1.0, 2.0)
     lib._destroy()
     assert not hasattr(shop, "scale")
@@ -47,7 +47,7 @@ def test_what_is_missing_is_named(t):
     lib, shop, _ = opened(t)
     lib.define("f(Tensor x) -> Tensor")
     lib.define("g(int x) -> int")
-    with pytest.raises(NotImplementedError, match="Could not run .* with arguments from the 'CPU' backend"):
+    with pytest.raises(NotImplementedError, match=r"Could not run .* with arguments from the 'CPU' backend"):
         shop.f(t.ones(1))
     with pytest.raises(NotImplementedError, match="no fake impl or Meta kernel registered"):
         shop.f(t.ones(1, device="meta"))
@@ -286,7 +286,7 @@ def test_what_libraries_refuse(t):
         lib.impl("f", [], "CPU")
     with pytest.raises(RuntimeError, match="inconsistent with the dispatch key"):
         t.library.Library(name, "IMPL", "CPU").impl("f", lambda x: x, "CUDA")
-    with pytest.raises(RuntimeError, match="operator name does not match namespace|does not match namespace"):
+    with pytest.raises(RuntimeError, match="does not match namespace"):
         lib.impl(t.ops.aten.neg.default, lambda x: x, "CPU")
     with pytest.raises(RuntimeError, match="Invalid alias_analysis"):
         lib.define("g() -> ()", "X")

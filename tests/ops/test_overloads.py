@@ -53,7 +53,7 @@ def test_overloads_of_one_name_are_told_apart():
     assert not hasattr(add, "nonsense") and not hasattr(flambeau.ops.aten, "nonsense")
     with pytest.raises(AttributeError, match="'_OpNamespace' 'aten' object has no attribute 'nonsense'"):
         _ = flambeau.ops.aten.nonsense
-    with pytest.raises(AttributeError, match="The underlying op of 'aten.add' has no overload name 'nonsense'"):
+    with pytest.raises(AttributeError, match=r"The underlying op of 'aten.add' has no overload name 'nonsense'"):
         _ = add.nonsense
 
 

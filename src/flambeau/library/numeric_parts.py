@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flambeau.library.parts import named, op, part, product
 from flambeau.tensor import Tensor
 
