@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class MetaArray:
         self.offset = offset
 
     @property
-    def flags(self) -> Flags:
+    def flags(self) -> Any:
         """How it lies in memory."""
         return Flags(self)
 

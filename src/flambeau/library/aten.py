@@ -37,8 +37,6 @@ def runner(overload: OpOverload) -> Callable[..., Any]:
     """The function that does what an overload means, called with the arguments by their names in the schema."""
     from flambeau.library import parts
 
-    if overload.namespace != "aten":
-        raise _nothing(overload)
     found = parts.find(overload)
     if found is not None:
         return found
@@ -67,8 +65,6 @@ def _over_itself(overload: OpOverload) -> Callable | None:
 
 
 def _nothing(overload: OpOverload) -> NotImplementedError:
-    if overload.namespace != "aten":
-        return NotImplementedError(f"There were no tensor arguments to this function, or nothing was registered for {overload.name()}")
     return NotImplementedError(
         f"torch.ops.{overload} is a name here, and cannot be called: it is part of another operation, or of a device or layout that Flambeau does not "
         "have. Try the public function that it belongs to"

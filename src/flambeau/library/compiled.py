@@ -1,5 +1,7 @@
 """The names of torch._C that are about operators: schemas and their types, dispatch keys and guards, and a few questions."""
 
+# ruff: noqa: F401 - names are imported to be found here by torch._C
+
 from __future__ import annotations
 
 from typing import Any
@@ -17,10 +19,25 @@ from flambeau.library.keys import FULL_AUTOGRAD, DispatchKey, DispatchKeySet
 from flambeau.library.libraries import lookup
 from flambeau.ops import overloads
 from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema import FunctionSchema
+from flambeau.ops.schema import Argument, FunctionSchema
+from flambeau.ops.schema import parse as parse_schema
 from flambeau.ops.schema_types import (
+    AnyType,
+    BoolType,
+    ComplexType,
+    DeviceObjType,
+    FloatType,
+    IntType,
+    ListType,
+    NoneType,
+    NumberType,
+    OptionalType,
+    StringType,
+    TensorType,
+    TupleType,
     Type,
 )  # fmt: skip
+from flambeau.ops.tags import Tag
 from flambeau.tensor import Tensor
 
 _AutoDispatchBelowAutograd = AutoDispatchBelowAutograd

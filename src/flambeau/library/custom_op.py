@@ -93,7 +93,7 @@ class CustomOpDef:
         before = OPDEFS.pop(self._qualname, None)
         if before is not None:
             before._lib._destroy()
-        self._lib = Library(namespace, "FRAGMENT")
+        self._lib: Library = Library(namespace, "FRAGMENT")
         self._define()
         OPDEFS[self._qualname] = self
 

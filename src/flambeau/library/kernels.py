@@ -130,10 +130,13 @@ def has(overload: OpOverload, key: Any) -> bool:
 
 
 def run(overload: OpOverload, args: tuple, kwargs: dict[str, Any], allowed: frozenset[str] | None = None) -> Any:
-    """Carry out a call of an operator that something was registered for; NotImplemented if nothing was. `allowed`: the keys that are left."""
+    """Carry out a call of an operator that a program defined, or registered something for; NotImplemented if it did neither.
+    `allowed`: the keys that are left."""
     found = registered.get(overload)
     if found is None:
-        return NotImplemented
+        if overload.namespace in ("aten", "prim"):
+            return NotImplemented
+        found = entry(overload)
     args, kwargs = calling.normalized(overload._schema, calling.bind(overload._schema, args, kwargs))
     return Call(found, args, kwargs, allowed).run()
 

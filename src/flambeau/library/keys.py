@@ -37,7 +37,7 @@ Autograd CompositeImplicitAutograd CompositeImplicitAutogradNestedTensor Composi
 FuncTorchBatchedDecomposition Dense Quantized Sparse SparseCsr NestedTensor AutogradFunctionality
 """.split()  # fmt: skip
 
-DispatchKey: Any = IntEnum("DispatchKey", LISTED, start=0)
+DispatchKey: Any = IntEnum("DispatchKey", LISTED, start=0)  # type: ignore[misc]
 DispatchKey.__doc__ = "For whom a kernel is."
 DispatchKey.__module__ = __name__
 

@@ -55,7 +55,7 @@ class Library:
             _open(ns, self._where)
         self._op_defs: set[str] = set()
         self._op_impls: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], Any]] = []
         self._finalizer = weakref.finalize(
             self, _take_back, self._undo, _impls, self._op_impls, _defs, self._op_defs, ns if kind == "DEF" else None
         )

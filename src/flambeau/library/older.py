@@ -17,8 +17,8 @@ torch.library.custom_op is what programs should use now; these are for those tha
 
 from __future__ import annotations
 
-import collections
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -178,7 +178,8 @@ class _below(AutoDispatchBelowAutograd):
 
 def _node(op: CustomOp) -> Any:
     schema = op._opoverload._schema
-    inputs_kind = collections.namedtuple(f"{op._opname}_args", [a.name for a in schema.arguments])
+    fields = [a.name for a in schema.arguments]
+    inputs_kind: Any = namedtuple(op._opname + "_args", fields)  # type: ignore[misc]
 
     class Node(Function):
         @staticmethod
