@@ -11,6 +11,7 @@ from flambeau import devices, dtypes, float8
 from flambeau.autograd import modes
 from flambeau.eager import inplace, older_calls, overrides, settled, views
 from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
+from flambeau.eager.looks import written
 from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
@@ -355,8 +356,8 @@ def bind_inplace(op) -> Callable:
     may_write = op.write is not None and not op.promote
 
     def front(*args, **kwargs):
-        if may_write and (not kwargs or kwargs == NO_GENERATOR) and least <= len(args) <= most and not modes.special:
-            given = _to_write(args)
+        if may_write and least <= len(args) <= most and not modes.special and (not kwargs or kwargs == NO_GENERATOR):
+            given = written(not modes.paused or modes.state.grad, False, *args)
             if given is not None:
                 op.write(*given)
                 args[0]._bump()
@@ -395,41 +396,6 @@ def bind_inplace(op) -> Callable:
 
 
 NO_GENERATOR = {"generator": None}  # what is the default anyway, said in so many words
-
-
-def _to_write(args: tuple) -> list | None:
-    """The arguments as arrays in the usual case of a write: tensors in main memory and plain options, with nothing to record, of which none
-    shares memory with what is written. Else None."""
-    given: list = []
-    recording = not modes.paused or modes.state.grad
-    first = args[0]
-    for v in args:
-        kind = type(v)
-        if kind in PLAIN:
-            array = v._array
-            if type(array) is not np.ndarray or (recording and (v._needs or (v._base is not None and v.requires_grad))):
-                return None
-            if given and inplace.shares_storage(first, v):
-                return None
-            given.append(array)
-        elif not given:
-            return None
-        elif kind in _OPTIONS:
-            given.append(v)
-        elif kind is list and all([t is None or (type(t) in PLAIN and _at_hand(t, first)) for t in v]):  # what an index is made of
-            given.append([t if t is None else t._array for t in v])
-        else:
-            return None
-    return None if args[0]._inference or 0 in given[0].strides else given
-
-
-def _at_hand(tensor, written) -> bool:
-    """In main memory, apart from what is written, with nothing to record."""
-    return (
-        type(tensor._array) is np.ndarray
-        and not inplace.shares_storage(written, tensor)
-        and not (modes.state.grad and (tensor._needs or (tensor._base is not None and tensor.requires_grad)))
-    )
 
 
 def bind_choice(op, in_place: bool = False) -> Callable:

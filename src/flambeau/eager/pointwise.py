@@ -18,6 +18,7 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import Arguments, not_a_tensor
+from flambeau.eager.looks import written
 from flambeau.eager.record import record_pointwise, record_written
 from flambeau.eager.saved import Before
 from flambeau.kernels import arrays, layout
@@ -473,12 +474,13 @@ def bind_inplace(op) -> Callable:
 
     def front(*args, **kwargs):
         operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
-        input = operands[0]
-        if type(input) in PLAIN and (numbers or all(isinstance(v, Tensor) for v in operands)) and _just_runs(input, *operands[1:]):
-            given = [v._array if type(v) in PLAIN else v for v in operands]
-            if launch_into(input._array, *given, *options) is not NotImplemented or _into_gpu(op, operands, options):
-                input._bump()
-                return input
+        if not modes.special and (n == 1 or numbers or all([isinstance(v, Tensor) for v in operands])):
+            given = written(not modes.paused or state.grad, True, *operands)
+            if given is not None and launch_into(given[0], *given, *options) is not NotImplemented:
+                operands[0]._bump()
+                return operands[0]
+            if arrays.cuda_room is not None and _into_gpu(op, operands, options):
+                return operands[0]
         if overrides.needed(operands):
             return overrides.call(op.call_inplace, operands, args, kwargs)
         return run_inplace(op, operands, options)
@@ -491,13 +493,13 @@ def _bind_binary_inplace(op) -> Callable:
     numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
 
     def front(input, other):
-        if type(input) in PLAIN:
-            given = other._array if type(other) in PLAIN else other if type(other) in numbers else None
-            if given is not None and _just_runs(input, other):
-                array = input._array
-                if launch_into(array, array, given) is not NotImplemented or _into_gpu(op, (input, other), ()):
-                    input._bump()
-                    return input
+        if not modes.special and (type(other) in PLAIN or type(other) in numbers):
+            given = written(not modes.paused or state.grad, True, input, other)
+            if given is not None and launch_into(given[0], *given) is not NotImplemented:
+                input._bump()
+                return input
+            if arrays.cuda_room is not None and _into_gpu(op, (input, other), ()):
+                return input
         if overrides.needed((input, other)):
             return overrides.call(op.call_inplace, (input, other), (input, other), {})
         return run_inplace(op, (input, other), ())
@@ -506,31 +508,24 @@ def _bind_binary_inplace(op) -> Callable:
 
 
 def _into_gpu(op, operands: tuple, options: tuple) -> bool:
-    """The hot path of a write to a tensor on a GPU: whether it was taken."""
-    out = operands[0]._array
-    if not arrays.on_gpu(out):
+    """The hot path of a write to a tensor on a GPU that has nothing to record and nothing to ask: whether it was taken."""
+    input, *rest = operands
+    if type(input) not in PLAIN or not arrays.on_gpu(input._array) or input._inference:
         return False
-    others = [v._array for v in operands[1:] if type(v) in PLAIN]
-    if any(a.ndim and a.shape != out.shape for a in others):
-        return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
-    return not overlaps(out, others) and _on_gpu(op, operands, options, out) is not NotImplemented
-
-
-def _just_runs(input: Tensor, *others) -> bool:
-    """Whether a write over `input` has nothing to record and nothing to ask: whatever else is wrong with it, the loop refuses."""
-    if modes.special or input._inference:
-        return False
-    recording = not modes.paused or state.grad
-    if recording and (input._needs or (input._base is not None and input.requires_grad)):
-        return False
-    storage = input._storage
-    for v in others:
+    recording, storage = not modes.paused or state.grad, input._storage
+    for v in operands:
         if type(v) in PLAIN:
-            # What shares memory with `input` may overlap it, and then the loop would read what it has just written.
-            if storage is not None and v._storage is storage and v is not input:
-                return False
             if recording and (v._needs or (v._base is not None and v.requires_grad)):
                 return False
+            if storage is not None and v._storage is storage and v is not input:
+                return False  # it may overlap what is written, and then the loop would read what it has just written
+    others = [v._array for v in rest if type(v) in PLAIN]
+    out = input._array
+    if any(a.ndim and a.shape != out.shape for a in others):
+        return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
+    if overlaps(out, others) or _on_gpu(op, operands, options, out) is NotImplemented:
+        return False
+    input._bump()
     return True
 
 

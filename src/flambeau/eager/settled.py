@@ -17,14 +17,13 @@ from numpy import asarray, generic, ndarray
 
 from flambeau.autograd import modes
 from flambeau.autograd.node import rename
-from flambeau.dtypes import dtype
 from flambeau.eager import overrides
+from flambeau.eager.looks import look
 from flambeau.eager.record import MOST_TENSORS, History, record_settled, record_usual
 from flambeau.kernels import arrays, keeper
-from flambeau.tensor import PLAIN, Size, Tensor, wrap
+from flambeau.tensor import PLAIN, Tensor, wrap
 
 state = modes.state
-EXACT = frozenset({int, bool, str, Size, type(None), dtype})  # types of options that can be looked up, together with their type
 ITSELF = "itself"  # what calls come down to that return their first argument, a tensor
 MOST = 1000  # calls remembered for each operation
 watching = 0  # how many calls, over all threads, want to know which array operations run
@@ -74,54 +73,11 @@ def remembering(op, front: Callable) -> Callable:
     def with_memory(*args, **kwargs):
         if modes.special:
             return overrides.noted(op, front, args, kwargs) if is_composite else front(*args, **kwargs)
-        key: list = []
-        tensors: list = []
-        given: list = []  # their arrays
-        needs, home = False, ndarray
-        for v in args if not kwargs else (*args, *kwargs.values()):
-            kind = type(v)
-            if kind is Tensor or kind in PLAIN:
-                array = v._array
-                if type(array) is not home:
-                    if tensors or not arrays.on_only_gpu(array):
-                        return front(*args, **kwargs)
-                    home = type(array)
-                    key.append(home)
-                key += array.shape, array.strides, array.dtype
-                tensors.append(v)
-                given.append(array)
-                if v._needs or (v._base is not None and v.requires_grad):
-                    needs = True
-            elif (
-                kind is int
-                or kind in EXACT
-                or (kind is float and v)  # not 0.0, which equals -0.0
-                or (kind is tuple and all([type(n) is int for n in v]))  # True equals 1
-            ):
-                key += v, kind
-            elif (kind is list or kind is tuple) and v:
-                group = []
-                for t in v:
-                    if type(t) not in PLAIN:
-                        return front(*args, **kwargs)
-                    array = t._array
-                    if type(array) is not home:
-                        if tensors or not arrays.on_only_gpu(array):
-                            return front(*args, **kwargs)
-                        home = type(array)
-                        key.append(home)
-                    key += array.shape, array.strides, array.dtype
-                    tensors.append(t)
-                    group.append(array)
-                    if t._needs or (t._base is not None and t.requires_grad):
-                        needs = True
-                given.append(group)
-                key.append(len(group))
-            else:
-                return front(*args, **kwargs)
-        if kwargs:
-            key += kwargs
-        found = known.get(looked_up := tuple(key), 0)
+        seen = look(args, kwargs)
+        if seen is None:
+            return front(*args, **kwargs)
+        looked_up, tensors, given, needs = seen
+        found = known.get(looked_up, 0)
         if not found:
             if found is not None and looked_up in known:
                 return _watched(op, known, looked_up, front, args, kwargs)
@@ -188,32 +144,13 @@ def remembering_choice(op, front: Callable) -> Callable:
     def with_memory(*args, **kwargs):
         if modes.special or not args or type(args[0]) not in PLAIN or (kwargs and not names.issuperset(kwargs)):
             return front(*args, **kwargs)
-        key: list = []
-        given: list = []
-        needs = shared = False
-        storage = args[0]._storage
-        for v in args if not kwargs else (*args, *kwargs.values()):
-            kind = type(v)
-            if kind in PLAIN:
-                array = v._array
-                key += array.shape, array.strides, array.dtype
-                if given and (v is args[0] or (storage is not None and v._storage is storage)):
-                    shared = True  # whether it may be written to is to be asked
-                given.append(array)
-                if v._needs or (v._base is not None and v.requires_grad):
-                    needs = True
-                if type(array) is not ndarray:
-                    if not arrays.on_gpu(array):
-                        return front(*args, **kwargs)
-                    key.append(type(array))
-            elif kind in EXACT or (kind is float and v):  # not 0.0, which equals -0.0
-                key += v, kind
-            else:
-                return front(*args, **kwargs)
-        looked_up = (*key, *kwargs)
+        seen = look(args, kwargs)
+        if seen is None:
+            return front(*args, **kwargs)
+        looked_up, tensors, given, needs = seen
         found = known.get(looked_up, 0)
         if not found:
-            if found is None:
+            if found is None or list in map(type, given):
                 return front(*args, **kwargs)
             chosen, *operands = choose(*args, **kwargs)
             if len(known) >= MOST:
@@ -221,7 +158,7 @@ def remembering_choice(op, front: Callable) -> Callable:
             known[looked_up] = _template(chosen, operands, args, kwargs)
             return chosen.call_inplace(*operands)
         chosen, template, places, ready = found
-        at_once = ready is not None and not shared and not args[0]._inference and not (needs and state.grad)
+        at_once = ready is not None and not args[0]._inference and not (needs and state.grad) and not _shared(tensors)
         if at_once and ready(*given) is not NotImplemented:
             args[0]._bump()
             return args[0]
@@ -231,6 +168,13 @@ def remembering_choice(op, front: Callable) -> Callable:
         return chosen.call_inplace(*operands)
 
     return with_memory
+
+
+def _shared(tensors: Sequence[Tensor]) -> bool:
+    """Whether another tensor looks at the memory of the first: whether that may be written to then, is to be asked."""
+    first = tensors[0]
+    storage = first._storage
+    return any([t is first or (storage is not None and t._storage is storage) for t in tensors[1:]])
 
 
 def _template(chosen, operands: list, args: tuple, kwargs: dict) -> tuple | None:

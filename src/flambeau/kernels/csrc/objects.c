@@ -6,7 +6,7 @@
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
 /* Where in an object of this type the slot lies; -1 with an exception if there is none. */
-static Py_ssize_t offset_of(PyTypeObject *type, PyObject *name) {
+Py_ssize_t fl_slot_offset(PyTypeObject *type, PyObject *name) {
     PyObject *slot = PyObject_GetAttr((PyObject *)type, name);
     Py_ssize_t offset = slot && Py_IS_TYPE(slot, &PyMemberDescr_Type) ? ((PyMemberDescrObject *)slot)->d_member->offset : -1;
     if (slot && offset < 0) PyErr_Format(PyExc_TypeError, "%R is no slot of %s", name, type->tp_name);
@@ -15,7 +15,7 @@ static Py_ssize_t offset_of(PyTypeObject *type, PyObject *name) {
 }
 
 /* A builtin function that is called with `state`, which lives as long as the program. */
-static PyObject *closure(PyMethodDef *definition, void *state) {
+PyObject *fl_closure(PyMethodDef *definition, void *state) {
     PyObject *capsule = PyCapsule_New(state, NULL, NULL), *function = capsule ? PyCFunction_New(definition, capsule) : NULL;
     Py_XDECREF(capsule);
     return function;
@@ -48,8 +48,8 @@ PyObject *fl_maker(PyObject *module, PyObject *args) {
     if (!m) return PyErr_Format(PyExc_ValueError, "maker: %zd slots, %zd values", n, PyTuple_GET_SIZE(values));
     *m = (Maker){(PyTypeObject *)Py_NewRef(type), Py_NewRef(values), given}; /* for good: classes live as long as the program */
     for (Py_ssize_t i = 0; i < n; i++)
-        if ((m->offset[i] = offset_of(type, PyTuple_GET_ITEM(names, i))) < 0) return NULL;
-    return closure(&definition, m);
+        if ((m->offset[i] = fl_slot_offset(type, PyTuple_GET_ITEM(names, i))) < 0) return NULL;
+    return fl_closure(&definition, m);
 }
 
 enum { ARRAY, BASE, INFERENCE, NEEDS, NODE, NR, STAMP, STORAGE, VERSION, SAVED, N_SLOTS }; /* of a tensor; the last two, of a storage and a node */
@@ -155,8 +155,8 @@ PyObject *fl_recorder(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OOOO(OOO)O!:recorder", &r->make, &r->plans, &r->next, &r->store, classes, classes + 1, classes + 2, &PyTuple_Type, &names))
         return NULL;
     for (int i = 0; i < N_SLOTS; i++)
-        if ((r->offset[i] = offset_of(classes[Py_MAX(i - STORAGE, 0)], PyTuple_GET_ITEM(names, i))) < 0) return NULL;
+        if ((r->offset[i] = fl_slot_offset(classes[Py_MAX(i - STORAGE, 0)], PyTuple_GET_ITEM(names, i))) < 0) return NULL;
     r->tensor = (PyTypeObject *)Py_NewRef(classes[0]);
     Py_INCREF(r->make), Py_INCREF(r->plans), Py_INCREF(r->next), Py_INCREF(r->store); /* for good: classes live as long as the program */
-    return closure(&definition, r);
+    return fl_closure(&definition, r);
 }
