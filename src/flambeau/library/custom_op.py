@@ -25,7 +25,7 @@ from flambeau.library import autograd, fakes, kernels, vmapping
 from flambeau.library.autocasting import autocast_kernel
 from flambeau.library.inference import infer_schema
 from flambeau.library.keys import of_device
-from flambeau.library.libraries import Library, lookup
+from flambeau.library.libraries import Library, get_op
 from flambeau.ops.overloads import OpOverload
 from flambeau.ops.tags import Tag
 from flambeau.tensor import Tensor
@@ -100,6 +100,7 @@ class CustomOpDef:
     def _define(self) -> None:
         tags = [*self._tags, *([] if Tag.pt2_compliant_tag in self._tags else [Tag.pt2_compliant_tag])]
         self._lib.define(f"{self._name}{self._schema}", tags=tags)
+        self._opoverload: OpOverload = get_op(self._qualname)
         entry = kernels.entry(self._opoverload)
         entry.custom = self
         schema = self._opoverload._schema
@@ -121,18 +122,12 @@ class CustomOpDef:
         entry = kernels.entry(self._opoverload)
         entry.autograd = autograd.Info(self._backward_fn, self._setup_context_fn)
         made = autograd.kernel(self._opoverload, entry.autograd, lambda: self._vmap_fn)
-        entry.kernels["Autograd"] = [kernels.Kernel(made, False, "custom_op")]
+        entry.recording = kernels.Kernel(made, False, "custom_op")
+        entry.kernels["Autograd"] = [entry.recording]
 
     @property
     def _qualname(self) -> str:
         return f"{self._namespace}::{self._name}"
-
-    @property
-    def _opoverload(self) -> OpOverload:
-        found = lookup(self._qualname)
-        if found is None:
-            raise RuntimeError(f"the operator {self._qualname} is gone: it was defined anew, or its library was destroyed")
-        return found
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"

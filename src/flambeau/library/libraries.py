@@ -22,7 +22,7 @@ from flambeau.library import fakes, kernels, overriding
 from flambeau.library.keys import named
 from flambeau.ops import overloads
 from flambeau.ops.overloads import Namespace, OpOverload, OpOverloadPacket
-from flambeau.ops.schema import Reader, parse
+from flambeau.ops.schema import parse
 from flambeau.ops.tags import Tag
 
 __all__ = ["Library", "lookup", "scoped_library"]
@@ -249,10 +249,18 @@ def _check_free(ns: str) -> None:
 
 def lookup(name: str) -> OpOverload | None:
     """The operator of a full name, or None."""
-    full, overload = Reader(name).whole_name() if not name.endswith(".default") else (name.removesuffix(".default"), "")
-    namespace, _, short = full.rpartition("::")
+    namespace, _, last = name.rpartition("::")
+    short, _, overload = last.partition(".")
     packet = overloads.defined(namespace, short)
     return None if packet is None else packet._overloads.get(overload or "default")
+
+
+def get_op(qualname: str) -> OpOverload:
+    """The operator of a name. RuntimeError if there is none."""
+    found = lookup(qualname)
+    if found is None:
+        raise RuntimeError(f"The operator `{qualname}` is not registered. Perhaps you forgot to import the module that defines it")
+    return found
 
 
 def _forget(ns: str, name: str) -> None:
