@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flambeau.autograd import api, modes
-from flambeau.library import autograd, fakes, kernels, schema_checking
+from flambeau.library import autograd, fake_checking, kernels, schema_checking
 from flambeau.library.custom_op import CustomOpDef
 from flambeau.library.kernels import tensors_of
 from flambeau.ops import ABOVE
@@ -115,44 +115,9 @@ def fallback(mode: str) -> Iterator[None]:
 
 def check_fake(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> None:
     """What results look like on the meta device."""
-    real_args, real_kwargs = _copied(args), _copied(kwargs)
-    placeholders: list[int] = []
-
-    def size(least: int, most: int | None) -> int:
-        """A size that is in the data: a number that nothing else has, which is equal to any."""
-        placeholders.append(7919 + 2 * len(placeholders) + least)
-        return placeholders[-1]
-
     with modes.no_grad():
-        real = overload(*real_args, **real_kwargs)
-        with fakes.context(fakes.FakeImplCtx(size, overload)):
-            fake = overload(*_on_meta(args), **_on_meta(kwargs))
-    expected = list(tensors_of(real if isinstance(real, tuple | list) else (real,)))
-    found = list(tensors_of(fake if isinstance(fake, tuple | list) else (fake,)))
-    if len(expected) != len(found):
-        raise AssertionError(
-            f"{len(expected)} tensors with data, {len(found)} without: the fake implementation returns another number of results"
-        )
-    for i, (a, b) in enumerate(zip(expected, found, strict=True)):
-        unknown = any(n in placeholders for n in b.shape)
-        shape = (
-            tuple([n if m in placeholders else m for n, m in zip(a.shape, b.shape, strict=False)]) if a.dim() == b.dim() else tuple(b.shape)
-        )
-        for what, real_fact, fake_fact in (
-            ("Shapes", tuple(a.shape), shape), ("Dtypes", a.dtype, b.dtype), ("Strides", a.stride(), a.stride() if unknown else b.stride()),
-        ):  # fmt: skip
-            if real_fact != fake_fact:
-                raise AssertionError(
-                    f"{what} {real_fact} and {fake_fact} are not equal! Result {i} with data, and of the fake implementation"
-                )
-
-
-def _on_meta(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().to("meta")
-    if type(value) in (list, tuple):
-        return type(value)([_on_meta(v) for v in value])
-    return {k: _on_meta(v) for k, v in value.items()} if type(value) is dict else value
+        real = overload(*_copied(args), **_copied(kwargs))
+    fake_checking.compare(overload, args, kwargs, real)
 
 
 def check_compiled(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> str | None:
