@@ -100,7 +100,7 @@ class CustomOpDef:
     def _define(self) -> None:
         tags = [*self._tags, *([] if Tag.pt2_compliant_tag in self._tags else [Tag.pt2_compliant_tag])]
         self._lib.define(f"{self._name}{self._schema}", tags=tags)
-        self._opoverload: OpOverload = get_op(self._qualname)
+        self._overload = get_op(self._qualname)
         entry = kernels.entry(self._opoverload)
         entry.custom = self
         schema = self._opoverload._schema
@@ -122,18 +122,23 @@ class CustomOpDef:
         entry = kernels.entry(self._opoverload)
         entry.autograd = autograd.Info(self._backward_fn, self._setup_context_fn)
         made = autograd.kernel(self._opoverload, entry.autograd, lambda: self._vmap_fn)
-        entry.recording = kernels.Kernel(made, False, "custom_op")
-        entry.kernels["Autograd"] = [entry.recording]
+        recording = kernels.Kernel(made, False, "custom_op")
+        entry.kernels["Autograd"] = [recording]
+        entry.recording = None if autograd.is_symbolic_view(self._opoverload) else recording
 
     @property
     def _qualname(self) -> str:
         return f"{self._namespace}::{self._name}"
 
+    @property
+    def _opoverload(self) -> OpOverload:
+        return self._overload
+
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._opoverload(*args, **kwargs)
+        return self._overload(*args, **kwargs)
 
     # what runs
 
