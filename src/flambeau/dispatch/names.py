@@ -248,7 +248,7 @@ def _(op, g: Tensor, y: Tensor, dim: int) -> Translated:
 
 @translation("_convolution_of")
 def _(op, input, weight, bias, sizes, stride, padding, dilation, transposed, groups) -> Translated:
-    mine = (None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {})
+    mine: Translated = (None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {})
     if any(isinstance(p, tuple | list) for p in padding):  # another amount on each side
         return mine
     lines = zip(input.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)

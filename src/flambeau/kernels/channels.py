@@ -274,7 +274,7 @@ def _text(signature: str, real: str, operands: tuple[str, ...], first: str, seco
         for (int l = 0; l < {LANES}; l++) a[l] = b[l] = zero;
         int64_t i = 0;
         (void)s;
-        for (; i + {LANES} <= length; i += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {body}
+        for (; i + {LANES} <= length; i += {LANES}) FL_COUNTED for (int l = 0; l < {LANES}; l++) {body}
         for (int l = 0; l < (int)(length - i); l++) {body}
         for (int w = {LANES // 2}; w; w /= 2) for (int l = 0; l < w; l++) a[l] += a[l + w], b[l] += b[l + w];
         *(double *)(ptr[0] + k * step[0]) = a[0], *(double *)(ptr[{count + 2}] + k * step[{count + 2}]) = b[0];

@@ -8,16 +8,17 @@
 Along a contiguous row the compiler may add the lanes of its vectors in any order (`omp simd`), which depends on the CPU variant but never
 on the number of threads. Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its
 digits along any axis; a maximum, which is one of the elements, is `exact` in theirs. Plain sums (`short`) first add a few elements, at most sixteen, in float32: to widen every one of them would halve the
-speed of sums that fit the cache. `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
+speed of sums that fit the cache. What is the same C under two names is printed once (`home`). `print_fold` turns a declaration into C; csrc/fold.c drives it over blocks fixed by the shape.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from flambeau.kernels import expr as e
-from flambeau.kernels.print_c import CONVERT, ENUM, FLOATS, TYPES, CPrinter, LoopPrinter
+from flambeau.kernels.print_c import CONVERT, ENUM, FLOATS, TYPES, CPrinter, LoopPrinter, is_dear
 
 INF = float("inf")
 ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -94,33 +95,82 @@ FOLDS = [
 
 def print_fold(fold: Fold, dtype: str) -> str:
     """The C of one fold for one dtype: small functions, see fl_fold in loops.h."""
-    element, accumulator = LoopPrinter(dtype), LoopPrinter(_accumulator(fold, dtype))
-    wide, narrow, storage = accumulator.compute, element.compute, element.storage
-    name = f"fold_{fold.name}_{element.suffix}"
+    accumulator = LoopPrinter(_accumulator(fold, dtype))
+    wide, name = accumulator.compute, fold_name(fold.name, dtype)
     out = dtype if fold.out == "T" else fold.out
-    init = fold.init(dtype) if callable(fold.init) else fold.init
-    short = fold.short and narrow == "float"
     x, y, z = e.load(0), e.load(1), e.load(2)
     more = "0, 0" if fold.exact else f"({wide})count, shift ? ({wide})shift[i] : 0"
     finished = f"{name}_finish(((const {wide} *)acc)[i], {more})"
     finished = f"(float){finished}" if out in ("float16", "bfloat16") else finished
+    store = f"    FL_IVDEP for (int64_t i = 0; i < n; i++) (({TYPES[out][1]} *)out)[i] = {CPrinter(out).write(out, finished)};"
+    if out == "float16":
+        store = f"""    float w[FL_BLOCK];
+    for (int64_t from = 0, m; from < n; from += m) {{
+        m = n - from < FL_BLOCK ? n - from : FL_BLOCK;
+        FL_IVDEP for (int64_t i = from; i < from + m; i++) w[i - from] = {finished};
+        FL_NAME(fl_narrow)((uint16_t *)out + from, w, m);
+    }}"""
+    return f"""{print_walks(fold, dtype, name) if home(fold, dtype) == name else ""}
+{inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
+void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
+{store}
+}}"""
+
+
+def fold_name(name: str, dtype: str) -> str:
+    """What the functions of a fold begin with."""
+    return f"fold_{name}_{TYPES[dtype][0]}"
+
+
+def home(fold: Fold, dtype: str) -> str:
+    """The name under which a fold goes over elements of a dtype: that of the first whose C is the same. A mean is a sum until it is stored."""
     if dtype == "float16":
-        walks = _widened(fold.name, wide, storage)
-    else:
-        formula = fold.map(x, y)
-        plain = e.lift(formula) is x
-        first = _short_lanes(name, element, plain) if short else ""
-        least = 4 if plain and {wide, storage} <= set(VECTORS) else 16
-        walks = f"""
+        return home(fold, "float32").removesuffix("f32") + "f16"
+    return _homes()[fold.name, dtype]
+
+
+@functools.cache
+def _homes() -> dict[tuple[str, str], str]:
+    first: dict[str, str] = {}
+    places = [(fold, dtype) for fold in FOLDS for dtype in fold.dtypes if dtype != "float16"]
+    return {(f.name, dtype): first.setdefault(print_walks(f, dtype, "@"), fold_name(f.name, dtype)) for f, dtype in places}
+
+
+def print_walks(fold: Fold, dtype: str, name: str) -> str:
+    """All but the end of a fold: how accumulators start, how elements come to them by rows and by columns, how they are merged."""
+    element, accumulator = LoopPrinter(dtype), LoopPrinter(_accumulator(fold, dtype))
+    wide, narrow, storage = accumulator.compute, element.compute, element.storage
+    init = accumulator.literal(fold.init(dtype) if callable(fold.init) else fold.init)
+    start = f"""void FL_NAME({name}_init)(void *acc, int64_t n) {{
+    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {init};
+}}
+"""
+    if dtype == "float16":
+        return start + _widened(name, home(fold, "float32"), wide)
+    short = fold.short and narrow == "float"
+    x, y = e.load(0), e.load(1)
+    formula = fold.map(x, y)
+    plain, dear = e.lift(formula) is x, is_dear(e.lift(formula))
+    shift, shifted = "0", ""
+    if 1 in e.loads(e.lift(formula)):
+        shift = f"({narrow})shift[c]"
+        shifted = f"""    if (!shift) {{
+        unshifted(FL_NAME({name}_columns), sizeof({wide}), x, step, n, apart, count, shift, acc);
+        return;
+    }}
+"""
+    first = _short_lanes(name, element, plain) if short else ""
+    least = 4 if plain and {wide, storage} <= set(VECTORS) else 16
+    return f"""{start}
 {inline(f"{name}_map", narrow if short else wide, [f"{narrow} x0", f"{narrow} x1"], element, formula)}
 {inline(f"{name}_combine", wide, [f"{wide} x0", f"{wide} x1"], accumulator, fold.combine(x, y))}
 {_merge(name, wide) if dtype == _accumulator(fold, dtype) else ""}
-static void {name}_row(const {storage} *a, int64_t n, {narrow} s, {wide} *acc) {{
+static FL_ONCE void {name}_row(const {storage} *a, int64_t n, {narrow} s, {wide} *acc) {{
     {wide} total = *acc;
     int64_t from = 0;
-{first}{_lanes(name, accumulator, fold.lanes, accumulator.literal(init), element.read("T", "a[{}]"))}    *acc = total;
+{first}{_lanes(name, accumulator, fold.lanes, init, element.read("T", "a[{}]"), "FL_IVDEP" if dear else "FL_COUNTED")}    *acc = total;
 }}
-{_in_lanes(name, element if short else accumulator, fold.lanes, accumulator.literal(init), element, plain)}
+{_in_lanes(name, element if short else accumulator, fold.lanes, init, element, plain)}
 void FL_NAME({name}_columns)({WALK}) {{
     {wide} *const total = ({wide} *)acc;
     int64_t r = 0;
@@ -129,59 +179,18 @@ void FL_NAME({name}_columns)({WALK}) {{
         packed(FL_NAME({name}_columns), sizeof({storage}), sizeof({wide}), x, step, n, apart, count, shift, acc);
         return;
     }}
-{_short_columns(name, element) if short else ""}{_columns(name, element, shifted=1 in e.loads(e.lift(formula)))}}}
+{shifted}{_short_columns(name, element) if short else ""}{_columns(name, element, dear).replace("SHIFT", shift)}}}
 {_rows(name, element, wide, narrow if short else wide, least, f"n <= {MOST_SHORT}" if short else f"n * sizeof({storage}) < {LONG}")}"""
-    return f"""{walks}
-{inline(f"{name}_finish", wide, [f"{wide} x0", f"{wide} x1", f"{wide} x2"], accumulator, fold.finish(x, y, z))}
-void FL_NAME({name}_init)(void *acc, int64_t n) {{
-    FL_IVDEP for (int64_t i = 0; i < n; i++) (({wide} *)acc)[i] = {accumulator.literal(init)};
-}}
-void FL_NAME({name}_store)(const void *acc, int64_t n, double count, const double *shift, char *out) {{
-    FL_IVDEP for (int64_t i = 0; i < n; i++)
-        (({TYPES[out][1]} *)out)[i] = {CPrinter(out).write(out, finished)};
-}}"""
 
 
-def _widened(name: str, wide: str, storage: str) -> str:
-    """Rows and columns of float16 are widened, a block at a time, and folded as float32, see Note [float16 in blocks] in print_c.py."""
-    return f"""{CONVERT}
-void FL_NAME(fold_{name}_f32_rows)({WALK});
-void FL_NAME(fold_{name}_f32_columns)({WALK});
-void FL_NAME(fold_{name}_f16_rows)({WALK}) {{
-    {storage} buffer[1024];
-    FL_ALIGNED float w[1024];
-    const int dense = step == sizeof *buffer;
-    for (int64_t r = 0, rows = 1; r < count; r += rows, x += rows * apart) {{
-        const double *const of = shift ? shift + r : NULL;
-        const int64_t together = n * count < 1024 ? count : n < 512 ? 1024 / (n + 1) : 1;
-        rows = count - r < together ? count - r : together;
-        for (int64_t i = 0, m; i < n; i += m) {{ /* as many rows as fit, or a part of one */
-            m = n - i < 1024 ? n - i : 1024;
-            const int at_once = dense && apart == n * (int64_t)sizeof *buffer;
-            for (int64_t k = 0; k < (at_once ? 1 : rows); k++) {{
-                const char *const from = x + k * apart + i * step;
-                if (!dense) FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, from, step, m);
-                FL_NAME(fl_widen)(w + k * m, dense ? (const {storage} *)from : buffer, at_once ? rows * m : m);
-            }}
-            FL_NAME(fold_{name}_f32_rows)((const char *)w, sizeof *w, m, m * (int64_t)sizeof *w, rows, of, ({wide} *)acc + r);
-        }}
-    }}
-}}
-void FL_NAME(fold_{name}_f16_columns)({WALK}) {{
-    FL_ALIGNED float w[8][FL_BLOCK];
-    if (apart != sizeof({storage})) {{
-        packed(FL_NAME(fold_{name}_f16_columns), sizeof({storage}), sizeof({wide}), x, step, n, apart, count, shift, acc);
-        return;
-    }}
-    for (int64_t r = 0, some; r < n; r += some, x += some * step) {{
-        some = n - r < 8 ? n - r : 8;
-        for (int64_t c = 0, m; c < count; c += m) {{
-            m = count - c < FL_BLOCK ? count - c : FL_BLOCK;
-            for (int64_t k = 0; k < some; k++) FL_NAME(fl_widen)(w[k], (const {storage} *)(x + k * step) + c, m);
-            FL_NAME(fold_{name}_f32_columns)((const char *)w, sizeof w[0], some, sizeof **w, m, shift ? shift + c : NULL, ({wide} *)acc + c);
-        }}
-    }}
-}}"""
+def _widened(name: str, single: str, wide: str) -> str:
+    """Rows and columns of float16 are widened and folded as float32."""
+    return "".join(
+        f"""void FL_NAME({single}_{walk})({WALK});
+void FL_NAME({name}_{walk})({WALK}) {{ widened_{walk}(FL_NAME({single}_{walk}), sizeof({wide}), x, step, n, apart, count, shift, acc); }}
+"""
+        for walk in ("rows", "columns")
+    )
 
 
 def _accumulator(fold: Fold, dtype: str) -> str:
@@ -197,24 +206,22 @@ def _merge(name: str, wide: str) -> str:
 }}"""
 
 
-def _columns(name: str, element: LoopPrinter, shifted: bool) -> str:
-    """The loops over the columns of rows, four rows at a time: four streams from memory, and the accumulators read and written once.
-
-    A fold that takes a number for each column has another loop for that.
+def _columns(name: str, element: LoopPrinter, dear: bool) -> str:
+    """The loops over the columns of rows, four rows at a time: four streams from memory, and the accumulators read and written once. Where
+    to compute what is added takes much longer than that, one row at a time.
     """
     text = ""
-    for rows in (4, 1):
-        loops = []
-        for shift in (f"({element.compute})shift[c]", "0") if shifted else ("0",):
-            value = "total[c]"
-            for k in range(rows):
-                value = f"{name}_combine({value}, {name}_map({element.read('T', f'a{k}[c]')}, {shift}))"
-            loops.append(f"{{ FL_IVDEP for (int64_t c = 0; c < count; c++) total[c] = {value}; }}\n")
+    for rows in (1,) if dear else (4, 1):
+        value = "total[c]"
+        for k in range(rows):
+            value = f"{name}_combine({value}, {name}_map({element.read('T', f'a{k}[c]')}, SHIFT))"
         starts = "".join(
             f"        const {element.storage} *const a{k} = (const {element.storage} *)(x + {k} * step);\n" for k in range(rows)
         )
-        choice = f"        if (shift) {loops[0]}        else {loops[1]}" if shifted else f"        {loops[0]}"
-        text += f"    for (; r + {rows} <= n; r += {rows}, x += {rows} * step) {{\n{starts}{choice}    }}\n"
+        text += f"""    for (; r + {rows} <= n; r += {rows}, x += {rows} * step) {{
+{starts}        FL_IVDEP for (int64_t c = 0; c < count; c++) total[c] = {value};
+    }}
+"""
     return text
 
 
@@ -225,6 +232,53 @@ AHEAD = """        for (const char *ahead = (const char *)(a + from) + 4096; ahe
 
 VECTORS = {"float": "int32_t", "double": "int64_t", "int32_t": "int32_t", "int64_t": "int64_t"}
 _FRESH = "static const {bits} fresh_{t}[32] = {{" + "0, " * 16 + "-1, " * 16 + "}}; /* from [n] on: the last n of sixteen are set */\n"
+# Note [float16 in blocks] in print_c.py: a block is widened, as many rows as fit or a part of one, or some of eight rows, and folded as float32.
+WIDENED = """static FL_ONCE void widened_rows(fold_walk *rows_of_floats, int64_t wide, WALK) {
+    uint16_t buffer[1024];
+    FL_ALIGNED float w[1024];
+    const int dense = step == sizeof *buffer;
+    for (int64_t r = 0, rows = 1; r < count; r += rows, x += rows * apart) {
+        const double *const of = shift ? shift + r : NULL;
+        const int64_t together = n * count < 1024 ? count : n < 512 ? 1024 / (n + 1) : 1;
+        rows = count - r < together ? count - r : together;
+        for (int64_t i = 0, m; i < n; i += m) {
+            m = n - i < 1024 ? n - i : 1024;
+            const int at_once = dense && apart == n * (int64_t)sizeof *buffer;
+            for (int64_t k = 0; k < (at_once ? 1 : rows); k++) {
+                const char *const from = x + k * apart + i * step;
+                if (!dense) FL_NAME(fl_copy)(sizeof *buffer, (char *)buffer, sizeof *buffer, from, step, m);
+                FL_NAME(fl_widen)(w + k * m, dense ? (const uint16_t *)from : buffer, at_once ? rows * m : m);
+            }
+            rows_of_floats((const char *)w, sizeof *w, m, m * (int64_t)sizeof *w, rows, of, (char *)acc + r * wide);
+        }
+    }
+}
+static FL_ONCE void widened_columns(fold_walk *columns_of_floats, int64_t wide, WALK) {
+    FL_ALIGNED float w[8][FL_BLOCK];
+    if (apart != sizeof(uint16_t)) { /* columns some distance apart, side by side */
+        uint16_t buffer[8][FL_BLOCK];
+        for (int64_t c = 0, m; c < count; c += m, x += m * apart) {
+            m = count - c < FL_BLOCK ? count - c : FL_BLOCK;
+            for (int64_t r = 0, some; r < n; r += some) {
+                some = n - r < 8 ? n - r : 8;
+                for (int64_t k = 0; k < some; k++) FL_NAME(fl_copy)(sizeof **buffer, (char *)buffer[k], sizeof **buffer, x + (r + k) * step, apart, m);
+                for (int64_t k = 0; k < some; k++) FL_NAME(fl_widen)(w[k], buffer[k], m);
+                columns_of_floats((const char *)w, sizeof w[0], some, sizeof **w, m, shift ? shift + c : NULL, (char *)acc + c * wide);
+            }
+        }
+        return;
+    }
+    for (int64_t r = 0, some; r < n; r += some, x += some * step) {
+        some = n - r < 8 ? n - r : 8;
+        for (int64_t c = 0, m; c < count; c += m) {
+            m = count - c < FL_BLOCK ? count - c : FL_BLOCK;
+            for (int64_t k = 0; k < some; k++) FL_NAME(fl_widen)(w[k], (const uint16_t *)(x + k * step) + c, m);
+            columns_of_floats((const char *)w, sizeof w[0], some, sizeof **w, m, shift ? shift + c : NULL, (char *)acc + c * wide);
+        }
+    }
+}
+""".replace("WALK", WALK)
+
 HEAD = (
     """#define FL_EITHER(vector, bits, mask, a, b) ((vector)(((bits)(a) & (mask)) | ((bits)(b) & ~(mask))))
 #define SIMD _Pragma("omp simd")
@@ -252,7 +306,18 @@ static void packed(fold_walk *columns, int64_t size, int64_t wide, WALK) {
         }
     }
 }
+/* Columns of a fold that takes a number for each, and is given none: zeros. */
+static FL_ONCE void unshifted(fold_walk *columns, int64_t wide, WALK) {
+    static const double zeros[FL_BLOCK];
+    for (int64_t c = 0, m; c < count; c += m) {
+        m = count - c < FL_BLOCK ? count - c : FL_BLOCK;
+        columns(x + c * apart, step, n, apart, m, zeros, (char *)acc + c * wide);
+    }
+    (void)shift;
+}
 """.replace("WALK", WALK)
+    + CONVERT
+    + WIDENED
     + "".join(_FRESH.format(t=t, bits=bits) for t, bits in VECTORS.items())
 )
 
@@ -393,8 +458,8 @@ def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
         four = "for (int k = 0, p = PARTS_float; k < p; k++) lane[k] = (lane[k] + lane[k + p]) + (lane[k + 2 * p] + lane[k + 3 * p]);"
     else:
         lanes, ready = "FL_ALIGNED float lane[64]", "(lane[k] + lane[k + 16]) + (lane[k + 32] + lane[k + 48])"
-        first = f"FL_IVDEP for (int k = 0; k < 64; k++) lane[k] = {name}_map({element.read('T', 'a[from + k]')}, s);"
-        more = f"FL_IVDEP for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read('T', 'a[i + k]')}, s);"
+        first = f"FL_COUNTED for (int k = 0; k < 64; k++) lane[k] = {name}_map({element.read('T', 'a[from + k]')}, s);"
+        more = f"FL_COUNTED for (int k = 0; k < 64; k++) lane[k] += {name}_map({element.read('T', 'a[i + k]')}, s);"
         last = f"SIMD for (int k = 0; k < 64; k++) {{ const float v = {name}_map({element.read('T', 'a[end - 64 + k]')}, s); lane[k] += k < seen ? 0 : v; }}"
         four = ""
     return f"""    if (n > {MOST_SHORT}) {{ /* fewer are not worth so many lanes */
@@ -411,7 +476,7 @@ def _short_lanes(name: str, element: LoopPrinter, plain: bool) -> str:
                 {last}
             }}
             {four}
-            FL_IVDEP for (int k = 0; k < 16; k++) part[k] += {ready};
+            FL_COUNTED for (int k = 0; k < 16; k++) part[k] += {ready};
         }}
 {"".join(f"        for (int k = 0; k < {w}; k++) part[k] += part[k + {w}];{chr(10)}" for w in (8, 4, 2))}        total += part[0] + part[1];
     }}
@@ -428,7 +493,7 @@ def _short_columns(name: str, element: LoopPrinter) -> str:
 """
 
 
-def _lanes(name: str, accumulator: LoopPrinter, operator: str, init: str, read: str) -> str:
+def _lanes(name: str, accumulator: LoopPrinter, operator: str, init: str, read: str, each: str) -> str:
     """The loop along a contiguous row, asking for the memory a page ahead, where the CPU's own prefetching stops.
 
     A long row goes to so many lanes that none waits for the one before, the rest to those of a vector, combined in any order. Comparing these
@@ -454,7 +519,7 @@ def _lanes(name: str, accumulator: LoopPrinter, operator: str, init: str, read: 
         for (int64_t end; n - from >= {lanes}; from = end) {{
             end = n - from < 1024 ? n - (n - from) % {lanes} : from + 1024;
     {AHEAD}            for (int64_t i = from; i < end; i += {lanes}) {{
-                FL_IVDEP for (int k = 0; k < {lanes}; k++) {{ const {wide} v = {name}_map({read.format("i + k")}, s); lane[k] = {in_lanes}; }}
+                {each} for (int k = 0; k < {lanes}; k++) {{ const {wide} v = {name}_map({read.format("i + k")}, s); lane[k] = {in_lanes}; }}
             }}
         }}
         {together}
@@ -487,8 +552,9 @@ def table() -> tuple[list[str], list[str], list[tuple[str, str]]]:
     declarations, rows, instances = [], [], []
     for fold in FOLDS:
         for dtype in fold.dtypes:
-            names = {part: f"FL_NAME(fold_{fold.name}_{TYPES[dtype][0]}_{part})" for part in PARTS}
-            names["merge"] = f"FL_NAME(fold_{fold.name}_{TYPES[_accumulator(fold, dtype)][0]}_merge)"
+            names = {part: f"FL_NAME({home(fold, dtype)}_{part})" for part in PARTS}
+            names["merge"] = f"FL_NAME({home(fold, _accumulator(fold, dtype))}_merge)"
+            names["store"] = f"FL_NAME({fold_name(fold.name, dtype)}_store)"
             declarations.append("".join(f"void {name}({PARTS[part]});\n" for part, name in names.items()))
             out = dtype if fold.out == "T" else fold.out
             rows.append(f'{{"{fold.name}", {ENUM[dtype]}, {ENUM[out]}, {", ".join(names.values())}}}')

@@ -67,7 +67,7 @@ void FL_NAME(norm_lines_KIND)PARAMETERS {
                 const REAL *const from = x + r * apart;
                 int64_t i = 0;
                 for (; i + LANES <= run; i += LANES)
-                    FL_IVDEP for (int l = 0; l < LANES; l++) { const double v = from[i + l] - s; a[l] += v, b[l] += v * v; }
+                    FL_COUNTED for (int l = 0; l < LANES; l++) { const double v = from[i + l] - s; a[l] += v, b[l] += v * v; }
                 for (int l = 0; l < (int)(run - i); l++) { const double v = from[i + l] - s; a[l] += v, b[l] += v * v; }
             }
             const double off = total(a) / count;
@@ -102,7 +102,7 @@ void FL_NAME(norm_lines_backward_KIND)PARAMETERS {
             const REAL *const g = grad + r * apart, *const from = x + r * apart;
             int64_t i = 0;
             for (; i + LANES <= length; i += LANES)
-                FL_IVDEP for (int l = 0; l < LANES; l++) { const double v = g[i + l]; a[l] += v, b[l] += v * (from[i + l] - mean); }
+                FL_COUNTED for (int l = 0; l < LANES; l++) { const double v = g[i + l]; a[l] += v, b[l] += v * (from[i + l] - mean); }
             for (int l = 0; l < (int)(length - i); l++) { const double v = g[i + l]; a[l] += v, b[l] += v * (from[i + l] - mean); }
             if (!weights && r + 1 < lines) continue;
             const int64_t at = r * weights;

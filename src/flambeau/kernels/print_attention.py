@@ -92,7 +92,7 @@ static void scores_{kind}(int64_t some, int64_t split, int64_t upto, int64_t e, 
     for (int64_t r = causal && start >= first ? start - first + 1 : 0; causal && r < some; r++) {{
         {real} *const at = s + r * PITCH({wide}) + (r < split ? 0 : {half});
         const {integer} hidden = ({integer})(first + r - start - (r < split ? 0 : {half}));
-        FL_IVDEP for ({integer} l = 0; l < {half}; l++) at[l] = l < hidden ? -({real})INFINITY : at[l];
+        FL_COUNTED for ({integer} l = 0; l < {half}; l++) at[l] = l < hidden ? -({real})INFINITY : at[l];
     }}
 }}
 /* Rows of what comes next: they are short and lie apart, which takes the CPU's own prefetcher by surprise. */
@@ -110,9 +110,9 @@ static void turned_{kind}(int64_t lanes, int64_t n, const {real} *from, int64_t 
 
 # What is done to all of a block that is made: first to the rows that are whole, then to what is there of the others.
 _PASS = """
-            if (upto == {wide}) for (int64_t r = 0; r < split; r++) FL_IVDEP for (int l = 0; l < {wide}; l++) {{ {body} }}
-            else for (int64_t r = 0; r < split; r++) FL_IVDEP for (int l = 0; l < {half}; l++) {{ {body} }}
-            for (int64_t r = split; r < some; r++) FL_IVDEP for (int l = {half}; l < {wide}; l++) {{ {body} }}
+            if (upto == {wide}) for (int64_t r = 0; r < split; r++) FL_COUNTED for (int l = 0; l < {wide}; l++) {{ {body} }}
+            else for (int64_t r = 0; r < split; r++) FL_COUNTED for (int l = 0; l < {half}; l++) {{ {body} }}
+            for (int64_t r = split; r < some; r++) FL_COUNTED for (int l = {half}; l < {wide}; l++) {{ {body} }}
 """
 _PASSES = {
     "greatest": "now[l] = p[r * PITCH({wide}) + l] > now[l] ? p[r * PITCH({wide}) + l] : now[l];",
@@ -133,16 +133,16 @@ _FORWARD = """
             scores_{kind}(some, split, upto, e, k + j * ldk, ldk, qt, masked ? mask : 0, across, down, lanes, (int)causal, j, start, p);
             memcpy(now, most, sizeof now);
             {greatest}
-            FL_IVDEP for (int l = 0; l < {wide}; l++) {{
+            FL_COUNTED for (int l = 0; l < {wide}; l++) {{
                 base[l] = now[l] == -INFINITY ? 0 : now[l]; /* all masked so far: exp(-inf - 0) = 0 */
                 most[l] = fl_exp_{kind}(most[l] - base[l]); /* for a moment: by how much what was summed before shrinks */
             }}
             {powers}
             for (int64_t d = 0; j > 0 && d < w; d++) FL_IVDEP for (int l = 0; l < upto; l++) ot[d * {wide} + l] *= most[l];
-            FL_IVDEP for (int l = 0; l < {wide}; l++) total[l] = total[l] * most[l] + sum[l], most[l] = now[l];
+            FL_COUNTED for (int l = 0; l < {wide}; l++) total[l] = total[l] * most[l] + sum[l], most[l] = now[l];
             gathered_{kind}(some, split, upto, w, v + j * ldv, ldv, p, j > 0, ot);
         }}
-        FL_IVDEP for (int l = 0; l < {wide}; l++) {{
+        FL_COUNTED for (int l = 0; l < {wide}; l++) {{
             most[l] = total[l] == 0 ? INFINITY : most[l] + fl_log_{kind}(total[l]);
             total[l] = total[l] == 0 ? 0 : 1 / total[l];
         }}

@@ -244,13 +244,12 @@ def operand_dtype(kind: str, dtype: str) -> str:
     return {"T": dtype, "bool": "bool", "i64": "int64", "f32": "float32"}[kind]
 
 
-def print_loop(name: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:
+def print_loop(function: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:
     """The C of one inner loop. `kinds` are the operands' ("f32": a number that is not rounded to `dtype`), `out` the dtype of the result."""
     p = LoopPrinter(dtype)
     inputs = [f"{p.ctype_of_kind(k)} x{i}" for i, k in enumerate(kinds)]
     params = [f"{p.compute} p{i}" for i in range(n_param)]
     numbers = [i for i, kind in enumerate(kinds) if kind == "f32"]
-    function = loop_name(name, kinds, dtype)
     forms = {"one": expr} | near_forms(p, expr)
     ones = ""
     for form, formula in forms.items():

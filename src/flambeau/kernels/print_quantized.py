@@ -226,11 +226,11 @@ static void multiply(int64_t rows, int64_t cols, const uint8_t *a, int64_t lda, 
         for (int64_t i = 0; i < block; i++) {
             const int32_t *const c = sums + i * 64;
             float *const y = cols < 64 ? part_of_a_row : out + i * ldo;
-            if (!shifted) FL_IVDEP for (int j = 0; j < 64; j++) y[j] = MULTIPLY_ADD((float)(c[j] - less[j]), factor[j], bias[j]);
+            if (!shifted) FL_COUNTED for (int j = 0; j < 64; j++) y[j] = MULTIPLY_ADD((float)(c[j] - less[j]), factor[j], bias[j]);
             else {
                 int32_t row = 0;
                 for (int64_t k = 0; k < depth; k++) row += a[i * lda + k] - zero;
-                FL_IVDEP for (int j = 0; j < 64; j++) y[j] = MULTIPLY_ADD((float)(c[j] - less[j] - zeros[j] * row), factor[j], bias[j]);
+                FL_COUNTED for (int j = 0; j < 64; j++) y[j] = MULTIPLY_ADD((float)(c[j] - less[j] - zeros[j] * row), factor[j], bias[j]);
             }
             if (cols < 64) memcpy(out + i * ldo, y, sizeof(float) * (size_t)cols);
         }

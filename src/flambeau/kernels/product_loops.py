@@ -101,8 +101,8 @@ def _dot(name: str, word: str) -> str:
             end = length - i < 1024 ? length - (length - i) % 64 : i + 1024;
             FL_ALIGNED {word} lane[64];
             for (int l = 0; l < 64; l++) lane[l] = zero;
-            for (; i < end; i += 64) FL_IVDEP for (int l = 0; l < 64; l++) lane[l] += a[i + l] * b[i + l];
-            FL_IVDEP for (int l = 0; l < 64; l++) part[l] += lane[l];
+            for (; i < end; i += 64) FL_COUNTED for (int l = 0; l < 64; l++) lane[l] += a[i + l] * b[i + l];
+            FL_COUNTED for (int l = 0; l < 64; l++) part[l] += lane[l];
         }}
         for (int width = 32; width; width /= 2) for (int l = 0; l < width; l++) part[l] += part[l + width];
         for (; i < length; i++) total += (double)a[i] * b[i];

@@ -71,7 +71,7 @@ def _normal(kind: str, real: str, word: str) -> str:
     return f"""{_head(f"normal_{kind}", real, real)}    const {word} *const words = (const {word} *)a;
     const {real} mean = ({real})param[0], std = ({real})param[1];
     for (int64_t block = 0; block + 16 <= n; block += 16)
-        FL_IVDEP for (int64_t i = block; i < block + 8; i++) {{
+        FL_COUNTED for (int64_t i = block; i < block + 8; i++) {{
             const {real} u = fl_uniform_{kind}(words[i], 0, 1), v = fl_uniform_{kind}(words[i + 8], 0, 1);
             o[i] = fl_normal_cos_{kind}(u, v, mean, std), o[i + 8] = fl_normal_sin_{kind}(u, v, mean, std);
         }}

@@ -339,7 +339,7 @@ class Print:
         yield "    for (int64_t o = 0; o < n;) {"
         yield f"        const int64_t stop = n - o < {64 * LANES} ? n : o + {64 * LANES};"
         yield from (f"        FL_ALIGNED {t} f{k}[{LANES}]; for (int l = 0; l < {LANES}; l++) f{k}[l] = zero;" for k in sums)
-        yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_IVDEP for (int l = 0; l < {LANES}; l++) {{"
+        yield f"        for (; stop - o >= {LANES}; o += {LANES}) FL_COUNTED for (int l = 0; l < {LANES}; l++) {{"
         yield from [*body, "        }", "        FL_IVDEP for (int l = 0; l < (int)(stop - o); l++) {", *body, "        }"]
         for k in sums:
             yield f"        s{k} += lanes_sum_{t}(f{k});"

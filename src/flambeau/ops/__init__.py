@@ -1,6 +1,7 @@
 """Every operation, declared once. Importing this room fills `OPS` with those that most programs use; the others come when asked for."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from flambeau.ops.contents import AT_ONCE, SUBJECTS, load
@@ -43,9 +44,7 @@ def __getattr__(name: str):
         return LIBRARIES[name](name)
     if name == "higher_order":
         return ABOVE["higher_order"]()
-    from flambeau.ops.overloads import namespace_of
-
-    found = globals()[name] = namespace_of(name)
+    found = globals()[name] = import_module(f"{__name__}.overloads").namespace_of(name)
     return found
 
 
