@@ -295,6 +295,17 @@ def test_what_libraries_refuse(t):
 
 
 @BOTH
+def test_kernels_may_come_before_their_operator(t):
+    """What is registered for a name waits until it is defined."""
+    lib, shop, name = opened(t)
+    t.library.impl(f"{name}::f", "CPU", lambda x: x * 2, lib=lib)
+    t.library.register_fake(f"{name}::f", lambda x: x.new_empty(5), lib=lib)
+    assert not hasattr(shop, "f")
+    lib.define("f(Tensor x) -> Tensor")
+    assert shop.f(t.ones(1)).item() == 2.0 and shop.f(t.ones(1, device="meta")).shape == (5,)
+
+
+@BOTH
 def test_kernels_that_know_their_keys(t):
     """with_keyset gives the keys that a call still meets; redispatch with fewer runs the kernel below; get_kernel keeps one."""
     lib, shop, name = opened(t)

@@ -56,7 +56,7 @@ def custom_op(
         if schema is not None:
             _check_mutated(made, mutates_args, text)
         if device_types is not None:
-            made._init_fn = made._only_for = None
+            made._init_fn = None
             made.register_kernel(device_types, function)
         return made
 
@@ -80,7 +80,6 @@ class CustomOpDef:
         self._namespace, self._name, self._schema = namespace, name, schema
         self._tags: list[Tag] = [] if tags is None else [tags] if isinstance(tags, Tag) else list(tags)
         self._init_fn: Callable | None = fn
-        self._only_for: str | None = ""
         self._fn_name = getattr(fn, "__name__", name)
         self._module = inspect.getmodule(fn)
         self._backend_fns: dict[str, Callable] = {}

@@ -154,7 +154,7 @@ class CustomOp:
     def _autograd_kernel(self, *args: Any, **kwargs: Any) -> Any:
         wants = modes.state.grad and any(t.requires_grad for t in kernels.tensors_of((*args, *kwargs.values())))
         if not wants:
-            with _below():
+            with AutoDispatchBelowAutograd():
                 return self._opoverload(*args, **kwargs)
         if self._save_for_backward is None and self._backward is None:
             raise RuntimeError(
@@ -172,10 +172,6 @@ class CustomOp:
 _old = "registered at torch._custom_ops"
 
 
-class _below(AutoDispatchBelowAutograd):
-    """Calls go to the kernels of devices."""
-
-
 def _node(op: CustomOp) -> Any:
     schema = op._opoverload._schema
     fields = [a.name for a in schema.arguments]
@@ -184,7 +180,7 @@ def _node(op: CustomOp) -> Any:
     class Node(Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            with _below():
+            with AutoDispatchBelowAutograd():
                 output = op._opoverload(*args)
             saved = op._save_for_backward(inputs_kind(*args), output)  # type: ignore[misc]
             leaves, ctx._saved_shape = trees.flatten(saved)
