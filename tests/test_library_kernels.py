@@ -342,6 +342,17 @@ def test_define_and_impl_as_functions(t):
         t.library.impl(f"{name}::f", "somethingsomething", lambda x: x)
 
 
+@BOTH
+def test_profiles_name_operators(t):
+    """A profile has an event of the operator's name, around what its kernel does."""
+    lib, shop, name = opened(t)
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: x.sin(), "CPU")
+    with t.profiler.profile() as profile:
+        shop.f(t.ones(2))
+    assert {f"{name}::f", "aten::sin"} <= {event.key for event in profile.key_averages()}
+
+
 def test_operators_are_seen_by_all_threads():
     """A kernel registered in one thread runs in another; what a guard excludes is a thread's own."""
     lib, shop, _ = opened(flambeau)
